@@ -1,0 +1,21 @@
+"""The command line, `detaug`: one file per sub-command.
+
+These files import nothing heavy before their command runs, so that ``detaug --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import click
+
+from detaug.cli.demo import demo
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(package_name="detaug")
+def main() -> None:
+    """Seeded, ordered, crash-proof augmentation batches."""
+
+
+main.add_command(demo)
+
+__all__ = ["main"]

@@ -1,0 +1,114 @@
+"""A loader and an augmentation pipeline as batchgenerators' users write them; neither knows of detaug."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from batchgenerators.dataloading.data_loader import DataLoader
+from batchgenerators.transforms.abstract_transforms import Compose
+from batchgenerators.transforms.color_transforms import BrightnessMultiplicativeTransform, GammaTransform
+from batchgenerators.transforms.noise_transforms import GaussianBlurTransform, GaussianNoiseTransform
+from batchgenerators.transforms.spatial_transforms import MirrorTransform, SpatialTransform
+
+from detaug.demo.mri import Case
+
+#: The loader cuts a patch this much larger than the network's, so that rotation and scaling find voxels at its edges.
+MARGIN = 1.3
+
+# Draws from the operating system, so that a delay takes nothing from the generators that make the batch.
+_unseeded = random.SystemRandom()
+
+
+class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
+    """Random patches of random cases, drawn from NumPy's global state as users of batchgenerators do.
+
+    Args:
+        cases: the data set.
+        batch_size: patches per batch.
+        patch_size: edge lengths (D, H, W) in voxels.
+        delay: upper bound in seconds of a random pause before one batch in three; it stands for a busy disk.
+
+    Each batch is ``{'data': (B, 1, D, H, W) float32, 'seg': (B, 1, D, H, W) int16, 'keys': [name, ...],
+    'pid': int}``; 'pid' is the process that made it.
+    """
+
+    def __init__(self, cases: Sequence[Case], batch_size: int, patch_size: Sequence[int], delay: float = 0.0) -> None:
+        super().__init__(cases, batch_size, infinite=True)
+        self.indices = list(range(len(cases)))
+        self.patch_size = tuple(patch_size)
+        self.delay = delay
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        """One batch of randomly placed patches."""
+        if self.delay and _unseeded.random() < 1 / 3:
+            time.sleep(_unseeded.uniform(0, self.delay))
+        shape = (self.batch_size, 1, *self.patch_size)
+        data, seg = np.zeros(shape, np.float32), np.zeros(shape, np.int16)
+        keys = []
+        for sample, index in enumerate(self.get_indices()):
+            case = self._data[index]
+            into, out_of = self._place(case.image.shape)
+            data[(sample, 0, *into)] = case.image[out_of]
+            seg[(sample, 0, *into)] = case.labels[out_of]
+            keys.append(case.name)
+        return {"data": data, "seg": seg, "keys": keys, "pid": os.getpid()}
+
+    def _place(self, shape: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Where in the patch, and from where in the case: a patch larger than the case is padded on both sides."""
+        into, out_of = [], []
+        for patch, available in zip(self.patch_size, shape, strict=True):
+            extent = min(patch, available)
+            start = int(np.random.randint(0, available - extent + 1))
+            offset = (patch - extent) // 2
+            into.append(slice(offset, offset + extent))
+            out_of.append(slice(start, start + extent))
+        return tuple(into), tuple(out_of)
+
+
+def enlarged(patch_size: Sequence[int]) -> tuple[int, ...]:
+    """What the loader has to cut for `training_transforms(patch_size)`, in voxels."""
+    return tuple(int(np.ceil(edge * MARGIN)) for edge in patch_size)
+
+
+def training_transforms(patch_size: Sequence[int]) -> Compose:
+    """batchgenerators' own 3-D augmentation: what nnU-Net v1 used, with an elastic deformation.
+
+    Args:
+        patch_size: edge lengths (D, H, W) in voxels of what comes out; what goes in may be larger (`enlarged`).
+
+    Returns:
+        A transform of 'data' and 'seg', both float32 (B, C, D, H, W) when they come out.
+    """
+    angle = (-np.pi / 6, np.pi / 6)
+    return Compose(
+        [
+            SpatialTransform(
+                tuple(patch_size),
+                do_elastic_deform=True,
+                alpha=(0.0, 200.0),
+                sigma=(6.0, 9.0),
+                angle_x=angle,
+                angle_y=angle,
+                angle_z=angle,
+                scale=(0.8, 1.25),
+                border_mode_data="constant",
+                border_cval_data=-2.0,
+                order_data=3,
+                order_seg=1,
+                random_crop=False,
+                p_el_per_sample=0.3,
+                p_rot_per_sample=0.5,
+                p_scale_per_sample=0.5,
+            ),
+            MirrorTransform(axes=(0, 1, 2)),
+            GaussianNoiseTransform(noise_variance=(0, 0.05), p_per_sample=0.3),
+            GaussianBlurTransform(blur_sigma=(0.5, 1.0), p_per_sample=0.3),
+            BrightnessMultiplicativeTransform(multiplier_range=(0.75, 1.25), p_per_sample=0.3),
+            GammaTransform(gamma_range=(0.7, 1.5), retain_stats=True, p_per_sample=0.3),
+        ]
+    )

@@ -1,0 +1,123 @@
+"""Real MRI with labels: the MNI152 template (T1, 1 mm, average of 152 adults) and its tissue maps.
+
+Source: ICBM 2009a nonlinear symmetric template (Fonov et al., NeuroImage 54, 2011), as it comes in nilearn's wheel.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Label values of the maps that this module makes.
+BACKGROUND, GREY_MATTER, WHITE_MATTER = 0, 1, 2
+
+#: A voxel belongs to the likelier of the two tissues where that one is at least as likely as not.
+TISSUE_THRESHOLD = 0.5
+
+#: How far the boxes of neighbouring cases reach into each other, in voxels (= mm).
+OVERLAP = 16
+
+
+@dataclass(frozen=True)
+class Case:
+    """One labelled volume.
+
+    Attributes:
+        name: unique in its data set.
+        image: T1 intensities, z-normalised over the brain, float32 (D, H, W), 1 mm voxels.
+        labels: 0 background, 1 grey matter, 2 white matter, int16 (D, H, W).
+    """
+
+    name: str
+    image: NDArray[np.float32]
+    labels: NDArray[np.int16]
+
+
+@lru_cache(maxsize=1)
+def load_template() -> Case:
+    """The whole head of the template, cut to the box of the brain.
+
+    Returns:
+        Case: image float32 and labels int16, (145, 181, 155) voxels of 1 mm from the template's 197×233×189; axes run
+        to the right, to the front and upwards. Both are read-only, because every caller gets the same arrays.
+
+    Raises:
+        ModuleNotFoundError: nilearn is not installed.
+    """
+    datasets = _nilearn_datasets()
+    t1 = _volume(datasets.load_mni152_template(resolution=1))
+    grey = _volume(datasets.load_mni152_gm_template(resolution=1))
+    white = _volume(datasets.load_mni152_wm_template(resolution=1))
+
+    likelier = np.where(grey >= white, GREY_MATTER, WHITE_MATTER)
+    labels = np.where(np.maximum(grey, white) >= TISSUE_THRESHOLD, likelier, BACKGROUND).astype(np.int16)
+
+    brain = t1 > 0
+    image = ((t1 - t1[brain].mean(dtype=np.float64)) / t1[brain].std(dtype=np.float64)).astype(np.float32)
+
+    box = _bounding_box(brain)
+    image, labels = np.ascontiguousarray(image[box]), np.ascontiguousarray(labels[box])
+    image.flags.writeable = labels.flags.writeable = False
+    return Case("mni152", image, labels)
+
+
+@lru_cache(maxsize=1)
+def load_cases() -> tuple[Case, ...]:
+    """Eight overlapping octants of the brain as a data set of eight cases.
+
+    Returns:
+        Eight cases of about (80, 98, 85) voxels, named by left/right, back/front, bottom/top; always the same ones in
+        the same order, and read-only.
+
+    Raises:
+        ModuleNotFoundError: nilearn is not installed.
+    """
+    whole = load_template()
+    sides = [("left", "right"), ("back", "front"), ("bottom", "top")]
+    cases = []
+    for corner in product((0, 1), repeat=3):
+        box = tuple(_half(length, upper) for length, upper in zip(whole.image.shape, corner, strict=True))
+        name = "-".join(names[upper] for names, upper in zip(sides, corner, strict=True))
+        image, labels = whole.image[box].copy(), whole.labels[box].copy()
+        image.flags.writeable = labels.flags.writeable = False
+        cases.append(Case(name, image, labels))
+    return tuple(cases)
+
+
+def _half(length: int, upper: int) -> slice:
+    middle = length // 2
+    return slice(middle - OVERLAP // 2, length) if upper else slice(0, middle + OVERLAP // 2)
+
+
+def _volume(image: Any) -> NDArray[np.float32]:
+    return np.asarray(image.dataobj, dtype=np.float32)
+
+
+def _bounding_box(mask: NDArray[np.bool_]) -> tuple[slice, ...]:
+    box = []
+    for axis in range(mask.ndim):
+        occupied = np.flatnonzero(mask.any(axis=tuple(other for other in range(mask.ndim) if other != axis)))
+        box.append(slice(int(occupied[0]), int(occupied[-1]) + 1))
+    return tuple(box)
+
+
+def _nilearn_datasets() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from nilearn import datasets
+    except ModuleNotFoundError as error:
+        # Only nilearn itself: a package that nilearn misses is another fault with another cure.
+        if error.name is None or error.name.partition(".")[0] not in ("nilearn", "nibabel"):
+            raise
+        raise ModuleNotFoundError(
+            f"the MRI data comes with nilearn, and {error.name} is not installed here: pip install 'detaug[demo]'",
+            name=error.name,
+        ) from error
+    return datasets

@@ -1,0 +1,84 @@
+"""What the demo shows and writes down of its runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from detaug.demo.run import BATCH_SIZE, NUM_CACHED, OURS, STOCK, Plan, Run, Settings, all_same
+
+#: Enough hexadecimal digits to tell any two runs apart by eye.
+DIGITS = 12
+
+
+def table(runs: list[Run]) -> Table:
+    """One row per run, the two augmenters apart."""
+    shown = Table(title="The same pipeline and the same seed in every run", title_style="bold")
+    shown.add_column("run")
+    shown.add_column("processes", justify="right")
+    shown.add_column("fingerprint of the run", style="cyan", no_wrap=True)
+    shown.add_column("same as first?", justify="center")
+    shown.add_column("batches/s", justify="right")
+    for number, run in enumerate(runs):
+        last_of_its_kind = number + 1 < len(runs) and runs[number + 1].plan.augmenter != run.plan.augmenter
+        shown.add_row(
+            describe(run.plan),
+            str(run.plan.processes),
+            run.fingerprint[:DIGITS],
+            {None: "first", True: "[green]yes[/]", False: "[red]no[/]"}[run.same_as_first],
+            f"{run.batches_per_second:.1f}",
+            end_section=last_of_its_kind,
+        )
+    return shown
+
+
+def describe(plan: Plan) -> str:
+    """The run's name for the reader."""
+    return plan.augmenter + (f", {plan.circumstance}" if plan.circumstance else "")
+
+
+def notices(runs: list[Run]) -> str:
+    """What was logged or warned about meanwhile, a line each, in rich's markup."""
+    return "".join(f"[dim]{describe(run.plan)}: {escape(notice)}[/]\n" for run in runs for notice in run.notices)
+
+
+def verdict(runs: list[Run]) -> str:
+    """One sentence per augmenter, in rich's markup."""
+    ours = [run for run in runs if run.plan.augmenter == OURS]
+    stock_same = all(run.same_as_first is not False for run in runs if run.plan.augmenter == STOCK)
+    stock = (
+        f"{STOCK}: two runs with the same seeds gave [bold]{'the same' if stock_same else 'different'}[/] batches"
+        f"{' this time' if stock_same else ' or another order'}."
+    )
+    if all_same(runs):
+        return f"{stock}\n{OURS}: [bold green]all {len(ours)} runs agree[/], byte for byte and in the same order."
+    others = sum(run.same_as_first is False for run in ours)
+    return f"{stock}\n{OURS}: [bold red]{others} of {len(ours)} runs differ[/] from the first. This is a bug in detaug."
+
+
+def as_json(runs: list[Run], settings: Settings) -> dict[str, Any]:
+    """The settings and all runs, in plain types."""
+    return {
+        "batches": settings.batches,
+        "warm_up_batches": settings.warm_up,
+        "batch_size": BATCH_SIZE,
+        "patch_size": [settings.patch] * 3,
+        "num_cached": NUM_CACHED,
+        "seed": settings.seed,
+        "deterministic": all_same(runs),
+        "runs": [
+            {
+                "augmenter": run.plan.augmenter,
+                "processes": run.plan.processes,
+                "circumstance": run.plan.circumstance,
+                "fingerprint": run.fingerprint,
+                "same_as_first": run.same_as_first,
+                "batches_per_second": round(run.batches_per_second, 3),
+                "processes_seen": len(run.pids),
+                "notices": run.notices,
+            }
+            for run in runs
+        ],
+    }
