@@ -53,8 +53,8 @@ class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has n
         for sample, index in enumerate(self.get_indices()):
             case = self._data[index]
             into, out_of = self._place(case.image.shape)
-            data[(sample, 0, *into)] = case.image[out_of]
-            seg[(sample, 0, *into)] = case.labels[out_of]
+            data[sample, 0][into] = case.image[out_of]
+            seg[sample, 0][into] = case.labels[out_of]
             keys.append(case.name)
         return {"data": data, "seg": seg, "keys": keys, "pid": os.getpid()}
 

@@ -1,0 +1,37 @@
+"""Each example runs by itself, as a reader would run it, and reaches its last line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+LAST_LINES = {
+    "custom_loop_resume.py": "same batches, same weights",
+    "nnunet_loader.py": "nnU-Net's batches are the same with 1 and with 2 processes",
+    "torch_dataset.py": "same batches with 0 and with 2 processes; another order and other augmentation in each epoch",
+}
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / script)], capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+@pytest.mark.parametrize("script", sorted(LAST_LINES))
+def test_example_says_what_it_shows(script: str) -> None:
+    pytest.importorskip("nilearn")
+    if script == "nnunet_loader.py":
+        pytest.importorskip("nnunetv2")
+    done = run(script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == LAST_LINES[script]
+
+
+def test_every_example_is_run() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(LAST_LINES)
