@@ -1,0 +1,61 @@
+"""The demo's data set is the real template, cut up the same way every time."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from detaug.demo import mri
+
+nilearn = pytest.importorskip("nilearn")
+
+
+def test_template_is_the_box_of_the_brain_in_1_mm_voxels() -> None:
+    head = mri.load_template()
+    assert head.image.shape == head.labels.shape == (145, 181, 155)
+    assert head.image.dtype == np.float32
+    assert head.labels.dtype == np.int16
+
+
+def test_intensities_are_normalised_over_the_brain() -> None:
+    head = mri.load_template()
+    brain = head.image > head.image.min()
+    assert head.image[brain].mean(dtype=np.float64) == pytest.approx(0, abs=1e-4)
+    assert head.image[brain].std(dtype=np.float64) == pytest.approx(1, abs=1e-4)
+
+
+def test_tissues_have_the_volumes_of_a_human_brain() -> None:
+    litres = np.bincount(mri.load_template().labels.ravel()) / 1e6
+    assert litres.size == 3
+    assert litres[mri.GREY_MATTER] == pytest.approx(1.08, abs=0.05)
+    assert litres[mri.WHITE_MATTER] == pytest.approx(0.63, abs=0.05)
+
+
+def test_white_matter_is_brighter_than_grey_matter_in_t1() -> None:
+    head = mri.load_template()
+    assert head.image[head.labels == mri.WHITE_MATTER].mean() > head.image[head.labels == mri.GREY_MATTER].mean()
+
+
+def test_cases_cover_the_template_and_overlap() -> None:
+    head, cases = mri.load_template(), mri.load_cases()
+    assert len({case.name for case in cases}) == 8
+    assert sum(case.image.size for case in cases) > head.image.size
+    for case in cases:
+        assert case.image.shape == case.labels.shape
+        assert set(np.unique(case.labels)) == {mri.BACKGROUND, mri.GREY_MATTER, mri.WHITE_MATTER}
+    first = cases[0]
+    edges = first.image.shape
+    np.testing.assert_array_equal(first.image, head.image[: edges[0], : edges[1], : edges[2]])
+
+
+def test_shared_arrays_cannot_be_written_to() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        mri.load_cases()[0].image[0, 0, 0] = 1
+
+
+def test_missing_nilearn_is_said_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nilearn", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'detaug\[demo\]'"):
+        mri.load_template.__wrapped__()

@@ -1,0 +1,65 @@
+"""The demo's loader and transforms are what a user of batchgenerators would write."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from detaug.demo import Case, MRIPatchLoader, training_transforms
+from detaug.demo.loader import enlarged
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    voxels = np.arange(20 * 22 * 24, dtype=np.float32).reshape(20, 22, 24)
+    return [Case(f"case {i}", voxels + i, (voxels % 3).astype(np.int16)) for i in range(3)]
+
+
+def test_batch_has_the_shapes_and_types_of_batchgenerators(cases: list[Case]) -> None:
+    batch = next(MRIPatchLoader(cases, 2, (8, 9, 10)))
+    assert batch["data"].shape == batch["seg"].shape == (2, 1, 8, 9, 10)
+    assert batch["data"].dtype == np.float32
+    assert batch["seg"].dtype == np.int16
+    assert len(batch["keys"]) == 2
+    assert batch["pid"] == os.getpid()
+
+
+def test_patches_are_drawn_from_numpys_global_state(cases: list[Case]) -> None:
+    loader = MRIPatchLoader(cases, 2, (8, 8, 8))
+    drawn = []
+    for _ in range(2):
+        np.random.seed(5)
+        drawn.append(next(loader)["data"])
+    np.testing.assert_array_equal(*drawn)
+    assert not np.array_equal(drawn[0], next(loader)["data"])
+
+
+def test_delay_takes_nothing_from_the_random_state(cases: list[Case]) -> None:
+    np.random.seed(5)
+    prompt = [next(MRIPatchLoader(cases, 2, (8, 8, 8)))["data"] for _ in range(8)]
+    np.random.seed(5)
+    delayed = [next(MRIPatchLoader(cases, 2, (8, 8, 8), delay=1e-4))["data"] for _ in range(8)]
+    np.testing.assert_array_equal(prompt, delayed)
+
+
+def test_patch_larger_than_the_case_is_padded_around_it(cases: list[Case]) -> None:
+    np.random.seed(0)
+    batch = next(MRIPatchLoader(cases, 1, (24, 22, 30)))
+    case = next(case for case in cases if case.name == batch["keys"][0])
+    np.testing.assert_array_equal(batch["data"][0, 0, 2:22, :, 3:27], case.image)
+    assert not batch["data"][0, 0, :2].any()
+    assert not batch["data"][0, 0, :, :, 27:].any()
+
+
+def test_transforms_cut_the_enlarged_patch_to_the_patch(cases: list[Case]) -> None:
+    patch = (10, 11, 12)
+    loader = MRIPatchLoader(cases, 2, enlarged(patch))
+    transform = training_transforms(patch)
+    np.random.seed(1)
+    for _ in range(4):
+        batch = transform(**next(loader))
+        assert batch["data"].shape == batch["seg"].shape == (2, 1, *patch)
+        assert batch["data"].dtype == np.float32
+        assert set(batch) == {"data", "seg", "keys", "pid"}
