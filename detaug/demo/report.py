@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -14,20 +15,20 @@ DIGITS = 12
 
 
 def table(runs: list[Run]) -> Table:
-    """One row per run, the two augmenters apart."""
-    shown = Table(title="The same pipeline and the same seed in every run", title_style="bold")
-    shown.add_column("run")
+    """One row per run, the two augmenters apart; it fits into 80 columns."""
+    shown = Table(title="The same pipeline and the same seed in every run", title_style="bold", box=box.SIMPLE_HEAD)
+    shown.add_column("run", no_wrap=True)
     shown.add_column("processes", justify="right")
-    shown.add_column("fingerprint of the run", style="cyan", no_wrap=True)
-    shown.add_column("same as first?", justify="center")
+    shown.add_column("fingerprint", style="cyan", no_wrap=True)
+    shown.add_column("same as\nfirst?", justify="center")
     shown.add_column("batches/s", justify="right")
     for number, run in enumerate(runs):
         last_of_its_kind = number + 1 < len(runs) and runs[number + 1].plan.augmenter != run.plan.augmenter
         shown.add_row(
-            describe(run.plan),
+            f"  with {run.plan.circumstance}" if run.plan.circumstance else run.plan.augmenter,
             str(run.plan.processes),
             run.fingerprint[:DIGITS],
-            {None: "first", True: "[green]yes[/]", False: "[red]no[/]"}[run.same_as_first],
+            {None: "–", True: "[green]yes[/]", False: "[red]no[/]"}[run.same_as_first],
             f"{run.batches_per_second:.1f}",
             end_section=last_of_its_kind,
         )
@@ -36,7 +37,7 @@ def table(runs: list[Run]) -> Table:
 
 def describe(plan: Plan) -> str:
     """The run's name for the reader."""
-    return plan.augmenter + (f", {plan.circumstance}" if plan.circumstance else "")
+    return plan.augmenter + (f" with {plan.circumstance}" if plan.circumstance else "")
 
 
 def notices(runs: list[Run]) -> str:

@@ -110,7 +110,7 @@ def plans(settings: Settings) -> list[Plan]:
         Plan(STOCK, compared),
         *(Plan(OURS, count) for count in settings.processes),
         Plan(OURS, compared, "random delays", delay=DELAY),
-        Plan(OURS, compared, "worker killed", kill=True),
+        Plan(OURS, compared, "a worker killed", kill=True),
     ]
 
 

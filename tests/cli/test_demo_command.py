@@ -63,7 +63,7 @@ def test_demo_shows_that_every_run_of_ours_gives_the_same_batches(tmp_path: Path
     assert written["deterministic"] is True
     ours = [row for row in written["runs"] if row["augmenter"] == run.OURS]
     assert [row["processes"] for row in ours] == [0, 2, 2, 2]
-    assert [row["circumstance"] for row in ours] == ["", "", "random delays", "worker killed"]
+    assert [row["circumstance"] for row in ours] == ["", "", "random delays", "a worker killed"]
     assert len({row["fingerprint"] for row in ours}) == 1
     killed = ours[-1]
     assert killed["processes_seen"] >= 2
