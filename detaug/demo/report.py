@@ -21,14 +21,14 @@ def table(runs: list[Run]) -> Table:
     shown.add_column("processes", justify="right")
     shown.add_column("fingerprint", style="cyan", no_wrap=True)
     shown.add_column("same as\nfirst?", justify="center")
-    shown.add_column("batches/s", justify="right")
+    shown.add_column("batches\nper s", justify="right")
     for number, run in enumerate(runs):
         last_of_its_kind = number + 1 < len(runs) and runs[number + 1].plan.augmenter != run.plan.augmenter
         shown.add_row(
             f"  with {run.plan.circumstance}" if run.plan.circumstance else run.plan.augmenter,
             str(run.plan.processes),
             run.fingerprint[:DIGITS],
-            {None: "–", True: "[green]yes[/]", False: "[red]no[/]"}[run.same_as_first],
+            {None: "first", True: "[green]yes[/]", False: "[red]no[/]"}[run.same_as_first],
             f"{run.batches_per_second:.1f}",
             end_section=last_of_its_kind,
         )
