@@ -29,7 +29,7 @@ def _process_counts(_context: click.Context, _parameter: click.Parameter, text: 
 
 
 @click.command()
-@click.option("--batches", type=click.IntRange(min=6), default=60, help="Batches per run.")
+@click.option("--batches", type=click.IntRange(min=6), default=48, help="Batches per run.")
 @click.option("--patch", type=click.IntRange(min=8), default=48, help="Edge of the cubic patches, in voxels (= mm).")
 @click.option(
     "--processes", callback=_process_counts, default="0,1,2,3", help="Process counts to run with, comma-separated."

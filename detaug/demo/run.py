@@ -41,7 +41,7 @@ class Settings:
         seed: the one seed of all runs.
     """
 
-    batches: int = 60
+    batches: int = 48
     patch: int = 48
     processes: tuple[int, ...] = (0, 1, 2, 3)
     seed: int = 1234
