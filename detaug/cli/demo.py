@@ -28,7 +28,7 @@ def _process_counts(_context: click.Context, _parameter: click.Parameter, text: 
     return counts
 
 
-@click.command()
+@click.command(short_help="Compare batches of a real MRI, run after run.")
 @click.option("--batches", type=click.IntRange(min=6), default=48, help="Batches per run.")
 @click.option("--patch", type=click.IntRange(min=8), default=48, help="Edge of the cubic patches, in voxels (= mm).")
 @click.option(
