@@ -1,0 +1,64 @@
+"""Rows: how long it takes from making the augmenter to holding its first batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.engine.loaders import ReadyLoader, ready_batch
+from benchmarks.engine.nnunet import NnunetTask, nnunet_task
+from benchmarks.engine.settings import Settings
+from benchmarks.engine.systems import OURS, SYSTEMS
+from benchmarks.measure import Ratio, in_fresh_process, interleaved, medians
+from benchmarks.report import Check, Row
+
+ROUNDS = 15
+BOUND = 1.2
+
+
+def measure_first_batch(settings: Settings) -> Row:
+    """With the loader that clones a ready batch: starting is all there is to wait for."""
+    names = ("detaug", "NonDet", "MTA", "torch")
+    return _measure("first batch, ready loader", names, settings, lambda _: ReadyLoader(ready_batch()))
+
+
+def measure_first_nnunet_batch(settings: Settings) -> Row:
+    """With nnU-Net's loader: what a user waits for."""
+    with nnunet_task() as task:
+        return _measure(
+            "first batch, nnU-Net loader",
+            ("detaug", "NonDet"),
+            settings,
+            lambda system: _nnunet_loader(task, system, settings),
+        )
+
+
+def _nnunet_loader(task: NnunetTask, system: str, settings: Settings) -> Any:
+    return task.loader(None if system in OURS else settings.processes)
+
+
+def _measure(name: str, names: tuple[str, ...], settings: Settings, make_loader: Callable[[str], Any]) -> Row:
+    rounds = settings.rounds(ROUNDS)
+    seconds = interleaved(names, rounds, lambda system: in_fresh_process(_seconds, system, settings, make_loader))
+    middle = medians(seconds)
+    return Row(
+        name=name,
+        unit="ms",
+        ours=middle["detaug"] * 1e3,
+        peers={system: middle[system] * 1e3 for system in names[1:]},
+        checks=[Check.of_ratio("time : NonDet", Ratio.of(seconds["detaug"], seconds["NonDet"]), "<=", BOUND)],
+        repeats=rounds,
+        settings={"processes": settings.processes, "num_cached": settings.num_cached},
+        details={"seconds": seconds},
+    )
+
+
+def _seconds(system: str, settings: Settings, make_loader: Callable[[str], Any]) -> float:
+    if system in OURS:
+        import detaug  # noqa: F401  # importing is not starting
+    loader = make_loader(system)
+    begin = time.perf_counter()
+    with SYSTEMS[system](loader, settings) as iterator:
+        next(iterator)
+        return time.perf_counter() - begin

@@ -1,0 +1,69 @@
+"""Row: what ordering costs when one batch in twenty takes ten times as long as the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks.engine.loaders import HeavyTailLoader
+from benchmarks.engine.settings import Settings
+from benchmarks.engine.systems import OURS, SYSTEMS
+from benchmarks.measure import Ratio, in_fresh_process, interleaved, medians, seconds_per_batch
+from benchmarks.report import Check, Row
+
+NAMES = ("detaug", "detaug unordered", "NonDet", "MTA")
+BASE = 0.010  # seconds
+WARMUP, BATCHES, ROUNDS = 20, 800, 7
+
+#: While one worker sits on a batch of ten times the cost, the other finishes ten; any ordered engine has to keep those
+#: somewhere. With fewer places than that, the loss belongs to the setting and not to the engine.
+COVERING = 10
+
+
+def measure_heavy_tail(settings: Settings) -> Row:
+    """Batches/s with as many cached batches as one slow batch holds back; judged."""
+    covering = COVERING * max(1, settings.processes - 1)
+    return _measure(replace(settings, num_cached=covering), f"heavy-tailed cost, num_cached={covering}", judged=True)
+
+
+def measure_heavy_tail_small_window(settings: Settings) -> Row:
+    """The same with the number of cached batches that the other rows have; shown, not judged."""
+    return _measure(settings, f"heavy-tailed cost, num_cached={settings.num_cached}", judged=False)
+
+
+def _measure(settings: Settings, name: str, judged: bool) -> Row:
+    rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
+    seconds = interleaved(NAMES, rounds, lambda system: in_fresh_process(_seconds, system, settings, batches))
+    middle = medians(seconds)
+    return Row(
+        name=name,
+        unit="batches/s",
+        ours=1 / middle["detaug"],
+        peers={system: 1 / middle[system] for system in NAMES[1:]},
+        checks=[
+            Check.of_ratio(
+                "batches/s : NonDet", Ratio.of(seconds["NonDet"], seconds["detaug"]), ">=", 1.0 if judged else None
+            ),
+            Check.of_ratio(
+                "batches/s : unordered",
+                Ratio.of(seconds["detaug unordered"], seconds["detaug"]),
+                ">=",
+                0.97 if judged else None,
+            ),
+        ],
+        repeats=rounds,
+        settings={
+            "processes": settings.processes,
+            "num_cached": settings.num_cached,
+            "batches": batches,
+            "base_seconds": BASE,
+            "tail_probability": HeavyTailLoader.TAIL_PROBABILITY,
+            "tail_factor": HeavyTailLoader.TAIL_FACTOR,
+        },
+        details={"seconds_per_batch": seconds},
+    )
+
+
+def _seconds(system: str, settings: Settings, batches: int) -> float:
+    loader = HeavyTailLoader(BASE, None if system in OURS else settings.processes)
+    with SYSTEMS[system](loader, settings) as iterator:
+        return seconds_per_batch(iterator, WARMUP, batches)

@@ -1,0 +1,146 @@
+"""Row: nnU-Net's own 3-D loader with its own transforms on real MRI."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from benchmarks.engine.loaders import BatchNumber
+from benchmarks.engine.settings import Settings
+from benchmarks.engine.systems import OURS, SEED, SYSTEMS
+from benchmarks.measure import Ratio, in_fresh_process, interleaved, medians, seconds_per_batch
+from benchmarks.report import Check, Row
+
+NAMES = ("detaug", "NonDet")
+WARMUP, BATCHES, ROUNDS = 8, 60, 7
+
+PATCH = (128, 128, 128)
+BATCH_SIZE = 2
+ROTATION = (-30 / 360 * 2 * math.pi, 30 / 360 * 2 * math.pi)  # radians: nnUNetTrainer's for isotropic 3-D patches
+SCALES = [[1 / 2**level] * 3 for level in range(5)]  # a six-stage network's deep supervision
+FOREGROUND_SHARE = 0.33  # nnUNetTrainer's oversample_foreground_percent
+
+DATASET_ID = 1
+DATASET = f"Dataset{DATASET_ID:03d}_MNI152"
+CASES = 5
+CASE_SHAPE = (140, 176, 150)  # voxels of 1 mm: nearly the whole brain, with room for five different crops
+
+
+@dataclass(frozen=True)
+class NnunetTask:
+    """A preprocessed data set, from which every measurement makes its loader."""
+
+    folder: Path
+    plans: dict[str, Any]
+    dataset_json: dict[str, Any]
+
+    def loader(self, workers: int | None) -> Any:
+        """A `numbered_loader` (see there) that reads enlarged patches of 205³ voxels and augments them to `PATCH`."""
+        from nnunetv2.training.data_augmentation.compute_initial_patch_size import get_patch_size
+        from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
+        from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+        from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
+
+        labels = PlansManager(dict(self.plans)).get_label_manager(self.dataset_json)
+        transforms = nnUNetTrainer.get_training_transforms(
+            PATCH, ROTATION, SCALES, (0, 1, 2), False, foreground_labels=labels.foreground_labels
+        )
+        initial_patch = get_patch_size(PATCH, ROTATION, ROTATION, ROTATION, (0.85, 1.25))
+        return numbered_loader(workers)(
+            nnUNetDatasetBlosc2(str(self.folder)),
+            BATCH_SIZE,
+            initial_patch,
+            PATCH,
+            labels,
+            oversample_foreground_percent=FOREGROUND_SHARE,
+            transforms=transforms,
+        )
+
+
+def numbered_loader(workers: int | None) -> Any:
+    """nnUNetDataLoader that takes its random numbers from the batch's number, under every system.
+
+    The transforms' gates make one batch cost several times another. With the same batches on both sides, what differs
+    is the systems; the reseeding costs both the same 0.02 % of a batch.
+
+    Args:
+        workers: as for `BatchNumber`.
+    """
+    from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
+
+    from detaug.global_rng import reseed_global_rngs
+    from detaug.seeding import SeedTree
+
+    seeds, number = SeedTree(SEED), BatchNumber(workers)
+
+    class NumberedLoader(nnUNetDataLoader):  # type: ignore[misc]
+        def generate_train_batch(self) -> dict[str, Any]:
+            reseed_global_rngs(seeds.sequence(0, number.next(self.thread_id)))
+            return super().generate_train_batch()  # type: ignore[no-any-return]
+
+    return NumberedLoader
+
+
+@contextmanager
+def nnunet_task() -> Iterator[NnunetTask]:
+    """nnU-Net's own planning and preprocessing of crops of the MNI152 template, in a temporary folder."""
+    from detaug.demo.nnunet_dataset import load_plans, nnunet_folders
+
+    with TemporaryDirectory() as folder, nnunet_folders(Path(folder)) as root:
+        # In a process of its own: preprocessing starts threads, and a process with threads should not be forked.
+        in_fresh_process(_prepare, root)
+        plans, dataset_json = load_plans(DATASET)
+        _import_nnunet()
+        yield NnunetTask(root / "preprocessed" / DATASET / "nnUNetPlans_3d_fullres", plans, dataset_json)
+
+
+def _prepare(root: Path) -> None:
+    from detaug.demo.nnunet_dataset import make_raw_dataset, plan_and_preprocess
+
+    logging.disable(logging.WARNING)
+    make_raw_dataset(root / "raw", DATASET_ID, num_cases=CASES, crop_shape=CASE_SHAPE)
+    plan_and_preprocess(DATASET_ID)
+
+
+def _import_nnunet() -> None:
+    """Once here, and not again in each measurement's process; a training has it imported as well."""
+    import nnunetv2.training.dataloading.data_loader
+    import nnunetv2.training.nnUNetTrainer.nnUNetTrainer  # noqa: F401
+
+
+def measure_nnunet(settings: Settings) -> Row:
+    """Batches/s in steady state; both systems make the same numbered batches."""
+    rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
+    with nnunet_task() as task:
+        seconds = interleaved(NAMES, rounds, lambda system: in_fresh_process(_seconds, task, system, settings, batches))
+    middle = medians(seconds)
+    return Row(
+        name="nnU-Net's 3-D loader and transforms",
+        unit="batches/s",
+        ours=1 / middle["detaug"],
+        peers={"NonDet": 1 / middle["NonDet"]},
+        checks=[Check.of_ratio("batches/s : NonDet", Ratio.of(seconds["NonDet"], seconds["detaug"]), ">=", 1.0)],
+        repeats=rounds,
+        settings={
+            "processes": settings.processes,
+            "num_cached": settings.num_cached,
+            "batches": batches,
+            "patch": PATCH,
+            "batch_size": BATCH_SIZE,
+            "cases": CASES,
+            "case_shape": CASE_SHAPE,
+        },
+        details={"seconds_per_batch": seconds},
+    )
+
+
+def _seconds(task: NnunetTask, system: str, settings: Settings, batches: int) -> float:
+    loader = task.loader(None if system in OURS else settings.processes)
+    with SYSTEMS[system](loader, settings) as iterator:
+        return seconds_per_batch(iterator, WARMUP, batches)

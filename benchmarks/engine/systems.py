@@ -1,0 +1,182 @@
+"""How each system is started and stopped around one loader, with equal settings, and none held back.
+
+Each function is a context manager that gives an endless iterator of batches. The imports are inside: a measurement's
+process loads only what it measures.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
+from typing import Any
+
+from benchmarks.engine.settings import Settings
+
+SEED = 20261121
+
+
+@contextmanager
+def detaug_augmenter(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
+    """DeterministicAugmenter, forked workers."""
+    from detaug import DeterministicAugmenter
+
+    with DeterministicAugmenter(
+        loader,
+        None,
+        settings.processes,
+        settings.num_cached,
+        wait_time=settings.wait_time,
+        seed=SEED,
+        start_method="fork",
+    ) as augmenter:
+        yield augmenter
+
+
+@contextmanager
+def unordered_augmenter(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
+    """detaug's engine with its ordering taken out: any finished batch is handed over, not the one that is due.
+
+    It exists for this comparison alone. It has DeterministicAugmenter's constructor.
+    """
+    from detaug.engine.unordered import UnorderedAugmenter
+
+    with UnorderedAugmenter(
+        loader,
+        None,
+        settings.processes,
+        settings.num_cached,
+        wait_time=settings.wait_time,
+        seed=SEED,
+        start_method="fork",
+    ) as augmenter:
+        yield augmenter
+
+
+@contextmanager
+def nondet(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
+    """batchgenerators' NonDetMultiThreadedAugmenter, which nnU-Net trains with."""
+    from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
+
+    augmenter = NonDetMultiThreadedAugmenter(
+        loader, None, settings.processes, settings.num_cached, wait_time=settings.wait_time
+    )
+    try:
+        yield augmenter
+    finally:
+        with _silenced():
+            augmenter._finish()
+
+
+@contextmanager
+def multi_threaded(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
+    """batchgenerators' MultiThreadedAugmenter, ordered by taking turns between its workers."""
+    from batchgenerators.dataloading.multi_threaded_augmenter import MultiThreadedAugmenter
+
+    augmenter = MultiThreadedAugmenter(
+        loader, None, settings.processes, settings.cached_per_process(), wait_time=settings.wait_time
+    )
+    try:
+        yield augmenter
+    finally:
+        with _silenced():
+            augmenter._finish()
+
+
+@contextmanager
+def torch_loader(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
+    """torch's DataLoader over an iterable data set of ready-made batches."""
+    from torch.utils.data import DataLoader, IterableDataset
+
+    class Batches(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            return iter(loader)
+
+    iterator = iter(
+        DataLoader(
+            Batches(),
+            batch_size=None,
+            num_workers=settings.processes,
+            prefetch_factor=settings.cached_per_process() + 1,  # counts the batch in the making too
+            multiprocessing_context="fork",
+        )
+    )
+    try:
+        yield iterator
+    finally:
+        iterator._shutdown_workers()  # type: ignore[attr-defined]  # what its own __del__ calls
+
+
+@contextmanager
+def grain_loader(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
+    """Grain's process prefetch. It shares memory for NumPy arrays only, so it is given those: its fast path."""
+    with _silenced():  # it warns that jax is missing, once in every process
+        iterator = _start_grain(loader, settings)
+        first = next(iterator)
+    try:
+        yield chain([first], iterator)
+    finally:
+        iterator.close()
+
+
+def _start_grain(loader: Any, settings: Settings) -> Any:
+    import grain
+
+    batches = (
+        grain.MapDataset.range(1 << 40)
+        .map(_NumpyBatch(loader))
+        # No reader threads: the batch is in memory already, and they would fight for the interpreter lock.
+        .to_iter_dataset(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0))
+        .mp_prefetch(
+            grain.MultiprocessingOptions(
+                num_workers=settings.processes, per_worker_buffer_size=settings.cached_per_process()
+            )
+        )
+    )
+    return iter(batches)
+
+
+class _NumpyBatch:
+    """A batch of the loader with its tensors as arrays that share their memory; the index is not needed."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def __call__(self, _index: int) -> dict[str, Any]:
+        import torch
+
+        return {
+            name: value.numpy() if isinstance(value, torch.Tensor) else value
+            for name, value in next(self.loader).items()
+        }
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Keep what this process and the processes it starts write to stderr out of the report.
+
+    batchgenerators' threads print tracebacks when they are stopped in the middle of a transfer, as here they always
+    are. Failures of a measurement are not lost: they come back as exceptions.
+    """
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+SYSTEMS: dict[str, Callable[[Any, Settings], AbstractContextManager[Iterator[Any]]]] = {
+    "detaug": detaug_augmenter,
+    "detaug unordered": unordered_augmenter,
+    "NonDet": nondet,
+    "MTA": multi_threaded,
+    "torch": torch_loader,
+    "Grain": grain_loader,
+}
+
+#: The systems in which a loader can ask detaug which step it makes.
+OURS = ("detaug", "detaug unordered")

@@ -1,0 +1,86 @@
+"""Row: how fast a ready 25 MB batch gets from a worker to the consumer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from benchmarks.engine.loaders import ReadyLoader, ready_batch
+from benchmarks.engine.settings import Settings
+from benchmarks.engine.systems import SYSTEMS
+from benchmarks.measure import Ratio, in_fresh_process, interleaved, medians, seconds_per_batch
+from benchmarks.report import Check, Row
+
+NAMES = ("detaug", "NonDet", "MTA", "torch", "Grain")
+FLOOR = "clone + memcpy"
+WARMUP, BATCHES, ROUNDS = 40, 300, 7
+
+
+def measure_transport(settings: Settings) -> Row:
+    """Batches/s in steady state for a consumer that takes each batch and lets the last one go."""
+    return _measure(settings, "transport", touch=False)
+
+
+def measure_transport_touched(settings: Settings) -> Row:
+    """The same for a consumer that reads from every page, so that lazy mapping saves nobody its page faults."""
+    row = _measure(settings, "transport, every page read", touch=True)
+    for number, check in enumerate(row.checks):
+        row.checks[number] = Check(check.what, check.value, check.relation, None, check.spread)
+    return row
+
+
+def _measure(settings: Settings, name: str, touch: bool) -> Row:
+    rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
+
+    def one(system: str) -> float:
+        if system == FLOOR:
+            return in_fresh_process(clone_and_copy, batches)
+        return in_fresh_process(system_seconds, system, settings, batches, touch)
+
+    seconds = interleaved((*NAMES, FLOOR), rounds, one)
+    middle = medians(seconds)
+    return Row(
+        name=name,
+        unit="batches/s",
+        ours=1 / middle["detaug"],
+        peers={system: 1 / middle[system] for system in (*NAMES[1:], FLOOR)},
+        checks=[
+            Check.of_ratio("batches/s : NonDet", Ratio.of(seconds["NonDet"], seconds["detaug"]), ">=", 5.0),
+            Check.of_ratio("batches/s : Grain", Ratio.of(seconds["Grain"], seconds["detaug"]), ">=", 2.5),
+            Check.of_ratio(f"time : {FLOOR}", Ratio.of(seconds["detaug"], seconds[FLOOR]), "<=", 2.0),
+        ],
+        repeats=rounds,
+        settings={"processes": settings.processes, "num_cached": settings.num_cached, "batches": batches},
+        details={"seconds_per_batch": seconds},
+    )
+
+
+def system_seconds(system: str, settings: Settings, batches: int, touch: bool) -> float:
+    """Seconds per batch of one system, measured in this process."""
+    with SYSTEMS[system](ReadyLoader(ready_batch()), settings) as iterator:
+        return seconds_per_batch(iterator, WARMUP, batches, read_every_page if touch else None)
+
+
+def clone_and_copy(batches: int) -> float:
+    """Seconds for cloning the ready batch and copying it into memory that is there already, in one process."""
+    torch.set_num_threads(1)  # as in a worker
+    batch = ready_batch()
+    buffers = {name: torch.zeros_like(tensor) for name, tensor in batch.items()}
+
+    def once() -> None:
+        for name, tensor in batch.items():
+            buffers[name].copy_(tensor.clone())
+
+    for _ in range(WARMUP):
+        once()
+    begin = time.perf_counter()
+    for _ in range(batches):
+        once()
+    return (time.perf_counter() - begin) / batches
+
+
+def read_every_page(batch: dict[str, Any]) -> float:
+    """Read one number from each 4 KiB page of the batch."""
+    return sum(float(value.reshape(-1)[:: 4096 // value.itemsize].sum()) for value in batch.values())
