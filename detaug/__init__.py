@@ -1,0 +1,55 @@
+"""Deterministic, crash-proof, fast data augmentation for 3-D medical images.
+
+`DeterministicAugmenter` takes the place of batchgenerators' NonDetMultiThreadedAugmenter: the same seed gives the same
+batches, in the same order, whatever the number and the timing of the worker processes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from detaug.versions import __version__
+
+if TYPE_CHECKING:
+    from detaug.context import current
+    from detaug.engine.augmenter import DeterministicAugmenter
+    from detaug.errors import BatchError, StateMismatch, WorkerDied
+    from detaug.hashing import fingerprint
+    from detaug.seeding import SeedTree
+
+__all__ = [
+    "BatchError",
+    "DeterministicAugmenter",
+    "SeedTree",
+    "StateMismatch",
+    "WorkerDied",
+    "__version__",
+    "current",
+    "fingerprint",
+]
+
+# Loaded on first use: torch takes seconds to import, and neither `detaug --help` nor the engine's helper process needs it.
+_HOMES = {
+    "BatchError": "detaug.errors",
+    "DeterministicAugmenter": "detaug.engine.augmenter",
+    "SeedTree": "detaug.seeding",
+    "StateMismatch": "detaug.errors",
+    "WorkerDied": "detaug.errors",
+    "current": "detaug.context",
+    "fingerprint": "detaug.hashing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'detaug' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,99 @@
+"""`detaug.current()`: what a loader or transform can know of the batch it is making, in whatever process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from detaug.seeding import make_generator
+
+
+class Current:
+    """The batch (or the sample of a batch) that is being made.
+
+    Attributes:
+        epoch: which epoch.
+        step: which batch of it, in the one global stream of all ranks.
+        stream: which logical worker.
+        sample: which sample of the batch, where one is being made by itself; else None.
+    """
+
+    def __init__(
+        self, entropy: tuple[int, ...], epoch: int, stream: int, turn: int, num_streams: int, sample: int | None = None
+    ) -> None:
+        self.epoch = epoch
+        self.stream = stream
+        self.step = turn * num_streams + stream
+        self.sample = sample
+        self._entropy = entropy
+        self._turn = turn
+        self._num_streams = num_streams
+        self._generator: np.random.Generator | None = None
+        self._calls = 0
+
+    def sequence(self, sample: int | None = None) -> np.random.SeedSequence:
+        """The SeedSequence of this batch, or of one sample of it."""
+        number = self.sample if sample is None else sample
+        key = (self.epoch, self.stream, self._turn) + (() if number is None else (number,))
+        return np.random.SeedSequence(self._entropy, spawn_key=key)
+
+    @property
+    def entropy(self) -> tuple[int, ...]:
+        """The four words of this seed branch, from which every child of it is made."""
+        return self._entropy
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """The batch's (or the sample's) own Generator: one object for the whole batch, so draws follow each other."""
+        if self._generator is None:
+            self._generator = make_generator(self.sequence())
+        return self._generator
+
+    def next_sample_generator(self) -> np.random.Generator:
+        """The Generator of the next sample: the n-th call in a batch gets sample child n."""
+        if self.sample is not None:
+            return self.generator
+        number, self._calls = self._calls, self._calls + 1
+        return make_generator(self.sequence(number))
+
+    def of_sample(self, sample: int) -> Current:
+        """The same batch, seen from one of its samples."""
+        return Current(self._entropy, self.epoch, self.stream, self._turn, self._num_streams, sample)
+
+    def __repr__(self) -> str:
+        return f"<epoch {self.epoch}, step {self.step}, stream {self.stream}, sample {self.sample}>"
+
+
+class _Stack(threading.local):
+    top: Current | None = None
+
+
+_stack = _Stack()
+
+
+def current() -> Current:
+    """The batch that is being made in this thread: `.generator`, `.epoch`, `.step`, `.stream`, `.sample`.
+
+    Raises:
+        RuntimeError: no batch is being made here.
+    """
+    if _stack.top is None:
+        raise RuntimeError(
+            "detaug.current() is known only while a DeterministicAugmenter makes a batch (inside its loader or "
+            "transform, in the thread that called it). Elsewhere, take a Generator from "
+            "detaug.SeedTree(seed).generator(epoch, step)."
+        )
+    return _stack.top
+
+
+@contextmanager
+def making(batch: Current) -> Iterator[None]:
+    """Inside, `current()` is `batch`."""
+    outer, _stack.top = _stack.top, batch
+    try:
+        yield
+    finally:
+        _stack.top = outer

@@ -1,0 +1,120 @@
+"""Checks of what users pass to the augmenter: what was wrong, the value seen, what is allowed."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from detaug.seeding import SEED_VARIABLE, non_negative_int, positive_int, spawn_key_element
+
+START_METHODS = ("fork", "spawn", "forkserver")
+
+count = non_negative_int
+
+
+def optional_positive(what: str, value: Any) -> int | None:
+    """A positive integer or None."""
+    return None if value is None else positive_int(what, value)
+
+
+def optional_bool(what: str, value: Any) -> bool | None:
+    """True, False or None."""
+    if value is not None and not isinstance(value, bool):
+        raise TypeError(f"{what} must be True, False or None, got {value!r}")
+    return value
+
+
+def text(what: str, value: Any) -> str:
+    """A string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a string, got {value!r} of type {type(value).__name__}")
+    return value
+
+
+def seconds(what: str, value: Any) -> float | None:
+    """A positive number of seconds, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{what} must be a number of seconds or None, got {value!r}")
+    if not value > 0 or math.isinf(value):
+        raise ValueError(f"{what} must be a positive, finite number of seconds, got {value!r}")
+    return float(value)
+
+
+def one_of(what: str, value: Any, allowed: Sequence[str]) -> str:
+    """One of some strings."""
+    if value not in allowed:
+        raise ValueError(f"{what} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+    return str(value)
+
+
+def rank_of(rank: Any, world_size: Any) -> tuple[int, int]:
+    """(rank, world_size) with 0 <= rank < world_size."""
+    size = positive_int("world_size", world_size)
+    number = non_negative_int("rank", rank)
+    if number >= size:
+        raise ValueError(f"rank must be below world_size={size}, got {number}")
+    return number, size
+
+
+def epoch(value: Any) -> int:
+    """0 ... 2**32 - 1."""
+    return spawn_key_element("epoch", value)
+
+
+def step(value: Any, num_streams: int) -> int:
+    """A step whose turn is within 0 ... 2**32 - 1."""
+    number = non_negative_int("step", value)
+    spawn_key_element("the step's turn (step // num_streams)", number // num_streams)
+    return number
+
+
+def start_method(value: Any) -> str:
+    """The start method asked for, or the one the program has chosen, or this platform's default."""
+    if value is None:
+        chosen = multiprocessing.get_start_method(allow_none=True)
+        if chosen in START_METHODS and chosen is not None:
+            return chosen
+        return "fork" if sys.platform.startswith("linux") else "spawn"
+    one_of("start_method", value, START_METHODS)
+    if value not in multiprocessing.get_all_start_methods():
+        raise ValueError(f"start_method={value!r} does not exist on this platform")
+    return str(value)
+
+
+def transform(value: Any) -> Any:
+    """None or a callable."""
+    if value is not None and not callable(value):
+        raise TypeError(f"transform must be callable or None, got {value!r} of type {type(value).__name__}")
+    return value
+
+
+def old_style_seeds(seeds: Any, seed: Any, num_processes: int, num_streams: Any) -> list[int] | None:
+    """The seed list that batchgenerators' augmenters take, or None where there is none (``[None, None]`` is none)."""
+    if seeds is None:
+        return None
+    if seed is not None:
+        raise ValueError("pass seed or seeds, not both: under old-style seeds the list is the seed")
+    try:
+        listed = list(seeds)
+    except TypeError:
+        raise TypeError(f"seeds must be a list with one seed for each process, got {seeds!r}") from None
+    if len(listed) != num_processes:
+        raise ValueError(
+            f"seeds must have one entry for each process: len(seeds) is {len(listed)}, num_processes {num_processes}"
+        )
+    if all(entry is None for entry in listed):
+        return None
+    if num_streams is not None and num_streams != len(listed):
+        raise ValueError(f"under old-style seeds num_streams is len(seeds) = {len(listed)}, got {num_streams}")
+    return [non_negative_int(f"seeds[{i}]", entry) for i, entry in enumerate(listed)]
+
+
+def seed_will_be_drawn(seed: Any, old_style: Any) -> bool:
+    """Whether neither the caller nor the environment names a seed."""
+    return seed is None and old_style is None and not os.environ.get(SEED_VARIABLE)

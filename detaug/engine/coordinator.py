@@ -1,0 +1,422 @@
+"""The parent's side of the process engine: one thread that starts workers, hands out tasks and takes in batches.
+
+Division of labour:
+- the user's thread reads the due outcome and moves the position, under `_lock`, and wakes the coordinator;
+- the coordinator's thread does everything else. It alone touches workers, channels and slots.
+
+No lock is shared with another process, so no signal that ends a worker can leave one locked.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import selectors
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from detaug.engine import failures
+from detaug.engine.channel import ChannelClosed
+from detaug.engine.failures import SeedPath
+from detaug.engine.handles import Helper, Worker, start_helper
+from detaug.engine.pinning import gpu_to_pin_for, pin
+from detaug.engine.processes import signal_name
+from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Skipped, Task
+from detaug.engine.slots import ParentSlots, Parcel
+from detaug.engine.transfer import unpack
+from detaug.engine.worker import ErrorRecord, Job, describe
+from detaug.errors import BatchError
+from detaug.pipeline import Pipeline
+from detaug.plan import BatchKey
+
+logger = logging.getLogger("detaug")
+
+#: A worker that fails to start this many times in a row ends the run.
+_START_FAILURES = 3
+#: A batch that takes longer than this (seconds) is mentioned, and again each time that doubles.
+_SLOW_BATCH = 60.0
+_TICK = 1.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the engine is to behave; nothing here changes a byte of a batch."""
+
+    num_processes: int
+    start_method: str
+    max_restarts: int
+    stall_timeout: float | None
+    skip_errors: bool
+    pin_memory: bool
+    slots_kept: int
+
+
+class Coordinator:
+    """Workers for one pipeline, and their batches in order.
+
+    Args:
+        pipeline: what the workers run.
+        job: what they have to know.
+        schedule: what is due; shared between the two threads under the lock.
+        settings: see there.
+        seeds: for messages.
+    """
+
+    def __init__(
+        self, pipeline: Pipeline, job: Job, schedule: Schedule, settings: Settings, seeds: SeedPath
+    ) -> None:
+        self._pipeline = pipeline
+        self._job = job
+        self._schedule = schedule
+        self._settings = settings
+        self._seeds = seeds
+        self._lock = threading.Lock()
+        # C code throughout, so that an interrupt in the user's thread finds it whole.
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._closing = False
+        self._fatal: BaseException | None = None
+        self._owner = os.getpid()
+        self._gpu = gpu_to_pin_for(settings.pin_memory)
+        self._workers: dict[int, Worker] = {}
+        self._numbers = 0
+        self._tickets = 0
+        self._deaths: dict[BatchKey, int] = {}
+        self._start_failures = 0
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(os, "pipe2") else _pipe()
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
+        self._helper = self._start_helper(settings.start_method)
+        for index in range(settings.num_processes):
+            self._start_worker(index)
+        self._thread = threading.Thread(target=self._run, name="detaug-coordinator", daemon=True)
+        self._thread.start()
+
+    # --- the user's thread ---------------------------------------------------------------------------------------
+
+    def next(self) -> Any:
+        """The due batch, once it is there.
+
+        Raises:
+            StopIteration: the epoch has ended; the position is at the start of the next one.
+            BatchError: the due batch cannot be made; raised again until the position is moved.
+        """
+        while True:
+            with self._lock:
+                position, outcome = self._schedule.due()
+                if isinstance(outcome, Delivered):
+                    self._schedule.position = self._schedule.after(position)
+                    self._schedule.outcomes.pop(BatchKey(position.epoch, position.step), None)
+                elif isinstance(outcome, EpochEnd):
+                    self._schedule.position = outcome.then
+                elif self._schedule.position != position:
+                    self._schedule.position = position
+                fatal = self._fatal
+            if isinstance(outcome, Delivered):
+                self._wake()
+                return outcome.batch
+            if isinstance(outcome, EpochEnd):
+                self._wake()
+                raise StopIteration
+            if isinstance(outcome, Failed):
+                raise outcome.error.with_traceback(None)
+            if fatal is not None:
+                raise fatal.with_traceback(None)
+            if self._closing:
+                raise RuntimeError("the augmenter was closed while its next batch was awaited")
+            self._news.get()
+
+    def move(self, position: Position) -> None:
+        """Go elsewhere; what is already there or being made for the new place is kept."""
+        with self._lock:
+            self._schedule.position = position
+            failed = [key for key, outcome in self._schedule.outcomes.items() if isinstance(outcome, Failed)]
+            for key in failed:
+                del self._schedule.outcomes[key]
+        self._wake()
+
+    def close(self) -> None:
+        """End all processes and give everything back, but for the memory of batches that the user still holds."""
+        if os.getpid() != self._owner or self._closing:
+            return  # a fork of the user's process has no business with our workers
+        self._closing = True
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def worker_pids(self) -> list[int]:
+        """The workers that are alive now."""
+        return [worker.pid for worker in list(self._workers.values()) if worker.pid]
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_write, b"!")
+        except (BlockingIOError, OSError):
+            pass  # the pipe is full of wakes already, or the coordinator has closed it
+
+    # --- the coordinator's thread ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            if self._gpu is not None:
+                torch.cuda.set_device(self._gpu)
+            while not self._closing:
+                self._assign_all()
+                for key, _ in self._selector.select(_TICK if self._watching_the_clock() else None):
+                    key.data()
+                self._look_for_slow_workers()
+        except Exception as error:  # a defect of ours must not leave the user waiting for ever
+            logger.exception("the coordinator failed")
+            self._fail(error)
+        finally:
+            self._tear_down()
+
+    def _tear_down(self) -> None:
+        for worker in self._workers.values():
+            worker.channel.close()
+        self._workers.clear()
+        self._helper.stop()
+        self._selector.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+        self._tell_user()
+
+    def _drain_wakes(self) -> None:
+        try:
+            os.read(self._wake_read, 4096)
+        except BlockingIOError:
+            pass
+
+    def _fail(self, error: BaseException) -> None:
+        self._fatal = error
+        self._tell_user()
+
+    def _tell_user(self) -> None:
+        # One unread note is enough: whoever reads it looks at everything that has changed before it.
+        if self._news.empty():
+            self._news.put(None)
+
+    # --- processes
+
+    def _start_helper(self, method: str) -> Helper:
+        helper = start_helper(method, self._pipeline, self._job)
+        self._selector.register(helper.control, selectors.EVENT_READ, self._hear_helper)
+        if helper.pidfd is not None:
+            self._selector.register(helper.pidfd, selectors.EVENT_READ, self._lose_helper)
+        return helper
+
+    def _start_worker(self, index: int) -> None:
+        self._numbers += 1
+        try:
+            channel = self._helper.start_worker(self._numbers)
+        except ChannelClosed:
+            return  # the helper is dead; when that is noticed, all workers are started anew
+        worker = Worker(self._numbers, index, channel, ParentSlots(self._settings.slots_kept))
+        self._workers[worker.number] = worker
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear_worker(worker))
+
+    def _hear_helper(self) -> None:
+        try:
+            messages = self._helper.control.receive_ready()
+        except ChannelClosed:
+            self._lose_helper()
+            return
+        for message, _ in messages:
+            if message[0] == "started" and message[1] in self._workers:
+                self._workers[message[1]].pid = message[2]
+            elif message[0] == "exited" and message[1] in self._workers:
+                self._lose_worker(self._workers[message[1]], exitcode=message[3], peak=message[4])
+            elif message[0] == "failed":
+                self._fail(RuntimeError(message[2]))
+
+    def _lose_worker(self, worker: Worker, exitcode: int, peak: int) -> None:
+        self._hear_worker(worker)  # it may have sent its batch before it ended
+        self._remove(worker)
+        if not worker.ready:
+            self._start_failures += 1
+            if self._start_failures >= _START_FAILURES:
+                self._fail(RuntimeError(f"workers end while they start, the last with {signal_name(exitcode)}"))
+                return
+        if worker.task is not None:
+            self._lose_task(worker, worker.task, exitcode, peak)
+        else:
+            logger.warning("worker %d (pid %d) ended with %s between batches; starting another",
+                           worker.number, worker.pid, signal_name(exitcode))
+        self._start_worker(worker.index)
+
+    def _lose_task(self, worker: Worker, task: Task, exitcode: int, peak: int) -> None:
+        times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
+        what = failures.describe_batch(task.key, self._seeds)
+        why = f" ({worker.leaving})" if worker.leaving else ""
+        if times < max(1, self._settings.max_restarts):
+            with self._lock:
+                self._schedule.lose(task.key)
+            logger.warning("worker %d (pid %d) ended with %s%s while making %s; another one makes it again",
+                           worker.number, worker.pid, signal_name(exitcode), why, what)
+            return
+        self._deaths.pop(task.key)
+        self._finish(task, self._failure(failures.died(task.key, self._seeds, times, exitcode, peak)))
+
+    def _remove(self, worker: Worker) -> None:
+        self._mute(worker)
+        worker.channel.close()
+        del self._workers[worker.number]
+
+    def _lose_helper(self) -> None:
+        """The helper was killed, and the kernel has killed its workers: start all of them anew."""
+        logger.warning("the helper process (pid %d) has ended; starting it and the workers anew", self._helper.pid)
+        self._selector.unregister(self._helper.control)
+        if self._helper.pidfd is not None:
+            self._selector.unregister(self._helper.pidfd)
+        self._helper.reap()
+        lost = list(self._workers.values())
+        for worker in lost:
+            self._hear_worker(worker)
+            self._remove(worker)
+            if worker.task is not None:
+                with self._lock:
+                    self._schedule.lose(worker.task.key)
+        method = self._settings.start_method
+        if method == "fork" and self._pipeline.frozen is not None:
+            # By now the parent has threads, locks and perhaps a CUDA context that a fork would inherit.
+            method = "forkserver"
+        self._helper = self._start_helper(method)
+        for index in range(self._settings.num_processes):
+            self._start_worker(index)
+
+    def _watching_the_clock(self) -> bool:
+        return any(worker.task is not None for worker in self._workers.values())
+
+    def _look_for_slow_workers(self) -> None:
+        now, limit = time.monotonic(), self._settings.stall_timeout
+        for worker in self._workers.values():
+            if worker.task is None or worker.leaving:
+                continue
+            seconds = now - worker.since
+            if limit is not None and seconds > limit:
+                worker.leaving = f"killed: it made no progress for {limit:g} s"
+                try:
+                    self._helper.kill_worker(worker.number)
+                except ChannelClosed:
+                    pass
+            elif seconds > max(_SLOW_BATCH, 2 * worker.warned):
+                worker.warned = seconds
+                logger.warning("worker %d (pid %d) has been making %s for %.0f s", worker.number, worker.pid,
+                               failures.describe_batch(worker.task.key, self._seeds), seconds)
+
+    # --- batches
+
+    def _assign_all(self) -> None:
+        with self._lock:
+            self._schedule.prune()
+        for worker in list(self._workers.values()):
+            self._assign(worker)
+
+    def _assign(self, worker: Worker) -> None:
+        if not worker.ready or worker.task is not None or self._fatal is not None:
+            return
+        with self._lock:
+            task = self._schedule.next_for(worker.index)
+            if task is not None:
+                self._schedule.start(task.key)
+        if task is not None:
+            self._tickets += 1
+            try:
+                worker.assign(task, self._tickets)
+            except ChannelClosed:
+                pass  # the helper will say that it ended, and the task is then given to another
+
+    def _hear_worker(self, worker: Worker) -> None:
+        try:
+            messages = worker.channel.receive_ready()
+        except ChannelClosed:
+            # Dead, or about to be: the helper says so. Until then its channel would be readable all the time.
+            self._mute(worker)
+            return
+        for message, descriptor in messages:
+            kind = message[0]
+            if kind == "ready":
+                worker.ready, worker.pid, self._start_failures = True, message[1], 0
+                self._assign(worker)
+            elif kind == "log":
+                logger.warning("%s", message[1])
+            elif kind == "broken":
+                record: ErrorRecord = message[1]
+                self._fail(RuntimeError(f"a worker could not set up the pipeline: {record.summary}\n\n{record.traceback}"))
+            else:
+                self._take_answer(worker, message, descriptor)
+
+    def _mute(self, worker: Worker) -> None:
+        if worker.channel.fileno() in self._selector.get_map():
+            self._selector.unregister(worker.channel)
+
+    def _take_answer(self, worker: Worker, message: tuple[Any, ...], descriptor: int | None) -> None:
+        task = worker.task
+        assert task is not None and message[1] == worker.ticket
+        worker.task = None
+        self._deaths.pop(task.key, None)
+        with self._lock:
+            wanted = any(other == task for other in self._schedule.upcoming())
+        # Keep it busy while its batch is unpacked here.
+        if message[0] != "slot":
+            self._settle(worker, task, message, wanted)
+            self._assign(worker)
+            return
+        self._assign(worker)
+        if wanted:
+            self._finish(task, self._opened(worker, task, message[2], descriptor))
+        else:
+            worker.slots.refuse(descriptor, message[2])
+            with self._lock:
+                self._schedule.lose(task.key)
+
+    def _settle(self, worker: Worker, task: Task, message: tuple[Any, ...], wanted: bool) -> None:
+        kind = message[0]
+        if kind == "ended":
+            with self._lock:
+                self._schedule.end_stream(task.key)
+            self._tell_user()
+        elif kind == "exists":
+            self._finish(task, Exists())
+        elif kind == "error":
+            where = f"in worker {worker.number} (pid {worker.pid})"
+            error = failures.error_of(message[2], task.key, self._seeds, where)
+            self._finish(task, self._failure(error, say=wanted))
+        elif kind == "inline":
+            self._finish(task, self._unpacked(task, lambda: unpack(message[2], [bytearray(b) for b in message[3]])))
+
+    def _opened(self, worker: Worker, task: Task, parcel: Parcel, descriptor: int | None) -> Outcome:
+        return self._unpacked(task, lambda: worker.slots.open(parcel, descriptor))
+
+    def _unpacked(self, task: Task, open_batch: Callable[[], Any]) -> Outcome:
+        try:
+            batch = open_batch()
+            return Delivered(pin(batch) if self._gpu is not None else batch)
+        except Exception as error:
+            where = "in the parent process, which could not take the batch in"
+            return self._failure(failures.error_of(describe(error), task.key, self._seeds, where))
+
+    def _failure(self, error: BatchError, say: bool = True) -> Outcome:
+        if not self._settings.skip_errors:
+            return Failed(error)
+        if say:
+            logger.warning("skipped: %s", error)
+        return Skipped()
+
+    def _finish(self, task: Task, outcome: Outcome) -> None:
+        with self._lock:
+            self._schedule.finish(task.key, outcome)
+        self._tell_user()
+
+
+def _pipe() -> tuple[int, int]:
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    return read, write
+

@@ -1,0 +1,84 @@
+"""From what went wrong in a worker to the error that a user reads."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+
+from detaug.engine.processes import signal_name
+from detaug.engine.worker import ErrorRecord
+from detaug.errors import BatchError, WorkerDied, batch_error
+from detaug.plan import BatchKey
+from detaug.seeding import Seed
+
+
+@dataclass(frozen=True)
+class SeedPath:
+    """Where in the seed tree a pipeline's batches are, for messages.
+
+    Attributes:
+        seed, path: the user's seed and the names below it.
+        num_streams: logical workers.
+    """
+
+    seed: Seed
+    path: tuple[str, ...]
+    num_streams: int
+
+    def of(self, key: BatchKey) -> str:
+        """The batch's child, as a line of Python."""
+        child = "".join(f".child({name!r})" for name in self.path)
+        return f"SeedTree({self.seed!r}){child}.sequence({key.epoch}, {key.step}, num_streams={self.num_streams})"
+
+
+def error_of(record: ErrorRecord, key: BatchKey, seeds: SeedPath, where: str) -> BatchError:
+    """The error for an exception in a loader or transform."""
+    original: BaseException | None = None
+    if record.pickled is not None:
+        try:
+            original = pickle.loads(record.pickled)
+        except Exception:
+            original = None
+    error = batch_error(original, _message(record.summary, key, seeds, where, record.traceback))
+    error.__cause__ = original
+    return _placed(error, key, seeds, record.traceback)
+
+
+def _message(summary: str, key: BatchKey, seeds: SeedPath, where: str, worker_traceback: str) -> str:
+    return (
+        f"{summary}\n"
+        f"while making {describe_batch(key, seeds)} {where}\n"
+        f"seed path: {seeds.of(key)}\n"
+        f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})\n\n"
+        f"{worker_traceback}"
+    )
+
+
+def died(key: BatchKey, seeds: SeedPath, times: int, exitcode: int, peak: int) -> WorkerDied:
+    """The error for a batch that killed its workers."""
+    memory = f"; the last one's memory had peaked at {peak / 2**20:.0f} MiB" if peak else ""
+    advice = ""
+    if exitcode == -9:
+        advice = " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
+    error = WorkerDied(
+        f"{describe_batch(key, seeds)} ended {times} worker{'s' if times > 1 else ''} in a row, the last with "
+        f"{signal_name(exitcode)}{memory}.{advice}\n"
+        f"seed path: {seeds.of(key)}\n"
+        f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})"
+    )
+    error.exitcode = exitcode
+    _placed(error, key, seeds, "")
+    return error
+
+
+def describe_batch(key: BatchKey, seeds: SeedPath) -> str:
+    """``epoch 3, step 17 (stream 5, turn 1)``."""
+    turn, stream = divmod(key.step, seeds.num_streams)
+    return f"epoch {key.epoch}, step {key.step} (stream {stream}, turn {turn})"
+
+
+def _placed(error: BatchError, key: BatchKey, seeds: SeedPath, worker_traceback: str) -> BatchError:
+    error.epoch, error.step = key
+    error.stream = key.step % seeds.num_streams
+    error.worker_traceback = worker_traceback
+    return error

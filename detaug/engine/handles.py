@@ -1,0 +1,164 @@
+"""The parent's handles on the helper process and on the workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import time
+import warnings
+from dataclasses import dataclass, field
+
+from detaug.engine.channel import Channel, ChannelClosed
+from detaug.engine.payload import write_payload
+from detaug.engine.processes import kill, open_pidfd, run_and_exit, wait_for_end
+from detaug.engine.schedule import Task
+from detaug.engine.slots import ParentSlots
+from detaug.engine.worker import Job, work_on_inherited
+from detaug.engine.zygote import interpreter_command, main_forked, worker_environment
+from detaug.pipeline import Pipeline
+
+logger = logging.getLogger("detaug")
+
+#: How long (seconds) the helper may take to kill and reap the workers before it is killed itself.
+_QUIT_SECONDS = 2.0
+
+
+@dataclass
+class Worker:
+    """One worker process, alive or starting.
+
+    Attributes:
+        number: never used twice.
+        index: which of the num_processes places it fills; stream-bound streams belong to a place.
+        pid: 0 until the helper has started it.
+    """
+
+    number: int
+    index: int
+    channel: Channel
+    slots: ParentSlots
+    pid: int = 0
+    ready: bool = False
+    ticket: int = 0
+    task: Task | None = None
+    since: float = 0.0
+    warned: float = 0.0
+    leaving: str = ""
+
+    def assign(self, task: Task, ticket: int) -> None:
+        """Send it a task.
+
+        Raises:
+            ChannelClosed: it is gone.
+        """
+        given_back, dropped = self.slots.take_returned()
+        self.task, self.ticket = task, ticket
+        self.since, self.warned = time.monotonic(), 0.0
+        self.channel.send(("make", ticket, task.key.epoch, task.key.step, task.probe, given_back, dropped))
+
+
+@dataclass
+class Helper:
+    """The helper process.
+
+    Attributes:
+        pid, control: the process and the channel to it.
+        pidfd: readable once it is dead; None where there are no pidfds.
+    """
+
+    pid: int
+    control: Channel
+    pidfd: int | None
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start_worker(self, number: int) -> Channel:
+        """Ask for a new worker; returns the parent's end of its channel."""
+        ours, theirs = Channel.pair()
+        try:
+            self.control.send(("start", number), theirs.fileno())
+        except ChannelClosed:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return ours
+
+    def kill_worker(self, number: int) -> None:
+        """SIGKILL a worker. The helper does it, which knows whether the pid still is that worker's."""
+        self.control.send(("kill", number))
+
+    def stop(self) -> None:
+        """End it and its workers, and reap it."""
+        try:
+            self.control.send(("quit",))
+        except ChannelClosed:
+            pass
+        self.control.close()
+        if not wait_for_end(self.pid, _QUIT_SECONDS):
+            kill(self.pid)  # the kernel kills its workers with it
+            wait_for_end(self.pid, _QUIT_SECONDS)
+        self._forget()
+
+    def reap(self) -> None:
+        """It is dead; take note."""
+        self.control.close()
+        wait_for_end(self.pid, _QUIT_SECONDS)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+        if self._process is not None:
+            self._process.returncode = 0  # already reaped; its destructor is not to wait
+
+
+def start_helper(method: str, pipeline: Pipeline, job: Job) -> Helper:
+    """Start the helper for "fork", "forkserver" or "spawn"."""
+    return _fork_helper(pipeline, job) if method == "fork" else _execute_helper(method, pipeline, job)
+
+
+def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
+    ours, theirs = Channel.pair()
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # Python 3.12+ warns of threads at a fork. The helper runs none of the parent's threads' code and takes none of
+        # its locks; batchgenerators' augmenters fork at the same place.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+
+        def live() -> None:
+            ours.close()
+
+            def work(number: int, channel: Channel) -> None:
+                work_on_inherited(number, channel, pipeline, job)
+
+            main_forked(theirs, parent, work)
+
+        run_and_exit(live)
+    theirs.close()
+    return Helper(pid, ours, open_pidfd(pid))
+
+
+def _execute_helper(method: str, pipeline: Pipeline, job: Job) -> Helper:
+    assert pipeline.frozen is not None
+    ours, theirs = Channel.pair()
+    payload = write_payload(pipeline.frozen, job)
+    code = (
+        f"from detaug.engine.zygote import main; main({theirs.fileno()}, {payload}, {os.getpid()}, {method!r})"
+    )
+    try:
+        process = subprocess.Popen(
+            interpreter_command(code),
+            pass_fds=(theirs.fileno(), payload),
+            stdin=subprocess.DEVNULL,
+            env=worker_environment(),
+        )
+    finally:
+        theirs.close()
+        os.close(payload)
+    return Helper(process.pid, ours, open_pidfd(process.pid), process)
+
+

@@ -1,0 +1,129 @@
+"""Anonymous shared memory: made, sent as a descriptor, mapped, and unmapped when nothing views it any more.
+
+``mmap.mmap`` keeps a duplicate of the descriptor open as long as the mapping lives; a user who holds a thousand batches
+would run out of descriptors. So the C library's mmap is called directly, and the descriptor closed once mapped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.munmap.restype = ctypes.c_int
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_munmap = _libc.munmap
+
+
+def create(size: int) -> int:
+    """A descriptor of `size` bytes of new shared memory that no name leads to.
+
+    Raises:
+        OSError: there is no room for it, or no descriptor left; the message says which limit was met.
+    """
+    try:
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("detaug", os.MFD_CLOEXEC)
+        else:
+            descriptor, path = tempfile.mkstemp(prefix="detaug-")
+            os.unlink(path)
+    except OSError as error:
+        raise _explained(error, size) from error
+    try:
+        os.ftruncate(descriptor, size)
+    except OSError as error:
+        os.close(descriptor)
+        raise _explained(error, size) from error
+    return descriptor
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Have the first `size` bytes allocated now, so that a lack of memory is an error here and no SIGBUS later.
+
+    Raises:
+        OSError: there is no room.
+    """
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise _explained(error, size) from error
+
+
+def _explained(error: OSError, size: int) -> OSError:
+    advice = {
+        errno.EMFILE: "this process has no file descriptors left (ulimit -n); raise the limit or hold fewer batches",
+        errno.ENFILE: "the system has no file descriptors left (fs.file-max)",
+        errno.ENOSPC: "there is no room for it: lower num_cached, num_processes or the batch size",
+        errno.ENOMEM: "there is no memory for it: lower num_cached, num_processes or the batch size",
+    }.get(error.errno or 0, "")
+    return OSError(error.errno, f"cannot get {size} bytes of shared memory for a batch: {error.strerror}. {advice}")
+
+
+class Mapping:
+    """`size` bytes of a descriptor, mapped until this object is gone.
+
+    Args:
+        descriptor: stays the caller's, who may close it at once.
+        size: bytes.
+        private: writes stay in this process (copy on write).
+    """
+
+    def __init__(self, descriptor: int, size: int, private: bool = False) -> None:
+        self.size = size
+        self.address = 0
+        flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+        address = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
+        if address == _MAP_FAILED or address is None:
+            number = ctypes.get_errno()
+            raise OSError(
+                number,
+                f"cannot map {size} bytes of shared memory: {os.strerror(number)}. If memory is free, the number of "
+                "mappings (vm.max_map_count) is used up: hold fewer batches",
+            )
+        self.address = address
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "typestr": "|u1", "shape": (self.size,), "data": (self.address, False)}
+
+    def bytes(self) -> Bytes:
+        """The block as uint8; it and all its views keep the mapping alive."""
+        return np.asarray(self)
+
+    def __del__(self, munmap: Callable[[int, int], int] = _munmap) -> None:
+        if self.address:
+            munmap(self.address, self.size)
+            self.address = 0
+
+
+class Lease:
+    """One delivery of a block: when the last array that views it is gone, `give_back` is called.
+
+    `give_back` may run in any thread and at any moment of garbage collection: it must not take locks.
+    """
+
+    def __init__(self, mapping: Mapping, give_back: Callable[[], None]) -> None:
+        self._mapping = mapping
+        self._give_back = give_back
+        self.__array_interface__ = mapping.__array_interface__
+
+    def bytes(self) -> Bytes:
+        """The block as uint8; its views keep the lease."""
+        return np.asarray(self)
+
+    def __del__(self) -> None:
+        self._give_back()

@@ -1,0 +1,51 @@
+"""A pipeline on its way to another interpreter: its structure and its bulk arrays in one block of shared memory.
+
+All workers map the same block privately: the arrays are there once, and what a worker writes stays with it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+from typing import Any
+
+import numpy as np
+
+from detaug.engine.layout import lay_out
+from detaug.engine.memory import Mapping, create, reserve
+from detaug.frozen import Frozen
+
+_HEADER = struct.Struct("<Q")
+
+
+def write_payload(frozen: Frozen, job: Any) -> int:
+    """A descriptor of the block that holds it all."""
+    arrays = [np.ascontiguousarray(array) for array in frozen.shared]
+    kinds = [(array.dtype, array.shape) for array in arrays]
+    layout = lay_out([array.nbytes for array in arrays])
+    head = pickle.dumps((frozen.structure, frozen.protect, kinds, layout, job), protocol=5)
+    start = lay_out([_HEADER.size + len(head), 0]).offsets[1]
+    size = start + max(layout.size, 1)
+    descriptor = create(size)
+    reserve(descriptor, size)
+    block = Mapping(descriptor, size).bytes()
+    block[: _HEADER.size] = np.frombuffer(_HEADER.pack(len(head)), dtype=np.uint8)
+    block[_HEADER.size : _HEADER.size + len(head)] = np.frombuffer(head, dtype=np.uint8)
+    for array, offset in zip(arrays, layout.offsets, strict=True):
+        place = block[start + offset : start + offset + array.nbytes]
+        np.copyto(place.view(array.dtype).reshape(array.shape), array)
+    return descriptor
+
+
+def read_payload(descriptor: int) -> tuple[Frozen, Any]:
+    """What `write_payload` wrote. The arrays are private to this process."""
+    block = Mapping(descriptor, os.fstat(descriptor).st_size, private=True).bytes()
+    (length,) = _HEADER.unpack(block[: _HEADER.size].tobytes())
+    structure, protect, kinds, layout, job = pickle.loads(block[_HEADER.size : _HEADER.size + length])
+    start = lay_out([_HEADER.size + length, 0]).offsets[1]
+    shared = []
+    for (dtype, shape), offset in zip(kinds, layout.offsets, strict=True):
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        shared.append(block[start + offset : start + offset + size].view(dtype).reshape(shape))
+    return Frozen(structure, shared, protect), job

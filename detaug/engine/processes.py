@@ -1,0 +1,143 @@
+"""What a child process settles for itself: signals, its parent's death, threads. Standard library only at import."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_LINUX = sys.platform.startswith("linux")
+_hooked = False
+
+#: Signals that are meant for the training process. Schedulers send them to whole process groups; a worker leaves them
+#: to the parent, which may want to save a checkpoint first.
+_LEFT_TO_THE_PARENT = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT")
+
+
+def leave_signals_to_the_parent() -> None:
+    """Take no notice of what is meant for the parent, and forget handlers inherited from it.
+
+    A Python handler that does nothing is used, not SIG_IGN: programs that a loader executes would inherit the latter.
+    Processes that a loader forks get the default back.
+    """
+    signal.set_wakeup_fd(-1)
+    global _hooked
+    for name in _LEFT_TO_THE_PARENT:
+        signal.signal(getattr(signal, name), _take_no_notice)
+    if not _hooked:
+        _hooked = True
+        os.register_at_fork(after_in_child=_default_signals)
+
+
+def _take_no_notice(number: int, frame: Any) -> None:
+    pass
+
+
+def _default_signals() -> None:
+    for name in _LEFT_TO_THE_PARENT:
+        number = getattr(signal, name)
+        if signal.getsignal(number) is _take_no_notice:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent (a single-threaded process) dies; elsewhere watch for it.
+
+    ``PR_SET_PDEATHSIG`` fires on the death of the *thread* that forked, hence the parent must have but one.
+    """
+    if _LINUX:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it died before the call
+            os._exit(1)
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="detaug-parent-watch", daemon=True).start()
+
+
+def open_pidfd(pid: int) -> int | None:
+    """A descriptor that becomes readable when that process ends; None where there is no such thing."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def wait_for_end(pid: int, timeout: float) -> bool:
+    """Reap a child within `timeout` seconds; whether it has ended."""
+    deadline = time.monotonic() + timeout
+    pidfd = open_pidfd(pid)
+    try:
+        if pidfd is not None:
+            waiting = select.poll()
+            waiting.register(pidfd, select.POLLIN)
+            waiting.poll(max(0.0, timeout) * 1000)
+        while True:
+            try:
+                if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                    return True
+            except ChildProcessError:
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.005)
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+def kill(pid: int) -> None:
+    """SIGKILL, if it is still there."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def run_and_exit(function: Callable[[], Any]) -> None:
+    """Run a forked child's work, and leave without the parent's exit handlers, buffers and finalizers."""
+    code = 1
+    try:
+        function()
+        code = 0
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else (0 if leaving.code is None else 1)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def forget_the_parents_children() -> None:
+    """In a forked child: multiprocessing's registers speak of the parent's processes and finalizers."""
+    module = sys.modules.get("multiprocessing.process")
+    if module is not None:
+        module._children = set()  # type: ignore[attr-defined]
+    module = sys.modules.get("multiprocessing.util")
+    if module is not None:
+        module._finalizer_registry.clear()  # type: ignore[attr-defined]
+
+
+def signal_name(exitcode: int) -> str:
+    """``-9`` → ``"signal 9 (SIGKILL)"``, ``3`` → ``"exit code 3"``."""
+    if exitcode >= 0:
+        return f"exit code {exitcode}"
+    try:
+        return f"signal {-exitcode} ({signal.Signals(-exitcode).name})"
+    except ValueError:
+        return f"signal {-exitcode}"

@@ -1,0 +1,152 @@
+"""Slots: reusable blocks of shared memory that each carry one batch from a worker to the parent.
+
+A slot is made and filled by one worker; the parent maps it once and hands out arrays that view it. When the last of them
+is garbage-collected the slot's number comes back to the parent, which tells the worker with its next task.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from detaug.engine.layout import capacity_for, lay_out
+from detaug.engine.memory import Lease, Mapping, create, reserve
+from detaug.engine.transfer import Packed, unpack
+
+
+class Parcel(NamedTuple):
+    """What a worker says of a batch that it wrote.
+
+    Attributes:
+        slot: the slot's number, unique in its worker.
+        capacity: bytes of the slot.
+        spans: (offset, bytes) of the pickle and then of each buffer.
+    """
+
+    slot: int
+    capacity: int
+    spans: tuple[tuple[int, int], ...]
+
+
+class WorkerSlots:
+    """A worker's side: makes slots, fills the free ones."""
+
+    def __init__(self) -> None:
+        self._slots: dict[int, Mapping] = {}
+        self._free: list[int] = []
+        self._made = 0
+
+    def give_back(self, numbers: Sequence[int]) -> None:
+        """The parent holds no array of these any more."""
+        self._free.extend(number for number in numbers if number in self._slots)
+
+    def drop(self, numbers: Sequence[int]) -> None:
+        """The parent has unmapped these; they are not needed."""
+        for number in numbers:
+            self._slots.pop(number, None)
+        self._free = [number for number in self._free if number in self._slots]
+
+    def write(self, packed: Packed) -> tuple[Parcel, int | None]:
+        """Write a batch into a slot. Returns its parcel, and the descriptor to be sent (and closed) if it is a new one.
+
+        Raises:
+            OSError: no slot could be made.
+        """
+        sizes = [len(packed.pickled), *(buffer.nbytes for buffer in packed.buffers)]
+        layout = lay_out(sizes)
+        number, descriptor = self._slot_for(layout.size)
+        mapping = self._slots[number]
+        block = mapping.bytes()
+        sources = [np.frombuffer(packed.pickled, dtype=np.uint8), *packed.buffers]
+        for offset, size, source in zip(layout.offsets, sizes, sources, strict=True):
+            np.copyto(block[offset : offset + size], source)
+        spans = tuple(zip(layout.offsets, sizes, strict=True))
+        return Parcel(number, mapping.size, spans), descriptor
+
+    def _slot_for(self, size: int) -> tuple[int, int | None]:
+        fitting = [number for number in self._free if self._slots[number].size >= size]
+        if fitting:
+            # The smallest that fits; of equals the one used last, whose pages are still in the cache.
+            number = min(reversed(fitting), key=lambda n: self._slots[n].size)
+            self._free.remove(number)
+            return number, None
+        capacity = capacity_for(size)
+        descriptor = create(capacity)
+        try:
+            reserve(descriptor, size)
+            mapping = Mapping(descriptor, capacity)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._made += 1
+        self._slots[self._made] = mapping
+        return self._made, descriptor
+
+
+class ParentSlots:
+    """The parent's side of one worker's slots.
+
+    Args:
+        keep: free slots kept for reuse; what comes back beyond that is dropped.
+    """
+
+    def __init__(self, keep: int) -> None:
+        self._mappings: dict[int, Mapping] = {}
+        self._keep = keep
+        # Leases end in whatever thread collects garbage: appending to a deque needs no lock.
+        self._returned: deque[int] = deque()
+        self._at_worker: set[int] = set()
+
+    def open(self, parcel: Parcel, descriptor: int | None) -> Any:
+        """The batch in that slot; its arrays view the slot's memory and hold it."""
+        if descriptor is not None:
+            try:
+                self._mappings[parcel.slot] = Mapping(descriptor, parcel.capacity)
+            finally:
+                os.close(descriptor)
+        self._at_worker.discard(parcel.slot)
+        lease = Lease(self._mappings[parcel.slot], _Return(self._returned, parcel.slot))
+        block = lease.bytes()
+        del lease
+        pickled, *buffers = (block[offset : offset + size] for offset, size in parcel.spans)
+        return unpack(pickled, buffers)
+
+    def refuse(self, descriptor: int | None, parcel: Parcel) -> None:
+        """The batch is not wanted: its slot goes straight back."""
+        if descriptor is not None:
+            try:
+                self._mappings[parcel.slot] = Mapping(descriptor, parcel.capacity)
+            finally:
+                os.close(descriptor)
+        self._returned.append(parcel.slot)
+
+    def take_returned(self) -> tuple[list[int], list[int]]:
+        """(slots the worker may fill again, slots it is to drop) since the last call."""
+        again: list[int] = []
+        drop: list[int] = []
+        while self._returned:
+            number = self._returned.popleft()
+            if len(self._at_worker) < self._keep:
+                self._at_worker.add(number)
+                again.append(number)
+            else:
+                self._mappings.pop(number, None)
+                drop.append(number)
+        return again, drop
+
+
+class _Return:
+    """Says that a slot is free. Holds no reference to the augmenter, so that batches outlive it."""
+
+    __slots__ = ("_number", "_returned")
+
+    def __init__(self, returned: deque[int], number: int) -> None:
+        self._returned = returned
+        self._number = number
+
+    def __call__(self) -> None:
+        self._returned.append(self._number)

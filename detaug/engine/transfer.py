@@ -1,0 +1,132 @@
+"""A batch as a small pickle and the large buffers beside it: `pack` and `unpack`.
+
+Pickle's protocol 5 hands large buffers out instead of writing them; numpy arrays do that by themselves, torch tensors
+are sent as the arrays that view them. So a batch may be any picklable object, numpy comes back as numpy, tensors as
+tensors, and the same object twice in a batch is the same object twice on the other side.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.engine.memory import Bytes
+
+#: Buffers below this size (bytes) travel in the pickle.
+_SMALL = 512
+
+
+@dataclass
+class Packed:
+    """A batch, ready to be written.
+
+    Attributes:
+        pickled: its structure.
+        buffers: its large parts, uint8, in the order in which `unpack` wants them.
+    """
+
+    pickled: bytes
+    buffers: list[Bytes]
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind is torch.Tensor:
+            return _reduce_tensor(obj)
+        if kind is np.ndarray and not (obj.flags.c_contiguous or obj.flags.f_contiguous) and not obj.dtype.hasobject:
+            # numpy would write a strided array into the pickle itself.
+            return np.ascontiguousarray(obj).__reduce_ex__(5)
+        return NotImplemented
+
+
+def pack(batch: Any) -> Packed:
+    """Take a batch apart.
+
+    Raises:
+        TypeError: something in it cannot be pickled; the message names the key.
+    """
+    buffers: list[Bytes] = []
+
+    def keep_in_pickle(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _SMALL:
+            return True
+        buffers.append(np.frombuffer(raw, dtype=np.uint8))
+        return False
+
+    file = io.BytesIO()
+    try:
+        _Pickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
+    except Exception as error:
+        raise TypeError(f"the batch cannot be sent: {_culprit(batch, 'batch')}") from error
+    return Packed(file.getvalue(), buffers)
+
+
+def unpack(pickled: Any, buffers: Iterable[Any]) -> Any:
+    """Put a batch together again. Its arrays view `buffers` and are writable where those are."""
+    return pickle.loads(pickled, buffers=buffers)
+
+
+def _culprit(value: Any, where: str) -> str:
+    """Which part of a batch cannot be pickled, by its key."""
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        parts = [(f"{where}[{key!r}]", part) for key, part in value.items()]
+    elif isinstance(value, (list, tuple)):
+        parts = [(f"{where}[{i}]", part) for i, part in enumerate(value)]
+    for name, part in parts:
+        if _error_of(part) is not None:
+            return _culprit(part, name)
+    return f"{where} of type {type(value).__name__} cannot be pickled: {_error_of(value)}"
+
+
+def _error_of(value: Any) -> Exception | None:
+    try:
+        _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda buffer: False).dump(value)
+    except Exception as error:
+        return error
+    return None
+
+
+# numpy has no dtype for these; they travel as integers of the same width.
+_INTEGER_OF_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _reduce_tensor(tensor: torch.Tensor) -> Any:
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+        return NotImplemented
+    if tensor.requires_grad and not tensor.is_leaf:
+        raise TypeError("a tensor that is part of a graph (requires_grad, not a leaf) cannot be sent; detach() it")
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    # A dense tensor in another order (channels_last) keeps its strides: it is sent as the contiguous one it permutes.
+    order = sorted(range(plain.ndim), key=lambda d: (-plain.stride(d), d))
+    dense = plain.permute(order)
+    if not dense.is_contiguous():
+        order = list(range(plain.ndim))
+        dense = plain.contiguous()
+    dtype: torch.dtype | None = None
+    try:
+        array = dense.numpy()
+    except TypeError:
+        dtype = plain.dtype
+        array = dense.view(_INTEGER_OF_WIDTH[plain.element_size()]).numpy()
+    back = tuple(int(i) for i in np.argsort(order)) if order != sorted(order) else None
+    return _rebuild_tensor, (array, dtype, back, tensor.requires_grad)
+
+
+def _rebuild_tensor(
+    array: np.ndarray[Any, Any], dtype: torch.dtype | None, order: tuple[int, ...] | None, requires_grad: bool
+) -> torch.Tensor:
+    tensor = torch.from_numpy(array)
+    if dtype is not None:
+        tensor = tensor.view(dtype)
+    if order is not None:
+        tensor = tensor.permute(order)
+    return tensor.requires_grad_() if requires_grad else tensor

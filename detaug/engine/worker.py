@@ -1,0 +1,174 @@
+"""A worker process: makes the batches it is told to make, one after the other, and writes them into slots.
+
+Messages to it: ("make", ticket, epoch, step, probe, slots given back, slots dropped), ("quit",).
+Messages from it: ("ready", pid), ("broken", record), ("log", text), and for each task one of
+("slot", ticket, parcel) with a descriptor if the slot is new, ("inline", ticket, pickle), ("exists", ticket),
+("ended", ticket), ("error", ticket, record).
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits
+
+from detaug.engine.channel import Channel, ChannelClosed
+from detaug.engine.payload import read_payload
+from detaug.engine.processes import die_with, leave_signals_to_the_parent, run_and_exit
+from detaug.engine.slots import WorkerSlots
+from detaug.engine.transfer import pack
+from detaug.pipeline import Pipeline, Producer, StreamEnded
+
+#: Batches up to this size (bytes) travel in the message itself.
+_INLINE = 16_384
+_LONGEST_TRACEBACK = 20_000
+_LARGEST_EXCEPTION = 20_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker has to know.
+
+    Attributes:
+        entropy: the four words of the seed branch.
+        num_streams: logical workers.
+        torch_dtype: torch's default dtype in the parent, which fresh interpreters do not inherit.
+        guard: report generators created without a seed.
+    """
+
+    entropy: tuple[int, ...]
+    num_streams: int
+    torch_dtype: torch.dtype
+    guard: bool = False
+
+
+@dataclass(frozen=True)
+class ErrorRecord:
+    """An exception that can be sent whatever it is.
+
+    Attributes:
+        summary: its class and message.
+        traceback: as text.
+        pickled: the exception itself, if it survives pickling; else None.
+    """
+
+    summary: str
+    traceback: str
+    pickled: bytes | None
+
+
+def main(number: int, channel: int, payload: int, zygote: int) -> None:
+    """A fresh interpreter as worker, for "spawn"."""
+
+    def live() -> None:
+        die_with(zygote)
+        leave_signals_to_the_parent()
+        work_on_payload(number, Channel.from_descriptor(channel), payload)
+
+    run_and_exit(live)
+
+
+def work_on_payload(number: int, channel: Channel, payload: int) -> None:
+    """Work on a pipeline that was sent as a payload."""
+    try:
+        frozen, job = read_payload(payload)
+        os.close(payload)
+    except Exception as error:
+        channel.send(("broken", describe(error)))
+        return
+    work(number, channel, frozen.thaw, job)
+
+
+def work_on_inherited(number: int, channel: Channel, pipeline: Pipeline, job: Job) -> None:
+    """Work on a pipeline that was inherited by a fork."""
+    work(number, channel, pipeline.copy, job)
+
+
+def work(number: int, channel: Channel, copy: Any, job: Job) -> None:
+    """The worker's life: until told to quit, or until the parent's end of the channel is gone."""
+    single_thread()
+    torch.set_default_dtype(job.torch_dtype)
+
+    def log(text: str) -> None:
+        channel.send(("log", f"worker {number}: {text}"))
+
+    try:
+        producer = Producer(copy, job.entropy, job.num_streams, log, job.guard)
+    except Exception as error:
+        channel.send(("broken", describe(error)))
+        return
+    slots = WorkerSlots()
+    try:
+        channel.send(("ready", os.getpid()))
+        while True:
+            message, _ = channel.receive()
+            if message[0] == "quit":
+                return
+            _, ticket, epoch, step, probe, given_back, dropped = message
+            slots.give_back(given_back)
+            slots.drop(dropped)
+            answer, descriptor = _answer(producer, slots, ticket, epoch, step, probe)
+            channel.send(answer, descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
+    except ChannelClosed:
+        return
+
+
+def _answer(
+    producer: Producer, slots: WorkerSlots, ticket: int, epoch: int, step: int, probe: bool
+) -> tuple[tuple[Any, ...], int | None]:
+    try:
+        batch = producer.make(epoch, step, transform=not probe)
+        if probe:
+            return ("exists", ticket), None
+        packed = pack(batch)
+        del batch
+        size = len(packed.pickled) + sum(buffer.nbytes for buffer in packed.buffers)
+        if size <= _INLINE:
+            return ("inline", ticket, packed.pickled, [buffer.tobytes() for buffer in packed.buffers]), None
+        parcel, descriptor = slots.write(packed)
+        return ("slot", ticket, parcel), descriptor
+    except StreamEnded:
+        return ("ended", ticket), None
+    except (Exception, KeyboardInterrupt) as error:
+        return ("error", ticket, describe(error)), None
+
+
+def describe(error: BaseException) -> ErrorRecord:
+    """An exception as something that can always be sent: its pickle only if it can be rebuilt from it."""
+    try:
+        summary = "".join(traceback.format_exception_only(type(error), error)).strip()
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    except Exception as worse:  # a broken __str__
+        summary = text = f"{type(error).__name__} (which cannot be printed: {type(worse).__name__})"
+    pickled: bytes | None = None
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)
+        if len(pickled) > _LARGEST_EXCEPTION:
+            pickled = None
+    except Exception:
+        pickled = None
+    if len(text) > _LONGEST_TRACEBACK:
+        half = _LONGEST_TRACEBACK // 2
+        text = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+    return ErrorRecord(summary[:2_000], text, pickled)
+
+
+def single_thread() -> None:
+    """One thread for torch, BLAS and OpenMP: the workers are the parallelism, and sums depend on the thread count."""
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+    numba = sys.modules.get("numba")
+    if numba is not None:
+        numba.set_num_threads(1)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+

@@ -1,0 +1,201 @@
+"""The helper process from which every worker is started: single-threaded, and as pristine as when the augmenter started.
+
+It forks workers (start method "fork": it is itself a fork of the parent, made early; "forkserver": a fresh interpreter)
+or executes new interpreters ("spawn"). A worker that is started later, after another died, so never inherits the
+parent's later state, its threads or its CUDA context. It also reaps workers and says how they ended. When the parent
+is gone, however it went, the helper leaves; and the kernel kills the workers with it.
+
+Messages to it: ("start", number) with the worker's end of its channel, ("kill", number), ("quit",).
+Messages from it: ("started", number, pid), ("exited", number, pid, exitcode, peak memory in bytes), ("failed", number, why).
+
+Standard library only: a helper for "spawn" starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from detaug.engine.channel import Channel, ChannelClosed
+from detaug.engine.processes import (
+    die_with,
+    forget_the_parents_children,
+    kill,
+    leave_signals_to_the_parent,
+    open_pidfd,
+    run_and_exit,
+)
+
+#: Starts the worker of that number with that end of its channel; returns its pid.
+Launcher = Callable[[int, int], int]
+
+_POLL_SECONDS = 0.2  # only where there are no pidfds
+
+
+def serve(control: Channel, parent: int, launch: Launcher) -> None:
+    """The helper's life: until told to quit, or until the parent is gone."""
+    _Zygote(control, parent, launch).run()
+
+
+class _Zygote:
+    def __init__(self, control: Channel, parent: int, launch: Launcher) -> None:
+        self._control = control
+        self._parent = parent
+        self._launch = launch
+        self._workers: dict[int, int] = {}  # pid → number
+        self._pidfds: dict[int, int] = {}  # pidfd → pid
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._parent_pidfd = open_pidfd(parent)
+        if self._parent_pidfd is not None:
+            self._poll.register(self._parent_pidfd, select.POLLIN)
+
+    def run(self) -> None:
+        try:
+            while os.getppid() == self._parent:
+                blocking = self._parent_pidfd is not None and len(self._pidfds) == len(self._workers)
+                self._poll.poll(None if blocking else _POLL_SECONDS * 1000)
+                self._reap()
+                for message, descriptor in self._control.receive_ready():
+                    if message[0] == "quit":
+                        return
+                    self._obey(message, descriptor)
+        except ChannelClosed:
+            pass
+        finally:
+            self._end_workers()
+
+    def _obey(self, message: tuple[object, ...], descriptor: int | None) -> None:
+        number = message[1]
+        assert isinstance(number, int)
+        if message[0] == "kill":
+            for pid, of_number in list(self._workers.items()):
+                if of_number == number:
+                    kill(pid)
+            return
+        assert descriptor is not None
+        try:
+            pid = self._launch(number, descriptor)
+        except OSError as error:
+            self._control.send(("failed", number, f"a worker could not be started: {error}"))
+            return
+        finally:
+            os.close(descriptor)
+        self._workers[pid] = number
+        pidfd = open_pidfd(pid)
+        if pidfd is not None:
+            self._pidfds[pidfd] = pid
+            self._poll.register(pidfd, select.POLLIN)
+        self._control.send(("started", number, pid))
+
+    def _reap(self) -> None:
+        for pid in list(self._workers):
+            try:
+                ended, status, usage = os.wait4(pid, os.WNOHANG)
+            except ChildProcessError:
+                ended, status, usage = pid, 0, None
+            if ended != pid:
+                continue
+            number = self._workers.pop(pid)
+            for pidfd in [fd for fd, of_pid in self._pidfds.items() if of_pid == pid]:
+                self._poll.unregister(pidfd)
+                os.close(pidfd)
+                del self._pidfds[pidfd]
+            unit = 1 if sys.platform == "darwin" else 1024
+            peak = usage.ru_maxrss * unit if usage is not None else 0
+            self._control.send(("exited", number, pid, os.waitstatus_to_exitcode(status), peak))
+
+    def _end_workers(self) -> None:
+        for pid in self._workers:
+            kill(pid)
+        deadline = time.monotonic() + 2.0
+        for pid in self._workers:
+            while time.monotonic() < deadline:
+                try:
+                    if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                        break
+                except ChildProcessError:
+                    break
+                time.sleep(0.001)
+
+
+def forking_launcher(control: Channel, work: Callable[[int, Channel], None]) -> Launcher:
+    """A launcher that forks this process; the worker runs ``work(number, its channel)``."""
+
+    def launch(number: int, descriptor: int) -> int:
+        zygote = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+
+        def live() -> None:
+            die_with(zygote)
+            leave_signals_to_the_parent()  # forking put the defaults back
+            control.close()
+            work(number, Channel.from_descriptor(descriptor))
+
+        run_and_exit(live)
+        raise AssertionError("unreachable")
+
+    return launch
+
+
+def executing_launcher(payload: int) -> Launcher:
+    """A launcher that executes a new interpreter, which reads what to do from the descriptor `payload`."""
+
+    def launch(number: int, descriptor: int) -> int:
+        code = f"from detaug.engine.worker import main; main({number}, {descriptor}, {payload}, {os.getpid()})"
+        process = subprocess.Popen(
+            interpreter_command(code),
+            pass_fds=(descriptor, payload),
+            stdin=subprocess.DEVNULL,
+            env=worker_environment(),
+        )
+        process.returncode = 0  # reaped by the helper's own wait; its destructor need not care
+        return process.pid
+
+    return launch
+
+
+def interpreter_command(code: str) -> list[str]:
+    """The command line that runs `code` in an interpreter with this one's options."""
+    return [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", code]  # type: ignore[attr-defined]
+
+
+def worker_environment() -> dict[str, str]:
+    """The environment of a fresh worker: one thread for every mathematics library, this process's import path."""
+    single = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    return {**os.environ, **dict.fromkeys(single, "1"), "PYTHONPATH": paths}
+
+
+def main(control_descriptor: int, payload: int, parent: int, method: str) -> None:
+    """A fresh interpreter as helper, for "forkserver" and "spawn"."""
+    leave_signals_to_the_parent()
+    control = Channel.from_descriptor(control_descriptor)
+    if method == "spawn":
+        serve(control, parent, executing_launcher(payload))
+        return
+    from detaug.engine import worker  # numpy and torch, once for all workers
+
+    worker.single_thread()
+
+    def work(number: int, channel: Channel) -> None:
+        worker.work_on_payload(number, channel, payload)
+
+    serve(control, parent, forking_launcher(control, work))
+
+
+def main_forked(control: Channel, parent: int, work: Callable[[int, Channel], None]) -> None:
+    """A fork of the parent as helper, for "fork"."""
+    leave_signals_to_the_parent()
+    forget_the_parents_children()
+    import gc
+
+    # Collections would touch (and so copy) every inherited object's memory.
+    gc.freeze()
+    serve(control, parent, forking_launcher(control, work))

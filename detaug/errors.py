@@ -1,0 +1,70 @@
+"""The errors that a user can meet, and what they carry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class BatchError(RuntimeError):
+    """A loader or transform failed while it made one batch.
+
+    The raised object is an instance of this class *and*, where Python allows it, of the class of the original
+    exception, so that ``except ValueError`` around a training loop goes on working. The original exception, if it
+    could be sent, is ``__cause__``.
+
+    Attributes:
+        epoch, step, stream: which batch failed.
+        worker_traceback: the traceback as text, from the process in which it happened.
+    """
+
+    epoch: int = -1
+    step: int = -1
+    stream: int = -1
+    worker_traceback: str = ""
+
+    def __str__(self) -> str:
+        # Some classes (KeyError, OSError) print their arguments in their own way; the message is to be read as it is.
+        return str(self.args[0]) if self.args else ""
+
+    def __reduce__(self) -> Any:
+        return (_rebuild_batch_error, (self.args, {k: v for k, v in self.__dict__.items() if k in _CARRIED}))
+
+
+_CARRIED = ("epoch", "step", "stream", "worker_traceback", "exitcode")
+
+
+def _rebuild_batch_error(args: tuple[Any, ...], state: dict[str, Any]) -> BatchError:
+    error = WorkerDied(*args) if "exitcode" in state else BatchError(*args)
+    error.__dict__.update(state)
+    return error
+
+
+class WorkerDied(BatchError):
+    """The same batch killed its worker process again and again.
+
+    Attributes:
+        exitcode: the last exit code; minus the signal's number where a signal ended the process.
+    """
+
+    exitcode: int = 0
+
+
+class StateMismatch(ValueError):
+    """A state dict belongs to another pipeline, seed, seed scheme, numerics version or stream count."""
+
+
+def batch_error(original: BaseException | None, message: str) -> BatchError:
+    """A `BatchError` that is also an instance of the original exception's class, where the two can be combined."""
+    made: type[BatchError] = BatchError
+    kind = type(original)
+    if original is not None and not issubclass(BatchError, kind) and isinstance(original, Exception):
+        try:
+            made = type("BatchError", (BatchError, kind), {"__module__": BatchError.__module__, "__init__": _init})
+            return made(message)
+        except Exception:  # exotic metaclasses, layouts and __new__ signatures cannot be combined
+            made = BatchError
+    return made(message)
+
+
+def _init(self: BaseException, *args: Any) -> None:
+    self.args = args

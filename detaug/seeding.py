@@ -1,0 +1,266 @@
+"""From a user's seed to every random stream: `SeedTree` and the seed path.
+
+    entropy   = 4 uint32 words = blake2b-128 of an unambiguous encoding of (scheme, seed, name path)
+    spawn_key = (epoch,) | (epoch, stream) | (epoch, stream, turn) | (epoch, stream, turn, sample)
+
+`numpy.random.SeedSequence` by itself aliases: ``5`` and ``[5, 0]`` give one stream, as do ``2**32 + 9`` and ``[9, 1]``,
+and a long seed runs into the spawn key. Hashing to exactly four words first leaves nothing ambiguous.
+
+Encoding (all of it hashed, in this order):
+
+    b"detaug-seed"  u32(scheme)  seed  u32(number of names)  { u32(length)  utf-8 bytes of the name } ...
+    seed = b"i" u32(length) big-endian bytes of the integer (zero: length 0)
+         | b"l" u32(number of integers) { u32(length) big-endian bytes } ...
+
+u32 is an unsigned 32-bit little-endian integer. The four words are the 16 digest bytes read as little-endian uint32.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import operator
+import os
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.versions import SEED_SCHEME
+
+logger = logging.getLogger("detaug")
+
+Seed = int | list[int]
+
+UINT32_RANGE = 2**32
+SEED_VARIABLE = "DETAUG_SEED"
+
+
+class SeedTree:
+    """One seed and all the streams below it.
+
+    Args:
+        seed: a non-negative integer of any size, or a non-empty list of them. ``None`` draws one from the operating
+            system (or takes the environment's ``DETAUG_SEED``), logs it, and shows it as `.seed`.
+
+    Raises:
+        TypeError: the seed is neither an integer nor a list of integers (bool and float are refused).
+        ValueError: the seed is negative or an empty list.
+    """
+
+    def __init__(self, seed: int | Sequence[int] | None = None, *, _path: tuple[str, ...] = ()) -> None:
+        self.seed: Seed = resolve_seed(seed)
+        self.path = _path
+        self._entropy = entropy_words(self.seed, _path)
+
+    def child(self, name: str) -> SeedTree:
+        """The branch of that name. ``child("a/b")`` is ``child("a").child("b")``.
+
+        Raises:
+            TypeError: the name is not a string.
+            ValueError: the name, or a part of it between slashes, is empty.
+        """
+        return SeedTree(self.seed, _path=self.path + split_name(name))
+
+    @property
+    def entropy(self) -> list[int]:
+        """The four uint32 words that every SeedSequence of this branch starts from."""
+        return list(self._entropy)
+
+    def sequence(
+        self,
+        epoch: int | None = None,
+        step: int | None = None,
+        num_streams: int = 1,
+        sample: int | None = None,
+        *,
+        stream: int | None = None,
+    ) -> np.random.SeedSequence:
+        """The SeedSequence of this branch, of an epoch, of a stream in an epoch, of a batch, or of a sample.
+
+        Args:
+            epoch: 0 ... 2**32 - 1. Left out: the branch's root.
+            step: the batch's number within the epoch; it is turn ``step // num_streams`` of stream
+                ``step % num_streams``.
+            num_streams: how many logical workers the pipeline has.
+            sample: a sample's number within the batch.
+            stream: with an epoch and no step: what that stream has for itself in that epoch.
+
+        Raises:
+            TypeError, ValueError: a number is not an integer or out of range, or the level above it is missing.
+        """
+        key: tuple[int, ...] = ()
+        if epoch is None:
+            if step is not None or sample is not None or stream is not None:
+                raise ValueError("step, stream and sample lie below an epoch: pass epoch too")
+        else:
+            key = (spawn_key_element("epoch", epoch),)
+        if step is not None:
+            if stream is not None:
+                raise ValueError("a step already says which stream it belongs to: pass step or stream, not both")
+            streams = positive_int("num_streams", num_streams)
+            turn, of_stream = divmod(non_negative_int("step", step), streams)
+            key += (spawn_key_element("stream", of_stream), spawn_key_element("turn", turn))
+        elif stream is not None:
+            key += (spawn_key_element("stream", stream),)
+        if sample is not None:
+            if step is None:
+                raise ValueError("a sample lies below a batch: pass step too")
+            key += (spawn_key_element("sample", sample),)
+        return np.random.SeedSequence(self._entropy, spawn_key=key)
+
+    def generator(
+        self,
+        epoch: int | None = None,
+        step: int | None = None,
+        num_streams: int = 1,
+        sample: int | None = None,
+        *,
+        stream: int | None = None,
+    ) -> np.random.Generator:
+        """``Generator(PCG64DXSM(...))`` on the same node that `sequence` gives for these arguments."""
+        return make_generator(self.sequence(epoch, step, num_streams, sample, stream=stream))
+
+    def integer(self, bits: int = 31) -> int:
+        """An integer 0 ... 2**bits - 1 that stands for this branch, for libraries that want one (scikit-learn's
+        random_state, an experiment's trial seeds).
+
+        Raises:
+            ValueError: bits is not within 1 ... 64.
+        """
+        width = positive_int("bits", bits)
+        if width > 64:
+            raise ValueError(f"bits must be within 1 ... 64, got {width}")
+        return int(self.sequence().generate_state(1, np.uint64)[0]) >> (64 - width)
+
+    def __repr__(self) -> str:
+        return f"SeedTree({self.seed!r})" + "".join(f".child({part!r})" for part in self.path)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SeedTree):
+            return NotImplemented
+        return (self.seed, self.path) == (other.seed, other.path)
+
+    def __hash__(self) -> int:
+        return hash((repr(self.seed), self.path))
+
+
+def make_generator(sequence: np.random.SeedSequence) -> np.random.Generator:
+    """The one kind of Generator used everywhere: PCG64DXSM."""
+    return np.random.Generator(np.random.PCG64DXSM(sequence))
+
+
+def entropy_words(seed: Seed, path: tuple[str, ...] = ()) -> tuple[int, int, int, int]:
+    """Four uint32 words from (scheme, seed, name path), as the module's docstring publishes it."""
+    digest = hashlib.blake2b(_encode(seed, path), digest_size=16).digest()
+    a, b, c, d = (int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4))
+    return a, b, c, d
+
+
+def _encode(seed: Seed, path: tuple[str, ...]) -> bytes:
+    parts = [b"detaug-seed", _u32(SEED_SCHEME)]
+    if isinstance(seed, list):
+        parts += [b"l", _u32(len(seed)), *(_counted(_magnitude(number)) for number in seed)]
+    else:
+        parts += [b"i", _counted(_magnitude(seed))]
+    parts += [_u32(len(path)), *(_counted(name.encode("utf-8")) for name in path)]
+    return b"".join(parts)
+
+
+def _u32(number: int) -> bytes:
+    return number.to_bytes(4, "little")
+
+
+def _counted(data: bytes) -> bytes:
+    return _u32(len(data)) + data
+
+
+def _magnitude(number: int) -> bytes:
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def split_name(name: str) -> tuple[str, ...]:
+    """``"a/b"`` → ``("a", "b")``.
+
+    Raises:
+        TypeError: not a string.
+        ValueError: a part is empty.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a name must be a string, got {name!r} of type {type(name).__name__}")
+    parts = tuple(name.split("/"))
+    if not all(parts):
+        raise ValueError(f"a name and its parts between slashes must not be empty, got {name!r}")
+    return parts
+
+
+def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
+    """The seed as plain Python integers; ``None`` becomes ``DETAUG_SEED`` or a number drawn from the OS, and is logged."""
+    if seed is not None:
+        return checked_seed(seed)
+    from_environment = os.environ.get(SEED_VARIABLE)
+    if from_environment:
+        return _parse_seed_variable(from_environment)
+    drawn = secrets.randbits(63)
+    logger.warning("no seed was given: drew seed=%d (pass it, or set %s=%d, to repeat)", drawn, SEED_VARIABLE, drawn)
+    return drawn
+
+
+def _parse_seed_variable(text: str) -> Seed:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+        return checked_seed(numbers if "," in text else numbers[0])
+    except ValueError:
+        raise ValueError(
+            f"{SEED_VARIABLE}={text!r} in the environment is not a seed: it must be a non-negative integer, "
+            "or several with commas between them"
+        ) from None
+
+
+def checked_seed(seed: int | Sequence[int]) -> Seed:
+    """The seed as an int or a list of ints.
+
+    Raises:
+        TypeError: neither an integer nor a list or tuple of integers.
+        ValueError: negative, or an empty list.
+    """
+    if isinstance(seed, np.ndarray) and seed.ndim == 1:
+        seed = list(seed)
+    if isinstance(seed, (list, tuple)):
+        if not seed:
+            raise ValueError("a seed list must not be empty")
+        return [non_negative_int(f"seed[{i}]", number) for i, number in enumerate(seed)]
+    return non_negative_int("seed", seed)
+
+
+def non_negative_int(what: str, value: Any) -> int:
+    """`value` as an int. Raises TypeError where it is not an integer (bool is refused), ValueError where negative."""
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{what} must be a non-negative integer, got {value!r}")
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{what} must be a non-negative integer, got {value!r} of type {type(value).__name__}"
+        ) from None
+    if number < 0:
+        raise ValueError(f"{what} must not be negative, got {number}")
+    return number
+
+
+def positive_int(what: str, value: Any) -> int:
+    """As `non_negative_int`, and at least 1."""
+    number = non_negative_int(what, value)
+    if number == 0:
+        raise ValueError(f"{what} must be at least 1, got 0")
+    return number
+
+
+def spawn_key_element(what: str, value: Any) -> int:
+    """As `non_negative_int`, and at most 2**32 - 1: SeedSequence would spread a larger one over two words, and two
+    different keys could then be one."""
+    number = non_negative_int(what, value)
+    if number >= UINT32_RANGE:
+        raise ValueError(f"{what} must be within 0 ... {UINT32_RANGE - 1}, got {number}")
+    return number

@@ -1,0 +1,61 @@
+"""Sources of raw batches, and which of them an object that the user hands in is."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from batchgenerators.dataloading.data_loader import DataLoader
+
+from detaug.sources.base import DEFAULT_NUM_STREAMS, Source
+from detaug.sources.batchgenerators import FiniteLoader, InfiniteLoader
+from detaug.sources.dataset import DatasetSource
+from detaug.sources.iterable import FactorySource, IterableSource, IteratorSource
+
+__all__ = ["DEFAULT_NUM_STREAMS", "DatasetSource", "Source", "resolve_source"]
+
+
+def resolve_source(loader: Any, stateless: bool | None = None) -> Source:
+    """The source for a loader, an iterator, an iterable, or a callable that makes one of these.
+
+    Args:
+        loader: what the user handed in.
+        stateless: the user's own word on it; None: the safe reading (stateless only where that is known).
+
+    Raises:
+        TypeError: a generator object, a map-style data set, or something that gives no batches at all.
+        ValueError: stateless=True for something that holds its position.
+    """
+    if isinstance(loader, Source):
+        return loader
+    if inspect.isgenerator(loader) or inspect.isasyncgen(loader):
+        raise TypeError(
+            f"{loader!r} is a generator object, which cannot be copied to other processes or started again. "
+            "Pass the function that makes it: DeterministicAugmenter(make_batches, ...) and not make_batches()."
+        )
+    if isinstance(loader, DataLoader):
+        return InfiniteLoader(loader, stateless) if loader.infinite else FiniteLoader(loader, stateless)
+    if isinstance(loader, type) or not (hasattr(loader, "__next__") or hasattr(loader, "__iter__")):
+        return _from_callable(loader, stateless)
+    if hasattr(loader, "__next__"):
+        return IteratorSource(loader, stateless)
+    return IterableSource(loader, stateless)
+
+
+def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
+    if hasattr(make_loader, "__getitem__") and hasattr(make_loader, "__len__"):
+        raise TypeError(
+            f"{type(make_loader).__name__} is a map-style data set; use "
+            "DeterministicAugmenter.from_dataset(dataset, batch_size, ...)"
+        )
+    if not callable(make_loader):
+        raise TypeError(
+            "data_loader must be a batchgenerators loader, an iterator, an iterable, or a callable that makes one, "
+            f"got {make_loader!r} of type {type(make_loader).__name__}"
+        )
+    made = make_loader()
+    if inspect.isgenerator(made):
+        return FactorySource(make_loader, stateless)
+    if isinstance(made, type) or not (hasattr(made, "__next__") or hasattr(made, "__iter__")):
+        raise TypeError(f"calling {make_loader!r} was to make a loader, but gave {made!r}")
+    return resolve_source(made, stateless)

@@ -1,0 +1,109 @@
+"""Map-style torch Datasets: a shuffled order per epoch, and a batch from any part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from detaug.context import Current, making
+from detaug.seeding import positive_int
+from detaug.sources.base import Source
+
+
+class DatasetSource(Source):
+    """Batches of ``dataset[i]`` in the epoch's order.
+
+    Args:
+        dataset: has ``__len__`` and ``__getitem__`` (or ``__getitems__``, which is preferred, as torch does).
+        batch_size: samples per batch.
+        shuffle: a new order for every epoch, from the epoch's SeedSequence child; else the data set's own order.
+        drop_last: leave out the last batch of an epoch if it is smaller.
+        collate_fn: list of samples → batch; None: torch's default_collate.
+
+    Raises:
+        TypeError: the data set has no length or no items.
+        ValueError: the data set is empty, or smaller than one batch with drop_last.
+    """
+
+    stateless = True
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+    ) -> None:
+        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+            raise TypeError(
+                f"from_dataset needs a map-style data set (with __len__ and __getitem__), got {type(dataset).__name__}. "
+                "An iterable data set can be passed to DeterministicAugmenter itself."
+            )
+        self.loader = dataset
+        self.length = len(dataset)
+        self.batch_size = positive_int("batch_size", batch_size)
+        self.shuffle = bool(shuffle)
+        self.drop_last = bool(drop_last)
+        self.collate_fn = collate_fn
+        self.num_steps = self.length // self.batch_size if drop_last else -(-self.length // self.batch_size)
+        if self.num_steps == 0:
+            raise ValueError(
+                f"the data set has {self.length} samples, which makes no batch of {self.batch_size}"
+                + (" with drop_last=True" if self.length else "")
+            )
+
+    def declared(self) -> list[str]:
+        """What a state dict is compared by, a line each."""
+        collate = "default_collate" if self.collate_fn is None else getattr(self.collate_fn, "__qualname__", "")
+        return [
+            f"dataset length = {self.length}",
+            f"batch_size = {self.batch_size}",
+            f"shuffle = {self.shuffle}",
+            f"drop_last = {self.drop_last}",
+            f"collate_fn = {collate}",
+        ]
+
+    def make(self, batch: Current) -> Any:
+        indices = self.indices(batch)
+        if not indices:
+            raise StopIteration
+        fetch_many = getattr(self.loader, "__getitems__", None)
+        if callable(fetch_many):
+            samples = list(fetch_many(indices))
+        else:
+            samples = []
+            for number, index in enumerate(indices):
+                with making(batch.of_sample(number)):
+                    samples.append(self.loader[index])
+        if self.collate_fn is not None:
+            return self.collate_fn(samples)
+        from torch.utils.data import default_collate
+
+        return default_collate(samples)
+
+    def indices(self, batch: Current) -> list[int]:
+        """Which samples make this batch."""
+        first = batch.step * self.batch_size
+        if self.num_steps is not None and batch.step >= self.num_steps:
+            return []
+        last = min(first + self.batch_size, self.length)
+        if not self.shuffle:
+            return list(range(first, last))
+        order = epoch_order(self.length, batch.entropy, batch.epoch)
+        return [int(i) for i in order[first:last]]
+
+
+@lru_cache(maxsize=4)
+def epoch_order(length: int, entropy: tuple[int, ...], epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The permutation of 0 ... length-1 of that epoch, int64.
+
+    Sorted by raw 64-bit draws of the epoch's child rather than by ``Generator.permutation``, whose stream NumPy may
+    change between versions (NEP 19); equal draws keep their order.
+    """
+    child = np.random.SeedSequence(entropy, spawn_key=(epoch,))
+    keys = np.random.PCG64DXSM(child).random_raw(length)
+    return np.argsort(keys, kind="stable").astype(np.int64)
