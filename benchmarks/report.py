@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal
 
 from rich.console import Console
@@ -13,24 +14,27 @@ from rich.table import Table
 
 from benchmarks.measure import Ratio
 
+Relation = Literal[">=", "<="]
+
 
 @dataclass(frozen=True)
 class Check:
-    """One measured quantity and the bound it is held to. A bound of None means: shown, not judged."""
+    """detaug set against one other system or quantity.
 
-    what: str
+    Attributes:
+        against: its name.
+        theirs: its median, in the row's unit; None where there is nothing but a bound.
+        value: what is judged: a ratio, or detaug's own number where `theirs` is None.
+        spread: the lowest and the highest `value` of any round.
+        relation, bound: the target. A bound of None means: shown, not judged.
+    """
+
+    against: str
+    theirs: float | None
     value: float
-    relation: Literal[">=", "<="] = ">="
+    spread: tuple[float, float]
+    relation: Relation = ">="
     bound: float | None = None
-    spread: tuple[float, float] | None = None
-    unit: str = "x"
-
-    @classmethod
-    def of_ratio(
-        cls, what: str, ratio: Ratio, relation: Literal[">=", "<="] = ">=", bound: float | None = None
-    ) -> Check:
-        """A check on the median of a ratio, with the rounds' range as its spread."""
-        return cls(what, ratio.median, relation, bound, (ratio.lowest, ratio.highest))
 
     @property
     def reached(self) -> bool | None:
@@ -40,31 +44,50 @@ class Check:
         return self.value >= self.bound if self.relation == ">=" else self.value <= self.bound
 
 
+def ratio_check(
+    against: str, theirs: float, ratio: Ratio, relation: Relation = ">=", bound: float | None = None
+) -> Check:
+    """A check on a median ratio."""
+    return Check(against, theirs, ratio.median, (ratio.lowest, ratio.highest), relation, bound)
+
+
+def speed_checks(
+    seconds: Mapping[str, Sequence[float]], bounds: Mapping[str, float], ours: str = "detaug"
+) -> list[Check]:
+    """detaug's batches/s over everyone else's, from seconds per batch in each round.
+
+    Args:
+        seconds: system → one number for each round.
+        bounds: system → the least ratio that counts as reached; systems without one are shown only.
+    """
+    return [
+        ratio_check(name, 1 / median(theirs), Ratio.of(theirs, seconds[ours]), ">=", bounds.get(name))
+        for name, theirs in seconds.items()
+        if name != ours
+    ]
+
+
 @dataclass
 class Row:
     """One line of the issue's table.
 
     Attributes:
         name: what was measured.
-        unit: of `ours` and `peers`.
+        unit: of `ours` and of the checks' `theirs`.
         ours: detaug's median.
-        peers: the others' medians.
-        checks: the ratios and their targets.
+        checks: the comparisons and their targets.
         repeats: rounds behind each median.
         settings: everything needed to repeat it.
         details: numbers shown in the JSON only.
-        note: one sentence for the reader, where the numbers alone would mislead.
     """
 
     name: str
     unit: str
     ours: float
-    peers: dict[str, float]
     checks: list[Check]
     repeats: int
     settings: dict[str, Any] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
-    note: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, each check with its verdict."""
@@ -74,40 +97,30 @@ class Row:
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    """Print the table and, below it, the notes."""
-    table = Table(title="detaug's engine against its peers", show_lines=True)
-    for heading in ("what", "detaug", "peers", "ratio", "measured (range)", "target", "reached", "rounds"):
-        table.add_column(heading, overflow="fold")
+    """Print the table: for each row, one line for each comparison."""
+    table = Table(title="detaug's engine against its peers (medians; ratios with the range over rounds)")
+    table.add_column("what")
+    for heading in ("detaug", "against", "theirs", "ratio", "target", "reached"):
+        table.add_column(heading, no_wrap=heading != "against", justify="left" if heading == "against" else "right")
     for row in rows:
-        table.add_row(
-            row.name,
-            f"{_number(row.ours)} {row.unit}",
-            "\n".join(f"{name} {_number(value)} {row.unit}" for name, value in row.peers.items()),
-            "\n".join(check.what for check in row.checks),
-            "\n".join(_measured(check) for check in row.checks),
-            "\n".join("-" if c.bound is None else f"{c.relation} {_number(c.bound)} {c.unit}" for c in row.checks),
-            "\n".join(_verdict(check) for check in row.checks),
-            str(row.repeats),
-        )
+        for number, check in enumerate(row.checks):
+            table.add_row(
+                f"{row.name} \\[{row.unit}], {row.repeats} rounds" if number == 0 else "",
+                _number(row.ours) if number == 0 else "",
+                check.against,
+                "" if check.theirs is None else _number(check.theirs),
+                f"{_number(check.value)} ({_number(check.spread[0])}-{_number(check.spread[1])})",
+                "" if check.bound is None else f"{check.relation} {_number(check.bound)}",
+                {None: "", True: "[green]yes[/green]", False: "[red]no[/red]"}[check.reached],
+                end_section=number == len(row.checks) - 1,
+            )
     console.print(table)
-    for row in rows:
-        if row.note:
-            console.print(f"{row.name}: {row.note}", highlight=False)
 
 
 def write_json(rows: Sequence[Row], environment: dict[str, Any], path: Path) -> None:
     """Write the environment's record and every row to a file."""
     record = {"environment": environment, "rows": [row.as_json() for row in rows]}
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-
-
-def _measured(check: Check) -> str:
-    spread = "" if check.spread is None else f" ({_number(check.spread[0])} - {_number(check.spread[1])})"
-    return f"{_number(check.value)} {check.unit}{spread}"
-
-
-def _verdict(check: Check) -> str:
-    return {None: "-", True: "[green]yes[/green]", False: "[red]no[/red]"}[check.reached]
 
 
 def _number(value: float) -> str:

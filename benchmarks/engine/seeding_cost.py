@@ -11,6 +11,7 @@ from benchmarks.report import Check, Row
 
 BATCHES, ROUNDS = 1000, 7
 NUM_STREAMS = 12
+TARGET = 100.0  # µs
 
 
 def measure_seeding_cost(settings: Settings) -> Row:
@@ -21,8 +22,7 @@ def measure_seeding_cost(settings: Settings) -> Row:
         name="seeding one batch",
         unit="µs",
         ours=median(measured),
-        peers={},
-        checks=[Check("time", median(measured), "<=", 100.0, (min(measured), max(measured)), "µs")],
+        checks=[Check("the target", None, median(measured), (min(measured), max(measured)), "<=", TARGET)],
         repeats=rounds,
         settings={"batches": BATCHES},
     )
