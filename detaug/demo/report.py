@@ -49,10 +49,7 @@ def verdict(runs: list[Run]) -> str:
     """One sentence per augmenter, in rich's markup."""
     ours = [run for run in runs if run.plan.augmenter == OURS]
     stock_same = all(run.same_as_first is not False for run in runs if run.plan.augmenter == STOCK)
-    stock = (
-        f"{STOCK}: two runs with the same seeds gave [bold]{'the same' if stock_same else 'different'}[/] batches"
-        f"{' this time' if stock_same else ' or another order'}."
-    )
+    stock = f"{STOCK}: two runs with the same seeds [bold]{'agree this time' if stock_same else 'differ'}[/]."
     if all_same(runs):
         return f"{stock}\n{OURS}: [bold green]all {len(ours)} runs agree[/], byte for byte and in the same order."
     others = sum(run.same_as_first is False for run in ours)

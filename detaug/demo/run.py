@@ -180,7 +180,11 @@ def _augmenter(plan: Plan, settings: Settings) -> _Augmenter:
 
 
 class _StockAugmenter:
-    """batchgenerators' augmenter with its workers seeded, which is the best that it offers, and with a `close`."""
+    """batchgenerators' augmenter with a `close`, and with its workers seeded, which is the best that it offers.
+
+    That seeds NumPy and torch, but not Python's `random`, from which batchgenerators' noise draws, and leaves the order
+    to whichever worker is first.
+    """
 
     def __init__(self, loader: MRIPatchLoader, transform: Any, processes: int, seed: int) -> None:
         from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter

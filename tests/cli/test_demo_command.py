@@ -88,7 +88,7 @@ def test_a_run_of_ours_that_differs_fails_the_demo(monkeypatch: pytest.MonkeyPat
 
 def test_stock_runs_that_happen_to_agree_are_shown_as_agreeing() -> None:
     runs = made_up(run.STOCK, ["aa", "aa"]) + made_up(run.OURS, ["ba", "ba"])
-    assert "the same" in report.verdict(runs)
+    assert "agree this time" in report.verdict(runs)
     assert run.all_same(runs)
 
 
