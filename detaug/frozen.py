@@ -13,8 +13,12 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import torch
+
+from detaug.tensors import reduce_tensor
 
 Array = np.ndarray[Any, Any]
+Shared = Array | torch.Tensor
 
 #: Smaller arrays are simply copied.
 _BULK_BYTES = 64 * 1024
@@ -25,10 +29,10 @@ class Frozen:
 
     Attributes:
         structure: a pickle that refers to the shared arrays by number.
-        shared: the arrays. In copies they are read-only where `protect` says so.
+        shared: the arrays and tensors. In copies arrays are read-only where `protect` says so.
     """
 
-    def __init__(self, structure: bytes, shared: list[Array], protect: bool) -> None:
+    def __init__(self, structure: bytes, shared: list[Shared], protect: bool) -> None:
         self.structure = structure
         self.shared = shared
         self.protect = protect
@@ -37,20 +41,20 @@ class Frozen:
         """A copy that shares nothing with the original but the bulk arrays."""
         return _Unpickler(io.BytesIO(self.structure), self._view).load()
 
-    def _view(self, number: int) -> Array:
+    def _view(self, number: int) -> Shared:
         array = self.shared[number]
-        if self.protect and array.flags.writeable:
+        if self.protect and isinstance(array, np.ndarray) and array.flags.writeable:
             array = array.view()
             array.flags.writeable = False
         return array
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, view: Callable[[int], Array]) -> None:
+    def __init__(self, file: io.BytesIO, view: Callable[[int], Shared]) -> None:
         super().__init__(file)
         self._view = view
 
-    def persistent_load(self, pid: Any) -> Array:
+    def persistent_load(self, pid: Any) -> Shared:
         return self._view(pid)
 
 
@@ -60,7 +64,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._set_aside = set_aside
 
     def persistent_id(self, obj: Any) -> int | None:
-        return self._set_aside(obj) if isinstance(obj, np.ndarray) else None
+        return self._set_aside(obj) if isinstance(obj, (np.ndarray, torch.Tensor)) else None
+
+    def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is torch.Tensor:
+            reduced = reduce_tensor(obj)
+            if reduced is not NotImplemented:
+                return reduced
+        return super().reducer_override(obj)
 
 
 class _Survey:
@@ -69,9 +80,13 @@ class _Survey:
     def __init__(self) -> None:
         self.arrays: dict[int, Array] = {}
         self.times: dict[int, int] = {}
+        self.tensors: set[int] = set()
 
-    def __call__(self, array: Array) -> int | None:
+    def __call__(self, array: Array | torch.Tensor) -> int | None:
         key = id(array)
+        if isinstance(array, torch.Tensor):
+            self.tensors.add(key)
+            return 0
         self.times[key] = self.times.get(key, 0) + 1
         self.arrays[key] = array
         # Bulk is not worth writing out in a pass that only looks; object arrays must be, to see what they hold.
@@ -120,13 +135,18 @@ def freeze(value: Any, *, protect: bool, bulk_in: tuple[Any, ...] = ()) -> Froze
             if key in alone and (key in declared or not array.flags.writeable)
         }
     else:
-        sharable = set(survey.arrays)
+        sharable = set(survey.arrays) | survey.tensors
 
-    shared: list[Array] = []
+    shared: list[Shared] = []
     numbers: dict[int, int] = {}
 
-    def set_aside(array: Array) -> int | None:
-        if id(array) not in sharable or array.nbytes < _BULK_BYTES or array.dtype.hasobject:
+    def set_aside(array: Shared) -> int | None:
+        if id(array) not in sharable or array.nbytes < _BULK_BYTES:
+            return None
+        if not isinstance(array, np.ndarray):
+            if type(array) is not torch.Tensor or array.device.type != "cpu" or array.requires_grad:
+                return None
+        elif array.dtype.hasobject:
             return None
         if id(array) not in numbers:
             numbers[id(array)] = len(shared)

@@ -168,7 +168,9 @@ class Coordinator:
             while not self._closing:
                 self._assign_all()
                 for key, _ in self._selector.select(_TICK if self._watching_the_clock() else None):
-                    key.data()
+                    # An earlier event of this round may have closed it, and its number may already be another's.
+                    if self._selector.get_map().get(key.fd) is key:
+                        key.data()
                 self._look_for_slow_workers()
         except Exception as error:  # a defect of ours must not leave the user waiting for ever
             logger.exception("the coordinator failed")
@@ -353,7 +355,7 @@ class Coordinator:
 
     def _mute(self, worker: Worker) -> None:
         if worker.channel.fileno() in self._selector.get_map():
-            self._selector.unregister(worker.channel)
+            self._selector.unregister(worker.channel.fileno())
 
     def _take_answer(self, worker: Worker, message: tuple[Any, ...], descriptor: int | None) -> None:
         task = worker.task

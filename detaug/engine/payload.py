@@ -14,15 +14,24 @@ import numpy as np
 
 from detaug.engine.layout import lay_out
 from detaug.engine.memory import Mapping, create, reserve
-from detaug.frozen import Frozen
+from detaug.frozen import Frozen, Shared
+from detaug.tensors import rebuild_tensor, reduce_tensor
 
 _HEADER = struct.Struct("<Q")
 
 
 def write_payload(frozen: Frozen, job: Any) -> int:
     """A descriptor of the block that holds it all."""
-    arrays = [np.ascontiguousarray(array) for array in frozen.shared]
-    kinds = [(array.dtype, array.shape) for array in arrays]
+    # A tensor travels as the array it views, with the rest of what makes it.
+    reduced = [None if isinstance(item, np.ndarray) else reduce_tensor(item)[1] for item in frozen.shared]
+    arrays = [
+        np.ascontiguousarray(item if parts is None else parts[0])
+        for item, parts in zip(frozen.shared, reduced, strict=True)
+    ]
+    kinds = [
+        (array.dtype, array.shape, None if parts is None else parts[1:])
+        for array, parts in zip(arrays, reduced, strict=True)
+    ]
     layout = lay_out([array.nbytes for array in arrays])
     head = pickle.dumps((frozen.structure, frozen.protect, kinds, layout, job), protocol=5)
     start = lay_out([_HEADER.size + len(head), 0]).offsets[1]
@@ -44,8 +53,9 @@ def read_payload(descriptor: int) -> tuple[Frozen, Any]:
     (length,) = _HEADER.unpack(block[: _HEADER.size].tobytes())
     structure, protect, kinds, layout, job = pickle.loads(block[_HEADER.size : _HEADER.size + length])
     start = lay_out([_HEADER.size + length, 0]).offsets[1]
-    shared = []
-    for (dtype, shape), offset in zip(kinds, layout.offsets, strict=True):
+    shared: list[Shared] = []
+    for (dtype, shape, tensor_parts), offset in zip(kinds, layout.offsets, strict=True):
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-        shared.append(block[start + offset : start + offset + size].view(dtype).reshape(shape))
+        array = block[start + offset : start + offset + size].view(dtype).reshape(shape)
+        shared.append(array if tensor_parts is None else rebuild_tensor(array, *tensor_parts))
     return Frozen(structure, shared, protect), job

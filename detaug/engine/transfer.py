@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from detaug.engine.memory import Bytes
+from detaug.tensors import reduce_tensor
 
 #: Buffers below this size (bytes) travel in the pickle.
 _SMALL = 512
@@ -39,7 +40,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
         if kind is torch.Tensor:
-            return _reduce_tensor(obj)
+            return reduce_tensor(obj)
         if kind is np.ndarray and not (obj.flags.c_contiguous or obj.flags.f_contiguous) and not obj.dtype.hasobject:
             # numpy would write a strided array into the pickle itself.
             return np.ascontiguousarray(obj).__reduce_ex__(5)
@@ -93,40 +94,3 @@ def _error_of(value: Any) -> Exception | None:
     except Exception as error:
         return error
     return None
-
-
-# numpy has no dtype for these; they travel as integers of the same width.
-_INTEGER_OF_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def _reduce_tensor(tensor: torch.Tensor) -> Any:
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
-        return NotImplemented
-    if tensor.requires_grad and not tensor.is_leaf:
-        raise TypeError("a tensor that is part of a graph (requires_grad, not a leaf) cannot be sent; detach() it")
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    # A dense tensor in another order (channels_last) keeps its strides: it is sent as the contiguous one it permutes.
-    order = sorted(range(plain.ndim), key=lambda d: (-plain.stride(d), d))
-    dense = plain.permute(order)
-    if not dense.is_contiguous():
-        order = list(range(plain.ndim))
-        dense = plain.contiguous()
-    dtype: torch.dtype | None = None
-    try:
-        array = dense.numpy()
-    except TypeError:
-        dtype = plain.dtype
-        array = dense.view(_INTEGER_OF_WIDTH[plain.element_size()]).numpy()
-    back = tuple(int(i) for i in np.argsort(order)) if order != sorted(order) else None
-    return _rebuild_tensor, (array, dtype, back, tensor.requires_grad)
-
-
-def _rebuild_tensor(
-    array: np.ndarray[Any, Any], dtype: torch.dtype | None, order: tuple[int, ...] | None, requires_grad: bool
-) -> torch.Tensor:
-    tensor = torch.from_numpy(array)
-    if dtype is not None:
-        tensor = tensor.view(dtype)
-    if order is not None:
-        tensor = tensor.permute(order)
-    return tensor.requires_grad_() if requires_grad else tensor
