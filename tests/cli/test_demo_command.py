@@ -41,6 +41,12 @@ def test_process_counts_that_are_none_are_refused(counts: str) -> None:
     assert "not a list of process counts" in result.output
 
 
+def test_json_file_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["demo", "--json", str(tmp_path / "nowhere" / "demo.json")])
+    assert result.exit_code == 2
+    assert "does not exist" in result.output
+
+
 def test_missing_nilearn_is_said_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     from detaug.demo import mri
 
