@@ -28,7 +28,8 @@ __all__ = [
     "fingerprint",
 ]
 
-# Loaded on first use: torch takes seconds to import, and neither `detaug --help` nor the engine's helper process needs it.
+# Loaded on first use: torch takes seconds to import, and neither `detaug --help` nor the engine's helper process
+# needs it.
 _HOMES = {
     "BatchError": "detaug.errors",
     "DeterministicAugmenter": "detaug.engine.augmenter",

@@ -107,7 +107,10 @@ class _Survey:
 
 
 def _memory_span(array: Array) -> tuple[int, int]:
-    start, end = np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)
+    if hasattr(np.lib, "array_utils"):
+        start, end = np.lib.array_utils.byte_bounds(array)
+    else:  # NumPy 1
+        start, end = np.byte_bounds(array)  # type: ignore[attr-defined,unused-ignore]  # noqa: NPY201
     return int(start), int(end)
 
 
@@ -117,8 +120,8 @@ def freeze(value: Any, *, protect: bool, bulk_in: tuple[Any, ...] = ()) -> Froze
     Args:
         value: any object that cloudpickle can write.
         protect: copies live side by side in one process (streams), so an array is shared only if it cannot be written
-            to: it already is read-only, or it belongs to `bulk_in` and nothing else in the object aliases it (it is then
-            made read-only). Otherwise every large array is shared.
+            to: it already is read-only, or it belongs to `bulk_in` and nothing else in the object aliases it (it is
+            then made read-only). Otherwise every large array is shared.
         bulk_in: the loader's declared data (batchgenerators' ``_data``).
 
     Raises:

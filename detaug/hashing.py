@@ -57,8 +57,8 @@ def _feed(update: _Update, value: Any, where: str) -> None:
         for i, item in enumerate(value):
             _feed(update, item, f"{where}[{i}]")
     elif isinstance(value, (set, frozenset)):
-        base = frozenset if isinstance(value, frozenset) else set
-        _tag(update, base.__name__, value, base)
+        kind_of_set = frozenset if isinstance(value, frozenset) else set
+        _tag(update, kind_of_set.__name__, value, kind_of_set)
         _count(update, len(value))
         for code in sorted(_encoded(item, where) for item in value):
             update(code)

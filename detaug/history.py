@@ -1,8 +1,8 @@
 """Keeping what one batch did to a pipeline's objects from reaching the next batch.
 
 Transforms of others carry things from call to call: batchgeneratorsv2's cascade transforms shuffle their own
-``channel_idx`` in place, counters count, objects own a Generator. In one process that is a detail; over several it makes
-a batch depend on which batches the same process made before. `History` remembers the small mutable state of a pipeline
+``channel_idx`` in place, counters count, objects own a Generator. In one process that is a detail; over several it
+makes a batch depend on which batches the same process made before. `History` remembers the small mutable state of a pipeline
 and puts it back before every batch, and reseeds Generators that the pipeline's objects own.
 
 What is taken for a cache is left alone: an attribute that went from None (or missing) to something, and new keys of a
@@ -157,7 +157,7 @@ def _mapping_restorer(mapping: dict[Any, Any]) -> Callable[[], None]:
 def _reseed(generator: Any, sequence: np.random.SeedSequence) -> None:
     words = sequence.generate_state(4, np.uint32)
     if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = type(generator.bit_generator)(sequence).state  # type: ignore[call-arg]
+        generator.bit_generator.state = type(generator.bit_generator)(sequence).state
     elif isinstance(generator, np.random.RandomState):
         generator.seed(words)
     elif isinstance(generator, random.Random):
@@ -182,10 +182,10 @@ def settle_known_quirks(root: Any, log: Callable[[str], None]) -> None:
             continue
         seen.add(id(value))
         kind = type(value)
-        if kind.__name__ == "GaussianBlurTransform" and kind.__module__.startswith("batchgeneratorsv2"):
-            if getattr(value, "benchmark", False):
-                value.benchmark = False
-                switched += 1
+        is_blur = kind.__name__ == "GaussianBlurTransform" and kind.__module__.startswith("batchgeneratorsv2")
+        if is_blur and getattr(value, "benchmark", False):
+            value.benchmark = False
+            switched += 1
         if isinstance(value, dict):
             pending.extend(value.values() if len(value) <= _MAX_ITEMS else ())
         elif isinstance(value, (list, tuple)):

@@ -31,7 +31,7 @@ class Pipeline:
 
     Args:
         source: where raw batches come from.
-        transform: called as ``transform(**batch)`` for a mapping and ``transform(batch)`` for anything else; may be None.
+        transform: called as ``transform(**batch)`` for a mapping, ``transform(batch)`` for anything else; may be None.
         must_copy: copies will be needed in other interpreters, so that what cannot be pickled is refused now.
 
     Raises:
@@ -103,7 +103,7 @@ class Producer:
         roots = [self._transform]
         # A stateless loader's own small state is history as well; a stream's copy is meant to have a history.
         roots.append(source.loader if source.stateless else _inner_transforms(source.loader))
-        self._tellable = [target for target in _with_set_epoch(self._transform)]
+        self._tellable = _with_set_epoch(self._transform)
         self._roots = roots
         self._history = History(roots)
         self._told_epoch: int | None = None
@@ -126,10 +126,7 @@ class Producer:
         batch = Current(self._entropy, epoch, stream, turn, self._num_streams)
         self._tell_epoch(epoch)
         self._history.restore()
-        if self._stateless:
-            item = self._from_stateless(batch)
-        else:
-            item = self._from_stream(batch)
+        item = self._from_stateless(batch) if self._stateless else self._from_stream(batch)
         if self._transform is not None and transform:
             with making(batch):
                 item = _call(self._transform, item)
@@ -266,5 +263,3 @@ def _with_set_epoch(transform: Any) -> list[Any]:
         return []
     parts = inner if isinstance(inner, (list, tuple)) else [inner]
     return [found for part in parts if part is not transform for found in _with_set_epoch(part)]
-
-

@@ -196,7 +196,7 @@ def split_name(name: str) -> tuple[str, ...]:
 
 
 def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
-    """The seed as plain Python integers; ``None`` becomes ``DETAUG_SEED`` or a number drawn from the OS, and is logged."""
+    """The seed as plain Python integers; ``None`` becomes ``DETAUG_SEED``, or a number drawn from the OS and logged."""
     if seed is not None:
         return checked_seed(seed)
     from_environment = os.environ.get(SEED_VARIABLE)

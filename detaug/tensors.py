@@ -25,7 +25,8 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
         raise TypeError("a tensor that is part of a graph (requires_grad, not a leaf) cannot be sent; detach() it")
     plain = tensor.detach().resolve_conj().resolve_neg()
     # A dense tensor in another order (channels_last) keeps its strides: it is sent as the contiguous one it permutes.
-    order = sorted(range(plain.ndim), key=lambda d: (-plain.stride(d), d))
+    strides = plain.stride()
+    order = sorted(range(plain.ndim), key=lambda d: (-strides[d], d))
     dense = plain.permute(order)
     if not dense.is_contiguous():
         order = list(range(plain.ndim))

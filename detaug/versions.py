@@ -1,7 +1,7 @@
 """The version numbers that every state dict and record carries.
 
-`SEED_SCHEME` changes when any (seed, name, epoch, step) would give another random stream; `NUMERICS` when the bytes of any
-kernel or of the order of draws change. Both are refused when they do not match, because a resumed training would
+`SEED_SCHEME` changes when any (seed, name, epoch, step) would give another random stream; `NUMERICS` when the bytes of
+any kernel or the order of draws change. Both are refused when they do not match, because a resumed training would
 silently become another one.
 """
 

@@ -31,9 +31,9 @@ DEFAULT_MAX_RESTARTS = 8
 class DeterministicAugmenter:
     """Batches from worker processes, in one fixed order and with the same bytes whatever the workers do.
 
-    Takes the place of batchgenerators' ``NonDetMultiThreadedAugmenter`` (same positional arguments) and keeps the promises
-    of ``MultiThreadedAugmenter`` for finite loaders. A batch is a pure function of (pipeline, seed, epoch, step): number
-    of processes, start method, timing, crashes, resume and replay change nothing about it.
+    Takes the place of batchgenerators' ``NonDetMultiThreadedAugmenter`` (same positional arguments) and keeps the
+    promises of ``MultiThreadedAugmenter`` for finite loaders. A batch is a pure function of (pipeline, seed, epoch,
+    step): number of processes, start method, timing, crashes, resume and replay change nothing about it.
 
     The loader and the transform are taken as they are at this call. What is done to them later does not reach the
     workers; what must change with the epoch goes into a method ``set_epoch(epoch)`` of either.
@@ -54,8 +54,8 @@ class DeterministicAugmenter:
         num_streams: logical workers. Part of the result, unlike `num_processes`. None: what the loader declares.
         stateless: whether any copy of the loader may make any batch. None: only where that is known to be safe.
         rank, world_size: this process takes steps rank, rank + world_size, ... of the one global stream.
-        start_method: "fork", "spawn" or "forkserver". None: what `multiprocessing.set_start_method` was told, else fork on
-            Linux, spawn elsewhere.
+        start_method: "fork", "spawn" or "forkserver". None: what `multiprocessing.set_start_method` was told, else
+            fork on Linux, spawn elsewhere.
         max_restarts: a batch that ends this many workers in a row is an error.
         stall_timeout: seconds after which a worker that is still making the same batch is killed and the batch made
             elsewhere; None: never, but it is mentioned in the log.
@@ -269,7 +269,7 @@ class DeterministicAugmenter:
         self._loaded_epoch = None
         self._move(self._schedule.start_of(number))
 
-    def state_dict(self) -> dict[str, int | str | None | list[int]]:
+    def state_dict(self) -> dict[str, int | str | list[int] | None]:
         """Where the stream stands and what it belongs to, as JSON-able integers and strings."""
         return self._state().as_dict()
 
@@ -393,7 +393,10 @@ class DeterministicAugmenter:
         logger.warning(
             "%s has %d stream%s, which keep only %d of %d processes busy. Pass num_streams=... if its copies may share "
             "the work (it changes the batches), or stateless=True if it keeps nothing between batches.",
-            type(self._source.loader).__name__, self.num_streams, "" if self.num_streams == 1 else "s", busy,
+            type(self._source.loader).__name__,
+            self.num_streams,
+            "" if self.num_streams == 1 else "s",
+            busy,
             self.num_processes,
         )
 
@@ -402,5 +405,3 @@ class DeterministicAugmenter:
             f"<DeterministicAugmenter of {type(self._source.loader).__name__}: {self.num_processes} processes, "
             f"seed {self.seed}, epoch {self.epoch}, step {self.step}>"
         )
-
-

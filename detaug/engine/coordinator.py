@@ -28,7 +28,7 @@ from detaug.engine.handles import Helper, Worker, start_helper
 from detaug.engine.pinning import gpu_to_pin_for, pin
 from detaug.engine.processes import signal_name
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Skipped, Task
-from detaug.engine.slots import ParentSlots, Parcel
+from detaug.engine.slots import Parcel, ParentSlots
 from detaug.engine.transfer import unpack
 from detaug.engine.worker import ErrorRecord, Job, describe
 from detaug.errors import BatchError
@@ -68,9 +68,7 @@ class Coordinator:
         seeds: for messages.
     """
 
-    def __init__(
-        self, pipeline: Pipeline, job: Job, schedule: Schedule, settings: Settings, seeds: SeedPath
-    ) -> None:
+    def __init__(self, pipeline: Pipeline, job: Job, schedule: Schedule, settings: Settings, seeds: SeedPath) -> None:
         self._pipeline = pipeline
         self._job = job
         self._schedule = schedule
@@ -247,8 +245,12 @@ class Coordinator:
         if worker.task is not None:
             self._lose_task(worker, worker.task, exitcode, peak)
         else:
-            logger.warning("worker %d (pid %d) ended with %s between batches; starting another",
-                           worker.number, worker.pid, signal_name(exitcode))
+            logger.warning(
+                "worker %d (pid %d) ended with %s between batches; starting another",
+                worker.number,
+                worker.pid,
+                signal_name(exitcode),
+            )
         self._start_worker(worker.index)
 
     def _lose_task(self, worker: Worker, task: Task, exitcode: int, peak: int) -> None:
@@ -258,8 +260,14 @@ class Coordinator:
         if times < max(1, self._settings.max_restarts):
             with self._lock:
                 self._schedule.lose(task.key)
-            logger.warning("worker %d (pid %d) ended with %s%s while making %s; another one makes it again",
-                           worker.number, worker.pid, signal_name(exitcode), why, what)
+            logger.warning(
+                "worker %d (pid %d) ended with %s%s while making %s; another one makes it again",
+                worker.number,
+                worker.pid,
+                signal_name(exitcode),
+                why,
+                what,
+            )
             return
         self._deaths.pop(task.key)
         self._finish(task, self._failure(failures.died(task.key, self._seeds, times, exitcode, peak)))
@@ -308,8 +316,13 @@ class Coordinator:
                     pass
             elif seconds > max(_SLOW_BATCH, 2 * worker.warned):
                 worker.warned = seconds
-                logger.warning("worker %d (pid %d) has been making %s for %.0f s", worker.number, worker.pid,
-                               failures.describe_batch(worker.task.key, self._seeds), seconds)
+                logger.warning(
+                    "worker %d (pid %d) has been making %s for %.0f s",
+                    worker.number,
+                    worker.pid,
+                    failures.describe_batch(worker.task.key, self._seeds),
+                    seconds,
+                )
 
     # --- batches
 
@@ -349,7 +362,9 @@ class Coordinator:
                 logger.warning("%s", message[1])
             elif kind == "broken":
                 record: ErrorRecord = message[1]
-                self._fail(RuntimeError(f"a worker could not set up the pipeline: {record.summary}\n\n{record.traceback}"))
+                self._fail(
+                    RuntimeError(f"a worker could not set up the pipeline: {record.summary}\n\n{record.traceback}")
+                )
             else:
                 self._take_answer(worker, message, descriptor)
 
@@ -421,4 +436,3 @@ def _pipe() -> tuple[int, int]:
     os.set_blocking(read, False)
     os.set_blocking(write, False)
     return read, write
-

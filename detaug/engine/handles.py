@@ -146,9 +146,7 @@ def _execute_helper(method: str, pipeline: Pipeline, job: Job) -> Helper:
     assert pipeline.frozen is not None
     ours, theirs = Channel.pair()
     payload = write_payload(pipeline.frozen, job)
-    code = (
-        f"from detaug.engine.zygote import main; main({theirs.fileno()}, {payload}, {os.getpid()}, {method!r})"
-    )
+    code = f"from detaug.engine.zygote import main; main({theirs.fileno()}, {payload}, {os.getpid()}, {method!r})"
     try:
         process = subprocess.Popen(
             interpreter_command(code),
@@ -160,5 +158,3 @@ def _execute_helper(method: str, pipeline: Pipeline, job: Job) -> Helper:
         theirs.close()
         os.close(payload)
     return Helper(process.pid, ours, open_pidfd(process.pid), process)
-
-

@@ -51,7 +51,7 @@ def read_payload(descriptor: int) -> tuple[Frozen, Any]:
     """What `write_payload` wrote. The arrays are private to this process."""
     block = Mapping(descriptor, os.fstat(descriptor).st_size, private=True).bytes()
     (length,) = _HEADER.unpack(block[: _HEADER.size].tobytes())
-    structure, protect, kinds, layout, job = pickle.loads(block[_HEADER.size : _HEADER.size + length])
+    structure, protect, kinds, layout, job = pickle.loads(block[_HEADER.size : _HEADER.size + length].data)
     start = lay_out([_HEADER.size + length, 0]).offsets[1]
     shared: list[Shared] = []
     for (dtype, shape, tensor_parts), offset in zip(kinds, layout.offsets, strict=True):

@@ -127,10 +127,10 @@ def forget_the_parents_children() -> None:
     """In a forked child: multiprocessing's registers speak of the parent's processes and finalizers."""
     module = sys.modules.get("multiprocessing.process")
     if module is not None:
-        module._children = set()  # type: ignore[attr-defined]
+        module._children = set()
     module = sys.modules.get("multiprocessing.util")
     if module is not None:
-        module._finalizer_registry.clear()  # type: ignore[attr-defined]
+        module._finalizer_registry.clear()
 
 
 def signal_name(exitcode: int) -> str:

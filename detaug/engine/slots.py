@@ -1,7 +1,7 @@
 """Slots: reusable blocks of shared memory that each carry one batch from a worker to the parent.
 
-A slot is made and filled by one worker; the parent maps it once and hands out arrays that view it. When the last of them
-is garbage-collected the slot's number comes back to the parent, which tells the worker with its next task.
+A slot is made and filled by one worker; the parent maps it once and hands out arrays that view it. When the last of
+them is garbage-collected the slot's number comes back to the parent, which tells the worker with its next task.
 """
 
 from __future__ import annotations

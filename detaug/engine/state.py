@@ -116,7 +116,7 @@ class State:
         if first % world_size:
             raise StateMismatch(
                 f"the state was saved at step {first} by {self.world_size} ranks; {world_size} ranks can go on only "
-                f"where the step is a multiple of {world_size}. Save at the end of an epoch to change the number of ranks."
+                f"where the step is a multiple of {world_size}. Save at an epoch's start to change the number of ranks."
             )
         taken = self.taken * self.world_size // world_size
         return Position(self.epoch, first + rank, taken)

@@ -90,7 +90,7 @@ def _culprit(value: Any, where: str) -> str:
 
 def _error_of(value: Any) -> Exception | None:
     try:
-        _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda buffer: False).dump(value)
+        _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(value)
     except Exception as error:
         return error
     return None

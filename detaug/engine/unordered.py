@@ -1,4 +1,4 @@
-"""The same engine without the ordering, to measure what ordering costs. Not for training: batches come as they are done."""
+"""The same engine without the ordering, to measure what ordering costs. Not for training."""
 
 from __future__ import annotations
 

@@ -170,5 +170,3 @@ def single_thread() -> None:
     if numba is not None:
         numba.set_num_threads(1)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-

@@ -1,4 +1,4 @@
-"""The helper process from which every worker is started: single-threaded, and as pristine as when the augmenter started.
+"""The helper process from which every worker is started: single-threaded, as pristine as when the augmenter started.
 
 It forks workers (start method "fork": it is itself a fork of the parent, made early; "forkserver": a fresh interpreter)
 or executes new interpreters ("spawn"). A worker that is started later, after another died, so never inherits the
@@ -6,7 +6,8 @@ parent's later state, its threads or its CUDA context. It also reaps workers and
 is gone, however it went, the helper leaves; and the kernel kills the workers with it.
 
 Messages to it: ("start", number) with the worker's end of its channel, ("kill", number), ("quit",).
-Messages from it: ("started", number, pid), ("exited", number, pid, exitcode, peak memory in bytes), ("failed", number, why).
+Messages from it: ("started", number, pid), ("exited", number, pid, exitcode, peak memory in bytes),
+("failed", number, why).
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """

@@ -40,7 +40,7 @@ class DatasetSource(Source):
     ) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise TypeError(
-                f"from_dataset needs a map-style data set (with __len__ and __getitem__), got {type(dataset).__name__}. "
+                f"from_dataset needs a map-style data set (__len__ and __getitem__), got {type(dataset).__name__}. "
                 "An iterable data set can be passed to DeterministicAugmenter itself."
             )
         self.loader = dataset
