@@ -2,8 +2,8 @@
 
 Transforms of others carry things from call to call: batchgeneratorsv2's cascade transforms shuffle their own
 ``channel_idx`` in place, counters count, objects own a Generator. In one process that is a detail; over several it
-makes a batch depend on which batches the same process made before. `History` remembers the small mutable state of a pipeline
-and puts it back before every batch, and reseeds Generators that the pipeline's objects own.
+makes a batch depend on which batches the same process made before. `History` remembers the small mutable state of a
+pipeline and puts it back before every batch, and reseeds Generators that the pipeline's objects own.
 
 What is taken for a cache is left alone: an attribute that went from None (or missing) to something, and new keys of a
 dictionary.

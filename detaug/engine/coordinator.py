@@ -374,7 +374,8 @@ class Coordinator:
 
     def _take_answer(self, worker: Worker, message: tuple[Any, ...], descriptor: int | None) -> None:
         task = worker.task
-        assert task is not None and message[1] == worker.ticket
+        assert task is not None
+        assert message[1] == worker.ticket
         worker.task = None
         self._deaths.pop(task.key, None)
         with self._lock:

@@ -127,7 +127,7 @@ def forget_the_parents_children() -> None:
     """In a forked child: multiprocessing's registers speak of the parent's processes and finalizers."""
     module = sys.modules.get("multiprocessing.process")
     if module is not None:
-        module._children = set()
+        module._children = set()  # type: ignore[attr-defined]
     module = sys.modules.get("multiprocessing.util")
     if module is not None:
         module._finalizer_registry.clear()
