@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,7 +40,7 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
 @click.option("--processes", default=2, show_default=True, type=click.IntRange(min=1), help="Worker processes.")
 def main(names: tuple[str, ...], quick: bool, json_path: Path | None, processes: int) -> None:
     """Measure detaug's engine against its peers. Ratios are taken within this run."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)  # a file or a log has no width of its own
     settings = Settings(processes=processes, quick=quick)
     environment = environment_record()
     rows: list[Row] = []

@@ -44,19 +44,26 @@ class NnunetTask:
     def loader(self, workers: int | None) -> Any:
         """A `numbered_loader` (see there) that reads enlarged patches of 205³ voxels and augments them to `PATCH`."""
         from nnunetv2.training.data_augmentation.compute_initial_patch_size import get_patch_size
-        from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
         from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+        transforms = nnUNetTrainer.get_training_transforms(PATCH, ROTATION, SCALES, (0, 1, 2), False)
+        return self._loader(workers, get_patch_size(PATCH, ROTATION, ROTATION, ROTATION, (0.85, 1.25)), transforms)
+
+    def validation_loader(self, workers: int | None) -> Any:
+        """The same without augmentation, as nnU-Net validates."""
+        from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+        return self._loader(workers, PATCH, nnUNetTrainer.get_validation_transforms(SCALES))
+
+    def _loader(self, workers: int | None, read_patch: Any, transforms: Any) -> Any:
+        from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
         labels = PlansManager(dict(self.plans)).get_label_manager(self.dataset_json)
-        transforms = nnUNetTrainer.get_training_transforms(
-            PATCH, ROTATION, SCALES, (0, 1, 2), False, foreground_labels=labels.foreground_labels
-        )
-        initial_patch = get_patch_size(PATCH, ROTATION, ROTATION, ROTATION, (0.85, 1.25))
         return numbered_loader(workers)(
             nnUNetDatasetBlosc2(str(self.folder)),
             BATCH_SIZE,
-            initial_patch,
+            read_patch,
             PATCH,
             labels,
             oversample_foreground_percent=FOREGROUND_SHARE,
@@ -140,6 +147,7 @@ def measure_nnunet(settings: Settings) -> Row:
 
 
 def _seconds(task: NnunetTask, system: str, settings: Settings, batches: int) -> float:
+    logging.getLogger("detaug").addFilter(lambda record: "benchmark=True" not in record.getMessage())  # as it should
     loader = task.loader(None if system in OURS else settings.processes)
     with SYSTEMS[system](loader, settings) as iterator:
         return seconds_per_batch(iterator, WARMUP, batches)
