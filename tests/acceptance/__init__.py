@@ -1,0 +1,1 @@
+"""The contract seen from outside: what a user can rely on, tested through the public names only."""

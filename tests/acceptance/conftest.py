@@ -1,0 +1,75 @@
+"""Fixtures of the acceptance tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detaug import DeterministicAugmenter
+
+from . import witness
+from .processes import Script, start_script
+
+START_METHODS = ("fork", "spawn", "forkserver")
+
+
+class Maker:
+    """Makes augmenters as a test asks for them and closes them when it is over."""
+
+    def __init__(self) -> None:
+        self._made: list[DeterministicAugmenter] = []
+
+    def __call__(self, *arguments: Any, **options: Any) -> DeterministicAugmenter:
+        return self.keep(DeterministicAugmenter(*arguments, **options))
+
+    def from_dataset(self, *arguments: Any, **options: Any) -> DeterministicAugmenter:
+        return self.keep(DeterministicAugmenter.from_dataset(*arguments, **options))
+
+    def keep(self, augmenter: DeterministicAugmenter) -> DeterministicAugmenter:
+        self._made.append(augmenter)
+        return augmenter
+
+    def close(self) -> None:
+        while self._made:
+            self._made.pop().close()
+
+
+@pytest.fixture
+def make() -> Iterator[Maker]:
+    maker = Maker()
+    yield maker
+    maker.close()
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Change a module of the parent, as proof of the start method: only forked workers see it."""
+    monkeypatch.setattr(witness, "MARK", "changed in the parent")
+    return "changed in the parent"
+
+
+@pytest.fixture(params=START_METHODS)
+def start_method(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
+    """Start a user's script; whatever of it is left at the end of the test is killed."""
+    started: list[Script] = []
+
+    def start(body: str, *arguments: str, **options: Any) -> Script:
+        started.append(start_script(tmp_path, body, *arguments, **options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill_all()
+
+
+@pytest.fixture(autouse=True)
+def no_seed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DETAUG_SEED", raising=False)

@@ -1,0 +1,231 @@
+"""fingerprint: equal iff keys, types, dtypes, shapes and bytes are equal; stable everywhere."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import detaug
+from detaug import fingerprint
+
+DTYPES = st.sampled_from(["u1", "i2", "<i4", ">i4", "i8", "f2", "f4", "f8", "c8", "?"])
+ARRAYS = DTYPES.flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
+)
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.complex_numbers(),
+    st.text(max_size=4),
+    st.binary(max_size=4),
+)
+LEAVES = st.one_of(SCALARS, ARRAYS)
+BATCHES = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(st.one_of(st.text(max_size=2), st.integers(-2, 2)), inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+def described(batch: Any) -> Any:
+    """The batch as a hashable value that is equal iff keys, types, dtypes, shapes and bytes are."""
+    if isinstance(batch, np.ndarray):
+        return "array", batch.dtype.str, batch.shape, batch.tobytes()
+    if isinstance(batch, dict):
+        return "dict", frozenset((type(k).__name__, k, described(v)) for k, v in batch.items())
+    if isinstance(batch, (list, tuple)):
+        return type(batch).__name__, tuple(described(each) for each in batch)
+    if isinstance(batch, (float, complex)):
+        return type(batch).__name__, np.array(batch).tobytes()
+    return type(batch).__name__, batch
+
+
+@settings(max_examples=400, deadline=None)
+@given(BATCHES, BATCHES)
+def test_equal_iff_the_batches_are(one: Any, other: Any) -> None:
+    assert (fingerprint(one) == fingerprint(other)) is (described(one) == described(other))
+
+
+@settings(max_examples=200, deadline=None)
+@given(BATCHES)
+def test_copies_have_the_same(batch: Any) -> None:
+    assert fingerprint(copy.deepcopy(batch)) == fingerprint(batch) == fingerprint(pickle.loads(pickle.dumps(batch)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(ARRAYS, st.data())
+def test_any_bit_of_any_array_counts(array: np.ndarray, data: st.DataObject) -> None:
+    if array.nbytes == 0:
+        return
+    raw = bytearray(array.tobytes())
+    bit = data.draw(st.integers(0, 8 * len(raw) - 1))
+    raw[bit // 8] ^= 1 << bit % 8
+    flipped = np.frombuffer(bytes(raw), array.dtype).reshape(array.shape)
+    assert fingerprint({"a": flipped}) != fingerprint({"a": array})
+
+
+PAIRS: dict[str, tuple[Any, Any]] = {
+    "list and tuple": ([1, 2], (1, 2)),
+    "int and float": (1, 1.0),
+    "int and bool": (1, True),
+    "0 and False": (0, False),
+    "None and its name": (None, "None"),
+    "int and its digits": (1, "1"),
+    "int and NumPy's": (1, np.int64(1)),
+    "NumPy scalar and array of no dimensions": (np.float32(1), np.array(1, np.float32)),
+    "float and NumPy's": (1.0, np.float64(1.0)),
+    "text and bytes": ("a", b"a"),
+    "minus zero": (np.zeros(2), -np.zeros(2)),
+    "minus zero as a float": (0.0, -0.0),
+    "array and tensor": (np.ones(3, np.float32), torch.ones(3)),
+    "array and list": (np.array([1, 2]), [1, 2]),
+    "dtypes of one size": (np.zeros(2, np.int32), np.zeros(2, np.float32)),
+    "tensor dtypes of one size": (torch.zeros(2, dtype=torch.float16), torch.zeros(2, dtype=torch.bfloat16)),
+    "byte orders": (np.zeros(2, ">i4"), np.zeros(2, "<i4")),
+    "shapes of one size": (np.zeros((2, 3)), np.zeros((3, 2))),
+    "empty shapes": (np.zeros((0, 3)), np.zeros((3, 0))),
+    "widths of strings": (np.array(["a"], "U1"), np.array(["a"], "U2")),
+    "units of time": (np.zeros(1, "M8[D]"), np.zeros(1, "M8[s]")),
+    "where one text ends and the next begins": (["ab", "c"], ["a", "bc"]),
+    "where one list ends and the next begins": ([[1], [2]], [[1, 2]]),
+    "depth": ([[1]], [1]),
+    "nothing at different depths": ([[]], [[], []]),
+    "empty containers": ([], ()),
+    "empty dict and list": ({}, []),
+    "where arrays are cut": ([np.zeros(1), np.zeros(3)], [np.zeros(2), np.zeros(2)]),
+    "keys": ({"a": 1}, {"b": 1}),
+    "types of keys": ({1: "x"}, {"1": "x"}),
+    "values of swapped keys": ({"a": 1, "b": 2}, {"a": 2, "b": 1}),
+    "key and value": ({"a": "b"}, {"b": "a"}),
+    "a key of nothing": ({"a": None}, {}),
+    "payloads of nan": (
+        np.array([0x7FF8000000000000], "u8").view("f8"), np.array([0x7FF8000000000001], "u8").view("f8")),
+    "big ints": (2**64, 2**128),
+    "ints of either sign": (255, -1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PAIRS)
+def test_difference_shows_in(what: str) -> None:
+    one, other = PAIRS[what]
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint({"a": [one]}) != fingerprint({"a": [other]})
+
+
+def test_layout_in_memory_does_not_count() -> None:
+    array = np.random.default_rng(0).random((4, 6, 5))
+    expected = fingerprint(array)
+    assert fingerprint(np.asfortranarray(array)) == expected
+    assert fingerprint(np.repeat(array, 2, axis=1)[:, ::2]) == expected
+    assert fingerprint(array[::-1].copy()[::-1]) == expected
+    tensor = torch.from_numpy(array)
+    expected = fingerprint(tensor)
+    assert fingerprint(tensor.permute(2, 0, 1).contiguous().permute(1, 2, 0)) == expected
+    assert fingerprint(tensor.repeat_interleave(2, 0)[::2]) == expected
+
+
+def test_order_of_keys_does_not_count() -> None:
+    assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
+
+
+def test_writability_does_not_count() -> None:
+    array = np.arange(5)
+    expected = fingerprint(array)
+    array.flags.writeable = False
+    assert fingerprint(array) == expected
+
+
+def test_taking_it_changes_nothing() -> None:
+    batch = {"a": np.arange(6).reshape(2, 3).T, "b": torch.ones(2, requires_grad=True)}
+    before = pickle.dumps(batch)
+    fingerprint(batch)
+    assert pickle.dumps(batch) == before
+
+
+def test_is_hexadecimal_text_of_one_length() -> None:
+    seen = {fingerprint(each) for each in ([], 0, "x", np.zeros(1000), {"a": torch.ones(3)})}
+    assert {len(each) for each in seen} == {len(fingerprint(None))}
+    assert all(int(each, 16) >= 0 and each == each.lower() for each in seen)
+    assert len(fingerprint(None)) >= 16
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool, torch.complex64, torch.uint8,
+                                   torch.float8_e4m3fn])  # fmt: skip
+def test_tensors_of_every_dtype_have_one(dtype: torch.dtype) -> None:
+    one, other = torch.zeros(3).to(dtype), torch.ones(3).to(dtype)
+    assert fingerprint(one) == fingerprint(one.clone())
+    assert fingerprint(one) != fingerprint(other)
+    assert fingerprint(one) != fingerprint(one[:2])
+    assert fingerprint(one[0]) != fingerprint(one[:1])
+
+
+SCRIPT = """
+import numpy as np, torch
+from collections import OrderedDict
+from detaug import fingerprint
+batch = {"z": np.arange(6.0).reshape(2, 3), "a": [torch.arange(3), ("x", None, 2.5, True, 2**70)], 3: {"k": b"b"},
+         "names": np.array(["case_1"]), "c": 1j}
+print(fingerprint(batch))
+"""
+
+
+def test_stable_across_processes_with_other_hash_salts() -> None:
+    seen = set()
+    for salt in ("0", "1", "random"):
+        environment = {**os.environ, "PYTHONHASHSEED": salt}
+        environment["PYTHONPATH"] = str(Path(detaug.__file__).parent.parent)
+        run = subprocess.run(
+            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True, timeout=60
+        )
+        seen.add(run.stdout)
+    assert len(seen) == 1
+
+
+STRANGE = {
+    "an object": "object()",
+    "a lambda": "lambda: 0",
+    "a set of texts": "{'a', 'b', 'c', 'd', 'e', 'f'}",
+    "an object array": "__import__('numpy').array([object(), 'a', None], dtype=object)",
+    "an object array of texts": "__import__('numpy').array(['a', 'bb', None], dtype=object)",
+    "an instance": "type('C', (), {})()",
+    "an ordered dict": "__import__('collections').OrderedDict(a=1)",
+    "a sparse tensor": "__import__('torch').eye(3).to_sparse()",
+}
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_what_has_no_stable_one_is_refused_rather_than_hashed_by_address_or_salt(what: str) -> None:
+    seen = set()
+    for salt in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": salt}
+        environment["PYTHONPATH"] = str(Path(detaug.__file__).parent.parent)
+        code = f"from detaug import fingerprint\nprint(fingerprint([{STRANGE[what]}]))"
+        run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+        assert run.returncode == 0 or "TypeError" in run.stderr.splitlines()[-1]
+        seen.add(run.stdout)
+    assert len(seen) == 1
+
+
+def test_dict_subclasses_have_one() -> None:
+    one = OrderedDict(a=1)
+    assert fingerprint(one) == fingerprint(OrderedDict(a=1))
+    assert fingerprint(one) != fingerprint(OrderedDict(a=2))
