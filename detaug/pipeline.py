@@ -100,9 +100,8 @@ class Producer:
         source, self._transform = self._pristine()
         self._stateless = source.stateless
         self._source = source
-        roots = [self._transform]
         # A stateless loader's own small state is history as well; a stream's copy is meant to have a history.
-        roots.append(source.loader if source.stateless else _inner_transforms(source.loader))
+        roots = [self._transform, source.loader] if source.stateless else [self._transform]
         self._tellable = _with_set_epoch(self._transform)
         self._roots = roots
         self._history = History(roots)
@@ -245,11 +244,6 @@ def _call(transform: Any, item: Any) -> Any:
     except StopIteration as error:
         # It would be taken for the loader's end further up.
         raise RuntimeError("the transform raised StopIteration") from error
-
-
-def _inner_transforms(loader: Any) -> list[Any]:
-    """Transforms that a loader applies itself, as nnU-Net's does."""
-    return [getattr(loader, name) for name in ("transforms", "transform") if getattr(loader, name, None) is not None]
 
 
 def _with_set_epoch(transform: Any) -> list[Any]:

@@ -13,6 +13,7 @@ import select
 import socket
 import struct
 import sys
+from collections import deque
 from typing import Any
 
 _LARGEST = 60_000
@@ -34,6 +35,7 @@ class Channel:
         self._socket = end
         self._partial = b""
         self._descriptors: list[int] = []
+        self._arrived: deque[tuple[Any, int | None]] = deque()  # a byte stream may bring several messages at once
 
     @staticmethod
     def pair() -> tuple[Channel, Channel]:
@@ -106,6 +108,9 @@ class Channel:
         """
         found: list[tuple[Any, int | None]] = []
         while len(found) < most:
+            if self._arrived:
+                found.append(self._arrived.popleft())
+                continue
             try:
                 data, ancillary, _flags, _address = self._socket.recvmsg(
                     _LARGEST + 4096, socket.CMSG_SPACE(4), socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
@@ -122,11 +127,11 @@ class Channel:
                     break
                 raise ChannelClosed
             if _SEQPACKET:
-                found.append(self._decoded(data))
+                self._arrived.append(self._decoded(data))
             else:
                 self._partial += data
                 while (message := self._next_framed()) is not None:
-                    found.append(self._decoded(message))
+                    self._arrived.append(self._decoded(message))
         return found
 
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:

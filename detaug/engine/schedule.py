@@ -82,7 +82,7 @@ class Schedule:
         stateless: whether any worker may make any batch.
         limit: this rank's batches per epoch, where the user set one.
         probing: ranks must agree on where a finite stream-bound source ends, so the other ranks' steps are looked at
-            too, and a round of steps is handed out only if it is complete.
+            too, and the epoch ends with the last round of steps that is complete.
     """
 
     def __init__(
@@ -129,13 +129,13 @@ class Schedule:
                 position, epochs = end.then, epochs + 1
                 continue
             key = BatchKey(position.epoch, position.step)
-            if self._hole(key):
+            if self._gap(key):
                 position = position._replace(step=self.plan.next_step(key.step))
                 continue
             if self.probing:
                 for step in self.plan.round_of(key.step):
                     other = BatchKey(key.epoch, step)
-                    if other != key and not self._gap(other):
+                    if other != key:
                         yield Task(other, probe=True)
             yield Task(key, probe=False)
             own += 1
@@ -191,7 +191,7 @@ class Schedule:
             if end is not None:
                 return position, end
             key = BatchKey(position.epoch, position.step)
-            if self._hole(key):
+            if self._gap(key):
                 position = position._replace(step=self.plan.next_step(key.step))
                 continue
             if not self._round_known(key):
@@ -210,20 +210,18 @@ class Schedule:
         over = self.limit is not None and position.taken >= self.limit
         over = over or (self.plan.end is not None and position.step >= self.plan.end)
         ended = self._ended.get(position.epoch)
-        if not over and ended is not None and all(stream in ended for stream in self._streams):
-            last = max(self.plan.step_of(stream, ended[stream] - 1) for stream in self._streams)
-            over = position.step > last
+        if not over and ended:
+            if self.probing:
+                # The first round that is not complete is where all ranks stop.
+                first_gap = min(self.plan.step_of(stream, turn) for stream, turn in ended.items())
+                over = position.step >= self.plan.round_of(first_gap).start
+            elif all(stream in ended for stream in self._streams):
+                over = position.step > max(self.plan.step_of(stream, turn - 1) for stream, turn in ended.items())
         return EpochEnd(self.start_of(position.epoch + 1)) if over else None
 
     def _gap(self, key: BatchKey) -> bool:
         turn = self._ended.get(key.epoch, {}).get(self.plan.stream_of(key.step))
         return turn is not None and self.plan.turn_of(key.step) >= turn
-
-    def _hole(self, key: BatchKey) -> bool:
-        """Whether the step will not be handed out: it is a gap, or (when ranks must agree) its round has one."""
-        if not self.probing:
-            return self._gap(key)
-        return any(self._gap(BatchKey(key.epoch, step)) for step in self.plan.round_of(key.step))
 
     def _round_known(self, key: BatchKey) -> bool:
         if not self.probing:

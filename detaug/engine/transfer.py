@@ -41,9 +41,14 @@ class _Pickler(pickle.Pickler):
         kind = type(obj)
         if kind is torch.Tensor:
             return reduce_tensor(obj)
-        if kind is np.ndarray and not (obj.flags.c_contiguous or obj.flags.f_contiguous) and not obj.dtype.hasobject:
-            # numpy would write a strided array into the pickle itself.
-            return np.ascontiguousarray(obj).__reduce_ex__(5)
+        if kind is np.ndarray and not obj.dtype.hasobject:
+            flags = obj.flags
+            if not flags.writeable:
+                # It would arrive read-only; what is handed out is the user's to write to.
+                return np.array(obj).__reduce_ex__(5)
+            if not (flags.c_contiguous or flags.f_contiguous):
+                # numpy would write a strided array into the pickle itself.
+                return np.ascontiguousarray(obj).__reduce_ex__(5)
         return NotImplemented
 
 
