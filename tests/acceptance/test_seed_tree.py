@@ -146,7 +146,7 @@ def test_number_of_streams_changes_who_makes_a_step() -> None:
     assert drawn(tree.generator(0, 4, num_streams=4)) == drawn(tree.generator(0, 1, num_streams=1))
 
 
-@pytest.mark.parametrize("bits", [1, 8, 31, 32, 53, 63, 64, 128])
+@pytest.mark.parametrize("bits", [1, 8, 31, 32, 53, 63, 64])
 def test_integer_has_as_many_bits_as_asked_for(bits: int) -> None:
     values = [SeedTree(seed).child("torch").integer(bits=bits) for seed in range(200)]
     assert all(type(value) is int and 0 <= value < 2**bits for value in values)
@@ -160,8 +160,8 @@ def test_integer_has_31_bits_unless_told() -> None:
     assert SeedTree(1).integer() == SeedTree(1).integer(bits=31) < 2**31
 
 
-@pytest.mark.parametrize("bits", [0, -1])
-def test_integer_of_no_bits_is_refused(bits: int) -> None:
+@pytest.mark.parametrize("bits", [0, -1, 65])
+def test_integer_of_no_or_too_many_bits_is_refused(bits: int) -> None:
     with pytest.raises(ValueError, match=str(bits)):
         SeedTree(1).integer(bits=bits)
 
@@ -187,7 +187,7 @@ def test_key_out_of_range_is_refused(epoch: int, step: int, options: dict[str, i
         SeedTree(1).generator(epoch, step, **options)
 
 
-@pytest.mark.parametrize(("epoch", "step"), [(0.0, 0), (0, 1.5), ("0", 0), (0, None)])
+@pytest.mark.parametrize(("epoch", "step"), [(0.0, 0), (0, 1.5), ("0", 0), (None, 0)])
 def test_key_that_is_no_int_is_refused(epoch: Any, step: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         SeedTree(1).generator(epoch, step)
@@ -206,7 +206,8 @@ def test_name_that_is_no_text_is_refused(name: Any) -> None:
 
 def test_names_of_any_script_work() -> None:
     assert start(SeedTree(1).child("größe")) != start(SeedTree(1).child("grosse"))
-    assert start(SeedTree(1).child("é")) != start(SeedTree(1).child("é")), "composed and decomposed"
+    composed, decomposed = "\u00e9", "e\u0301"
+    assert start(SeedTree(1).child(composed)) != start(SeedTree(1).child(decomposed))
 
 
 def test_same_numbers_in_another_process() -> None:

@@ -1,0 +1,105 @@
+"""Which source an object that is handed in becomes."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
+
+from detaug.sources import DEFAULT_NUM_STREAMS, resolve_source
+
+
+class Infinite(DataLoader):
+    def __init__(self, threads=1, infinite=True, incomplete=False, items=10):
+        super().__init__(None, 3, threads, infinite=infinite, return_incomplete=incomplete)
+        self.indices = list(range(items))
+
+    def generate_train_batch(self):
+        return self.get_indices()
+
+
+class Counting(Infinite):
+    def generate_train_batch(self):
+        self.count = getattr(self, "count", 0) + 1
+        return self.count
+
+
+class Endless(SlimDataLoaderBase):
+    def generate_train_batch(self):
+        return np.random.rand()
+
+
+class Ending(SlimDataLoaderBase):
+    def generate_train_batch(self):
+        raise StopIteration
+
+
+class Pass:
+    def __iter__(self):
+        yield from range(3)
+
+
+def three():
+    yield from range(3)
+
+
+@pytest.mark.parametrize(
+    ("loader", "stateless", "streams", "steps"),
+    [
+        (Infinite(), True, DEFAULT_NUM_STREAMS, None),
+        (Infinite(threads=5), True, 5, None),
+        (Counting(), False, DEFAULT_NUM_STREAMS, None),
+        (Infinite(infinite=False), False, 1, 3),
+        (Infinite(infinite=False, incomplete=True, threads=4), False, 4, 4),
+        (Infinite(infinite=False, items=0), False, 1, 0),
+        (Endless(None, 1), False, DEFAULT_NUM_STREAMS, None),
+        (Endless(None, 1, 7), False, 7, None),
+        (Ending(None, 1), False, 1, None),
+        (Ending(None, 1, 7), False, 7, None),
+        ([1, 2, 3], False, 1, 3),
+        (iter([1, 2, 3]), False, 1, None),
+        (Pass(), False, 1, None),
+        (three, False, 1, None),
+        (lambda: Infinite(threads=5), True, 5, None),
+        (Pass, False, 1, None),
+        (itertools.count(), False, 1, None),
+    ],
+)
+def test_the_safe_reading_is_taken(loader, stateless, streams, steps):
+    source = resolve_source(loader)
+    assert (source.stateless, source.default_num_streams, source.num_steps) == (stateless, streams, steps)
+
+
+def test_the_users_word_on_statelessness_counts():
+    assert resolve_source(Counting(), stateless=True).stateless
+    assert not resolve_source(Infinite(), stateless=False).stateless
+    assert resolve_source(Endless(None, 1), stateless=True).stateless
+    for loader in (Infinite(infinite=False), [1, 2], three):
+        with pytest.raises(ValueError, match="stateless"):
+            resolve_source(loader, stateless=True)
+
+
+class Pictures(torch.utils.data.Dataset):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, i):
+        return i
+
+
+@pytest.mark.parametrize(
+    ("loader", "advice"),
+    [
+        (three(), "function that makes it"),
+        (Pictures(), "from_dataset"),
+        (3, "must be a batchgenerators loader"),
+        (None, "must be a batchgenerators loader"),
+        (lambda: 3, "was to make a loader"),
+    ],
+)
+def test_what_gives_no_batches_is_refused_with_advice(loader, advice):
+    with pytest.raises(TypeError, match=advice):
+        resolve_source(loader)
