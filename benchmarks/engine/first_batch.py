@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.engine.loaders import ReadyLoader, ready_batch
-from benchmarks.engine.nnunet import NnunetTask, nnunet_task
+from benchmarks.engine.nnunet import nnunet_task
 from benchmarks.engine.settings import Settings
-from benchmarks.engine.systems import OURS, SYSTEMS
+from benchmarks.engine.systems import OURS, SYSTEMS, batch_number_for
 from benchmarks.measure import Ratio, in_fresh_process, interleaved, medians
 from benchmarks.report import Row, ratio_check
 
@@ -34,12 +34,8 @@ def measure_first_nnunet_batch(settings: Settings) -> Row:
             "first batch, nnU-Net's validation loader",
             ("detaug", "NonDet"),
             settings,
-            lambda system: _nnunet_loader(task, system, settings),
+            lambda system: task.validation_loader(batch_number_for(system)),
         )
-
-
-def _nnunet_loader(task: NnunetTask, system: str, settings: Settings) -> Any:
-    return task.validation_loader(None if system in OURS else settings.processes)
 
 
 def _measure(name: str, names: tuple[str, ...], settings: Settings, make_loader: Callable[[str], Any]) -> Row:

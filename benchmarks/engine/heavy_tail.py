@@ -7,7 +7,7 @@ from statistics import median
 
 from benchmarks.engine.loaders import HeavyTailLoader
 from benchmarks.engine.settings import Settings
-from benchmarks.engine.systems import OURS, SYSTEMS
+from benchmarks.engine.systems import SYSTEMS, batch_number_for
 from benchmarks.measure import in_fresh_process, interleaved, seconds_per_batch
 from benchmarks.report import Row, speed_checks
 
@@ -54,6 +54,6 @@ def _measure(settings: Settings, name: str, bounds: dict[str, float]) -> Row:
 
 
 def _seconds(system: str, settings: Settings, batches: int) -> float:
-    loader = HeavyTailLoader(BASE, None if system in OURS else settings.processes)
+    loader = HeavyTailLoader(BASE, batch_number_for(system))
     with SYSTEMS[system](loader, settings) as iterator:
         return seconds_per_batch(iterator, WARMUP, batches)

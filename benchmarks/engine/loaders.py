@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from typing import Any
 
@@ -32,26 +33,35 @@ class ReadyLoader(DataLoader):
         return {name: tensor.clone() for name, tensor in self._data.items()}
 
 
-class BatchNumber:
-    """Which batch of a fixed, numbered list a worker is to make, so that every system does the same work.
+class StepNumber:
+    """detaug says itself which batch it makes."""
 
-    Args:
-        workers: None under detaug, which says itself which step it makes. Otherwise the number of workers: worker w
-            makes the batches w, w + workers, w + 2 * workers ...
+    def next(self) -> int:
+        """The number of the batch that is to be made now."""
+        from detaug import current
+
+        return current().step
+
+
+class SharedCount:
+    """For systems that number nothing: forked workers draw 0, 1, 2 ... from one counter.
+
+    Every system so does the same work in the same order, whichever worker is free. (Were each worker to go through a
+    list of its own, the one with the cheaper list would deliver more of what is counted.)
     """
 
-    def __init__(self, workers: int | None) -> None:
-        self.workers = workers
-        self._turn = 0
+    def __init__(self) -> None:
+        self._count = multiprocessing.get_context("fork").Value("q", 0)
 
-    def next(self, worker: int) -> int:
+    def next(self) -> int:
         """The number of the batch that is to be made now."""
-        if self.workers is None:
-            from detaug import current
+        with self._count.get_lock():
+            number: int = self._count.value
+            self._count.value = number + 1
+        return number
 
-            return current().step
-        self._turn, turn = self._turn + 1, self._turn
-        return worker + self.workers * turn
+
+BatchNumber = StepNumber | SharedCount
 
 
 class HeavyTailLoader(DataLoader):
@@ -63,13 +73,13 @@ class HeavyTailLoader(DataLoader):
     TAIL_PROBABILITY = 1 / 20
     TAIL_FACTOR = 10
 
-    def __init__(self, base: float, workers: int | None) -> None:
+    def __init__(self, base: float, number: BatchNumber) -> None:
         super().__init__(None, 1, infinite=True)
-        self.number = BatchNumber(workers)
+        self.number = number
         tail = np.random.default_rng(20).random(1 << 14) < self.TAIL_PROBABILITY
         self.seconds = np.where(tail, base * self.TAIL_FACTOR, base)
 
     def generate_train_batch(self) -> dict[str, Any]:
-        number = self.number.next(self.thread_id)
+        number = self.number.next()
         time.sleep(float(self.seconds[number % len(self.seconds)]))
         return {"data": np.full(1, number)}

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.engine.loaders import BatchNumber
 from benchmarks.engine.settings import Settings
-from benchmarks.engine.systems import OURS, SEED, SYSTEMS
+from benchmarks.engine.systems import SEED, SYSTEMS, batch_number_for
 from benchmarks.measure import in_fresh_process, interleaved, seconds_per_batch
 from benchmarks.report import Row, speed_checks
 
@@ -41,26 +41,26 @@ class NnunetTask:
     plans: dict[str, Any]
     dataset_json: dict[str, Any]
 
-    def loader(self, workers: int | None) -> Any:
+    def loader(self, number: BatchNumber) -> Any:
         """A `numbered_loader` (see there) that reads enlarged patches of 205³ voxels and augments them to `PATCH`."""
         from nnunetv2.training.data_augmentation.compute_initial_patch_size import get_patch_size
         from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
         transforms = nnUNetTrainer.get_training_transforms(PATCH, ROTATION, SCALES, (0, 1, 2), False)
-        return self._loader(workers, get_patch_size(PATCH, ROTATION, ROTATION, ROTATION, (0.85, 1.25)), transforms)
+        return self._loader(number, get_patch_size(PATCH, ROTATION, ROTATION, ROTATION, (0.85, 1.25)), transforms)
 
-    def validation_loader(self, workers: int | None) -> Any:
+    def validation_loader(self, number: BatchNumber) -> Any:
         """The same without augmentation, as nnU-Net validates."""
         from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-        return self._loader(workers, PATCH, nnUNetTrainer.get_validation_transforms(SCALES))
+        return self._loader(number, PATCH, nnUNetTrainer.get_validation_transforms(SCALES))
 
-    def _loader(self, workers: int | None, read_patch: Any, transforms: Any) -> Any:
+    def _loader(self, number: BatchNumber, read_patch: Any, transforms: Any) -> Any:
         from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
         from nnunetv2.utilities.plans_handling.plans_handler import PlansManager
 
         labels = PlansManager(dict(self.plans)).get_label_manager(self.dataset_json)
-        return numbered_loader(workers)(
+        return numbered_loader(number)(
             nnUNetDatasetBlosc2(str(self.folder)),
             BATCH_SIZE,
             read_patch,
@@ -71,25 +71,22 @@ class NnunetTask:
         )
 
 
-def numbered_loader(workers: int | None) -> Any:
+def numbered_loader(number: BatchNumber) -> Any:
     """nnUNetDataLoader that takes its random numbers from the batch's number, under every system.
 
     The transforms' gates make one batch cost several times another. With the same batches on both sides, what differs
     is the systems; the reseeding costs both the same 0.02 % of a batch.
-
-    Args:
-        workers: as for `BatchNumber`.
     """
     from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
 
     from detaug.global_rng import reseed_global_rngs
     from detaug.seeding import SeedTree
 
-    seeds, number = SeedTree(SEED), BatchNumber(workers)
+    seeds = SeedTree(SEED)
 
     class NumberedLoader(nnUNetDataLoader):  # type: ignore[misc]
         def generate_train_batch(self) -> dict[str, Any]:
-            reseed_global_rngs(seeds.sequence(0, number.next(self.thread_id)))
+            reseed_global_rngs(seeds.sequence(0, number.next()))
             return super().generate_train_batch()  # type: ignore[no-any-return]
 
     return NumberedLoader
@@ -148,6 +145,6 @@ def measure_nnunet(settings: Settings) -> Row:
 
 def _seconds(task: NnunetTask, system: str, settings: Settings, batches: int) -> float:
     logging.getLogger("detaug").addFilter(lambda record: "benchmark=True" not in record.getMessage())  # as it should
-    loader = task.loader(None if system in OURS else settings.processes)
+    loader = task.loader(batch_number_for(system))
     with SYSTEMS[system](loader, settings) as iterator:
         return seconds_per_batch(iterator, WARMUP, batches)

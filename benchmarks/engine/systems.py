@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from itertools import chain
 from typing import Any
 
+from benchmarks.engine.loaders import BatchNumber, SharedCount, StepNumber
 from benchmarks.engine.settings import Settings
 
 SEED = 20261121
@@ -178,5 +179,9 @@ SYSTEMS: dict[str, Callable[[Any, Settings], AbstractContextManager[Iterator[Any
     "Grain": grain_loader,
 }
 
-#: The systems in which a loader can ask detaug which step it makes.
 OURS = ("detaug", "detaug unordered")
+
+
+def batch_number_for(system: str) -> BatchNumber:
+    """How a loader learns, under that system, which numbered batch it makes."""
+    return StepNumber() if system in OURS else SharedCount()
