@@ -9,6 +9,7 @@ No lock is shared with another process, so no signal that ends a worker can leav
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -86,6 +87,7 @@ class Coordinator:
         self._tickets = 0
         self._deaths: dict[BatchKey, int] = {}
         self._start_failures = 0
+        self._said: set[str] = set()
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(os, "pipe2") else _pipe()
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
@@ -242,8 +244,9 @@ class Coordinator:
             if self._start_failures >= _START_FAILURES:
                 self._fail(RuntimeError(f"workers end while they start, the last with {signal_name(exitcode)}"))
                 return
-        if worker.task is not None:
-            self._lose_task(worker, worker.task, exitcode, peak)
+        if worker.tasks:
+            self._lose_task(worker, worker.tasks[0][1], exitcode, peak)
+            self._lose_waiting(list(worker.tasks)[1:])
         else:
             logger.warning(
                 "worker %d (pid %d) ended with %s between batches; starting another",
@@ -272,6 +275,11 @@ class Coordinator:
         self._deaths.pop(task.key)
         self._finish(task, self._failure(failures.died(task.key, self._seeds, times, exitcode, peak)))
 
+    def _lose_waiting(self, entries: list[tuple[int, Task]]) -> None:
+        with self._lock:
+            for _, task in entries:
+                self._schedule.lose(task.key)
+
     def _remove(self, worker: Worker) -> None:
         self._mute(worker)
         worker.channel.close()
@@ -288,9 +296,7 @@ class Coordinator:
         for worker in lost:
             self._hear_worker(worker)
             self._remove(worker)
-            if worker.task is not None:
-                with self._lock:
-                    self._schedule.lose(worker.task.key)
+            self._lose_waiting(list(worker.tasks))
         method = self._settings.start_method
         if method == "fork" and self._pipeline.frozen is not None:
             # By now the parent has threads, locks and perhaps a CUDA context that a fork would inherit.
@@ -300,12 +306,12 @@ class Coordinator:
             self._start_worker(index)
 
     def _watching_the_clock(self) -> bool:
-        return any(worker.task is not None for worker in self._workers.values())
+        return any(worker.tasks for worker in self._workers.values())
 
     def _look_for_slow_workers(self) -> None:
         now, limit = time.monotonic(), self._settings.stall_timeout
         for worker in self._workers.values():
-            if worker.task is None or worker.leaving:
+            if not worker.tasks or worker.leaving:
                 continue
             seconds = now - worker.since
             if limit is not None and seconds > limit:
@@ -320,31 +326,61 @@ class Coordinator:
                     "worker %d (pid %d) has been making %s for %.0f s",
                     worker.number,
                     worker.pid,
-                    failures.describe_batch(worker.task.key, self._seeds),
+                    failures.describe_batch(worker.tasks[0][1].key, self._seeds),
                     seconds,
                 )
 
     # --- batches
 
     def _assign_all(self) -> None:
+        """A first task for every worker, then a second one that it finds waiting when it is done with the first."""
         with self._lock:
             self._schedule.prune()
+            wanted = {task.key for task in self._schedule.upcoming()}
+        for worker in self._workers.values():
+            for ticket, task in list(worker.tasks)[1:]:
+                if task.key not in wanted:
+                    self._take_back(worker, ticket, task)
         for worker in list(self._workers.values()):
-            self._assign(worker)
+            if not worker.tasks and not self._assign(worker):
+                self._take_over(worker)
+        for worker in list(self._workers.values()):
+            if len(worker.tasks) == 1:
+                self._assign(worker)
 
-    def _assign(self, worker: Worker) -> None:
-        if not worker.ready or worker.task is not None or self._fatal is not None:
-            return
+    def _assign(self, worker: Worker) -> bool:
+        if not worker.ready or self._fatal is not None:
+            return False
         with self._lock:
             task = self._schedule.next_for(worker.index)
             if task is not None:
                 self._schedule.start(task.key)
-        if task is not None:
-            self._tickets += 1
-            try:
-                worker.assign(task, self._tickets)
-            except ChannelClosed:
-                pass  # the helper will say that it ended, and the task is then given to another
+        if task is None:
+            return False
+        self._tickets += 1
+        with contextlib.suppress(ChannelClosed):  # the helper will say that it ended; another then gets the task
+            worker.assign(self._tickets, task)
+        return True
+
+    def _take_over(self, idle: Worker) -> None:
+        """Give an idle worker the lowest task that waits behind one that another worker is still making."""
+        if not self._schedule.stateless or not idle.ready:
+            return
+        waiting = [
+            (task.key, ticket, worker, task)
+            for worker in self._workers.values()
+            for ticket, task in list(worker.tasks)[1:]
+        ]
+        if waiting:
+            _, ticket, worker, task = min(waiting, key=lambda entry: entry[0])
+            self._take_back(worker, ticket, task)
+            self._assign(idle)
+
+    def _take_back(self, worker: Worker, ticket: int, task: Task) -> None:
+        with contextlib.suppress(ChannelClosed):
+            worker.cancel(ticket)
+        with self._lock:
+            self._schedule.lose(task.key)
 
     def _hear_worker(self, worker: Worker) -> None:
         try:
@@ -359,7 +395,7 @@ class Coordinator:
                 worker.ready, worker.pid, self._start_failures = True, message[1], 0
                 self._assign(worker)
             elif kind == "log":
-                logger.warning("%s", message[1])
+                self._say_once(message[1])
             elif kind == "broken":
                 record: ErrorRecord = message[1]
                 self._fail(
@@ -368,25 +404,29 @@ class Coordinator:
             else:
                 self._take_answer(worker, message, descriptor)
 
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:  # every worker says it
+            self._said.add(text)
+            logger.warning("%s", text)
+
     def _mute(self, worker: Worker) -> None:
         if worker.channel.fileno() in self._selector.get_map():
             self._selector.unregister(worker.channel.fileno())
 
     def _take_answer(self, worker: Worker, message: tuple[Any, ...], descriptor: int | None) -> None:
-        task = worker.task
-        assert task is not None
-        assert message[1] == worker.ticket
-        worker.task = None
+        task = worker.answered(message[1])
+        if task is None:  # it was taken back too late; another worker makes it as well
+            if message[0] == "slot":
+                worker.slots.refuse(descriptor, message[2])
+            return
         self._deaths.pop(task.key, None)
         with self._lock:
             wanted = any(other == task for other in self._schedule.upcoming())
-        # Keep it busy while its batch is unpacked here.
         if message[0] != "slot":
             self._settle(worker, task, message, wanted)
-            self._assign(worker)
-            return
-        self._assign(worker)
-        if wanted:
+        elif wanted:
+            if len(worker.tasks) < 2:
+                self._assign(worker)  # before its batch is unpacked here
             self._finish(task, self._opened(worker, task, message[2], descriptor))
         else:
             worker.slots.refuse(descriptor, message[2])

@@ -7,6 +7,7 @@ import os
 import subprocess
 import time
 import warnings
+from collections import deque
 from dataclasses import dataclass, field
 
 from detaug.engine.channel import Channel, ChannelClosed
@@ -40,22 +41,40 @@ class Worker:
     slots: ParentSlots
     pid: int = 0
     ready: bool = False
-    ticket: int = 0
-    task: Task | None = None
+    tasks: deque[tuple[int, Task]] = field(default_factory=deque)  # (ticket, task), the one being made first
     since: float = 0.0
     warned: float = 0.0
     leaving: str = ""
 
-    def assign(self, task: Task, ticket: int) -> None:
+    def assign(self, ticket: int, task: Task) -> None:
         """Send it a task.
 
         Raises:
             ChannelClosed: it is gone.
         """
         given_back, dropped = self.slots.take_returned()
-        self.task, self.ticket = task, ticket
-        self.since, self.warned = time.monotonic(), 0.0
+        if not self.tasks:
+            self.since, self.warned = time.monotonic(), 0.0
+        self.tasks.append((ticket, task))
         self.channel.send(("make", ticket, task.key.epoch, task.key.step, task.probe, given_back, dropped))
+
+    def cancel(self, ticket: int) -> None:
+        """Take a waiting task back; if the worker has begun it meanwhile, its answer is one that nobody waits for.
+
+        Raises:
+            ChannelClosed: it is gone.
+        """
+        self.tasks = deque(entry for entry in self.tasks if entry[0] != ticket)
+        self.channel.send(("cancel", ticket))
+
+    def answered(self, ticket: int) -> Task | None:
+        """The task of that ticket, which is done; None if it had been taken back."""
+        for entry in self.tasks:
+            if entry[0] == ticket:
+                self.tasks.remove(entry)
+                self.since, self.warned = time.monotonic(), 0.0
+                return entry[1]
+        return None
 
 
 @dataclass
@@ -132,8 +151,8 @@ def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
         def live() -> None:
             ours.close()
 
-            def work(number: int, channel: Channel) -> None:
-                work_on_inherited(number, channel, pipeline, job)
+            def work(channel: Channel) -> None:
+                work_on_inherited(channel, pipeline, job)
 
             main_forked(theirs, parent, work)
 

@@ -1,6 +1,8 @@
 """A worker process: makes the batches it is told to make, one after the other, and writes them into slots.
 
-Messages to it: ("make", ticket, epoch, step, probe, slots given back, slots dropped), ("quit",).
+Messages to it: ("make", ticket, epoch, step, probe, slots given back, slots dropped), ("cancel", ticket), ("quit",). A
+second task may come while the first is being made, so that no time is lost between them; it can be cancelled until it
+is begun.
 Messages from it: ("ready", pid), ("broken", record), ("log", text), and for each task one of
 ("slot", ticket, parcel) with a descriptor if the slot is new, ("inline", ticket, pickle), ("exists", ticket),
 ("ended", ticket), ("error", ticket, record).
@@ -12,6 +14,7 @@ import os
 import pickle
 import sys
 import traceback
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +30,9 @@ from detaug.pipeline import Pipeline, Producer, StreamEnded
 
 #: Batches up to this size (bytes) travel in the message itself.
 _INLINE = 16_384
-_LONGEST_TRACEBACK = 20_000
-_LARGEST_EXCEPTION = 20_000
+# A record must fit into one message, also when every character takes four bytes.
+_LONGEST_TRACEBACK = 10_000
+_LARGEST_EXCEPTION = 10_000
 
 
 @dataclass(frozen=True)
@@ -63,18 +67,18 @@ class ErrorRecord:
     pickled: bytes | None
 
 
-def main(number: int, channel: int, payload: int, zygote: int) -> None:
+def main(channel: int, payload: int, zygote: int) -> None:
     """A fresh interpreter as worker, for "spawn"."""
 
     def live() -> None:
         die_with(zygote)
         leave_signals_to_the_parent()
-        work_on_payload(number, Channel.from_descriptor(channel), payload)
+        work_on_payload(Channel.from_descriptor(channel), payload)
 
     run_and_exit(live)
 
 
-def work_on_payload(number: int, channel: Channel, payload: int) -> None:
+def work_on_payload(channel: Channel, payload: int) -> None:
     """Work on a pipeline that was sent as a payload."""
     try:
         frozen, job = read_payload(payload)
@@ -82,21 +86,21 @@ def work_on_payload(number: int, channel: Channel, payload: int) -> None:
     except Exception as error:
         channel.send(("broken", describe(error)))
         return
-    work(number, channel, frozen.thaw, job)
+    work(channel, frozen.thaw, job)
 
 
-def work_on_inherited(number: int, channel: Channel, pipeline: Pipeline, job: Job) -> None:
+def work_on_inherited(channel: Channel, pipeline: Pipeline, job: Job) -> None:
     """Work on a pipeline that was inherited by a fork."""
-    work(number, channel, pipeline.copy, job)
+    work(channel, pipeline.copy, job)
 
 
-def work(number: int, channel: Channel, copy: Any, job: Job) -> None:
+def work(channel: Channel, copy: Any, job: Job) -> None:
     """The worker's life: until told to quit, or until the parent's end of the channel is gone."""
     single_thread()
     torch.set_default_dtype(job.torch_dtype)
 
     def log(text: str) -> None:
-        channel.send(("log", f"worker {number}: {text}"))
+        channel.send(("log", text))
 
     try:
         producer = Producer(copy, job.entropy, job.num_streams, log, job.guard)
@@ -106,17 +110,23 @@ def work(number: int, channel: Channel, copy: Any, job: Job) -> None:
     slots = WorkerSlots()
     try:
         channel.send(("ready", os.getpid()))
+        tasks: deque[tuple[int, int, int, bool]] = deque()
         while True:
-            message, _ = channel.receive()
-            if message[0] == "quit":
-                return
-            _, ticket, epoch, step, probe, given_back, dropped = message
-            slots.give_back(given_back)
-            slots.drop(dropped)
-            answer, descriptor = _answer(producer, slots, ticket, epoch, step, probe)
-            channel.send(answer, descriptor)
-            if descriptor is not None:
-                os.close(descriptor)
+            for message, _ in channel.receive_ready() if tasks else [channel.receive()]:
+                if message[0] == "quit":
+                    return
+                if message[0] == "cancel":
+                    tasks = deque(task for task in tasks if task[0] != message[1])
+                    continue
+                _, *task, given_back, dropped = message
+                tasks.append(tuple(task))
+                slots.give_back(given_back)
+                slots.drop(dropped)
+            if tasks:
+                answer, descriptor = _answer(producer, slots, *tasks.popleft())
+                channel.send(answer, descriptor)
+                if descriptor is not None:
+                    os.close(descriptor)
     except ChannelClosed:
         return
 
@@ -159,7 +169,7 @@ def describe(error: BaseException) -> ErrorRecord:
     if len(text) > _LONGEST_TRACEBACK:
         half = _LONGEST_TRACEBACK // 2
         text = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
-    return ErrorRecord(summary[:2_000], text, pickled)
+    return ErrorRecord(summary[:1_000], text, pickled)
 
 
 def single_thread() -> None:

@@ -31,8 +31,8 @@ from detaug.engine.processes import (
     run_and_exit,
 )
 
-#: Starts the worker of that number with that end of its channel; returns its pid.
-Launcher = Callable[[int, int], int]
+#: Starts a worker with that end of its channel; returns its pid.
+Launcher = Callable[[int], int]
 
 _POLL_SECONDS = 0.2  # only where there are no pidfds
 
@@ -80,7 +80,7 @@ class _Zygote:
             return
         assert descriptor is not None
         try:
-            pid = self._launch(number, descriptor)
+            pid = self._launch(descriptor)
         except OSError as error:
             self._control.send(("failed", number, f"a worker could not be started: {error}"))
             return
@@ -124,10 +124,10 @@ class _Zygote:
                 time.sleep(0.001)
 
 
-def forking_launcher(control: Channel, work: Callable[[int, Channel], None]) -> Launcher:
-    """A launcher that forks this process; the worker runs ``work(number, its channel)``."""
+def forking_launcher(control: Channel, work: Callable[[Channel], None]) -> Launcher:
+    """A launcher that forks this process; the worker runs ``work(its channel)``."""
 
-    def launch(number: int, descriptor: int) -> int:
+    def launch(descriptor: int) -> int:
         zygote = os.getpid()
         pid = os.fork()
         if pid:
@@ -137,7 +137,7 @@ def forking_launcher(control: Channel, work: Callable[[int, Channel], None]) -> 
             die_with(zygote)
             leave_signals_to_the_parent()  # forking put the defaults back
             control.close()
-            work(number, Channel.from_descriptor(descriptor))
+            work(Channel.from_descriptor(descriptor))
 
         run_and_exit(live)
         raise AssertionError("unreachable")
@@ -148,8 +148,8 @@ def forking_launcher(control: Channel, work: Callable[[int, Channel], None]) -> 
 def executing_launcher(payload: int) -> Launcher:
     """A launcher that executes a new interpreter, which reads what to do from the descriptor `payload`."""
 
-    def launch(number: int, descriptor: int) -> int:
-        code = f"from detaug.engine.worker import main; main({number}, {descriptor}, {payload}, {os.getpid()})"
+    def launch(descriptor: int) -> int:
+        code = f"from detaug.engine.worker import main; main({descriptor}, {payload}, {os.getpid()})"
         process = subprocess.Popen(
             interpreter_command(code),
             pass_fds=(descriptor, payload),
@@ -185,13 +185,13 @@ def main(control_descriptor: int, payload: int, parent: int, method: str) -> Non
 
     worker.single_thread()
 
-    def work(number: int, channel: Channel) -> None:
-        worker.work_on_payload(number, channel, payload)
+    def work(channel: Channel) -> None:
+        worker.work_on_payload(channel, payload)
 
     serve(control, parent, forking_launcher(control, work))
 
 
-def main_forked(control: Channel, parent: int, work: Callable[[int, Channel], None]) -> None:
+def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) -> None:
     """A fork of the parent as helper, for "fork"."""
     leave_signals_to_the_parent()
     forget_the_parents_children()
