@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import multiprocessing
 import statistics
 import time
@@ -99,11 +98,11 @@ def seconds_per_batch(
         count: batches that are timed.
         consume: called with every batch, inside the timed part.
     """
+    # No pause may come between warming up and timing: buffers would fill, and the batches in them be counted for free.
     for _ in range(warmup):
         batch = next(batches)
         if consume is not None:
             consume(batch)
-    gc.collect()
     begin = time.perf_counter()
     for _ in range(count):
         batch = next(batches)
