@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 
@@ -54,16 +55,43 @@ class StateMismatch(ValueError):
 
 
 def batch_error(original: BaseException | None, message: str) -> BatchError:
-    """A `BatchError` that is also an instance of the original exception's class, where the two can be combined."""
-    made: type[BatchError] = BatchError
+    """A `BatchError` that is also an instance of the original exception's class, where the two can be combined.
+
+    It shows the original's attributes (``errno``, ``filename``, the user's own), but prints `message`.
+    """
     kind = type(original)
-    if original is not None and not issubclass(BatchError, kind) and isinstance(original, Exception):
+    if isinstance(original, Exception) and not isinstance(original, BatchError):
         try:
-            made = type("BatchError", (BatchError, kind), {"__module__": BatchError.__module__, "__init__": _init})
-            return made(message)
+            namespace = {**_built_in_attributes(original), "__module__": BatchError.__module__, "__init__": _init}
+            combined = type("BatchError", (BatchError, kind), namespace)
+            made = _new(combined, kind, message)
         except Exception:  # exotic metaclasses, layouts and __new__ signatures cannot be combined
-            made = BatchError
-    return made(message)
+            made = BatchError(message)
+        else:
+            made.args = (message,)
+            made.__dict__.update(getattr(original, "__dict__", {}))
+        return made
+    return BatchError(message)
+
+
+def _new(combined: Any, kind: Any, message: str) -> BatchError:
+    """An instance, by the one of the two constructors that CPython finds safe for the combined layout."""
+    try:
+        made = combined.__new__(combined, message)
+    except TypeError:
+        made = kind.__new__(combined, message)
+    return made  # type: ignore[no-any-return]
+
+
+def _built_in_attributes(original: BaseException) -> dict[str, Any]:
+    """What built-in exceptions keep outside ``__dict__``: it would need their own constructors to be set."""
+    found = {}
+    for owner in type(original).__mro__:
+        for name, member in vars(owner).items():
+            descriptor = isinstance(member, (types.MemberDescriptorType, types.GetSetDescriptorType))
+            if descriptor and name != "args" and not name.startswith("__"):
+                found[name] = getattr(original, name, None)
+    return found
 
 
 def _init(self: BaseException, *args: Any) -> None:

@@ -24,6 +24,7 @@ import torch
 
 from detaug.engine import failures
 from detaug.engine.channel import ChannelClosed
+from detaug.engine.error_record import ErrorRecord, describe
 from detaug.engine.failures import SeedPath
 from detaug.engine.handles import Helper, Worker, start_helper
 from detaug.engine.pinning import gpu_to_pin_for, pin
@@ -31,7 +32,7 @@ from detaug.engine.processes import signal_name
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Skipped, Task
 from detaug.engine.slots import Parcel, ParentSlots
 from detaug.engine.transfer import unpack
-from detaug.engine.worker import ErrorRecord, Job, describe
+from detaug.engine.worker import Job
 from detaug.errors import BatchError
 from detaug.pipeline import Pipeline
 from detaug.plan import BatchKey
@@ -457,7 +458,7 @@ class Coordinator:
             return Delivered(pin(batch) if self._gpu is not None else batch)
         except Exception as error:
             where = "in the parent process, which could not take the batch in"
-            return self._failure(failures.error_of(describe(error), task.key, self._seeds, where))
+            return self._failure(failures.error_of(describe(error), task.key, self._seeds, where, error))
 
     def _failure(self, error: BatchError, say: bool = True) -> Outcome:
         if not self._settings.skip_errors:

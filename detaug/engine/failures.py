@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import dataclass
 
+from detaug.engine.error_record import ErrorRecord, rebuild
 from detaug.engine.processes import signal_name
-from detaug.engine.worker import ErrorRecord
 from detaug.errors import BatchError, WorkerDied, batch_error
 from detaug.plan import BatchKey
 from detaug.seeding import Seed
@@ -31,26 +30,26 @@ class SeedPath:
         return f"SeedTree({self.seed!r}){child}.sequence({key.epoch}, {key.step}, num_streams={self.num_streams})"
 
 
-def error_of(record: ErrorRecord, key: BatchKey, seeds: SeedPath, where: str) -> BatchError:
-    """The error for an exception in a loader or transform."""
-    original: BaseException | None = None
-    if record.pickled is not None:
-        try:
-            original = pickle.loads(record.pickled)
-        except Exception:
-            original = None
-    error = batch_error(original, _message(record.summary, key, seeds, where, record.traceback))
+def error_of(
+    record: ErrorRecord, key: BatchKey, seeds: SeedPath, where: str, original: BaseException | None = None
+) -> BatchError:
+    """The error for an exception in a loader or transform; `original` where it was raised in this process."""
+    if original is None:
+        original = rebuild(record)
+    error = batch_error(original, _message(record, key, seeds, where))
     error.__cause__ = original
     return _placed(error, key, seeds, record.traceback)
 
 
-def _message(summary: str, key: BatchKey, seeds: SeedPath, where: str, worker_traceback: str) -> str:
+def _message(record: ErrorRecord, key: BatchKey, seeds: SeedPath, where: str) -> str:
+    raised_in = f"raised in {record.methods}\n" if record.methods else ""
     return (
-        f"{summary}\n"
+        f"{record.summary}\n"
+        f"{raised_in}"
         f"while making {describe_batch(key, seeds)} {where}\n"
         f"seed path: {seeds.of(key)}\n"
         f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})\n\n"
-        f"{worker_traceback}"
+        f"{record.traceback}"
     )
 
 

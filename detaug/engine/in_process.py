@@ -12,9 +12,11 @@ import torch
 from threadpoolctl import ThreadpoolController
 
 from detaug.engine import failures
+from detaug.engine.error_record import describe
 from detaug.engine.failures import SeedPath
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Skipped, Task
-from detaug.engine.worker import Job, describe
+from detaug.engine.transfer import pack, unpack
+from detaug.engine.worker import Job
 from detaug.global_rng import preserved_global_rngs
 from detaug.pipeline import Pipeline, Producer, StreamEnded
 from detaug.plan import BatchKey
@@ -42,7 +44,10 @@ class Replayer:
             if self._producer is None:
                 copy, job = self._pipeline.copy, self._job
                 self._producer = Producer(copy, job.entropy, job.num_streams, logger.warning, job.guard)
-            return self._producer.make(key.epoch, key.step, transform)
+            batch = self._producer.make(key.epoch, key.step, transform)
+        # A copy, as from a worker: the loader may hand out its own buffer and fill it again, the user may write to it.
+        packed = pack(batch)
+        return unpack(packed.pickled, [buffer.copy() for buffer in packed.buffers])
 
     @contextmanager
     def _one_thread(self) -> Iterator[None]:
@@ -121,8 +126,7 @@ class InProcess:
         self._schedule.finish(task.key, Exists() if task.probe else Delivered(batch))
 
     def _failure(self, task: Task, original: Exception) -> Outcome:
-        error = failures.error_of(describe(original), task.key, self._seeds, "in this process")
-        error.__cause__ = original
+        error = failures.error_of(describe(original), task.key, self._seeds, "in this process", original)
         if not self._skip_errors:
             return Failed(error)
         logger.warning("skipped: %s", error)

@@ -11,9 +11,7 @@ Messages from it: ("ready", pid), ("broken", record), ("log", text), and for eac
 from __future__ import annotations
 
 import os
-import pickle
 import sys
-import traceback
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +20,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from detaug.engine.channel import Channel, ChannelClosed
+from detaug.engine.error_record import describe
 from detaug.engine.payload import read_payload
 from detaug.engine.processes import die_with, leave_signals_to_the_parent, run_and_exit
 from detaug.engine.slots import WorkerSlots
@@ -30,9 +29,6 @@ from detaug.pipeline import Pipeline, Producer, StreamEnded
 
 #: Batches up to this size (bytes) travel in the message itself.
 _INLINE = 16_384
-# A record must fit into one message, also when every character takes four bytes.
-_LONGEST_TRACEBACK = 10_000
-_LARGEST_EXCEPTION = 10_000
 
 
 @dataclass(frozen=True)
@@ -50,21 +46,6 @@ class Job:
     num_streams: int
     torch_dtype: torch.dtype
     guard: bool = False
-
-
-@dataclass(frozen=True)
-class ErrorRecord:
-    """An exception that can be sent whatever it is.
-
-    Attributes:
-        summary: its class and message.
-        traceback: as text.
-        pickled: the exception itself, if it survives pickling; else None.
-    """
-
-    summary: str
-    traceback: str
-    pickled: bytes | None
 
 
 def main(channel: int, payload: int, zygote: int) -> None:
@@ -149,27 +130,6 @@ def _answer(
         return ("ended", ticket), None
     except (Exception, KeyboardInterrupt) as error:
         return ("error", ticket, describe(error)), None
-
-
-def describe(error: BaseException) -> ErrorRecord:
-    """An exception as something that can always be sent: its pickle only if it can be rebuilt from it."""
-    try:
-        summary = "".join(traceback.format_exception_only(type(error), error)).strip()
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    except Exception as worse:  # a broken __str__
-        summary = text = f"{type(error).__name__} (which cannot be printed: {type(worse).__name__})"
-    pickled: bytes | None = None
-    try:
-        pickled = pickle.dumps(error)
-        pickle.loads(pickled)
-        if len(pickled) > _LARGEST_EXCEPTION:
-            pickled = None
-    except Exception:
-        pickled = None
-    if len(text) > _LONGEST_TRACEBACK:
-        half = _LONGEST_TRACEBACK // 2
-        text = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
-    return ErrorRecord(summary[:1_000], text, pickled)
 
 
 def single_thread() -> None:
