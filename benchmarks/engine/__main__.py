@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from benchmarks.engine.first_batch import measure_first_batch, measure_first_nnunet_batch
-from benchmarks.engine.heavy_tail import measure_heavy_tail, measure_heavy_tail_small_window
+from benchmarks.engine.heavy_tail import measure_heavy_tail, measure_heavy_tail_empty, measure_heavy_tail_small_window
 from benchmarks.engine.memory import measure_memory
 from benchmarks.engine.nnunet import measure_nnunet
 from benchmarks.engine.seeding_cost import measure_seeding_cost
@@ -26,6 +26,7 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "nnunet": measure_nnunet,
     "heavy-tail": measure_heavy_tail,
     "heavy-tail-small": measure_heavy_tail_small_window,
+    "heavy-tail-empty": measure_heavy_tail_empty,
     "seeding": measure_seeding_cost,
     "memory": measure_memory,
     "first-batch": measure_first_batch,

@@ -65,16 +65,21 @@ BatchNumber = StepNumber | SharedCount
 
 
 class HeavyTailLoader(DataLoader):
-    """A tiny batch that takes `base` seconds, and one in twenty, at random places, ten times that.
+    """A batch that takes `base` seconds, and one in twenty, at random places, ten times that.
 
     It sleeps rather than computes: what is measured is what ordering costs, and not which neighbour had the core.
+
+    Args:
+        base: seconds.
+        batch: what is cloned after the wait; None for a batch of eight bytes.
+        number: which batch of the fixed list is made.
     """
 
     TAIL_PROBABILITY = 1 / 20
     TAIL_FACTOR = 10
 
-    def __init__(self, base: float, number: BatchNumber) -> None:
-        super().__init__(None, 1, infinite=True)
+    def __init__(self, base: float, batch: dict[str, torch.Tensor] | None, number: BatchNumber) -> None:
+        super().__init__(batch, 1, infinite=True)
         self.number = number
         tail = np.random.default_rng(20).random(1 << 14) < self.TAIL_PROBABILITY
         self.seconds = np.where(tail, base * self.TAIL_FACTOR, base)
@@ -82,4 +87,6 @@ class HeavyTailLoader(DataLoader):
     def generate_train_batch(self) -> dict[str, Any]:
         number = self.number.next()
         time.sleep(float(self.seconds[number % len(self.seconds)]))
-        return {"data": np.full(1, number)}
+        if self._data is None:
+            return {"data": np.full(1, number)}
+        return {name: tensor.clone() for name, tensor in self._data.items()}

@@ -19,7 +19,9 @@ from benchmarks.measure import in_fresh_process, interleaved, seconds_per_batch
 from benchmarks.report import Row, speed_checks
 
 NAMES = ("detaug", "NonDet")
-WARMUP, BATCHES, ROUNDS = 8, 60, 7
+BATCHES, ROUNDS = 96, 7
+#: Long enough for every worker of the stock pipeline to be through with timing its blur's algorithms (seconds, once).
+WARMUP = 24
 
 PATCH = (128, 128, 128)
 BATCH_SIZE = 2
