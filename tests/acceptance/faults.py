@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -44,6 +46,9 @@ def make_error(kind: str) -> BaseException:
         "unpicklable": lambda: UnpicklableError("holds a lock"),
         "assertion": lambda: AssertionError(),
         "memory": lambda: MemoryError("no room for case_017"),
+        "file": lambda: FileNotFoundError(errno.ENOENT, "No such file or directory", "case_017.nii.gz"),
+        "unicode": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        "command": lambda: subprocess.CalledProcessError(3, ["dcm2niix", "case_017"]),
     }[kind]()
 
 

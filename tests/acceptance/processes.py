@@ -123,6 +123,13 @@ def augmenter(loader=None, transform=None, num_processes=2, **options):
 """
 
 
+def environment_of_a_script() -> dict[str, str]:
+    environment = {k: v for k, v in os.environ.items() if k not in ("DETAUG_SEED", "PYTHONHASHSEED")}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_PACKAGES, os.environ.get("PYTHONPATH")]))
+    environment["PYTHONUNBUFFERED"] = "1"
+    return environment
+
+
 def start_script(
     folder: Path, body: str, *arguments: str, prelude: str = PRELUDE, wrap: tuple[str, ...] = ()
 ) -> Script:
@@ -131,10 +138,6 @@ def start_script(
     guarded = textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
     file.write_text(f"{prelude}\nif __name__ == '__main__':\n{guarded}\n")
     mark = uuid.uuid4().hex
-    environment = {k: v for k, v in os.environ.items() if k not in ("DETAUG_SEED", "PYTHONHASHSEED")}
-    environment[_MARK] = mark
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_PACKAGES, os.environ.get("PYTHONPATH")]))
-    environment["PYTHONUNBUFFERED"] = "1"
     process = subprocess.Popen(
         [*wrap, sys.executable, str(file), *arguments],
         stdout=subprocess.PIPE,
@@ -142,7 +145,7 @@ def start_script(
         stdin=subprocess.DEVNULL,
         text=True,
         cwd=folder,
-        env=environment,
+        env={**environment_of_a_script(), _MARK: mark},
         start_new_session=True,
     )
     return Script(process, mark)

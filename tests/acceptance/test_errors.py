@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import traceback
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ KINDS = {
     "unpicklable": UnpicklableError,
     "assertion": AssertionError,
     "memory": MemoryError,
+    "file": FileNotFoundError,
+    "unicode": UnicodeDecodeError,
+    "command": subprocess.CalledProcessError,
 }
 
 
@@ -53,13 +57,30 @@ def test_error_comes_at_its_step_after_all_batches_before_it(make: Maker, mark: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_error_can_be_caught_by_its_own_type(make: Maker, kind: str, start_method: str) -> None:
-    if start_method != "fork" and kind not in ("reader", "unpicklable"):
-        pytest.skip("how an exception travels does not depend on its type beyond this")
-    augmenter = make(RaisesAt((1,), kind), None, 1, seed=1, start_method=start_method)
-    _, error = run_into_error(augmenter, KINDS[kind])
-    if isinstance(error, ReaderError):
-        assert (error.file, error.line) == ("case_017.nii.gz", 3)
+@pytest.mark.parametrize("n", [0, 1])
+def test_error_can_be_caught_by_its_own_type(make: Maker, kind: str, n: int) -> None:
+    run_into_error(make(RaisesAt((1,), kind), None, n, seed=1, start_method="fork"), KINDS[kind])
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_error_of_a_class_of_the_users_can_be_caught_under(make: Maker, method: str) -> None:
+    run_into_error(make(RaisesAt((1,), "reader"), None, 1, seed=1, start_method=method), ReaderError)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "attributes"),
+    [
+        ("reader", {"file": "case_017.nii.gz", "line": 3}),
+        ("file", {"errno": 2, "filename": "case_017.nii.gz"}),
+        ("unicode", {"object": b"\xff", "reason": "invalid start byte"}),
+        ("command", {"returncode": 3, "cmd": ["dcm2niix", "case_017"]}),
+    ],
+)
+def test_error_keeps_what_it_holds(make: Maker, kind: str, attributes: dict[str, Any], n: int) -> None:
+    _, error = run_into_error(make(RaisesAt((1,), kind), None, n, seed=1, start_method="fork"), Exception)
+    holder = error if isinstance(error, KINDS[kind]) and hasattr(error, next(iter(attributes))) else error.__cause__
+    assert {name: getattr(holder, name, "missing") for name in attributes} == attributes
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -72,8 +93,8 @@ def test_error_shows_where_it_was_raised_and_how_to_replay_it(make: Maker, kind:
     assert "epoch 0" in shown.lower()
     assert "step 3" in shown.lower()
     assert "replay(0, 3)" in shown.replace("epoch=", "").replace("step=", "")
-    words = {"value": "voxel spacing is zero", "reader": "broken in line 3", "key": "case_017"}
-    assert words.get(kind, "") in shown
+    assert {"value": "voxel spacing is zero", "reader": "broken in line 3"}.get(kind, "") in shown
+    assert {"key": "case_017", "file": "case_017.nii.gz"}.get(kind, "") in shown
 
 
 def test_message_itself_names_epoch_step_and_replay(make: Maker) -> None:

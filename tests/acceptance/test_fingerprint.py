@@ -68,7 +68,7 @@ def test_equal_iff_the_batches_are(one: Any, other: Any) -> None:
 @settings(max_examples=200, deadline=None)
 @given(BATCHES)
 def test_copies_have_the_same(batch: Any) -> None:
-    assert fingerprint(copy.deepcopy(batch)) == fingerprint(batch) == fingerprint(pickle.loads(pickle.dumps(batch)))
+    assert fingerprint(copy.deepcopy(batch)) == fingerprint(batch)
 
 
 @settings(max_examples=200, deadline=None)

@@ -100,7 +100,7 @@ def test_any_view_keeps_its_batch_alive(make: Maker, mark: str, what: str) -> No
     del batches
     for _ in range(30):
         kept.append(keep(next(augmenter)))
-        gc.collect()
+    gc.collect()
     take(augmenter, 30)
     for step, each in enumerate(kept, start=2):
         assert (np.asarray(read(each)) == step).all()

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from . import witness
 from .comparing import prints, take
 from .conftest import Maker
 from .faults import DiesInPickling, Gated, KillsItself, StatefulKillsItself, TransformKillsItself
@@ -37,7 +38,7 @@ def run_noting_warnings(augmenter: Any, n: int, caplog: pytest.LogCaptureFixture
     return batches, everything_said(caplog, caught)
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGSEGV", "SIGTERM", "exit"])
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGABRT", "exit"])
 def test_worker_that_dies_in_the_loader_is_replaced_with_a_warning(
     make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
@@ -162,6 +163,21 @@ def test_worker_killed_in_the_middle_of_a_batch_is_replaced(make: Maker, mark: s
     assert prints(batches) == expected
 
 
+def test_forked_replacement_knows_nothing_of_what_the_parent_did_later(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(witness, "MARK", "before the start")
+    expected = prints(take(make(RandomSampler(), None, 0, seed=6), 30))
+    augmenter = make(RandomSampler(), None, 1, seed=6, start_method="fork")
+    batches = take(augmenter, 4)
+    monkeypatch.setattr(witness, "MARK", "later")
+    os.kill(batches[0][WITNESS]["pid"], signal.SIGKILL)
+    batches += take(augmenter, 26)
+    assert len({batch[WITNESS]["pid"] for batch in batches}) == 2
+    assert {batch[WITNESS]["mark"] for batch in batches} == {"before the start"}
+    assert prints(batches) == expected
+
+
 def kill_at_random(stop: threading.Event, chance: random.Random, kills: list[int], spacing: float) -> None:
     while not stop.wait(chance.uniform(0.1, 1.0) * spacing):
         victims = descendants()
@@ -176,7 +192,7 @@ def kill_at_random(stop: threading.Event, chance: random.Random, kills: list[int
 
 def run_under_random_kills(make: Maker, loader: type, n: int, spacing: float, **options: Any) -> None:
     expected = prints(take(make(loader(), Noise(), 0, **options), n))
-    augmenter = make(loader(delay=0.02), Noise(), 3, start_method="fork", max_restarts=1000, **options)
+    augmenter = make(loader(), Noise(delay=0.02), 3, start_method="fork", max_restarts=1000, **options)
     batches = take(augmenter, 1)
     stop, kills = threading.Event(), []
     killer = threading.Thread(target=kill_at_random, args=(stop, random.Random(n), kills, spacing))
@@ -192,7 +208,7 @@ def run_under_random_kills(make: Maker, loader: type, n: int, spacing: float, **
 
 @pytest.mark.parametrize("loader", [RandomSampler, Walker])
 def test_kills_at_random_moments_do_not_change_the_stream(make: Maker, mark: str, loader: type) -> None:
-    run_under_random_kills(make, loader, 300, spacing=0.4, seed=9, num_streams=6)
+    run_under_random_kills(make, loader, 240, spacing=0.6, seed=9, num_streams=6)
 
 
 @pytest.mark.slow

@@ -70,19 +70,6 @@ def test_dataset_of_a_local_class_with_a_lambda_to_collate(make: Maker, start_me
     assert list(augmenter) == [1, 5, 9]
 
 
-def test_batches_of_a_local_class_come_back(make: Maker, start_method: str) -> None:
-    class Batch:
-        def __init__(self, data: Any) -> None:
-            self.data = data
-
-    def wrap(**batch: Any) -> Batch:
-        return Batch(batch["numpy"])
-
-    batch = next(make(RandomLoader(), wrap, 1, seed=1, start_method=start_method))
-    assert type(batch).__name__ == "Batch"
-    assert batch.data.shape == (2, 3, 5)
-
-
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_loader_that_cannot_travel_is_refused_at_once_with_its_place(make: Maker, method: str) -> None:
     loader = RandomLoader()
