@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -127,6 +128,7 @@ def freeze(value: Any, *, protect: bool, bulk_in: tuple[Any, ...] = ()) -> Froze
     Raises:
         TypeError, pickle.PicklingError, ...: whatever the object that cannot be pickled raises.
     """
+    _send_the_script_by_value()
     survey = _Survey()
     _Pickler(io.BytesIO(), survey).dump(value)
     if protect:
@@ -159,6 +161,14 @@ def freeze(value: Any, *, protect: bool, bulk_in: tuple[Any, ...] = ()) -> Froze
     file = io.BytesIO()
     _Pickler(file, set_aside).dump(value)
     return Frozen(file.getvalue(), shared, protect)
+
+
+def _send_the_script_by_value() -> None:
+    """In a process that multiprocessing started, the user's script is called ``__mp_main__``, and no other interpreter
+    can import it under that name; as ``__main__`` cloudpickle sends it by value by itself."""
+    script = sys.modules.get("__mp_main__")
+    if script is not None and script.__name__ not in cloudpickle.list_registry_pickle_by_value():
+        cloudpickle.register_pickle_by_value(script)
 
 
 def _arrays_in(values: Any, depth: int = 3) -> list[Array]:

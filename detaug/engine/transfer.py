@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import io
 import pickle
+import types
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import torch
 
@@ -38,18 +40,38 @@ class Packed:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
-        kind = type(obj)
-        if kind is torch.Tensor:
-            return reduce_tensor(obj)
-        if kind is np.ndarray and not obj.dtype.hasobject:
-            flags = obj.flags
-            if not flags.writeable:
-                # It would arrive read-only; what is handed out is the user's to write to.
-                return np.array(obj).__reduce_ex__(5)
-            if not (flags.c_contiguous or flags.f_contiguous):
-                # numpy would write a strided array into the pickle itself.
-                return np.ascontiguousarray(obj).__reduce_ex__(5)
-        return NotImplemented
+        return _reduce_bulk(obj)
+
+
+class _ScriptPickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """For objects of classes that the script itself defines.
+
+    A fresh interpreter does not run the user's script; it got its classes by value, and sends them back by value.
+    Lambdas and local functions stay refused, as everywhere.
+    """
+
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = _reduce_bulk(obj)
+        if reduced is not NotImplemented:
+            return reduced
+        if isinstance(obj, types.FunctionType) and ("<lambda>" in obj.__qualname__ or "<locals>" in obj.__qualname__):
+            return NotImplemented
+        return super().reducer_override(obj)
+
+
+def _reduce_bulk(obj: Any) -> Any:
+    kind = type(obj)
+    if kind is torch.Tensor:
+        return reduce_tensor(obj)
+    if kind is np.ndarray and not obj.dtype.hasobject:
+        flags = obj.flags
+        if not flags.writeable:
+            # It would arrive read-only; what is handed out is the user's to write to.
+            return np.array(obj).__reduce_ex__(5)
+        if not (flags.c_contiguous or flags.f_contiguous):
+            # numpy would write a strided array into the pickle itself.
+            return np.ascontiguousarray(obj).__reduce_ex__(5)
+    return NotImplemented
 
 
 def pack(batch: Any) -> Packed:
@@ -70,6 +92,13 @@ def pack(batch: Any) -> Packed:
     file = io.BytesIO()
     try:
         _Pickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        try:
+            buffers.clear()
+            file = io.BytesIO()
+            _ScriptPickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
+        except Exception:
+            raise TypeError(f"the batch cannot be sent: {_culprit(batch, 'batch')}") from error
     except Exception as error:
         raise TypeError(f"the batch cannot be sent: {_culprit(batch, 'batch')}") from error
     return Packed(file.getvalue(), buffers)
@@ -95,7 +124,7 @@ def _culprit(value: Any, where: str) -> str:
 
 def _error_of(value: Any) -> Exception | None:
     try:
-        _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(value)
+        _ScriptPickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(value)
     except Exception as error:
         return error
     return None
