@@ -92,7 +92,8 @@ class Coordinator:
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(os, "pipe2") else _pipe()
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
-        self._helper = self._start_helper(settings.start_method)
+        self._helper = self._watched(start_helper(settings.start_method, pipeline, job))
+        self._spare = self._helper.fork_spare()
         for index in range(settings.num_processes):
             self._start_worker(index)
         self._thread = threading.Thread(target=self._run, name="detaug-coordinator", daemon=True)
@@ -184,6 +185,8 @@ class Coordinator:
             worker.channel.close()
         self._workers.clear()
         self._helper.stop()
+        if self._spare is not None:
+            self._spare.stop()
         self._selector.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -206,8 +209,7 @@ class Coordinator:
 
     # --- processes
 
-    def _start_helper(self, method: str) -> Helper:
-        helper = start_helper(method, self._pipeline, self._job)
+    def _watched(self, helper: Helper) -> Helper:
         self._selector.register(helper.control, selectors.EVENT_READ, self._hear_helper)
         if helper.pidfd is not None:
             self._selector.register(helper.pidfd, selectors.EVENT_READ, self._lose_helper)
@@ -234,6 +236,11 @@ class Coordinator:
                 self._workers[message[1]].pid = message[2]
             elif message[0] == "exited" and message[1] in self._workers:
                 self._lose_worker(self._workers[message[1]], exitcode=message[3], peak=message[4])
+            elif message[0] == "spare" and self._spare is not None:
+                self._spare.spare_started(message[1])
+            elif message[0] == "spare ended" and self._spare is not None:
+                self._spare.reap()
+                self._spare = self._helper.fork_spare()
             elif message[0] == "failed":
                 self._fail(RuntimeError(message[2]))
 
@@ -298,13 +305,22 @@ class Coordinator:
             self._hear_worker(worker)
             self._remove(worker)
             self._lose_waiting(list(worker.tasks))
+        self._helper = self._watched(self._new_helper())
+        self._spare = self._helper.fork_spare()
+        for index in range(self._settings.num_processes):
+            self._start_worker(index)
+
+    def _new_helper(self) -> Helper:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            if spare.is_alive():
+                return spare
+            spare.reap()
         method = self._settings.start_method
         if method == "fork" and self._pipeline.frozen is not None:
             # By now the parent has threads, locks and perhaps a CUDA context that a fork would inherit.
             method = "forkserver"
-        self._helper = self._start_helper(method)
-        for index in range(self._settings.num_processes):
-            self._start_worker(index)
+        return start_helper(method, self._pipeline, self._job)
 
     def _watching_the_clock(self) -> bool:
         return any(worker.tasks for worker in self._workers.values())

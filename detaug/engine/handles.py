@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import subprocess
 import time
 import warnings
@@ -82,7 +83,7 @@ class Helper:
     """The helper process.
 
     Attributes:
-        pid, control: the process and the channel to it.
+        pid, control: the process (0: not yet known) and the channel to it.
         pidfd: readable once it is dead; None where there are no pidfds.
     """
 
@@ -103,6 +104,32 @@ class Helper:
             theirs.close()
         return ours
 
+    def fork_spare(self) -> Helper | None:
+        """Ask for a spare; its pid comes later. None where a process that is no child cannot be watched."""
+        if self.pidfd is None:
+            return None
+        ours, theirs = Channel.pair()
+        try:
+            self.control.send(("spare",), theirs.fileno())
+        except ChannelClosed:
+            ours.close()
+            return None
+        finally:
+            theirs.close()
+        return Helper(0, ours, None)
+
+    def spare_started(self, pid: int) -> None:
+        """It is there."""
+        self.pid, self.pidfd = pid, open_pidfd(pid)
+
+    def is_alive(self) -> bool:
+        """Whether it is there and not dead."""
+        if self.pidfd is None:
+            return False
+        waiting = select.poll()
+        waiting.register(self.pidfd, select.POLLIN)
+        return not waiting.poll(0)
+
     def kill_worker(self, number: int) -> None:
         """SIGKILL a worker. The helper does it, which knows whether the pid still is that worker's."""
         self.control.send(("kill", number))
@@ -114,16 +141,21 @@ class Helper:
         except ChannelClosed:
             pass
         self.control.close()
-        if not wait_for_end(self.pid, _QUIT_SECONDS):
+        if self.pid and not self._wait():
             kill(self.pid)  # the kernel kills its workers with it
-            wait_for_end(self.pid, _QUIT_SECONDS)
+            self._wait()
         self._forget()
 
     def reap(self) -> None:
         """It is dead; take note."""
         self.control.close()
-        wait_for_end(self.pid, _QUIT_SECONDS)
+        if self.pid:
+            self._wait()
         self._forget()
+
+    def _wait(self) -> bool:
+        ended = wait_for_end(self.pid, _QUIT_SECONDS)  # a former spare is no child: nothing to reap
+        return ended and not self.is_alive()
 
     def _forget(self) -> None:
         if self.pidfd is not None:

@@ -5,9 +5,12 @@ or executes new interpreters ("spawn"). A worker that is started later, after an
 parent's later state, its threads or its CUDA context. It also reaps workers and says how they ended. When the parent
 is gone, however it went, the helper leaves; and the kernel kills the workers with it.
 
-Messages to it: ("start", number) with the worker's end of its channel, ("kill", number), ("quit",).
+A spare fork of it waits idle, as pristine, to take its place at once should it be killed.
+
+Messages to it: ("start", number) with the worker's end of its channel, ("spare",) with the spare's end of its own,
+("kill", number), ("quit",).
 Messages from it: ("started", number, pid), ("exited", number, pid, exitcode, peak memory in bytes),
-("failed", number, why).
+("failed", number, why), ("spare", pid), ("spare ended", pid).
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
@@ -31,8 +34,8 @@ from detaug.engine.processes import (
     run_and_exit,
 )
 
-#: Starts a worker with that end of its channel; returns its pid.
-Launcher = Callable[[int], int]
+#: Called with the helper's own channel and the worker's end of its channel: starts the worker, returns its pid.
+Launcher = Callable[[Channel, int], int]
 
 _POLL_SECONDS = 0.2  # only where there are no pidfds
 
@@ -49,6 +52,7 @@ class _Zygote:
         self._launch = launch
         self._workers: dict[int, int] = {}  # pid → number
         self._pidfds: dict[int, int] = {}  # pidfd → pid
+        self._spare = 0
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._parent_pidfd = open_pidfd(parent)
@@ -57,9 +61,12 @@ class _Zygote:
 
     def run(self) -> None:
         try:
-            while os.getppid() == self._parent:
-                blocking = self._parent_pidfd is not None and len(self._pidfds) == len(self._workers)
-                self._poll.poll(None if blocking else _POLL_SECONDS * 1000)
+            while True:
+                children = len(self._workers) + bool(self._spare)
+                blocking = self._parent_pidfd is not None and len(self._pidfds) == children
+                events = self._poll.poll(None if blocking else _POLL_SECONDS * 1000)
+                if self._parent_is_gone(events):
+                    return
                 self._reap()
                 for message, descriptor in self._control.receive_ready():
                     if message[0] == "quit":
@@ -70,7 +77,16 @@ class _Zygote:
         finally:
             self._end_workers()
 
+    def _parent_is_gone(self, events: list[tuple[int, int]]) -> bool:
+        if self._parent_pidfd is not None:  # also for a spare, which is no child of the parent
+            return any(number == self._parent_pidfd for number, _ in events)
+        return os.getppid() != self._parent
+
     def _obey(self, message: tuple[object, ...], descriptor: int | None) -> None:
+        if message[0] == "spare":
+            assert descriptor is not None
+            self._fork_spare(descriptor)
+            return
         number = message[1]
         assert isinstance(number, int)
         if message[0] == "kill":
@@ -80,20 +96,50 @@ class _Zygote:
             return
         assert descriptor is not None
         try:
-            pid = self._launch(descriptor)
+            pid = self._launch(self._control, descriptor)
         except OSError as error:
             self._control.send(("failed", number, f"a worker could not be started: {error}"))
             return
         finally:
             os.close(descriptor)
         self._workers[pid] = number
+        self._watch(pid)
+        self._control.send(("started", number, pid))
+
+    def _watch(self, pid: int) -> None:
         pidfd = open_pidfd(pid)
         if pidfd is not None:
             self._pidfds[pidfd] = pid
             self._poll.register(pidfd, select.POLLIN)
-        self._control.send(("started", number, pid))
+
+    def _forget(self, pid: int) -> None:
+        for pidfd in [fd for fd, of_pid in self._pidfds.items() if of_pid == pid]:
+            self._poll.unregister(pidfd)
+            os.close(pidfd)
+            del self._pidfds[pidfd]
+
+    def _fork_spare(self, descriptor: int) -> None:
+        pid = os.fork()
+        if pid == 0:
+
+            def live() -> None:
+                leave_signals_to_the_parent()  # forking put the defaults back
+                self._control.close()
+                for pidfd in self._pidfds:
+                    os.close(pidfd)
+                serve(Channel.from_descriptor(descriptor), self._parent, self._launch)
+
+            run_and_exit(live)
+        os.close(descriptor)
+        self._spare = pid
+        self._watch(pid)
+        self._control.send(("spare", pid))
 
     def _reap(self) -> None:
+        if self._spare and _has_ended(self._spare):
+            self._forget(self._spare)
+            self._control.send(("spare ended", self._spare))
+            self._spare = 0
         for pid in list(self._workers):
             try:
                 ended, status, usage = os.wait4(pid, os.WNOHANG)
@@ -102,10 +148,7 @@ class _Zygote:
             if ended != pid:
                 continue
             number = self._workers.pop(pid)
-            for pidfd in [fd for fd, of_pid in self._pidfds.items() if of_pid == pid]:
-                self._poll.unregister(pidfd)
-                os.close(pidfd)
-                del self._pidfds[pidfd]
+            self._forget(pid)
             unit = 1 if sys.platform == "darwin" else 1024
             peak = usage.ru_maxrss * unit if usage is not None else 0
             self._control.send(("exited", number, pid, os.waitstatus_to_exitcode(status), peak))
@@ -115,19 +158,21 @@ class _Zygote:
             kill(pid)
         deadline = time.monotonic() + 2.0
         for pid in self._workers:
-            while time.monotonic() < deadline:
-                try:
-                    if os.waitpid(pid, os.WNOHANG)[0] == pid:
-                        break
-                except ChildProcessError:
-                    break
+            while time.monotonic() < deadline and not _has_ended(pid):
                 time.sleep(0.001)
 
 
-def forking_launcher(control: Channel, work: Callable[[Channel], None]) -> Launcher:
+def _has_ended(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == child
+    except ChildProcessError:
+        return True
+
+
+def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
     """A launcher that forks this process; the worker runs ``work(its channel)``."""
 
-    def launch(descriptor: int) -> int:
+    def launch(control: Channel, descriptor: int) -> int:
         zygote = os.getpid()
         pid = os.fork()
         if pid:
@@ -148,7 +193,7 @@ def forking_launcher(control: Channel, work: Callable[[Channel], None]) -> Launc
 def executing_launcher(payload: int) -> Launcher:
     """A launcher that executes a new interpreter, which reads what to do from the descriptor `payload`."""
 
-    def launch(descriptor: int) -> int:
+    def launch(_: Channel, descriptor: int) -> int:
         code = f"from detaug.engine.worker import main; main({descriptor}, {payload}, {os.getpid()})"
         process = subprocess.Popen(
             interpreter_command(code),
@@ -188,7 +233,7 @@ def main(control_descriptor: int, payload: int, parent: int, method: str) -> Non
     def work(channel: Channel) -> None:
         worker.work_on_payload(channel, payload)
 
-    serve(control, parent, forking_launcher(control, work))
+    serve(control, parent, forking_launcher(work))
 
 
 def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) -> None:
@@ -199,4 +244,4 @@ def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) 
 
     # Collections would touch (and so copy) every inherited object's memory.
     gc.freeze()
-    serve(control, parent, forking_launcher(control, work))
+    serve(control, parent, forking_launcher(work))
