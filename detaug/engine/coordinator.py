@@ -238,9 +238,8 @@ class Coordinator:
                 self._lose_worker(self._workers[message[1]], exitcode=message[3], peak=message[4])
             elif message[0] == "spare" and self._spare is not None:
                 self._spare.spare_started(message[1])
-            elif message[0] == "spare ended" and self._spare is not None:
-                self._spare.reap()
-                self._spare = self._helper.fork_spare()
+                if self._spare.pidfd is not None:
+                    self._selector.register(self._spare.pidfd, selectors.EVENT_READ, self._lose_spare)
             elif message[0] == "failed":
                 self._fail(RuntimeError(message[2]))
 
@@ -310,9 +309,18 @@ class Coordinator:
         for index in range(self._settings.num_processes):
             self._start_worker(index)
 
+    def _lose_spare(self) -> None:
+        assert self._spare is not None
+        if self._spare.pidfd is not None:
+            self._selector.unregister(self._spare.pidfd)
+        self._spare.reap()
+        self._spare = self._helper.fork_spare()
+
     def _new_helper(self) -> Helper:
         spare, self._spare = self._spare, None
         if spare is not None:
+            if spare.pidfd is not None:
+                self._selector.unregister(spare.pidfd)
             if spare.is_alive():
                 return spare
             spare.reap()

@@ -105,7 +105,7 @@ class Helper:
         return ours
 
     def fork_spare(self) -> Helper | None:
-        """Ask for a spare; its pid comes later. None where a process that is no child cannot be watched."""
+        """Ask for a spare; its pid comes later. None where there cannot be one."""
         if self.pidfd is None:
             return None
         ours, theirs = Channel.pair()
@@ -154,8 +154,7 @@ class Helper:
         self._forget()
 
     def _wait(self) -> bool:
-        ended = wait_for_end(self.pid, _QUIT_SECONDS)  # a former spare is no child: nothing to reap
-        return ended and not self.is_alive()
+        return wait_for_end(self.pid, _QUIT_SECONDS)
 
     def _forget(self) -> None:
         if self.pidfd is not None:

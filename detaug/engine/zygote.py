@@ -10,7 +10,7 @@ A spare fork of it waits idle, as pristine, to take its place at once should it 
 Messages to it: ("start", number) with the worker's end of its channel, ("spare",) with the spare's end of its own,
 ("kill", number), ("quit",).
 Messages from it: ("started", number, pid), ("exited", number, pid, exitcode, peak memory in bytes),
-("failed", number, why), ("spare", pid), ("spare ended", pid).
+("failed", number, why), ("spare", pid).
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
@@ -28,6 +28,7 @@ from detaug.engine.channel import Channel, ChannelClosed
 from detaug.engine.processes import (
     die_with,
     forget_the_parents_children,
+    fork_sibling,
     kill,
     leave_signals_to_the_parent,
     open_pidfd,
@@ -52,7 +53,6 @@ class _Zygote:
         self._launch = launch
         self._workers: dict[int, int] = {}  # pid → number
         self._pidfds: dict[int, int] = {}  # pidfd → pid
-        self._spare = 0
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._parent_pidfd = open_pidfd(parent)
@@ -62,8 +62,7 @@ class _Zygote:
     def run(self) -> None:
         try:
             while True:
-                children = len(self._workers) + bool(self._spare)
-                blocking = self._parent_pidfd is not None and len(self._pidfds) == children
+                blocking = self._parent_pidfd is not None and len(self._pidfds) == len(self._workers)
                 events = self._poll.poll(None if blocking else _POLL_SECONDS * 1000)
                 if self._parent_is_gone(events):
                     return
@@ -78,7 +77,7 @@ class _Zygote:
             self._end_workers()
 
     def _parent_is_gone(self, events: list[tuple[int, int]]) -> bool:
-        if self._parent_pidfd is not None:  # also for a spare, which is no child of the parent
+        if self._parent_pidfd is not None:
             return any(number == self._parent_pidfd for number, _ in events)
         return os.getppid() != self._parent
 
@@ -119,7 +118,7 @@ class _Zygote:
             del self._pidfds[pidfd]
 
     def _fork_spare(self, descriptor: int) -> None:
-        pid = os.fork()
+        pid = fork_sibling()
         if pid == 0:
 
             def live() -> None:
@@ -131,15 +130,10 @@ class _Zygote:
 
             run_and_exit(live)
         os.close(descriptor)
-        self._spare = pid
-        self._watch(pid)
-        self._control.send(("spare", pid))
+        if pid > 0:
+            self._control.send(("spare", pid))
 
     def _reap(self) -> None:
-        if self._spare and _has_ended(self._spare):
-            self._forget(self._spare)
-            self._control.send(("spare ended", self._spare))
-            self._spare = 0
         for pid in list(self._workers):
             try:
                 ended, status, usage = os.wait4(pid, os.WNOHANG)
