@@ -16,6 +16,8 @@ from benchmarks.measure import Ratio
 
 Relation = Literal[">=", "<="]
 
+_DISTURBING = 0.1  # cores
+
 
 @dataclass(frozen=True)
 class Check:
@@ -79,6 +81,7 @@ class Row:
         repeats: rounds behind each median.
         settings: everything needed to repeat it.
         details: numbers shown in the JSON only.
+        cores_elsewhere: how many cores processes that do not belong to the benchmark kept busy meanwhile.
     """
 
     name: str
@@ -88,6 +91,7 @@ class Row:
     repeats: int
     settings: dict[str, Any] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+    cores_elsewhere: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, each check with its verdict."""
@@ -115,6 +119,12 @@ def show(rows: Sequence[Row], console: Console) -> None:
                 end_section=number == len(row.checks) - 1,
             )
     console.print(table)
+    for row in rows:
+        if row.cores_elsewhere is not None and row.cores_elsewhere > _DISTURBING:
+            console.print(
+                f"{row.name}: other processes kept {row.cores_elsewhere:.1f} cores busy; its times are rough.",
+                highlight=False,
+            )
 
 
 def write_json(rows: Sequence[Row], environment: dict[str, Any], path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from benchmarks.cpu_time import CoresElsewhere
 from benchmarks.engine.first_batch import measure_first_batch, measure_first_nnunet_batch
 from benchmarks.engine.heavy_tail import measure_heavy_tail, measure_heavy_tail_empty, measure_heavy_tail_small_window
 from benchmarks.engine.memory import measure_memory
@@ -49,7 +50,10 @@ def main(names: tuple[str, ...], quick: bool, json_path: Path | None, processes:
     for name in names or ROWS:
         with console.status(f"measuring {name} ..."):
             try:
-                rows.append(ROWS[name](settings))
+                elsewhere = CoresElsewhere()
+                row = ROWS[name](settings)
+                row.cores_elsewhere = elsewhere.read()
+                rows.append(row)
             except MeasurementError as error:
                 failed.append(name)
                 console.print(f"{name}: not measured. {error}", style="red", markup=False, highlight=False)
