@@ -15,6 +15,7 @@ from detaug.engine import arguments
 from detaug.engine.coordinator import Coordinator, Settings
 from detaug.engine.failures import SeedPath
 from detaug.engine.in_process import InProcess, Replayer
+from detaug.engine.processes import interrupts_deferred
 from detaug.engine.schedule import Position, Schedule
 from detaug.engine.state import State
 from detaug.engine.worker import Job
@@ -226,7 +227,8 @@ class DeterministicAugmenter:
             Exception: whatever the loader or the transform raises, as it is.
         """
         key = BatchKey(arguments.epoch(epoch), arguments.step(step, self.num_streams))
-        end = self._schedule.plan.num_steps
+        known = [self._source.num_steps, self.batches_per_epoch if self._source.stateless else None]
+        end = min((number for number in known if number is not None), default=None)
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
         try:
@@ -337,8 +339,9 @@ class DeterministicAugmenter:
             pin_memory=self.pin_memory,
             slots_kept=self._schedule.window // self.num_processes + 2,
         )
-        self._engine = Coordinator(self._pipeline, self._job(), self._schedule, settings, self._seed_path())
-        self._finalizer = weakref.finalize(self, self._engine.close)
+        with interrupts_deferred():
+            self._engine = Coordinator(self._pipeline, self._job(), self._schedule, settings, self._seed_path())
+            self._finalizer = weakref.finalize(self, self._engine.close)
 
     def _finish(self, timeout: float = 10, force: bool = False) -> None:
         """End the workers and forget what was prefetched (as batchgenerators has it); `next` starts them again."""

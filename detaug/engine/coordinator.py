@@ -116,8 +116,9 @@ class Coordinator:
                     self._schedule.outcomes.pop(BatchKey(position.epoch, position.step), None)
                 elif isinstance(outcome, EpochEnd):
                     self._schedule.position = outcome.then
-                elif self._schedule.position != position:
-                    self._schedule.position = position
+                moved = self._schedule.position != position
+                if isinstance(outcome, Failed) or outcome is None:
+                    self._schedule.position = position  # past gaps and skipped steps
                 fatal = self._fatal
             if isinstance(outcome, Delivered):
                 self._wake()
@@ -131,6 +132,8 @@ class Coordinator:
                 raise fatal.with_traceback(None)
             if self._closing:
                 raise RuntimeError("the augmenter was closed while its next batch was awaited")
+            if moved:
+                self._wake()  # the window has moved with the position
             self._news.get()
 
     def move(self, position: Position) -> None:

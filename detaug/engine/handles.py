@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from detaug.engine.channel import Channel, ChannelClosed
 from detaug.engine.payload import write_payload
-from detaug.engine.processes import kill, open_pidfd, run_and_exit, wait_for_end
+from detaug.engine.processes import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
 from detaug.engine.schedule import Task
 from detaug.engine.slots import ParentSlots
 from detaug.engine.worker import Job, work_on_inherited
@@ -176,18 +176,15 @@ def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
         # Python 3.12+ warns of threads at a fork. The helper runs none of the parent's threads' code and takes none of
         # its locks; batchgenerators' augmenters fork at the same place.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
+        with signals_held_back():
+            pid = os.fork()
+            if pid == 0:
 
-        def live() -> None:
-            ours.close()
+                def live() -> None:
+                    ours.close()
+                    main_forked(theirs, parent, lambda channel: work_on_inherited(channel, pipeline, job))
 
-            def work(channel: Channel) -> None:
-                work_on_inherited(channel, pipeline, job)
-
-            main_forked(theirs, parent, work)
-
-        run_and_exit(live)
+                run_and_exit(live)
     theirs.close()
     return Helper(pid, ours, open_pidfd(pid))
 
@@ -198,12 +195,13 @@ def _execute_helper(method: str, pipeline: Pipeline, job: Job) -> Helper:
     payload = write_payload(pipeline.frozen, job)
     code = f"from detaug.engine.zygote import main; main({theirs.fileno()}, {payload}, {os.getpid()}, {method!r})"
     try:
-        process = subprocess.Popen(
-            interpreter_command(code),
-            pass_fds=(theirs.fileno(), payload),
-            stdin=subprocess.DEVNULL,
-            env=worker_environment(),
-        )
+        with signals_held_back():
+            process = subprocess.Popen(
+                interpreter_command(code),
+                pass_fds=(theirs.fileno(), payload),
+                stdin=subprocess.DEVNULL,
+                env=worker_environment(),
+            )
     finally:
         theirs.close()
         os.close(payload)

@@ -95,8 +95,8 @@ class InProcess:
                 self._schedule.position = outcome.then
                 self._schedule.prune()
                 raise StopIteration
+            self._schedule.position = position  # past gaps and skipped steps
             if isinstance(outcome, Failed):
-                self._schedule.position = position
                 raise outcome.error
             task = self._schedule.next_for(0)
             assert task is not None

@@ -9,7 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
@@ -34,6 +35,48 @@ def leave_signals_to_the_parent() -> None:
     if not _hooked:
         _hooked = True
         os.register_at_fork(after_in_child=_default_signals)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _left_signals())
+
+
+def _left_signals() -> list[int]:
+    return [getattr(signal, name) for name in _LEFT_TO_THE_PARENT]
+
+
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """A process started inside meets none of the parent's signals before it calls `leave_signals_to_the_parent`."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _left_signals())
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Inside, signals with a Python handler (Ctrl-C) wait until the end.
+
+    Processes are started in here: an exception in between would leave some that nobody knows of, and one in a child
+    that was just forked would let it go on as if it were the parent.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pending: list[tuple[Any, int, Any]] = []
+    previous: dict[int, Any] = {}
+    for name in _LEFT_TO_THE_PARENT:
+        number = getattr(signal, name)
+        handler = signal.getsignal(number)
+        if callable(handler):
+            previous[number] = handler
+            signal.signal(number, lambda n, frame: pending.append((previous[n], n, frame)))
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        for handler, number, frame in pending:
+            handler(number, frame)
 
 
 def _take_no_notice(number: int, frame: Any) -> None:

@@ -33,6 +33,7 @@ from detaug.engine.processes import (
     leave_signals_to_the_parent,
     open_pidfd,
     run_and_exit,
+    signals_held_back,
 )
 
 #: Called with the helper's own channel and the worker's end of its channel: starts the worker, returns its pid.
@@ -118,17 +119,18 @@ class _Zygote:
             del self._pidfds[pidfd]
 
     def _fork_spare(self, descriptor: int) -> None:
-        pid = fork_sibling()
-        if pid == 0:
+        with signals_held_back():
+            pid = fork_sibling()
+            if pid == 0:
 
-            def live() -> None:
-                leave_signals_to_the_parent()  # forking put the defaults back
-                self._control.close()
-                for pidfd in self._pidfds:
-                    os.close(pidfd)
-                serve(Channel.from_descriptor(descriptor), self._parent, self._launch)
+                def live() -> None:
+                    leave_signals_to_the_parent()  # forking put the defaults back
+                    self._control.close()
+                    for pidfd in self._pidfds:
+                        os.close(pidfd)
+                    serve(Channel.from_descriptor(descriptor), self._parent, self._launch)
 
-            run_and_exit(live)
+                run_and_exit(live)
         os.close(descriptor)
         if pid > 0:
             self._control.send(("spare", pid))
@@ -168,18 +170,18 @@ def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
 
     def launch(control: Channel, descriptor: int) -> int:
         zygote = os.getpid()
-        pid = os.fork()
-        if pid:
-            return pid
+        with signals_held_back():
+            pid = os.fork()
+            if pid == 0:
 
-        def live() -> None:
-            die_with(zygote)
-            leave_signals_to_the_parent()  # forking put the defaults back
-            control.close()
-            work(Channel.from_descriptor(descriptor))
+                def live() -> None:
+                    die_with(zygote)
+                    leave_signals_to_the_parent()  # forking put the defaults back
+                    control.close()
+                    work(Channel.from_descriptor(descriptor))
 
-        run_and_exit(live)
-        raise AssertionError("unreachable")
+                run_and_exit(live)
+        return pid
 
     return launch
 
@@ -189,12 +191,13 @@ def executing_launcher(payload: int) -> Launcher:
 
     def launch(_: Channel, descriptor: int) -> int:
         code = f"from detaug.engine.worker import main; main({descriptor}, {payload}, {os.getpid()})"
-        process = subprocess.Popen(
-            interpreter_command(code),
-            pass_fds=(descriptor, payload),
-            stdin=subprocess.DEVNULL,
-            env=worker_environment(),
-        )
+        with signals_held_back():
+            process = subprocess.Popen(
+                interpreter_command(code),
+                pass_fds=(descriptor, payload),
+                stdin=subprocess.DEVNULL,
+                env=worker_environment(),
+            )
         process.returncode = 0  # reaped by the helper's own wait; its destructor need not care
         return process.pid
 
