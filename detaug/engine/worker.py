@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from detaug.engine.channel import Channel, ChannelClosed
 from detaug.engine.error_record import describe
 from detaug.engine.payload import read_payload
-from detaug.engine.processes import die_with, leave_signals_to_the_parent, run_and_exit
+from detaug.engine.processes import die_with, keep_freed_memory, leave_signals_to_the_parent, run_and_exit
 from detaug.engine.slots import WorkerSlots
 from detaug.engine.transfer import pack
 from detaug.pipeline import Pipeline, Producer, StreamEnded
@@ -78,6 +78,7 @@ def work_on_inherited(channel: Channel, pipeline: Pipeline, job: Job) -> None:
 def work(channel: Channel, copy: Any, job: Job) -> None:
     """The worker's life: until told to quit, or until the parent's end of the channel is gone."""
     single_thread()
+    keep_freed_memory()
     torch.set_default_dtype(job.torch_dtype)
 
     def log(text: str) -> None:
