@@ -165,8 +165,8 @@ def test_exception_leaves_a_with_block_unchanged(script: Callable[..., Script]) 
 INTERRUPTED = f"""
     aug = augmenter()
     {PROOF}
-    print("ready")
     try:
+        print("ready")
         while True:
             next(aug)
     except KeyboardInterrupt:
@@ -223,9 +223,9 @@ def test_after_ctrl_c_the_stream_goes_on_where_it_was(script: Callable[..., Scri
         aug = augmenter(Steps())
         seen = []
         done = False
-        print("ready")
         while not done:
             try:
+                print("ready")
                 while True:
                     seen.append(next(aug)["step"])
             except KeyboardInterrupt:
