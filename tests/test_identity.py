@@ -52,7 +52,9 @@ def test_nested_transforms_and_partials_are_looked_into():
         return Compose([MirrorTransform(axes=(0, 1)), GaussianNoiseTransform(p_per_sample=p)])
 
     assert describe(pipeline(0.1), "t") == describe(pipeline(0.1), "t")
-    assert "p_per_sample: here 0.2, in the state 0.1" in differences(describe(pipeline(0.2), "t"), describe(pipeline(0.1), "t"))
+    assert "p_per_sample: here 0.2, in the state 0.1" in differences(
+        describe(pipeline(0.2), "t"), describe(pipeline(0.1), "t")
+    )
     assert describe(functools.partial(max, 1), "t") != describe(functools.partial(max, 2), "t")
 
 

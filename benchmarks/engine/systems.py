@@ -41,7 +41,7 @@ def unordered_augmenter(loader: Any, settings: Settings) -> Iterator[Iterator[An
 
     It exists for this comparison alone. It has DeterministicAugmenter's constructor.
     """
-    from detaug.engine.unordered import UnorderedAugmenter
+    from benchmarks.engine.unordered import UnorderedAugmenter
 
     with UnorderedAugmenter(
         loader,

@@ -10,7 +10,7 @@ from detaug.plan import BatchKey, Plan
 
 
 def run(schedule: Schedule, lengths: list[int] | None, num_workers: int, order, batches: int) -> list[BatchKey]:
-    """Play workers that finish in the order that `order` picks; what is handed out until enough is, or the epoch ends."""
+    """Play workers that finish in the order that `order` picks, until enough is handed out or the epoch ends."""
     plan, handed_out, working = schedule.plan, [], {}
     while len(handed_out) < batches:
         position, outcome = schedule.due()
