@@ -1,0 +1,171 @@
+"""How every kernel is compiled: one decorator, one registry, one way to compile ahead.
+
+No fast-math, no contraction, no threads: each operation is rounded as IEEE 754 says, in the order in which it is
+written, so that a kernel gives the same bytes whatever instructions the CPU has. Compiled code is cached on disk:
+`cache_folder` says where.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": False, "error_model": "numpy"}
+
+_registry: dict[str, Kernel] = {}
+_compiling = threading.RLock()
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: below ``NUMBA_CACHE_DIR`` if that is set, else in the package itself, else (a
+    read-only installation) in the user's cache folder.
+    """
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        return Path(chosen) / "detaug"
+    beside = Path(__file__).parent / "__pycache__" / "compiled"
+    return beside if _can_be_written(beside) else _users_cache_folder() / "detaug"
+
+
+def source_digest(module: str) -> str:
+    """A digest of a kernel module's source and of those it imports from this package.
+
+    It is a part of the cache's path, for Numba by itself does not notice that a function which a kernel calls has
+    changed in another file.
+    """
+    found: dict[str, bytes] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = (Path(__file__).parent / f"{name}.py").read_bytes()
+            waiting += re.findall(r"^from detaug\.kernels\.(\w+) import", found[name].decode(), re.MULTILINE)
+    digest = hashlib.blake2b(digest_size=8)
+    for name in sorted(found):
+        digest.update(name.encode() + b"\0" + found[name] + b"\0")
+    return digest.hexdigest()
+
+
+def _can_be_written(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}-{threading.get_ident()}"
+        probe.touch()
+        probe.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _users_cache_folder() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+_CACHE_FOLDER = cache_folder()
+
+
+@contextmanager
+def _cached_for(module: str) -> Iterator[None]:
+    """Numba reads its setting at the moment a function is decorated; other packages' functions keep their own place."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = str(_CACHE_FOLDER / source_digest(module))
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+class Kernel:
+    """A compiled function, the signatures it is used with, and its name.
+
+    Args:
+        function: the Python function.
+        signatures: Numba signatures as strings, e.g. ``"void(float32[::1], float32)"``; a call with other types is an
+            error rather than a surprise of several seconds.
+    """
+
+    def __init__(self, function: Callable[..., Any], signatures: tuple[str, ...]) -> None:
+        self.name = f"{function.__module__.removeprefix('detaug.kernels.')}.{function.__name__}"
+        self.signatures = signatures
+        with _cached_for(function.__module__.rpartition(".")[2]):
+            self.dispatcher = numba.njit(**_OPTIONS)(function)
+        self.__doc__ = function.__doc__
+        self.__name__ = function.__name__
+        self._compiled = False
+
+    def compile(self) -> None:
+        """Compile every signature, or take it from the cache on disk. Does nothing the second time."""
+        with _compiling:
+            if self._compiled:
+                return
+            for signature in self.signatures:
+                self.dispatcher.compile(signature)
+            self.dispatcher.disable_compile()
+            self._compiled = True
+
+    def __call__(self, *arguments: Any) -> Any:
+        if not self._compiled:
+            self.compile()
+        return self.dispatcher(*arguments)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _kernel_of_that_name, (self.dispatcher.py_func.__module__, self.__name__)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+
+def _kernel_of_that_name(module: str, name: str) -> Kernel:
+    import importlib
+
+    return cast(Kernel, getattr(importlib.import_module(module), name))
+
+
+def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Kernel]:
+    """Make a function a `Kernel` with these signatures."""
+
+    def decorate(function: Callable[..., Any]) -> Kernel:
+        made = Kernel(function, signatures)
+        _registry[made.name] = made
+        return made
+
+    return decorate
+
+
+def inlined(function: _F) -> _F:
+    """A function that kernels call: compiled into each of them, never called from Python in earnest."""
+    return cast(_F, numba.njit(inline="never", **{**_OPTIONS, "cache": False})(function))
+
+
+def all_kernels() -> list[Kernel]:
+    """Every kernel of the package, in order of name."""
+    import importlib
+    import pkgutil
+
+    import detaug.kernels
+
+    for module in pkgutil.iter_modules(detaug.kernels.__path__):
+        importlib.import_module(f"detaug.kernels.{module.name}")
+    return [_registry[name] for name in sorted(_registry)]
+
+
+def compile_kernels(kernels: Iterable[Kernel]) -> Iterator[tuple[Kernel, float]]:
+    """Compile one after another; yields each with the seconds it took (next to nothing when it was cached)."""
+    for each in kernels:
+        start = time.perf_counter()
+        each.compile()
+        yield each, time.perf_counter() - start

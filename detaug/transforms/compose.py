@@ -1,0 +1,165 @@
+"""Transforms made of transforms: one after another, with a probability, one of several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.transforms import draws
+from detaug.transforms.base import Params, Shapes, Transform
+from detaug.transforms.checks import probability
+from detaug.transforms.workspace import Workspace
+
+
+class Compose(Transform):
+    """Transforms one after another.
+
+    Params: ``{"transforms": [params of each]}``.
+    """
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        self.transforms = checked_transforms(transforms)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        params = []
+        for transform in self.transforms:
+            params.append(transform.sample(rng, shapes))
+            shapes = transform.output_shapes(shapes, params[-1])
+        return {"transforms": params}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        for transform, own in zip(self.transforms, params["transforms"], strict=True):
+            transform.apply_in(workspace, own)
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        for transform, own in zip(self.transforms, params["transforms"], strict=True):
+            shapes = transform.output_shapes(shapes, own)
+        return dict(shapes)
+
+    def kernels(self) -> Iterable[Kernel]:
+        return [each for transform in self.transforms for each in transform.kernels()]
+
+
+@dataclass
+class Timing:
+    """What one transform of a `TimedCompose` took: seconds in all, and how many calls."""
+
+    name: str
+    seconds: float = 0.0
+    calls: int = 0
+
+    @property
+    def mean(self) -> float:
+        """Seconds per call; 0 before the first."""
+        return self.seconds / self.calls if self.calls else 0.0
+
+
+class TimedCompose(Compose):
+    """`Compose` that measures each of its transforms; `timings` is the view, and nothing is drawn or printed for it.
+
+    Params, draws and results are those of `Compose`. Times are of this process alone: in a worker, a batch's transform
+    can read them.
+    """
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        super().__init__(transforms)
+        self._timings = [Timing(type(transform).__name__) for transform in self.transforms]
+
+    @property
+    def timings(self) -> list[Timing]:
+        """One entry per transform, in order."""
+        return list(self._timings)
+
+    def reset_timings(self) -> None:
+        """Back to zero calls."""
+        for timing in self._timings:
+            timing.seconds, timing.calls = 0.0, 0
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        for transform, own, timing in zip(self.transforms, params["transforms"], self._timings, strict=True):
+            with _added_to(timing):
+                transform.apply_in(workspace, own)
+
+    def __str__(self) -> str:
+        lines = [f"{t.mean * 1e3:9.3f} ms  {t.calls:6d} calls  {t.name}" for t in self._timings]
+        return "\n".join(lines)
+
+
+@contextmanager
+def _added_to(timing: Timing) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    timing.seconds += time.perf_counter() - start
+    timing.calls += 1
+
+
+class RandomApply(Transform):
+    """A transform that is applied with a probability.
+
+    Params: ``{"apply_transform": bool}``, and if so ``"params"`` of the transform.
+    """
+
+    def __init__(self, transform: Transform, apply_probability: float = 1.0) -> None:
+        (self.transform,) = checked_transforms([transform])
+        self.apply_probability = probability("apply_probability", apply_probability)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        if not draws.happens(rng, self.apply_probability):
+            return {"apply_transform": False}
+        return {"apply_transform": True, "params": self.transform.sample(rng, shapes)}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        if params["apply_transform"]:
+            self.transform.apply_in(workspace, params["params"])
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        return self.transform.output_shapes(shapes, params["params"]) if params["apply_transform"] else dict(shapes)
+
+    def kernels(self) -> Iterable[Kernel]:
+        return self.transform.kernels()
+
+
+class OneOf(Transform):
+    """One of several transforms, each as likely as the others; their own probabilities hold as well.
+
+    Params: ``{"chosen": number, "params": params of that one}``.
+    """
+
+    def __init__(self, list_of_transforms: Sequence[Transform]) -> None:
+        self.list_of_transforms = checked_transforms(list_of_transforms)
+        if not self.list_of_transforms:
+            raise ValueError("OneOf needs at least one transform to choose from")
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        chosen = draws.integer(rng, len(self.list_of_transforms))
+        return {"chosen": chosen, "params": self.list_of_transforms[chosen].sample(rng, shapes)}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        self.list_of_transforms[params["chosen"]].apply_in(workspace, params["params"])
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        return self.list_of_transforms[params["chosen"]].output_shapes(shapes, params["params"])
+
+    def kernels(self) -> Iterable[Kernel]:
+        return [each for transform in self.list_of_transforms for each in transform.kernels()]
+
+
+def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:
+    """The transforms as a list.
+
+    Raises:
+        TypeError: one of them is not a detaug transform.
+    """
+    for transform in transforms:
+        if not isinstance(transform, Transform):
+            raise TypeError(
+                f"{transform!r} is not a detaug transform: it has no sample() and apply(). Subclass "
+                "detaug.transforms.Transform, or keep such a transform outside, around the pipeline."
+            )
+    return list(transforms)
