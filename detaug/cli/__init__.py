@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from detaug.cli.demo import demo
+from detaug.cli.warmup import warmup
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -17,5 +18,6 @@ def main() -> None:
 
 
 main.add_command(demo)
+main.add_command(warmup)
 
 __all__ = ["main"]

@@ -18,6 +18,7 @@ from detaug.engine.in_process import InProcess, Replayer
 from detaug.engine.processes import interrupts_deferred
 from detaug.engine.schedule import Position, Schedule
 from detaug.engine.state import State
+from detaug.engine.warming import warm_up
 from detaug.engine.worker import Job
 from detaug.pipeline import Pipeline, StreamEnded
 from detaug.plan import BatchKey, Plan
@@ -41,7 +42,8 @@ class DeterministicAugmenter:
 
     Args:
         data_loader: a batchgenerators loader (nnU-Net's too), an iterator, an iterable, or a callable that makes one.
-        transform: called as ``transform(**batch)`` on every batch; None for none.
+        transform: called as ``transform(**batch)`` on every batch; None for none. Before workers start, ``warm_up()`` is called
+            in this process where it (or a transform in it or in the loader) has one, so that workers compile nothing.
         num_processes: worker processes; 0 makes every batch in this process when it is asked for.
         num_cached: batches kept ready beyond the one each process works on.
         seeds: as batchgenerators has it, one seed for each process; the list is then the seed, and its length the
@@ -339,6 +341,7 @@ class DeterministicAugmenter:
             pin_memory=self.pin_memory,
             slots_kept=self._schedule.window // self.num_processes + 2,
         )
+        warm_up(self.transform, self._source.loader)
         with interrupts_deferred():
             self._engine = Coordinator(self._pipeline, self._job(), self._schedule, settings, self._seed_path())
             self._finalizer = weakref.finalize(self, self._engine.close)

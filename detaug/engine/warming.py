@@ -1,0 +1,68 @@
+"""Warming up what a pipeline compiles, once and before there are workers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+logger = logging.getLogger("detaug")
+
+#: Compiling for longer than this (seconds) is said in the log.
+_NOTICEABLE = 5.0
+
+#: Where compositions and loaders of all libraries keep their transforms.
+_INNER = ("transforms", "transform", "list_of_transforms")
+
+
+def warm_up(transform: Any, loader: Any) -> None:
+    """Call ``warm_up()`` of the transforms that have one: detaug's compile their kernels, or load them from the disk.
+
+    Forked workers inherit the compiled code, others find it in the cache on disk; so no worker ever compiles.
+
+    Args:
+        transform: the batches' transform, or a composition of several in any library's class.
+        loader: its attributes are searched as well, for nnU-Net's loader transforms each sample itself. Its own
+            ``warm_up``, if there is one, is not called: it may mean something else.
+
+    Raises:
+        Exception: whatever ``warm_up()`` raises.
+    """
+    began = time.perf_counter()
+    for found in [*_warmable(transform, set()), *_warmable_in_attributes(loader)]:
+        found.warm_up()
+    seconds = time.perf_counter() - began
+    if seconds > _NOTICEABLE:
+        logger.info(
+            "compiling the transforms' kernels took %.0f s, once for this machine; `detaug warmup` does it ahead",
+            seconds,
+        )
+
+
+def _warmable_in_attributes(loader: Any) -> Iterator[Any]:
+    seen: set[int] = set()
+    holders: set[int] = set()
+    while loader is not None and id(loader) not in holders:
+        holders.add(id(loader))
+        attributes = dict(getattr(loader, "__dict__", {}))
+        for value in attributes.values():
+            yield from _warmable(value, seen)
+        loader = attributes.get("dataset")  # torch's Subset and others wrap a data set
+
+
+def _warmable(value: Any, seen: set[int]) -> Iterator[Any]:
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, (list, tuple)):
+        if value and callable(value[0]):  # a list of data may be very long
+            for each in value:
+                yield from _warmable(each, seen)
+    elif callable(getattr(type(value), "warm_up", None)):
+        yield value
+    elif callable(value) and not isinstance(value, type):
+        inner = getattr(value, "__dict__", {})
+        for name in _INNER:
+            if name in inner:
+                yield from _warmable(inner[name], seen)

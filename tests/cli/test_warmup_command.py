@@ -1,0 +1,96 @@
+"""`detaug warmup` as a user meets it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import detaug
+from detaug.cli import main
+
+FEW = {"__init__.py", "compiling.py", "elementary.py", "normals.py", "threefry.py"}
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package with few kernels, which compile in seconds, in a place that can be written to."""
+    package = Path(detaug.__file__).parent
+    site = tmp_path_factory.mktemp("site")
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        return {"__pycache__"} if Path(folder) != package / "kernels" else set(names) - FEW
+
+    shutil.copytree(package, site / "detaug", ignore=left_out)
+    return site
+
+
+def warmup(site: Path, home: Path, **environment: str) -> tuple[int, int, Path]:
+    """How many kernels were compiled, how many were there, and the folder that is named."""
+    inherited = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", "from detaug.cli import main; main(prog_name='detaug')", "warmup"],
+        env={**inherited, "HOME": str(home), "PYTHONPATH": str(site), **environment},
+        cwd=site,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"(\d+) kernels: (\d+) compiled, (\d+) already there, in [\d.]+ s\n.* in (.+)\n", done.stdout)
+    assert found, done.stdout
+    assert int(found[1]) == int(found[2]) + int(found[3])
+    return int(found[2]), int(found[3]), Path(found[4])
+
+
+def test_help_says_what_it_does_and_where_code_is_kept() -> None:
+    result = CliRunner().invoke(main, ["warmup", "--help"])
+    assert result.exit_code == 0
+    assert "NUMBA_CACHE_DIR" in result.output
+
+
+def test_second_process_compiles_nothing(installation: Path, tmp_path: Path) -> None:
+    compiled, there, folder = warmup(installation, tmp_path)
+    assert compiled > 0
+    assert there == 0
+    assert folder.is_relative_to(installation / "detaug")
+    files = {file: file.stat().st_mtime_ns for file in folder.rglob("*.nb?")}
+    assert files
+    assert warmup(installation, tmp_path) == (0, compiled, folder)
+    assert {file: file.stat().st_mtime_ns for file in folder.rglob("*.nb?")} == files
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("chosen", ["XDG_CACHE_HOME", "HOME"])
+def test_read_only_installation_keeps_code_in_the_users_cache_folder(
+    installation: Path, tmp_path: Path, chosen: str
+) -> None:
+    # permissions would not keep the superuser out, so a file stands where the folder would be made
+    site = tmp_path / "site"
+    shutil.copytree(installation, site, ignore=shutil.ignore_patterns("__pycache__"))
+    (site / "detaug" / "kernels" / "__pycache__").touch()
+    home = tmp_path / "home"
+    compiled, _, folder = warmup(site, home, **({} if chosen == "HOME" else {chosen: str(tmp_path / "chosen")}))
+    assert compiled > 0
+    if chosen == "HOME":
+        assert folder.is_relative_to(home)
+    else:
+        assert folder == tmp_path / "chosen" / "detaug"
+    assert list(folder.rglob("*.nbc"))
+
+
+def test_kernels_whose_source_changed_are_compiled_anew(installation: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    shutil.copytree(installation, site, ignore=shutil.ignore_patterns("__pycache__"))
+    first, _, _ = warmup(site, tmp_path)
+    with (site / "detaug" / "kernels" / "elementary.py").open("a") as source:
+        source.write("\n# changed\n")
+    # random_words does not use it, add_normals does
+    assert warmup(site, tmp_path)[:2] == (first - 1, 1)

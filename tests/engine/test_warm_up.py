@@ -1,0 +1,168 @@
+"""Kernels are compiled before workers start, and by no worker."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detaug.engine.warming import warm_up
+
+SCRIPT = """
+import json, os, sys
+import numpy as np
+
+from detaug import DeterministicAugmenter
+from detaug.kernels.normals import add_normals
+from detaug.transforms.compose import Compose, RandomApply
+from detaug.transforms.noise import GaussianNoise
+
+
+def compiled():
+    stats = add_normals.dispatcher.stats
+    return {"pid": os.getpid(), "compiled": sum(stats.cache_misses.values()), "loaded": sum(stats.cache_hits.values())}
+
+
+class Loader:
+    def __init__(self, transforms=None):
+        self.transforms = transforms
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        image = np.zeros((1, 4, 4, 4), np.float32)
+        return {"image": image if self.transforms is None else self.transforms(image=image)["image"]}
+
+
+class Counting:
+    # the second transform of the batch, which looks at what the first one left behind
+    def __call__(self, **batch):
+        return {**batch, **compiled()}
+
+
+class Chain:
+    def __init__(self, *transforms):
+        self.transforms = transforms
+
+    def __call__(self, **batch):
+        for transform in self.transforms:
+            batch = transform(**batch)
+        return batch
+
+
+if __name__ == "__main__":
+    start_method, place = sys.argv[1:]
+    noise = Compose([RandomApply(GaussianNoise(0.1), 1.0)])
+    if place == "transform":
+        loader, transform = Loader(), Chain(noise, Counting())
+    else:
+        loader, transform = Loader(noise), Counting()
+    with DeterministicAugmenter(loader, transform, 2, seed=1, stateless=True, start_method=start_method) as augmenter:
+        batches = [next(augmenter) for _ in range(6)]
+    assert all(batch.pop("image").any() for batch in batches)
+    print(json.dumps({"parent": compiled(), "workers": batches}))
+"""
+
+
+def run(tmp_path: Path, cache: Path, start_method: str, place: str) -> dict[str, Any]:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(script), start_method, place],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert all(worker["pid"] != result["parent"]["pid"] for worker in result["workers"])
+    return result
+
+
+@pytest.fixture(scope="module")
+def filled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that one run has filled."""
+    cache = tmp_path_factory.mktemp("cache")
+    result = run(cache, cache, "fork", "transform")
+    # a fork inherits the parent's counts together with its code
+    assert result["parent"]["compiled"] == 1
+    assert {(worker["compiled"], worker["loaded"]) for worker in result["workers"]} == {(1, 0)}
+    return cache
+
+
+def test_parent_compiles_and_forked_workers_inherit(filled_cache: Path) -> None:
+    assert list(filled_cache.rglob("*.nbc"))
+
+
+@pytest.mark.parametrize(
+    ("start_method", "place"), [("fork", "loader"), ("forkserver", "transform"), ("spawn", "loader")]
+)
+def test_workers_compile_nothing(tmp_path: Path, filled_cache: Path, start_method: str, place: str) -> None:
+    before = {file: file.stat().st_mtime_ns for file in filled_cache.rglob("*.nb?")}
+    result = run(tmp_path, filled_cache, start_method, place)
+    assert (result["parent"]["compiled"], result["parent"]["loaded"]) == (0, 1)
+    assert {(worker["compiled"], worker["loaded"]) for worker in result["workers"]} == {(0, 1)}
+    assert {file: file.stat().st_mtime_ns for file in filled_cache.rglob("*.nb?")} == before
+
+
+class Warmable:
+    def __init__(self) -> None:
+        self.times = 0
+
+    def warm_up(self) -> None:
+        self.times += 1
+
+    def __call__(self, **batch: Any) -> Any:
+        return batch
+
+
+class Holder:
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+    def __call__(self, **batch: Any) -> Any:
+        return batch
+
+
+def test_transform_in_any_composition_is_warmed_up_once() -> None:
+    inner = Warmable()
+    warm_up(Holder(transforms=[Holder(transform=inner), Holder(list_of_transforms=(inner,)), len]), None)
+    assert inner.times == 1
+
+
+def test_transform_is_found_in_a_data_set_in_a_subset() -> None:
+    inner = Warmable()
+    dataset = Holder(augment=inner, cases=[object()] * 3)
+    warm_up(None, Holder(dataset=dataset, indices=range(2)))
+    assert inner.times == 1
+
+
+def test_circular_references_end() -> None:
+    inner, outer = Warmable(), Holder()
+    outer.transforms = [outer, inner]
+    outer.dataset = outer
+    warm_up(outer, outer)
+    assert inner.times == 2  # once as the transform's, once as the loader's
+
+
+def test_loaders_own_method_of_that_name_is_left_alone() -> None:
+    loader = Warmable()
+    warm_up(None, loader)
+    assert loader.times == 0
+
+
+def test_error_while_warming_up_reaches_the_user() -> None:
+    class Broken(Warmable):
+        def warm_up(self) -> None:
+            raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space left"):
+        warm_up(Broken(), None)
