@@ -42,8 +42,8 @@ class DeterministicAugmenter:
 
     Args:
         data_loader: a batchgenerators loader (nnU-Net's too), an iterator, an iterable, or a callable that makes one.
-        transform: called as ``transform(**batch)`` on every batch; None for none. Before workers start, ``warm_up()`` is called
-            in this process where it (or a transform in it or in the loader) has one, so that workers compile nothing.
+        transform: called as ``transform(**batch)`` on every batch; None for none. Before workers start, ``warm_up()``
+            of it (or of transforms in it and in the loader) is called here, so that workers compile nothing.
         num_processes: worker processes; 0 makes every batch in this process when it is asked for.
         num_cached: batches kept ready beyond the one each process works on.
         seeds: as batchgenerators has it, one seed for each process; the list is then the seed, and its length the
