@@ -1,0 +1,232 @@
+"""Mirroring, quarter turns and exchange of axes: maps that take the voxel grid onto itself, without interpolation.
+
+All three apply to ``image``, ``regression_target`` and ``segmentation`` (of any dtype), ``keypoints`` and ``bbox``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.rearranging import copy_rows, copy_tiles, flip_in_place
+from detaug.transforms import draws
+from detaug.transforms.base import Params, Shapes, Transform
+from detaug.transforms.checks import axes, random_scalar
+from detaug.transforms.draws import RandomScalar
+from detaug.transforms.points import move_points, spatial_shape
+from detaug.transforms.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
+
+
+@dataclass(frozen=True)
+class AxisMap:
+    """Axis a of the result is axis ``order[a]`` of the source, read from its end if ``flipped[a]``."""
+
+    order: tuple[int, ...]
+    flipped: tuple[bool, ...]
+
+    @classmethod
+    def identity(cls, dims: int) -> AxisMap:
+        return cls(tuple(range(dims)), (False,) * dims)
+
+    def then_flip(self, axis: int) -> AxisMap:
+        """Followed by a reversal of one axis."""
+        return AxisMap(self.order, tuple(f != (a == axis) for a, f in enumerate(self.flipped)))
+
+    def then_permute(self, order: Sequence[int]) -> AxisMap:
+        """Followed by an exchange of axes: axis a becomes what axis ``order[a]`` was."""
+        return AxisMap(tuple(self.order[a] for a in order), tuple(self.flipped[a] for a in order))
+
+    def shape(self, source: Sequence[int]) -> tuple[int, ...]:
+        """The spatial shape of the result."""
+        return tuple(source[axis] for axis in self.order)
+
+    def changes(self, source: Sequence[int]) -> bool:
+        """Whether any voxel of an array of that spatial shape goes elsewhere."""
+        long = [axis for axis in self.order if source[axis] > 1]
+        return (
+            self.shape(source) != tuple(source)
+            or long != sorted(long)
+            or any(f and source[axis] > 1 for axis, f in zip(self.order, self.flipped, strict=True))
+        )
+
+    def points(self, points: np.ndarray, source: Sequence[int]) -> np.ndarray:
+        """Where (N, dims) points of an array of that spatial shape go."""
+        columns = [
+            (source[axis] - 1) - points[:, axis] if flipped else points[:, axis]
+            for axis, flipped in zip(self.order, self.flipped, strict=True)
+        ]
+        return np.stack(columns, axis=1)
+
+
+class _AxisTransform(Transform):
+    """What the transforms here have in common: `axis_map` says from the params what they do."""
+
+    def axis_map(self, params: Params, dims: int) -> AxisMap:
+        raise NotImplementedError
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        source = spatial_shape(workspace.shapes())
+        wanted = self.axis_map(params, len(source))
+        if not wanted.changes(source):
+            return
+        move_points(workspace, len(source), lambda points: wanted.points(points, source))
+        for key in VOXEL_KEYS:
+            if key in workspace:
+                _rearrange(workspace, key, wanted)
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        wanted = self.axis_map(params, len(spatial_shape(shapes)))
+        changed = {key: shapes[key] for key in VOXEL_KEYS if shapes.get(key) is not None}
+        return {**shapes, **{key: (shape[0], *wanted.shape(shape[1:])) for key, shape in changed.items()}}
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (copy_rows, copy_tiles, flip_in_place)
+
+
+class Mirror(_AxisTransform):
+    """Reverses each of the allowed axes with a probability of 1/2.
+
+    Args:
+        allowed_axes: spatial axes, 0 to 2.
+
+    Params: ``{"axes": [spatial axes]}``.
+
+    Raises:
+        ValueError: an allowed axis that the sample does not have.
+    """
+
+    def __init__(self, allowed_axes: Collection[int]) -> None:
+        self.allowed_axes = axes("allowed_axes", allowed_axes)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        axes("allowed_axes", self.allowed_axes, len(spatial_shape(shapes)))
+        return {"axes": [axis for axis in self.allowed_axes if draws.happens(rng, 0.5)]}
+
+    def axis_map(self, params: Params, dims: int) -> AxisMap:
+        wanted = axes("axes", params["axes"], dims)
+        return AxisMap(tuple(range(dims)), tuple(axis in wanted for axis in range(dims)))
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (copy_rows, flip_in_place)
+
+
+class Rot90(_AxisTransform):
+    """Quarter turns in randomly chosen planes, one after another. A shape that is not a cube's changes with them.
+
+    Args:
+        num_axis_combinations: how many turns, rounded to the nearest integer (to the even one from halfway).
+        num_rot_per_combination: the numbers of quarter turns to choose from.
+        allowed_axes: the spatial axes of which two are chosen for each plane, every pair as likely as the others.
+
+    Params: ``{"num_rot_per_combination": [quarter turns], "axis_combinations": [[axis, axis], ...]}``, where axes count
+    the channels as axis 0. A quarter turn goes from the first to the second axis of its pair, as in `numpy.rot90`.
+
+    Raises:
+        ValueError: an allowed axis that the sample does not have, fewer than two of them.
+    """
+
+    def __init__(
+        self,
+        num_axis_combinations: RandomScalar,
+        num_rot_per_combination: Sequence[int] = (1, 2, 3),
+        allowed_axes: Collection[int] = frozenset({0, 1, 2}),
+    ) -> None:
+        self.num_axis_combinations = random_scalar("num_axis_combinations", num_axis_combinations, minimum=0)
+        self.num_rot_per_combination = tuple(num_rot_per_combination)
+        self.allowed_axes = axes("allowed_axes", allowed_axes)
+        if not self.num_rot_per_combination:
+            raise ValueError("num_rot_per_combination must have at least one number of quarter turns to choose from")
+        if any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) for k in self.num_rot_per_combination):
+            raise TypeError(f"num_rot_per_combination must be integers, got {num_rot_per_combination!r}")
+        if len(self.allowed_axes) < 2:
+            raise ValueError(f"allowed_axes must have at least two axes, which span a plane, got {allowed_axes!r}")
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        axes("allowed_axes", self.allowed_axes, len(spatial_shape(shapes)))
+        turns, planes = [], []
+        for _ in range(round(draws.scalar(rng, self.num_axis_combinations, context))):
+            turns.append(int(draws.choice(rng, self.num_rot_per_combination)))
+            planes.append(sorted(axis + 1 for axis in draws.shuffled(rng, self.allowed_axes)[:2]))
+        return {"num_rot_per_combination": turns, "axis_combinations": planes}
+
+    def axis_map(self, params: Params, dims: int) -> AxisMap:
+        result = AxisMap.identity(dims)
+        for turns, plane in zip(params["num_rot_per_combination"], params["axis_combinations"], strict=True):
+            first, second = axes("axis_combinations", [axis - 1 for axis in plane], dims)
+            if turns % 2:
+                exchanged = list(range(dims))
+                exchanged[first], exchanged[second] = second, first
+                result = result.then_flip(second if turns % 4 == 1 else first).then_permute(exchanged)
+            elif turns % 4 == 2:
+                result = result.then_flip(first).then_flip(second)
+        return result
+
+
+class TransposeAxes(_AxisTransform):
+    """Puts the allowed axes into a random order, each order as likely as the others.
+
+    Args:
+        allowed_axes: spatial axes, which must be equally long in the sample.
+
+    Params: ``{"axis_order": [0, ...]}``: axis a of the result is axis ``axis_order[a]`` of the source, axis 0 being the
+    channels.
+
+    Raises:
+        ValueError: an allowed axis that the sample does not have, or allowed axes of different lengths.
+    """
+
+    def __init__(self, allowed_axes: Collection[int]) -> None:
+        self.allowed_axes = axes("allowed_axes", allowed_axes)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        space = spatial_shape(shapes)
+        allowed = sorted(axes("allowed_axes", self.allowed_axes, len(space)))
+        if len({space[axis] for axis in allowed}) > 1:
+            raise ValueError(
+                f"axes of different lengths cannot be exchanged: allowed_axes are {self.allowed_axes}, the sample's "
+                f"spatial shape is {space}"
+            )
+        order = list(range(len(space) + 1))
+        if len(allowed) >= 2:
+            for axis, taken in zip(allowed, draws.shuffled(rng, allowed), strict=True):
+                order[axis + 1] = taken + 1
+        return {"axis_order": order}
+
+    def axis_map(self, params: Params, dims: int) -> AxisMap:
+        order = [axis - 1 for axis in params["axis_order"]]
+        if sorted(order) != list(range(-1, dims)) or order[0] != -1:
+            raise ValueError(f"axis_order must be 0 and then 1 to {dims} in some order, got {params['axis_order']!r}")
+        return AxisMap.identity(dims).then_permute(order[1:])
+
+
+def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:
+    array = workspace.image(key) if key in IMAGE_KEYS else workspace.labels(key)
+    # a plane is a volume of one slice
+    dims = len(wanted.order)
+    lead = 3 - dims
+    space = (1,) * lead + array.shape[1:]
+    order = (*range(lead), *(axis + lead for axis in wanted.order))
+    flipped = (False,) * lead + wanted.flipped
+    volumes = _bits(array)
+    if workspace.owns(key) and order == (0, 1, 2):
+        for volume in volumes:
+            flip_in_place(volume, *space, *flipped)
+        return
+    result = np.empty((array.shape[0], *wanted.shape(array.shape[1:])), dtype=array.dtype)
+    of_source = (space[1] * space[2], space[2], 1)
+    # an axis of one voxel has no direction, and any stride
+    strides = [-of_source[axis] if f else of_source[axis] for axis, f in zip(order, flipped, strict=True)]
+    start = sum((space[axis] - 1) * of_source[axis] for axis, f in zip(order, flipped, strict=True) if f)
+    copy = copy_rows if order[2] == 2 else copy_tiles
+    for source, destination in zip(volumes, _bits(result), strict=True):
+        copy(source, destination, start, *(space[axis] for axis in order), *strides)
+    workspace.put(key, result)
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """The channels, each flat, as unsigned integers of the same width."""
+    return array.view(f"u{array.dtype.itemsize}").reshape(array.shape[0], -1)

@@ -1,0 +1,216 @@
+"""Cropping, with padding where the crop reaches beyond the array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.transforms import draws
+from detaug.transforms.base import Params, Shapes, Transform
+from detaug.transforms.checks import finite, spatial_size
+from detaug.transforms.points import move_points, spatial_shape
+from detaug.transforms.workspace import VOXEL_KEYS, Workspace
+
+PAD_MODES = ("constant", "reflect", "replicate")
+
+
+def crop_array(
+    array: np.ndarray, center: Sequence[int], size: Sequence[int], pad_mode: str = "constant", value: float = 0
+) -> tuple[np.ndarray, bool]:
+    """The voxels ``center - size // 2`` (included) to ``center - size // 2 + size`` of every channel.
+
+    Args:
+        array: (C, X, Y) or (C, X, Y, Z), of any dtype.
+        center: integers, in voxels; may be anywhere, also outside the array.
+        size: voxels along each axis.
+        pad_mode: what there is outside the array. ``constant``: the value; ``replicate``: the nearest voxel of the
+            border; ``reflect``: the array mirrored at the centres of its border voxels, again and again.
+        value: for ``constant``.
+
+    Returns:
+        The crop, always of that size, and whether it is a view of the array (it is where nothing is padded).
+
+    Raises:
+        ValueError: center or size of a wrong length, a pad mode that there is not.
+    """
+    wanted, centers = spatial_size("size", size), _whole_numbers("center", center)
+    _check_pad_mode(pad_mode)
+    space = array.shape[1:]
+    if not len(space) == len(wanted) == len(centers):
+        raise ValueError(
+            f"center and size must have one number per spatial axis, got {tuple(center)} and {tuple(size)} for an array "
+            f"of shape {array.shape}"
+        )
+    starts = [c - n // 2 for c, n in zip(centers, wanted, strict=True)]
+    # what the crop and the array have in common, in coordinates of the array
+    lows = [max(0, start) for start in starts]
+    highs = [max(low, min(n, s + w)) for low, n, s, w in zip(lows, space, starts, wanted, strict=True)]
+    common = array[(slice(None), *(slice(low, high) for low, high in zip(lows, highs, strict=True)))]
+    if common.shape[1:] == wanted:
+        return common, True
+    inside = [(low - s, high - s) for low, high, s in zip(lows, highs, starts, strict=True)]
+    if pad_mode == "constant":
+        return _padded_with(value, common, inside, wanted), False
+    indices = [_extended(s, w, n, pad_mode) for s, w, n in zip(starts, wanted, space, strict=True)]
+    return _padded_from(array, common, inside, indices, starts), False
+
+
+class _Crop(Transform):
+    """What crops have in common; the params say where."""
+
+    def __init__(
+        self,
+        crop_size: Sequence[int],
+        pad_mode: str = "constant",
+        padding_value_image: float = 0.0,
+        padding_value_seg: float = 0.0,
+    ) -> None:
+        self.crop_size = spatial_size("crop_size", crop_size)
+        _check_pad_mode(pad_mode)
+        self.pad_mode = pad_mode
+        self.padding_value_image = finite("padding_value_image", padding_value_image)
+        self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        space, center = spatial_shape(workspace.shapes()), _whole_numbers("center", params["center"])
+        starts = [c - n // 2 for c, n in zip(center, self.crop_size, strict=True)]
+        if self.crop_size == space and not any(starts):
+            return
+        if any(starts):
+            move_points(workspace, len(space), lambda points: points - np.asarray(starts, dtype=np.float64))
+        for key in VOXEL_KEYS:
+            if key in workspace:
+                value = self.padding_value_seg if key == "segmentation" else self.padding_value_image
+                array, is_view = crop_array(workspace[key], center, self.crop_size, self.pad_mode, value)
+                workspace.put(key, array, owned=not is_view or workspace.owns(key))
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        changed = {key: (shapes[key][0], *self.crop_size) for key in VOXEL_KEYS if shapes.get(key) is not None}
+        return {**shapes, **changed}
+
+    def _check_dims(self, space: Sequence[int]) -> None:
+        if len(space) != len(self.crop_size):
+            raise ValueError(f"crop_size {self.crop_size} does not fit a sample of spatial shape {tuple(space)}")
+
+
+class CenterCrop(_Crop):
+    """Crops around the middle: around voxel ``n // 2`` of an axis of n.
+
+    Applies to ``image``, ``regression_target``, ``segmentation``, ``keypoints`` and ``bbox`` (which are moved, never
+    dropped). Without padding the result is a view of the input.
+
+    Args:
+        crop_size: voxels along each axis.
+        pad_mode: ``constant``, ``reflect`` or ``replicate``; see `crop_array`.
+        padding_value_image, padding_value_seg: for ``constant``.
+
+    Params: ``{"center": [voxels]}``.
+
+    Raises:
+        ValueError: a size that does not fit the sample's dimensions, or a padding value that the segmentation's dtype
+            does not have.
+    """
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        space = spatial_shape(shapes)
+        self._check_dims(space)
+        return {"center": [n // 2 for n in space]}
+
+
+class RandomCrop(_Crop):
+    """Crops at a random place: each at which the crop is within the array is as likely as the others.
+
+    Along an axis that is shorter than the crop, the array is in the middle of its padding.
+
+    Arguments, errors and params are those of `CenterCrop`.
+    """
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        space = spatial_shape(shapes)
+        self._check_dims(space)
+        return {"center": [_random_center(rng, n, size) for n, size in zip(space, self.crop_size, strict=True)]}
+
+
+def _random_center(rng: np.random.Generator, length: int, size: int) -> int:
+    if size >= length:
+        return length // 2
+    return draws.integer(rng, length - size + 1) + size // 2
+
+
+def _padded_with(
+    value: float, common: np.ndarray, inside: Sequence[tuple[int, int]], size: Sequence[int]
+) -> np.ndarray:
+    filling = _representable(value, common.dtype)
+    result = np.empty((common.shape[0], *size), dtype=common.dtype)
+    at = [slice(None), *(slice(begin, end) for begin, end in inside)]
+    result[tuple(at)] = common
+    # slabs before and after, axis by axis: whole ones first, then within what is left
+    for axis, (begin, end) in enumerate(inside, start=1):
+        before = (*at[:axis], slice(0, begin))
+        after = (*at[:axis], slice(end, None))
+        result[before] = filling
+        result[after] = filling
+    return result
+
+
+def _padded_from(
+    array: np.ndarray,
+    common: np.ndarray,
+    inside: Sequence[tuple[int, int]],
+    indices: Sequence[np.ndarray],
+    starts: Sequence[int],
+) -> np.ndarray:
+    size = [len(index) for index in indices]
+    own = [index - start for index, start in zip(indices, starts, strict=True)]
+    if any(((i < begin) | (i >= end)).any() for i, (begin, end) in zip(own, inside, strict=True)):
+        # the padding repeats voxels that are not in the crop themselves
+        every: tuple[Any, ...] = (slice(None), *np.ix_(*indices))
+        return array[every]
+    result = np.empty((common.shape[0], *size), dtype=common.dtype)
+    at: list[Any] = [slice(None), *(slice(begin, end) for begin, end in inside)]
+    result[tuple(at)] = common
+    for axis, (begin, end) in enumerate(inside, start=1):
+        for i in (*range(begin), *range(end, size[axis - 1])):
+            # all of the axes before this one are padded already
+            whole, rest = [slice(None)] * axis, at[axis + 1 :]
+            result[(*whole, i, *rest)] = result[(*whole, int(own[axis - 1][i]), *rest)]
+    return result
+
+
+def _extended(start: int, size: int, length: int, pad_mode: str) -> np.ndarray:
+    """For voxels start ... start + size - 1, those of an axis of that length that stand in for them."""
+    wanted = np.arange(start, start + size)
+    if pad_mode == "replicate" or length == 1:
+        return np.clip(wanted, 0, length - 1)
+    period = 2 * (length - 1)
+    wanted = wanted % period
+    return np.minimum(wanted, period - wanted)
+
+
+def _representable(value: float, dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "f":
+        return value
+    converted = np.asarray(value).astype(dtype) if _fits(value, dtype) else None
+    if converted is None or float(converted) != float(value):
+        raise ValueError(f"padding with {value!r} is not possible in an array of dtype {dtype}")
+    return converted
+
+
+def _fits(value: float, dtype: np.dtype[Any]) -> bool:
+    if dtype.kind == "b":
+        return value in (0, 1)
+    limits = np.iinfo(dtype)
+    return bool(int(limits.min) <= value <= int(limits.max))
+
+
+def _whole_numbers(name: str, wanted: Sequence[float]) -> list[int]:
+    if any(isinstance(n, bool) or int(n) != n for n in wanted):
+        raise TypeError(f"{name} must be integers, got {tuple(wanted)}")
+    return [int(n) for n in wanted]
+
+
+def _check_pad_mode(pad_mode: str) -> None:
+    if pad_mode not in PAD_MODES:
+        raise ValueError(f"pad_mode must be one of {', '.join(PAD_MODES)}, got {pad_mode!r}")

@@ -1,0 +1,172 @@
+"""Mirroring, quarter turns and exchange of axes."""
+
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.transforms.axes import AxisMap, Mirror, Rot90, TransposeAxes
+from detaug.transforms.compose import Compose
+
+DTYPES = (np.float32, np.float64, np.float16, np.int16, np.uint8, bool, np.int64)
+SHAPES = ((2, 5, 7, 9), (1, 1, 20, 33), (3, 17, 1, 35), (1, 40, 5, 1), (2, 6, 8), (1, 1, 9))
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def some(shape, dtype=np.float32, seed=0):
+    return (generator(seed).random(shape) * 100).astype(dtype)
+
+
+def as_params(order, flips):
+    """One map as the params of a transposition and a mirroring."""
+    return {
+        "transforms": [{"axis_order": [0, *(a + 1 for a in order)]}, {"axes": [a for a, f in enumerate(flips) if f]}]
+    }
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_order_and_direction_of_axes_is_what_numpy_makes_of_it(dtype):
+    both = Compose([TransposeAxes(()), Mirror(())])
+    for shape in SHAPES:
+        array = some(shape, dtype)
+        for order, flips in product(permutations(range(len(shape) - 1)), product((0, 1), repeat=len(shape) - 1)):
+            expected = array.transpose(0, *(a + 1 for a in order))
+            expected = np.flip(expected, [a + 1 for a, f in enumerate(flips) if f])
+            result = both.apply({"segmentation": array}, as_params(order, flips))["segmentation"]
+            np.testing.assert_array_equal(result, expected)
+            assert result.dtype == array.dtype
+            mapping = AxisMap(order, tuple(map(bool, flips)))
+            if not mapping.changes(shape[1:]):
+                assert result is array
+            assert mapping.shape(shape[1:]) == expected.shape[1:]
+
+
+def test_results_are_those_of_batchgeneratorsv2():
+    spatial = pytest.importorskip("batchgeneratorsv2.transforms.spatial")
+    assert spatial
+    from batchgeneratorsv2.transforms.spatial.mirroring import MirrorTransform
+    from batchgeneratorsv2.transforms.spatial.rot90 import Rot90Transform
+    from batchgeneratorsv2.transforms.spatial.transpose import TransposeAxesTransform
+
+    for seed in range(60):
+        cube = seed % 2 == 0
+        image = torch.from_numpy(some((2, 5, 5, 5) if cube else (1, 4, 5, 6), seed=seed))
+        pairs = [(Mirror((0, 1, 2)), MirrorTransform((0, 1, 2))), (Rot90((0, 4)), Rot90Transform((0, 4)))]
+        if cube:
+            pairs.append((TransposeAxes((0, 2)), TransposeAxesTransform((0, 2))))
+        for ours, theirs in pairs:
+            params = ours.sample(generator(seed), {"image": tuple(image.shape)})
+            result = ours.apply({"image": image, "segmentation": image.to(torch.int16)}, params)
+            assert torch.equal(result["image"], theirs._apply_to_image(image, **params))
+            assert torch.equal(result["segmentation"], result["image"].to(torch.int16))
+            shapes = ours.output_shapes({"image": tuple(image.shape)}, params)
+            assert shapes["image"] == tuple(result["image"].shape)
+
+
+def every_kind(shape):
+    """A sample with one bright voxel, a point on it and a box around it, and an absent object."""
+    image = np.zeros(shape, np.float32)
+    where = tuple(n // 3 for n in shape[1:])
+    image[(0, *where)] = 1
+    absent = [np.nan] * len(where)
+    return {
+        "image": image,
+        "keypoints": np.array([where, absent], np.float32),
+        "bbox": np.array([[*(i - 0.5 for i in where), *(i + 0.5 for i in where)], absent * 2]),
+    }
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 5, 6), (1, 7, 9)])
+def test_points_and_boxes_follow_their_voxel(shape):
+    dims = len(shape) - 1
+    for seed in range(30):
+        sample = every_kind(shape)
+        both = Compose([Mirror(range(dims)), Rot90(2, allowed_axes=range(dims)), Mirror(range(dims))])
+        result = both(**sample, rng=generator(seed))
+        voxel = np.argwhere(result["image"][0])[0]
+        np.testing.assert_array_equal(result["keypoints"][0], voxel)
+        np.testing.assert_array_equal(result["bbox"][0], [*(voxel - 0.5), *(voxel + 0.5)])
+        assert np.isnan(result["keypoints"][1]).all()
+        assert np.isnan(result["bbox"][1]).all()
+        assert (result["keypoints"].dtype, result["bbox"].dtype) == (np.float32, np.float64)
+
+
+def test_each_axis_is_mirrored_half_of_the_time_and_independently():
+    transform, rng = Mirror((0, 1, 2)), generator(1)
+    drawn = [tuple(transform.sample(rng, {"image": (1, 4, 4, 4)})["axes"]) for _ in range(8000)]
+    counts = [drawn.count(axes) for axes in set(drawn)]
+    assert len(counts) == 8
+    assert max(abs(n - 1000) for n in counts) < 130
+
+
+def test_turns_and_planes_and_orders_are_drawn_evenly():
+    rng = generator(2)
+    drawn = [Rot90(1).sample(rng, {"image": (1, 4, 4, 4)}) for _ in range(9000)]
+    pairs = [(p["num_rot_per_combination"][0], *p["axis_combinations"][0]) for p in drawn]
+    assert len(set(pairs)) == 9
+    assert max(abs(pairs.count(pair) - 1000) for pair in set(pairs)) < 130
+    orders = [tuple(TransposeAxes((0, 1, 2)).sample(rng, {"image": (1, 4, 4, 4)})["axis_order"]) for _ in range(6000)]
+    assert len(set(orders)) == 6
+    assert max(abs(orders.count(order) - 1000) for order in set(orders)) < 130
+    counts = [len(Rot90((0.6, 3.4)).sample(rng, {"image": (1, 4, 4, 4)})["axis_combinations"]) for _ in range(3000)]
+    assert set(counts) == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("transform", "params"),
+    [
+        (Mirror((0, 1)), {"axes": []}),
+        (Rot90(2), {"num_rot_per_combination": [1, 3], "axis_combinations": [[1, 2], [1, 2]]}),
+        (TransposeAxes((0, 1)), {"axis_order": [0, 1, 2]}),
+    ],
+)
+def test_what_changes_nothing_gives_back_the_same_objects(transform, params):
+    sample = every_kind((1, 6, 6))
+    result = transform.apply(sample, params)
+    assert all(result[key] is sample[key] for key in sample)
+
+
+def test_the_callers_arrays_stay_as_they_are_and_kinds_are_kept():
+    image = some((1, 4, 6, 8))[:, ::2]
+    image.setflags(write=False)
+    before = image.copy()
+    labels = torch.from_numpy(some((1, 2, 6, 8), np.uint8))
+    result = Mirror((0, 1, 2)).apply({"image": image, "segmentation": labels}, {"axes": [0, 2]})
+    np.testing.assert_array_equal(image, before)
+    np.testing.assert_array_equal(result["image"], np.flip(before, (1, 3)))
+    assert torch.equal(result["segmentation"], torch.flip(labels, (1, 3)))
+
+
+def test_a_float64_image_comes_back_as_one():
+    image = some((1, 4, 5), np.float64)
+    result = Mirror((0,)).apply({"image": image}, {"axes": [0]})["image"]
+    np.testing.assert_array_equal(result, image[:, ::-1].astype(np.float32))
+    assert result.dtype == np.float64
+
+
+def test_bad_arguments_are_refused():
+    plane = {"image": (1, 4, 4)}
+    with pytest.raises(ValueError, match="0 to 1"):
+        Mirror((0, 2)).sample(generator(), plane)
+    with pytest.raises(ValueError, match="0 to 1"):
+        Rot90(1).sample(generator(), plane)
+    with pytest.raises(ValueError, match="different lengths"):
+        TransposeAxes((0, 1)).sample(generator(), {"image": (1, 4, 5)})
+    with pytest.raises(ValueError, match="two axes"):
+        Rot90(1, allowed_axes=(1,))
+    with pytest.raises(TypeError, match="integers"):
+        Rot90(1, num_rot_per_combination=(0.5,))
+    with pytest.raises(ValueError, match="low <= high"):
+        Rot90((3, 1))
+    with pytest.raises(ValueError, match="axis_order"):
+        TransposeAxes((0, 1)).apply({"image": np.zeros((1, 4, 4), np.float32)}, {"axis_order": [1, 0, 2]})
+    with pytest.raises(ValueError, match=r"\(N, 2\)"):
+        Mirror((0,)).apply({"image": np.zeros((1, 4, 4), np.float32), "keypoints": np.zeros((2, 3))}, {"axes": [0]})
+    with pytest.raises(ValueError, match="differ"):
+        Mirror((0,)).apply(
+            {"image": np.zeros((1, 4, 4), np.float32), "segmentation": np.zeros((1, 4, 5))}, {"axes": [0]}
+        )

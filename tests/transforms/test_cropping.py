@@ -1,0 +1,130 @@
+"""Crops, with padding beyond the array's end."""
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.transforms.cropping import CenterCrop, RandomCrop, crop_array
+
+MODES = ("constant", "reflect", "replicate")
+
+
+def by_index(array, center, size, mode, value):
+    """The definition, one axis after another."""
+    for axis, (c, n) in enumerate(zip(center, size, strict=True), start=1):
+        length = array.shape[axis]
+        wanted = np.arange(c - n // 2, c - n // 2 + n)
+        if mode == "reflect":
+            walk = [*range(length), *range(length - 2, 0, -1)]
+            taken = [walk[i % len(walk)] for i in wanted]
+        else:
+            taken = np.clip(wanted, 0, length - 1)
+        array = np.take(array, taken, axis=axis)
+        if mode == "constant":
+            outside = (wanted < 0) | (wanted >= length)
+            array[(slice(None),) * axis + (outside,)] = value
+    return array
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_voxel_is_the_one_at_its_place_or_what_the_pad_mode_puts_there(mode):
+    rng = np.random.default_rng(1)
+    for _ in range(150):
+        dims = int(rng.integers(2, 4))
+        array = rng.integers(-9, 9, (int(rng.integers(1, 3)), *rng.integers(1, 9, dims))).astype(np.int16)
+        center, size = rng.integers(-12, 20, dims).tolist(), rng.integers(1, 14, dims).tolist()
+        result, is_view = crop_array(array, center, size, mode, -1)
+        np.testing.assert_array_equal(result, by_index(array, center, size, mode, -1))
+        assert result.dtype == array.dtype
+        assert is_view == np.shares_memory(result, array)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_crops_are_those_of_batchgeneratorsv2(mode):
+    cropping = pytest.importorskip("batchgeneratorsv2.transforms.utils.cropping")
+    rng = np.random.default_rng(2)
+    compared = 0
+    for _ in range(150):
+        dims = int(rng.integers(2, 4))
+        array = rng.standard_normal((2, *rng.integers(1, 9, dims))).astype(np.float32)
+        center = [n // 2 + int(rng.integers(-3, 4)) for n in array.shape[1:]]
+        size = rng.integers(1, 10, dims).tolist()
+        keywords = {"value": 2.5} if mode == "constant" else {}
+        try:
+            theirs = cropping.crop_tensor(torch.from_numpy(array), center, size, mode, keywords).numpy()
+        except RuntimeError:
+            continue  # torch reflects once only, and not an empty array
+        if theirs.shape[1:] != tuple(size):
+            continue  # a crop that begins beyond the end comes out too large there
+        np.testing.assert_array_equal(crop_array(array, center, size, mode, 2.5)[0], theirs)
+        compared += 1
+    assert compared > 20
+
+
+def test_a_crop_that_is_entirely_outside_is_all_padding():
+    array = np.ones((1, 4, 5), np.float32)
+    for center in ([-10, 2], [2, 30], [50, -50]):
+        result, is_view = crop_array(array, center, (3, 4), "constant", -1)
+        assert result.shape == (1, 3, 4)
+        assert (result == -1).all()
+        assert not is_view
+
+
+def test_center_crop_takes_the_middle_without_a_copy():
+    image = np.arange(7 * 8 * 9, dtype=np.float32).reshape(1, 7, 8, 9)
+    result = CenterCrop((3, 4, 5))(image=image, rng=np.random.default_rng(0))["image"]
+    np.testing.assert_array_equal(result, image[:, 2:5, 2:6, 2:7])
+    assert np.shares_memory(result, image)
+
+
+def test_a_crop_of_the_whole_is_the_same_object():
+    image = np.ones((1, 4, 5), np.float32)
+    boxes = np.ones((2, 4), np.float32)
+    result = CenterCrop((4, 5))(image=image, bbox=boxes, rng=np.random.default_rng(0))
+    assert result["image"] is image
+    assert result["bbox"] is boxes
+
+
+def test_points_move_with_the_voxels_and_stay_when_outside():
+    image = np.zeros((1, 9, 9), np.float32)
+    image[0, 6, 5] = 1
+    keypoints = np.array([[6, 5], [0, 0], [np.nan, 3]], np.float32)
+    boxes = np.array([[5.5, 4.5, 6.5, 5.5]])
+    result = CenterCrop((5, 3))(image=image, keypoints=keypoints, bbox=boxes, rng=np.random.default_rng(0))
+    row, column = np.argwhere(result["image"][0])[0]
+    np.testing.assert_array_equal(result["keypoints"], [[row, column], [-2, -3], [np.nan, 3]])
+    np.testing.assert_array_equal(result["bbox"], [[row - 0.5, column - 0.5, row + 0.5, column + 0.5]])
+
+
+def test_segmentation_and_image_have_padding_values_of_their_own():
+    crop = CenterCrop((6, 6), padding_value_image=7, padding_value_seg=-1)
+    image, labels = torch.zeros(1, 4, 4), torch.zeros(1, 4, 4, dtype=torch.int16)
+    result = crop(image=image, segmentation=labels, regression_target=image, rng=np.random.default_rng(0))
+    assert [result[key][0, 0, 0].item() for key in ("image", "regression_target", "segmentation")] == [7, 7, -1]
+    assert result["segmentation"].dtype == torch.int16
+    with pytest.raises(ValueError, match="uint8"):
+        crop(segmentation=labels.to(torch.uint8), rng=np.random.default_rng(0))
+
+
+def test_random_crops_begin_at_every_place_equally_often():
+    crop = RandomCrop((4, 9))
+    rng = np.random.default_rng(3)
+    params = [crop.sample(rng, {"image": (1, 7, 5)})["center"] for _ in range(4000)]
+    begins = np.bincount([c[0] - 2 for c in params])
+    assert len(begins) == 4
+    assert abs(begins - 1000).max() < 130
+    assert {c[1] for c in params} == {2}
+    assert crop.output_shapes({"image": (1, 7, 5)}, {"center": params[0]})["image"] == (1, 4, 9)
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="pad_mode"):
+        CenterCrop((3, 3), pad_mode="reflection")
+    with pytest.raises(ValueError, match="positive"):
+        CenterCrop((3, 0))
+    with pytest.raises(ValueError, match="does not fit"):
+        CenterCrop((3, 3, 3))(image=np.zeros((1, 4, 4), np.float32), rng=np.random.default_rng(0))
+    with pytest.raises(TypeError, match="integers"):
+        crop_array(np.zeros((1, 4, 4)), (1.5, 2), (3, 3))
+    with pytest.raises(ValueError, match="per spatial axis"):
+        crop_array(np.zeros((1, 4, 4)), (1, 2, 3), (3, 3, 3))
