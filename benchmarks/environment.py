@@ -8,7 +8,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("numpy", "torch", "batchgenerators", "batchgeneratorsv2", "nnunetv2", "grain", "blosc2", "nilearn")
+PACKAGES = (
+    "numpy",
+    "numba",
+    "torch",
+    "batchgenerators",
+    "batchgeneratorsv2",
+    "nnunetv2",
+    "monai",
+    "torchio",
+    "grain",
+    "blosc2",
+    "nilearn",
+)
 
 
 def environment_record() -> dict[str, Any]:

@@ -16,6 +16,8 @@ from benchmarks.measure import Ratio
 
 Relation = Literal[">=", "<="]
 
+ENGINE_TITLE = "detaug's engine against its peers (medians; ratios with the range over rounds)"
+
 _DISTURBING = 0.1  # cores
 
 
@@ -100,9 +102,9 @@ class Row:
         return plain
 
 
-def show(rows: Sequence[Row], console: Console) -> None:
+def show(rows: Sequence[Row], console: Console, title: str = ENGINE_TITLE) -> None:
     """Print the table: for each row, one line for each comparison."""
-    table = Table(title="detaug's engine against its peers (medians; ratios with the range over rounds)")
+    table = Table(title=title)
     table.add_column("what")
     for heading in ("detaug", "against", "theirs", "ratio", "target", "reached"):
         table.add_column(heading, no_wrap=heading != "against", justify="left" if heading == "against" else "right")

@@ -1,0 +1,84 @@
+"""One call of one transform in each library, on the same arrays.
+
+The other libraries draw from global states or their own; each draw seeds them anew. batchgeneratorsv2 may write into
+what it is given, so it gets a copy, made before the clock starts.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.transforms.timing import Prepare
+
+SEED = 20261121
+Arrays = Mapping[str, torch.Tensor]
+
+
+def detaug(transform: Any, arrays: Arrays) -> Prepare:
+    """Ours leaves its input as it is."""
+    from detaug import SeedTree
+
+    tree = SeedTree(SEED)
+
+    def prepare(draw: int) -> Callable[[], object]:
+        rng = tree.generator(0, draw)
+        return lambda: transform(**arrays, rng=rng)
+
+    return prepare
+
+
+def batchgeneratorsv2(transform: Any, arrays: Arrays) -> Prepare:
+    """Any transform of batchgeneratorsv2."""
+
+    def prepare(draw: int) -> Callable[[], object]:
+        own = {key: value.clone() for key, value in arrays.items()}
+        np.random.seed(draw)
+        torch.manual_seed(draw)
+        return lambda: transform(**own)
+
+    return prepare
+
+
+def monai(transform: Any, arrays: Arrays) -> Prepare:
+    """A MONAI transform of an array, or of a dictionary where there are two arrays."""
+
+    def prepare(draw: int) -> Callable[[], object]:
+        transform.set_random_state(seed=draw)
+        if "segmentation" in arrays:
+            own = {"image": arrays["image"].clone(), "segmentation": arrays["segmentation"].float()}
+            return lambda: transform(own)
+        image = arrays["image"].clone()
+        return lambda: transform(image)
+
+    return prepare
+
+
+def torchio(transform: Any, arrays: Arrays) -> Prepare:
+    """A TorchIO transform of a subject."""
+    tio = importlib.import_module("torchio")
+
+    def prepare(draw: int) -> Callable[[], object]:
+        images = {"image": tio.ScalarImage(tensor=arrays["image"].clone())}
+        if "segmentation" in arrays:
+            images["segmentation"] = tio.LabelMap(tensor=arrays["segmentation"].clone())
+        subject = tio.Subject(**images)
+        torch.manual_seed(draw)
+        return lambda: transform(subject)
+
+    return prepare
+
+
+def optional(module: str) -> Any:
+    """The library, or None where it is not installed: its column is then missing."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return importlib.import_module(module)
+    except ImportError:
+        return None
