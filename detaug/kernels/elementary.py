@@ -1,13 +1,13 @@
 """exp, log, pow, sine and cosine in float32 as polynomials in a fixed order: the same bytes on every CPU.
 
 A libm chooses among variants by the CPU it finds, and so do vectorised NumPy and torch. What is here uses
-only additions, multiplications, comparisons and bit operations, each rounded as IEEE 754 says. Coefficients are least
-squares fits at Chebyshev nodes (`tests/kernels/test_elementary.py` fits them anew and measures the errors).
+only additions, multiplications, comparisons and bit operations, each rounded as IEEE 754 says. Every function is within
+2 ulp of the exact value (`tests/kernels/test_elementary.py` measures it over the ranges given below). Coefficients are
+minimax fits on the reduced range, rounded to float32 one after another.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -17,65 +17,71 @@ from numba.extending import intrinsic
 from detaug.kernels.compiling import inlined
 
 _f32 = np.float32
+_f64 = np.float64
 _i32 = np.int32
 _u32 = np.uint32
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def float_from_bits(context: Any, bits: Any) -> Any:
-    """The float32 with these 32 bits."""
+def _bitcast(from_type: Any, to_type: Any) -> Any:
+    """An intrinsic that reads the bits of one type as another; compiled code only."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], context.get_value_type(types.float32))
+    @intrinsic
+    def cast(typing_context: Any, value: Any) -> Any:  # noqa: ARG001  (the signature that Numba wants)
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return builder.bitcast(arguments[0], context.get_value_type(to_type))
 
-    return types.float32(types.uint32), generate
+        return to_type(from_type), generate
+
+    return cast
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def bits_of_float(context: Any, value: Any) -> Any:
-    """The 32 bits of a float32."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], context.get_value_type(types.uint32))
-
-    return types.uint32(types.float32), generate
-
+float_from_bits = _bitcast(types.uint32, types.float32)
+bits_of_float = _bitcast(types.float32, types.uint32)
 
 _ONE = _f32(1)
-_LN2 = _f32(0.6931471805599453)
+_ROUNDER = _f32(1.5 * 2.0**23)  # adding it leaves an integer in the low bits, rounded to nearest, ties to even
+_ONE_BITS = _u32(0x3F800000)
 _SQRT_HALF_BITS = _u32(0x3F3504F3)
 _MANTISSA = _u32(0x007FFFFF)
-# (log1p(f) - f) / f² on [√½ - 1, √2 - 1]
-_L = tuple(
-    _f32(c)
-    for c in (
-        -0.49999998,
-        0.33333321,
-        -0.25000772,
-        0.20001969,
-        -0.166276,
-        0.14189,
-        -0.13101634,
-        0.12821749,
-        -0.07866668,
-    )
-)
-_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = _L
-# sin(π t / 2) / t and cos(π t / 2) as polynomials of t², |t| <= 1/2
-_S0, _S1, _S2, _S3, _S4 = (
-    _f32(c) for c in (1.57079633e00, -6.45964096e-01, 7.96925827e-02, -4.68126637e-03, 1.58206526e-04)
-)
-_C0, _C1, _C2, _C3, _C4 = (
-    _f32(c) for c in (1.00000000e00, -1.23370054e00, 2.53669204e-01, -2.08600704e-02, 9.03629886e-04)
-)
-_TO_UNIT = _f32(2.0**-32)
-_HALF_STEP = _f32(2.0**-33)
-_MINUS_TWO = _f32(-2)
+_UPPER_HALF = _u32(0xFFFFF000)  # sign, exponent and 12 bits of mantissa: products of two such numbers are exact
+_MIN_NORMAL = _f32(2.0**-126)
+
+_LOG2_E = 1.4426950408889634
+_LN2 = _f32(0.6931471805599453)
+_MINUS_LN2 = _f32(-0.6931471805599453)
+_LN2_HIGH = _f32(0.693359375)  # 12 bits, products with small integers are exact
+_LN2_LOW = _f32(-2.12194440e-4)
+
+# (ln(1 + f) - f) / f² on [√½ - 1, √2 - 1]; relative error of the whole 2^-27.8
+_L = (-0.499999881, 0.333333254, -0.250016004, 0.20002, -0.166087627, 0.14181219, -0.132446885, 0.129084989,
+      -0.0762286186)  # fmt: skip
+_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8 = (_f32(c) for c in _L)
+# the same with an absolute error of 2^-27.2
+_A = (-0.499999821, 0.333342254, -0.250024825, 0.19953607, -0.165524885, 0.149794936, -0.144410193, 0.0873210505)
+_A0, _A1, _A2, _A3, _A4, _A5, _A6, _A7 = (_f32(c) for c in _A)
+# the same with an absolute error of 2^-24.7
+_B = (-0.500005841, 0.333352625, -0.249614745, 0.198882475, -0.173258722, 0.163358301, -0.100351915)
+_B0, _B1, _B2, _B3, _B4, _B5, _B6 = (_f32(c) for c in _B)
+# (e^r - 1 - r) / r² on ± 0.51 ln 2
+_E0, _E1, _E2, _E3, _E4 = (_f32(c) for c in (0.49999994, 0.166665122, 0.0416683033, 0.00836982764, 0.00138203206))
+# (2^r - 1) / r on ± 0.51
+_P = (0.693147182, 0.240226477, 0.0555035658, 0.0096185077, 0.00133928063, 0.000153288929)
+_P0, _P1, _P2, _P3, _P4, _P5 = (_f32(c) for c in _P)
+# (sin(r) / r - 1) / r² and (cos(r) - 1 + r²/2) / r⁴ as polynomials of r², |r| <= pi/4
+_S0, _S1, _S2 = (_f32(c) for c in (-0.166666552, 0.00833218452, -0.000195172062))
+_C0, _C1, _C2 = (_f32(c) for c in (0.0416666456, -0.00138873013, 2.44306611e-05))
+
+_QUARTER_TURNS = _f32(0.6366197723675814)
+# pi/2 in pieces of 12, 12, 12 and 24 bits
+_HALF_PI_1 = _f32(1.5703125)
+_HALF_PI_2 = _f32(0.0004837512969970703)
+_HALF_PI_3 = _f32(7.549533620476723e-08)
+_HALF_PI_4 = _f32(2.5633440682570896e-12)
 
 
 @inlined
 def natural_log(x: Any) -> Any:
-    """ln x of a positive, normal float32."""
+    """ln x of a positive, normal, finite float32."""
     k = _u32(bits_of_float(x) - _SQRT_HALF_BITS)
     exponent = _f32(_i32(_i32(k) >> _i32(23)))
     f = float_from_bits(_u32(_u32(k & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
@@ -92,21 +98,108 @@ def natural_log(x: Any) -> Any:
 
 
 @inlined
-def normal_pair(a: Any, b: Any) -> Any:
-    """Two standard normals from two uint32: Box and Muller's transform.
+def negative_log(x: Any) -> Any:
+    """-ln x of 0 < x <= 1, good to 3e-8 absolutely or 2 ulp, whichever is more: for random numbers."""
+    k = _u32(bits_of_float(x) - _SQRT_HALF_BITS)
+    exponent = _f32(_i32(_i32(k) >> _i32(23)))
+    f = float_from_bits(_u32(_u32(k & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
+    p = _B6
+    p = p * f + _B5
+    p = p * f + _B4
+    p = p * f + _B3
+    p = p * f + _B2
+    p = p * f + _B1
+    p = p * f + _B0
+    return exponent * _MINUS_LN2 - (f + f * f * p)
 
-    The radius comes from (a + 1/2) / 2³², never zero; the angle is b / 2³² of a turn.
+
+@inlined
+def exponential(x: Any) -> Any:
+    """e^x; infinity above 88.73, subnormal numbers and then 0 below -87.34; NaN of NaN."""
+    x = _f32(90) if x > _f32(90) else x
+    x = _f32(-105) if x < _f32(-105) else x
+    shifted = x * _f32(_LOG2_E) + _ROUNDER
+    n = shifted - _ROUNDER
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    p = _E4
+    p = p * r + _E3
+    p = p * r + _E2
+    p = p * r + _E1
+    p = p * r + _E0
+    value = _ONE + (r + r * r * p)
+    # in two factors, for n runs from -151 to 130
+    power_of_two = _i32(bits_of_float(shifted) - bits_of_float(_ROUNDER))
+    half = _i32(power_of_two >> _i32(1))
+    other = _i32(power_of_two - half)
+    first = float_from_bits(_u32(_u32(_u32(half) << _u32(23)) + _ONE_BITS))
+    second = float_from_bits(_u32(_u32(_u32(other) << _u32(23)) + _ONE_BITS))
+    return value * first * second
+
+
+@inlined
+def power(base: Any, exponent: Any) -> Any:
+    """base^exponent for a finite base >= 0 and an exponent above 0, at most 64.
+
+    A base below 2^-126 counts as 0; results below 2^-126.5 are 0, those above 2^127.5 infinity. NaN of NaN.
+    Fastest with one exponent for a whole loop.
+
+    log2(base) = k + log2(1 + f). What is large in exponent · log2(base) is kept exact: k times the upper 12 bits of the
+    exponent, and the upper 12 bits of f times those of exponent · log2(e); the rest is small enough for one float32.
     """
-    radius = _f32(math.sqrt(_MINUS_TWO * natural_log(_f32(a) * _TO_UNIT + _HALF_STEP)))
-    quadrant = _u32(_u32(b + _u32(0x20000000)) >> _u32(30))
-    t = _f32(_i32(_u32(b << _u32(2)))) * _TO_UNIT
-    z = t * t
-    sine = bits_of_float(t * ((((_S4 * z + _S3) * z + _S2) * z + _S1) * z + _S0))
-    cosine = bits_of_float((((_C4 * z + _C3) * z + _C2) * z + _C1) * z + _C0)
-    swapped = _u32(_u32(0) - _u32(quadrant & _u32(1)))
-    kept = _u32(~swapped)
-    x = _u32((cosine & kept) | (sine & swapped))
-    y = _u32((sine & kept) | (cosine & swapped))
-    sign_x = _u32(_u32(_u32(quadrant + _u32(1)) & _u32(2)) << _u32(30))
-    sign_y = _u32(_u32(quadrant & _u32(2)) << _u32(30))
-    return radius * float_from_bits(_u32(x ^ sign_x)), radius * float_from_bits(_u32(y ^ sign_y))
+    exponent_high = float_from_bits(_u32(bits_of_float(exponent) & _UPPER_HALF))
+    exponent_low = exponent - exponent_high
+    exact_scale = _f64(exponent) * _f64(_LOG2_E)
+    scale = _f32(exact_scale)
+    scale_high = float_from_bits(_u32(bits_of_float(scale) & _UPPER_HALF))
+    scale_low = _f32(exact_scale - _f64(scale_high))
+
+    bits = _u32(bits_of_float(base) - _SQRT_HALF_BITS)
+    k = _f32(_i32(_i32(bits) >> _i32(23)))
+    f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
+    p = _A7
+    p = p * f + _A6
+    p = p * f + _A5
+    p = p * f + _A4
+    p = p * f + _A3
+    p = p * f + _A2
+    p = p * f + _A1
+    p = p * f + _A0
+    f_high = float_from_bits(_u32(bits_of_float(f) & _UPPER_HALF))
+    whole = exponent_high * k
+    middle = scale_high * f_high
+    rest = (exponent_low * k + scale_low * f) + (scale_high * (f - f_high) + scale * (f * f * p))
+    total = whole + (middle + rest)
+    total = _f32(128) if total > _f32(128) else total
+    total = _f32(-127) if total < _f32(-127) else total
+    shifted = total + _ROUNDER
+    n = shifted - _ROUNDER
+    r = ((whole - n) + middle) + rest
+    q = _P5
+    q = q * r + _P4
+    q = q * r + _P3
+    q = q * r + _P2
+    q = q * r + _P1
+    q = q * r + _P0
+    value = (_ONE + r * q) * float_from_bits(_u32(_u32(bits_of_float(shifted) << _u32(23)) + _ONE_BITS))
+    return value if base >= _MIN_NORMAL else base * _f32(0)
+
+
+@inlined
+def sine_cosine(x: Any) -> Any:
+    """(sin x, cos x), x in radians, |x| <= 1000; NaN of NaN."""
+    shifted = x * _QUARTER_TURNS + _ROUNDER
+    n = shifted - _ROUNDER
+    r = (((x - n * _HALF_PI_1) - n * _HALF_PI_2) - n * _HALF_PI_3) - n * _HALF_PI_4
+    z = r * r
+    sine = bits_of_float(r + r * (z * ((_S2 * z + _S1) * z + _S0)))
+    half_z = _f32(0.5) * z
+    near = _ONE - half_z
+    cosine = bits_of_float(near + (((_ONE - near) - half_z) + z * z * ((_C2 * z + _C1) * z + _C0)))
+    quadrant = bits_of_float(shifted)
+    odd = _u32(_u32(0) - _u32(quadrant & _u32(1)))
+    even = _u32(~odd)
+    s = _u32(_u32(sine & even) | _u32(cosine & odd))
+    c = _u32(_u32(cosine & even) | _u32(sine & odd))
+    sign_s = _u32(_u32(quadrant & _u32(2)) << _u32(30))
+    sign_c = _u32(_u32(_u32(quadrant + _u32(1)) & _u32(2)) << _u32(30))
+    return float_from_bits(_u32(s ^ sign_s)), float_from_bits(_u32(c ^ sign_c))

@@ -1,33 +1,81 @@
-"""Fields of standard normals from `threefry`: normal 4 i + j comes from block i, two from each pair of words."""
+"""Fields of standard normals from `threefry`, in pieces of 1024.
+
+Normal ``1024 p + 256 j + i`` of a field (j from 0 to 3, i from 0 to 255) comes from block ``256 p + i``: words 0 and 1 give those
+of j = 0 and 1, words 2 and 3 those of j = 2 and 3, by Box and Muller's transform as `normal_pair` has it. So the fields
+of a small and of a large array under one key begin alike.
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import kernel
-from detaug.kernels.elementary import normal_pair
+from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.elementary import bits_of_float, float_from_bits, negative_log
 from detaug.kernels.threefry import block
+
+PIECE = 1024
+
+_f32 = np.float32
+_i32 = np.int32
+_u32 = np.uint32
+_QUARTER = PIECE // 4
+_LANES = np.arange(_QUARTER, dtype=np.uint32)  # read rather than counted: 64-bit counters would take wider vectors
+_TO_UNIT = _f32(2.0**-32)
+_HALF_STEP = _f32(2.0**-33)
+_SIGN = _u32(0x80000000)
+
+# sin(π t / 2) / t and cos(π t / 2) as polynomials of t², |t| <= 1/2; absolute errors 2^-27.6 and 2^-24.9
+_S0, _S1, _S2, _S3 = (_f32(c) for c in (1.57079625, -0.645961106, 0.0796605572, -0.00455603236))
+_C0, _C1, _C2, _C3 = (_f32(c) for c in (1.0, -1.23369801, 0.253607005, -0.0204279609))
+
+
+@inlined
+def normal_pair(a: Any, b: Any) -> Any:
+    """Two standard normals from two uint32, as Box and Muller (1958) make them.
+
+    With u = (a + 1/2) / 2³² and an angle φ, evenly spread in ± 45°, from the lower 30 bits of b, they are
+    √(-ln u) (cos φ - sin φ) and √(-ln u) (cos φ + sin φ): √(-2 ln u) times cosine and sine of φ + 45°. The upper two bits
+    of b are their signs.
+    """
+    radius = _f32(math.sqrt(negative_log(_f32(a) * _TO_UNIT + _HALF_STEP)))
+    t = _f32(_i32(_u32(b << _u32(2)))) * _TO_UNIT
+    z = t * t
+    sine = t * (((_S3 * z + _S2) * z + _S1) * z + _S0)
+    cosine = ((_C3 * z + _C2) * z + _C1) * z + _C0
+    x = bits_of_float(radius * (cosine - sine))
+    y = bits_of_float(radius * (cosine + sine))
+    sign_x = _u32(b & _SIGN)
+    sign_y = _u32(_u32(b << _u32(1)) & _SIGN)
+    return float_from_bits(_u32(x ^ sign_x)), float_from_bits(_u32(y ^ sign_y))
+
+
+@inlined
+def fill_piece(out: Any, piece: Any, stream: Any, key_low: Any, key_high: Any) -> None:
+    """Normals ``1024 piece ...`` of a stream's field, into an array of 1024."""
+    zero = _u32(0)
+    first = _u32(piece * _QUARTER)
+    for i in range(_QUARTER):
+        a, b, c, d = block(_u32(first + _LANES[i]), stream, zero, zero, key_low, key_high, zero, zero)
+        out[i], out[_QUARTER + i] = normal_pair(a, b)
+        out[2 * _QUARTER + i], out[3 * _QUARTER + i] = normal_pair(c, d)
 
 
 @kernel("void(float32[::1], float32[::1], float32, uint32, uint32, uint32)")
 def add_normals(source: Any, destination: Any, scale: Any, key_low: Any, key_high: Any, stream: Any) -> None:
     """``destination = source + scale * normals`` (flat arrays of one length, which may be one array)."""
-    zero = np.uint32(0)
-    whole = source.shape[0] // 4
-    for i in range(whole):
-        a, b, c, d = block(np.uint32(i), stream, zero, zero, key_low, key_high, zero, zero)
-        p, q = normal_pair(a, b)
-        r, s = normal_pair(c, d)
-        destination[4 * i] = source[4 * i] + scale * p
-        destination[4 * i + 1] = source[4 * i + 1] + scale * q
-        destination[4 * i + 2] = source[4 * i + 2] + scale * r
-        destination[4 * i + 3] = source[4 * i + 3] + scale * s
-    if 4 * whole < source.shape[0]:
-        a, b, c, d = block(np.uint32(whole), stream, zero, zero, key_low, key_high, zero, zero)
-        p, q = normal_pair(a, b)
-        r, _ = normal_pair(c, d)
-        last = (p, q, r)
-        for j in range(source.shape[0] - 4 * whole):
-            destination[4 * whole + j] = source[4 * whole + j] + scale * last[j]
+    normals = np.empty(PIECE, np.float32)
+    in_place = source.ctypes.data == destination.ctypes.data
+    for piece in range((source.shape[0] + PIECE - 1) // PIECE):
+        fill_piece(normals, piece, stream, key_low, key_high)
+        given = source[piece * PIECE : (piece + 1) * PIECE]
+        result = destination[piece * PIECE : (piece + 1) * PIECE]
+        # two loops, for the compiler's test that the arrays do not overlap fails where they are one
+        if in_place:
+            for i in range(result.shape[0]):
+                result[i] += scale * normals[i]
+        else:
+            for i in range(result.shape[0]):
+                result[i] = given[i] + scale * normals[i]
