@@ -148,7 +148,7 @@ def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Kernel]:
 
 def inlined(function: _F) -> _F:
     """A function that kernels call: compiled into each of them, never called from Python in earnest."""
-    return cast(_F, numba.njit(inline="never", **{**_OPTIONS, "cache": False})(function))
+    return cast(_F, numba.njit(forceinline=True, **{**_OPTIONS, "cache": False})(function))
 
 
 def all_kernels() -> list[Kernel]:

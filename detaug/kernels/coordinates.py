@@ -1,0 +1,183 @@
+"""Where a row of an output patch lies in the source, and what reaches outside of it.
+
+A patch voxel (i, j, k) lies at ``matrix @ ((i, j, k) + displacement) + offset`` in source voxels (voxel centres are at
+integers). Two-dimensional arrays have a first axis of one voxel, which is never interpolated along.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import inlined
+
+# How values between voxels are made, and what lies outside the source.
+NEAREST, LINEAR, CUBIC = 0, 1, 2
+CONSTANT, BORDER, REFLECTION = 0, 1, 2
+
+_CUBIC = -0.75  # Keys' parameter as torch's grid_sample has it
+
+
+# A row is worked on in pieces of at most this length. Scratch arrays are flat, their parts this far apart: a constant
+# distance lets the compiler see that they do not overlap, and use vectors.
+PIECE = 512
+
+
+@inlined
+def place_row(
+    rows: Any, matrix: Any, offset: Any, i: Any, j: Any, start: Any, length: Any, first: Any, displacement: Any
+) -> None:
+    """Coordinates of voxels ``start`` to ``start + length`` of row (i, j): x, y, z in the parts of ``rows``, float64.
+
+    ``displacement`` is (3, planes, rows, length) with plane ``first`` as its first one, or of no elements.
+    """
+    bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
+    by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
+    bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
+    mx = matrix[0, 2]
+    my = matrix[1, 2]
+    mz = matrix[2, 2]
+    for k in range(length):
+        step = np.float64(np.int32(start + k))
+        rows[k] = bx + step * mx
+        rows[PIECE + k] = by + step * my
+        rows[2 * PIECE + k] = bz + step * mz
+    if displacement.size > 0:
+        u = displacement[0, i - first, j, start : start + length]
+        v = displacement[1, i - first, j, start : start + length]
+        w = displacement[2, i - first, j, start : start + length]
+        for axis in range(3):
+            a = matrix[axis, 0]
+            b = matrix[axis, 1]
+            c = matrix[axis, 2]
+            row = rows[axis * PIECE : axis * PIECE + length]
+            for k in range(length):
+                row[k] += a * np.float64(u[k]) + (b * np.float64(v[k]) + c * np.float64(w[k]))
+
+
+@inlined
+def inner_part(rows: Any, length: Any, shape: Any, flat: Any, straight: Any) -> Any:
+    """The part ``start, stop`` of a piece whose voxels all lie between voxels of the source; ``0, 0`` if it is not one
+    stretch. ``flat``: the first axis does not count. ``straight``: the piece is a straight line (no displacement)."""
+    limit_x = np.float64(shape[0] - 1)
+    limit_y = np.float64(shape[1] - 1)
+    limit_z = np.float64(shape[2] - 1)
+    start = 0
+    while start < length and _is_outside(rows, start, limit_x, limit_y, limit_z, flat):
+        start += 1
+    stop = length
+    while stop > start and _is_outside(rows, stop - 1, limit_x, limit_y, limit_z, flat):
+        stop -= 1
+    if not straight:
+        outside = np.int32(0)
+        for k in range(start, stop):
+            outside += np.int32(_is_outside(rows, k, limit_x, limit_y, limit_z, flat))
+        if outside > 0:
+            return 0, 0
+    return start, stop
+
+
+@inlined
+def _is_outside(rows: Any, k: Any, limit_x: Any, limit_y: Any, limit_z: Any, flat: Any) -> Any:
+    y = rows[PIECE + k]
+    z = rows[2 * PIECE + k]
+    bad = (y < 0.0) | (y > limit_y) | (z < 0.0) | (z > limit_z)
+    if not flat:
+        bad |= (rows[k] < 0.0) | (rows[k] > limit_x)
+    return bad
+
+
+@inlined
+def inside_source(p: Any, size: Any, padding: Any, align_corners: Any) -> Any:
+    """A coordinate brought back into the source by its border mode (unchanged for a constant border)."""
+    if padding == REFLECTION:
+        low = 0.0 if align_corners else -0.5
+        span = np.float64(size - 1) if align_corners else np.float64(size)
+        if span == 0.0:
+            return 0.0
+        p = abs(p - low)
+        turns = np.floor(p / span)
+        rest = p - turns * span
+        p = low + (rest if np.int64(turns) % 2 == 0 else span - rest)
+    if padding != CONSTANT:
+        p = min(max(p, 0.0), np.float64(size - 1))
+    return p
+
+
+@inlined
+def bring_inside(rows: Any, length: Any, shape: Any, padding: Any, align_corners: Any, flat: Any) -> None:
+    """`inside_source` for a whole piece."""
+    for axis in range(1 if flat else 0, 3):
+        row = rows[axis * PIECE : axis * PIECE + length]
+        for k in range(length):
+            row[k] = inside_source(row[k], shape[axis], padding, align_corners)
+
+
+@inlined
+def touches_nothing(rows: Any, k: Any, shape: Any, flat: Any) -> Any:
+    """Whether no neighbour of a voxel is inside the source."""
+    y = rows[PIECE + k]
+    z = rows[2 * PIECE + k]
+    nothing = (y <= -1.0) | (y >= np.float64(shape[1])) | (z <= -1.0) | (z >= np.float64(shape[2]))
+    if not flat:
+        nothing |= (rows[k] <= -1.0) | (rows[k] >= np.float64(shape[0]))
+    return nothing
+
+
+@inlined
+def tap_piece(
+    rows: Any, length: Any, start: Any, stop: Any, shape: Any, mode: Any, padding: Any, align_corners: Any, flat: Any,
+    index: Any, weight: Any,
+) -> Any:  # fmt: skip
+    """Which voxels the samples outside ``start ... stop`` of a piece draw on, and with which weights; the number of them
+    along each axis.
+
+    Tap n along an axis of voxel k is at ``(4 * axis + n) * PIECE + k`` of ``index`` and ``weight``. An index of -1 is a
+    voxel outside (constant border).
+    """
+    count = 4 if mode == CUBIC else (1 if mode == NEAREST else 2)
+    for axis in range(3):
+        size = shape[axis]
+        for k in range(length):
+            if (k >= start) & (k < stop):
+                continue
+            p = 0.0 if flat & (axis == 0) else rows[axis * PIECE + k]
+            at = 4 * axis * PIECE + k
+            if mode == CUBIC:
+                base = np.floor(p)
+                t = p - base
+                weight[at] = _cubic_far(t + 1.0)
+                weight[at + PIECE] = _cubic_near(t)
+                weight[at + 2 * PIECE] = _cubic_near(1.0 - t)
+                weight[at + 3 * PIECE] = _cubic_far(2.0 - t)
+                for n in range(4):
+                    tap = inside_source(base + np.float64(n - 1), size, padding, align_corners)
+                    index[at + n * PIECE] = _tap(tap, size)
+            else:
+                p = inside_source(p, size, padding, align_corners)
+                if mode == NEAREST:
+                    index[at] = _tap(np.rint(p), size)
+                    weight[at] = 1.0
+                else:
+                    base = np.floor(p)
+                    index[at] = _tap(base, size)
+                    index[at + PIECE] = _tap(base + 1.0, size)
+                    weight[at] = 1.0 - (p - base)
+                    weight[at + PIECE] = p - base
+    return count
+
+
+@inlined
+def _tap(p: Any, size: Any) -> Any:
+    return np.int64(p) if (p >= 0.0) & (p < np.float64(size)) else np.int64(-1)
+
+
+@inlined
+def _cubic_near(t: Any) -> Any:
+    return ((_CUBIC + 2.0) * t - (_CUBIC + 3.0)) * t * t + 1.0
+
+
+@inlined
+def _cubic_far(t: Any) -> Any:
+    return ((_CUBIC * t - 5.0 * _CUBIC) * t + 8.0 * _CUBIC) * t - 4.0 * _CUBIC

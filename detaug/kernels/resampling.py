@@ -1,0 +1,171 @@
+"""Images resampled through an affine map, with or without a displacement field: no grid of coordinates is ever made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.coordinates import CONSTANT, LINEAR, PIECE, bring_inside, inner_part, place_row, tap_piece, touches_nothing
+from detaug.kernels.pointers import load_float_pair
+
+
+@inlined
+def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
+    """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
+    plane = np.int32(shape[1] * shape[2])
+    line = np.int32(shape[2])
+    last_x = np.int32(shape[0] - 2)
+    last_y = np.int32(shape[1] - 2)
+    last_z = np.int32(shape[2] - 2)
+    if flat:
+        for k in range(count):
+            y = rows[PIECE + k]
+            z = rows[2 * PIECE + k]
+            iy = min(np.int32(y), last_y)
+            iz = min(np.int32(z), last_z)
+            rest[PIECE + k] = np.float32(y - np.float64(iy))
+            rest[2 * PIECE + k] = np.float32(z - np.float64(iz))
+            index[k] = np.int32(np.int32(iy * line) + iz)
+        return
+    for k in range(count):
+        x = rows[k]
+        y = rows[PIECE + k]
+        z = rows[2 * PIECE + k]
+        ix = min(np.int32(x), last_x)
+        iy = min(np.int32(y), last_y)
+        iz = min(np.int32(z), last_z)
+        rest[k] = np.float32(x - np.float64(ix))
+        rest[PIECE + k] = np.float32(y - np.float64(iy))
+        rest[2 * PIECE + k] = np.float32(z - np.float64(iz))
+        index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + iz)
+
+
+@inlined
+def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
+    plane = np.intp(shape[1] * shape[2])
+    line = np.intp(shape[2])
+    if flat:
+        for k in range(count):
+            p = np.intp(index[k])
+            pairs[k] = load_float_pair(source, p)
+            pairs[PIECE + k] = load_float_pair(source, p + line)
+        return
+    for k in range(count):
+        p = np.intp(index[k])
+        pairs[k] = load_float_pair(source, p)
+        pairs[PIECE + k] = load_float_pair(source, p + line)
+        pairs[2 * PIECE + k] = load_float_pair(source, p + plane)
+        pairs[3 * PIECE + k] = load_float_pair(source, p + plane + line)
+
+
+@inlined
+def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
+    """Along z, then y, then x; ``values`` holds both ends of each z pair beside each other."""
+    if flat:
+        for k in range(count):
+            f = rest[2 * PIECE + k]
+            a = values[2 * k]
+            b = values[2 * PIECE + 2 * k]
+            a = a + f * (values[2 * k + 1] - a)
+            b = b + f * (values[2 * PIECE + 2 * k + 1] - b)
+            out[k] = a + rest[PIECE + k] * (b - a)
+        return
+    for k in range(count):
+        f = rest[2 * PIECE + k]
+        a = values[2 * k]
+        b = values[2 * PIECE + 2 * k]
+        c = values[4 * PIECE + 2 * k]
+        d = values[6 * PIECE + 2 * k]
+        a = a + f * (values[2 * k + 1] - a)
+        b = b + f * (values[2 * PIECE + 2 * k + 1] - b)
+        c = c + f * (values[4 * PIECE + 2 * k + 1] - c)
+        d = d + f * (values[6 * PIECE + 2 * k + 1] - d)
+        f = rest[PIECE + k]
+        a = a + f * (b - a)
+        c = c + f * (d - c)
+        out[k] = a + rest[k] * (c - a)
+
+
+@inlined
+def _sample_rest(
+    source: Any, out: Any, rows: Any, length: Any, start: Any, stop: Any, shape: Any, mode: Any, padding: Any,
+    value: Any, flat: Any, count: Any, index: Any, weight: Any,
+) -> None:  # fmt: skip
+    """The voxels of a piece of one channel that are not in ``start ... stop``: weighted sums over taps, in float64."""
+    for k in range(length):
+        if (k >= start) & (k < stop):
+            continue
+        if (mode == LINEAR) & (padding == CONSTANT) and touches_nothing(rows, k, shape, flat):
+            out[k] = np.float32(value)
+            continue
+        total = 0.0
+        for a in range(1 if flat else count):
+            x = index[a * PIECE + k]
+            wx = 1.0 if flat else weight[a * PIECE + k]
+            for b in range(count):
+                y = index[(4 + b) * PIECE + k]
+                wy = wx * weight[(4 + b) * PIECE + k]
+                for c in range(count):
+                    z = index[(8 + c) * PIECE + k]
+                    share = wy * weight[(8 + c) * PIECE + k]
+                    if share != 0.0:
+                        if (x < 0) | (y < 0) | (z < 0):
+                            total += share * value
+                        else:
+                            total += share * np.float64(source[(x * shape[1] + y) * shape[2] + z])
+        out[k] = np.float32(total)
+
+
+@kernel(
+    "void(float32[:, ::1], float32[:, :, :, ::1], int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1],"
+    " int64, int64, int64, int64, float64, boolean, boolean)"
+)
+def resample_images(
+    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
+    first: Any, last: Any, mode: Any, padding: Any, value: Any, align_corners: Any, flat: Any,
+) -> None:  # fmt: skip
+    """Planes ``first`` to ``last`` (excluded) of a patch, all channels.
+
+    Args:
+        source: (C, voxels), each channel flat, of spatial shape ``shape`` (3,).
+        out: (C, X, Y, Z), the patch.
+        matrix, offset, displacement: see `detaug.kernels.coordinates`.
+        mode, padding: its constants; ``value`` lies outside with a constant border.
+        flat: two-dimensional (``shape[0] == 1``).
+    """
+    rows = np.empty(3 * PIECE, np.float64)
+    rest = np.empty(3 * PIECE, np.float32)
+    index = np.empty(PIECE, np.int32)
+    pairs = np.empty(4 * PIECE, np.uint64)
+    values = pairs.view(np.float32)
+    tap_index = np.zeros(12 * PIECE, np.int64)
+    tap_weight = np.empty(12 * PIECE, np.float64)
+    fast = (mode == LINEAR) & (source.shape[1] < 2**31) & (shape[1] > 1) & (shape[2] > 1) & (flat | (shape[0] > 1))
+    straight = displacement.size == 0
+    for i in range(first, last):
+        for j in range(out.shape[2]):
+            for begin in range(0, out.shape[3], PIECE):
+                length = min(PIECE, out.shape[3] - begin)
+                place_row(rows, matrix, offset, i, j, begin, length, first, displacement)
+                start = 0
+                stop = 0
+                if fast:
+                    if padding != CONSTANT:
+                        bring_inside(rows, length, shape, padding, align_corners, flat)
+                    start, stop = inner_part(rows, length, shape, flat, straight)
+                if stop > start:
+                    split_piece(rows[start:], stop - start, shape, flat, index, rest)
+                    for c in range(source.shape[0]):
+                        _gather(source[c], stop - start, shape, flat, index, pairs)
+                        _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
+                if stop - start < length:
+                    count = tap_piece(
+                        rows, length, start, stop, shape, mode, padding, align_corners, flat, tap_index, tap_weight
+                    )
+                    for c in range(source.shape[0]):
+                        _sample_rest(
+                            source[c], out[c, i, j, begin : begin + length], rows, length, start, stop, shape,
+                            mode, padding, value, flat, count, tap_index, tap_weight,
+                        )  # fmt: skip
