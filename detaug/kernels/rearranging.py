@@ -40,8 +40,8 @@ def copy_rows(source: Any, destination: Any, start: Any, n0: Any, n1: Any, n2: A
 
 @kernel(*(f"void({width}[::1], {width}[::1], {_SIZES_AND_STRIDES})" for width in _WIDTHS))
 def copy_tiles(source: Any, destination: Any, start: Any, n0: Any, n1: Any, n2: Any, s0: Any, s1: Any, s2: Any) -> None:
-    """``destination[i, j, k] = source[start + i s0 + j s1 + k s2]``, s0 or s1 = 1 or -1, in tiles over that axis and the
-    last; the destination is (n0, n1, n2).
+    """``destination[i, j, k] = source[start + i s0 + j s1 + k s2]``, s0 or s1 = 1 or -1, in tiles over that axis and
+    the last; the destination is (n0, n1, n2).
     """
     # the axis along which the source is contiguous runs inside, the other one outside
     inside_is_1 = abs(s1) == 1

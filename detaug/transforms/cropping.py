@@ -40,8 +40,8 @@ def crop_array(
     space = array.shape[1:]
     if not len(space) == len(wanted) == len(centers):
         raise ValueError(
-            f"center and size must have one number per spatial axis, got {tuple(center)} and {tuple(size)} for an array "
-            f"of shape {array.shape}"
+            f"center and size must have one number per spatial axis, got {tuple(center)} and {tuple(size)} for an "
+            f"array of shape {array.shape}"
         )
     starts = [c - n // 2 for c, n in zip(centers, wanted, strict=True)]
     # what the crop and the array have in common, in coordinates of the array
@@ -166,8 +166,9 @@ def _padded_from(
     own = [index - start for index, start in zip(indices, starts, strict=True)]
     if any(((i < begin) | (i >= end)).any() for i, (begin, end) in zip(own, inside, strict=True)):
         # the padding repeats voxels that are not in the crop themselves
-        every: tuple[Any, ...] = (slice(None), *np.ix_(*indices))
-        return array[every]
+        everything: Any = (slice(None), *np.ix_(*indices))
+        repeated: np.ndarray = array[everything]
+        return repeated
     result = np.empty((common.shape[0], *size), dtype=common.dtype)
     at: list[Any] = [slice(None), *(slice(begin, end) for begin, end in inside)]
     result[tuple(at)] = common

@@ -26,8 +26,8 @@ PointMap = Callable[[np.ndarray], np.ndarray]
 
 
 def map_points(points: np.ndarray, matrix: Sequence[Sequence[float]], offset: Sequence[float]) -> np.ndarray:
-    """``matrix @ p + offset`` for every row p of (N, d) points, in float64 and summed in the order of the columns, so that
-    no BLAS has a say in the last bit.
+    """``matrix @ p + offset`` for every row p of (N, d) points, in float64 and summed in the order of the columns, so
+    that no BLAS has a say in the last bit.
     """
     wanted = np.asarray(points, dtype=np.float64)
     result = np.empty_like(wanted)

@@ -1,0 +1,170 @@
+"""Channels that move between the arrays of a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.labels import indicator
+from detaug.transforms.base import Params, Shapes, Transform
+from detaug.transforms.checks import channels, finite
+from detaug.transforms.labels import as_label, as_list, comparable
+from detaug.transforms.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
+
+
+class MoveSegAsOneHotToData(Transform):
+    """Appends one image channel per label, 1 where a channel of the segmentation has the label and else 0.
+
+    Args:
+        source_channel_idx: the segmentation's channel (nnU-Net: the previous stage's).
+        all_labels: the labels, in the order of the new channels.
+        remove_channel_from_source: whether the segmentation loses the channel.
+
+    Params: ``{}``.
+
+    Raises:
+        IndexError: a channel that the segmentation does not have.
+        ValueError: there is no image or no segmentation, or they differ in shape.
+    """
+
+    def __init__(
+        self, source_channel_idx: int, all_labels: Sequence[int], remove_channel_from_source: bool = True
+    ) -> None:
+        self.source_channel_idx = source_channel_idx
+        self.all_labels = list(all_labels)
+        for label in self.all_labels:
+            finite("all_labels", label)
+        self.remove_channel_from_source = remove_channel_from_source
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        return {}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
+        if len(space) < 2 or space["image"] != space["segmentation"]:
+            raise ValueError(
+                f"MoveSegAsOneHotToData needs an image and a segmentation of one spatial shape, got {space}"
+            )
+        labels = workspace.labels("segmentation")
+        (channel,) = channels("source_channel_idx", [self.source_channel_idx], len(labels))
+        if self.all_labels:
+            image = workspace["image"]
+            result = np.empty((len(image) + len(self.all_labels), *labels.shape[1:]), dtype=np.float32)
+            result[: len(image)] = image
+            voxels = comparable(labels)[channel]
+            for label, added in zip(self.all_labels, result[len(image) :], strict=True):
+                value = as_label(label, labels.dtype)
+                if value is None:
+                    added[...] = 0
+                else:
+                    indicator(voxels, value, added.reshape(-1))
+            workspace.put("image", result)
+        if self.remove_channel_from_source:
+            _, rest = _split(workspace, "segmentation", {channel})
+            workspace.put("segmentation", rest.array, owned=rest.owned)
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        count, *space = shapes["image"]
+        changed: dict[str, Any] = {"image": (count + len(self.all_labels), *space)}
+        if self.remove_channel_from_source:
+            changed["segmentation"] = (shapes["segmentation"][0] - 1, *shapes["segmentation"][1:])
+        return {**shapes, **changed}
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (indicator,)
+
+
+class MoveChannels(Transform):
+    """Takes channels out of one array and appends them, in their order, to another one.
+
+    Args:
+        channel_ids: a channel of the source or several; the order in which they are named does not matter.
+        source_key, target_key: two of ``image``, ``segmentation`` and ``regression_target``. A target that the sample
+            does not have is made; a source that has no channel left is removed.
+
+    Params: ``{}``. An image (or regression target) is floating point whatever is appended to it; labels with an image's
+    channel appended become floating point as well.
+
+    Raises:
+        IndexError: a channel that the source does not have.
+        ValueError: the sample has no source, the keys are one and the same or no such keys, or the shapes differ.
+    """
+
+    def __init__(self, channel_ids: int | Sequence[int], source_key: str, target_key: str) -> None:
+        self.channel_ids = tuple(as_list(channel_ids))
+        self.source_key = source_key
+        self.target_key = target_key
+        if not {source_key, target_key} <= set(VOXEL_KEYS) or source_key == target_key:
+            raise ValueError(
+                f"source_key and target_key must be two of {', '.join(VOXEL_KEYS)}, got {source_key!r} and "
+                f"{target_key!r}"
+            )
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        return {}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        if self.source_key not in workspace:
+            raise ValueError(f"the sample has no {self.source_key} to move channels from: it has {workspace.keys()}")
+        moved_channels = set(channels("channel_ids", self.channel_ids, len(workspace[self.source_key])))
+        if not moved_channels:
+            return
+        moved, rest = _split(workspace, self.source_key, moved_channels)
+        if self.target_key in workspace:
+            target = workspace[self.target_key]
+            if target.shape[1:] != moved.array.shape[1:]:
+                raise ValueError(
+                    f"{self.source_key} and {self.target_key} differ in their spatial shape: {moved.array.shape[1:]} "
+                    f"and {target.shape[1:]}"
+                )
+            result = np.empty(
+                (len(target) + len(moved.array), *target.shape[1:]), dtype=self._dtype(target, moved.array)
+            )
+            result[: len(target)] = target
+            result[len(target) :] = moved.array
+            workspace.put(self.target_key, result)
+        elif self.target_key in IMAGE_KEYS and moved.array.dtype.kind != "f":
+            workspace.put(self.target_key, moved.array.astype(np.float32))
+        else:
+            workspace.put(self.target_key, moved.array, owned=moved.owned)
+        if len(rest.array):
+            workspace.put(self.source_key, rest.array, owned=rest.owned)
+        else:
+            workspace.remove(self.source_key)
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        count, *space = shapes[self.source_key]
+        moved = len(set(channels("channel_ids", self.channel_ids, count)))
+        before = shapes[self.target_key][0] if shapes.get(self.target_key) is not None else 0
+        result = {**shapes, self.source_key: (count - moved, *space), self.target_key: (before + moved, *space)}
+        return {key: shape for key, shape in result.items() if key != self.source_key or moved < count}
+
+    def _dtype(self, target: np.ndarray, moved: np.ndarray) -> np.dtype[Any]:
+        if self.target_key in IMAGE_KEYS:
+            return np.dtype(np.float32)
+        floating = [a.dtype for a in (target, moved) if a.dtype.kind == "f"]
+        # like torch, NumPy would make float64 of int32 and float32
+        return floating[0] if len(floating) == 1 else np.promote_types(target.dtype, moved.dtype)
+
+
+class _Part:
+    """Some channels of an array, and whether they may be written into."""
+
+    def __init__(self, array: np.ndarray, wanted: list[int], owned: bool) -> None:
+        consecutive = all(b - a == 1 for a, b in pairwise(wanted))
+        self.array = array[wanted[0] : wanted[-1] + 1] if wanted and consecutive else array[wanted]
+        self.owned = owned if consecutive and wanted else True
+
+
+def _split(workspace: Workspace, key: str, taken: set[int]) -> tuple[_Part, _Part]:
+    """The channels taken from an array and the others; consecutive ones are views."""
+    array, owned = workspace[key], workspace.owns(key)
+    every = range(len(array))
+    return (
+        _Part(array, [c for c in every if c in taken], owned),
+        _Part(array, [c for c in every if c not in taken], owned),
+    )

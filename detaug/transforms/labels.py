@@ -1,0 +1,255 @@
+"""What is done with labels: removing one, joining them to regions, masking by them, smaller copies of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.labels import is_any_of, pick, replace_label, set_where_negative
+from detaug.transforms.base import Params, Shapes, Transform
+from detaug.transforms.checks import channels, finite
+from detaug.transforms.workspace import Workspace
+
+
+class _LabelTransform(Transform):
+    """A transform of ``segmentation`` alone that draws nothing; without a segmentation it does nothing."""
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        return {}
+
+    def apply_in(self, workspace: Workspace, params: Params) -> None:
+        if "segmentation" in workspace:
+            super().apply_in(workspace, params)
+
+
+class RemoveLabel(_LabelTransform):
+    """Gives the voxels of one label another one.
+
+    Args:
+        label_value: the label to remove; one that the segmentation's dtype cannot hold is nowhere.
+        set_to: what takes its place.
+        segmentation_channels: a channel or several; all if None.
+
+    Params: ``{}``.
+
+    Raises:
+        IndexError: a channel that the segmentation does not have.
+        ValueError: ``set_to`` is no value of the segmentation's dtype.
+    """
+
+    def __init__(self, label_value: int, set_to: int, segmentation_channels: int | Sequence[int] | None = None) -> None:
+        finite("label_value", label_value)
+        finite("set_to", set_to)
+        self.label_value = label_value
+        self.set_to = set_to
+        self.segmentation_channels = None if segmentation_channels is None else as_list(segmentation_channels)
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        dtype, count = workspace["segmentation"].dtype, len(workspace["segmentation"])
+        wanted = range(count) if self.segmentation_channels is None else self.segmentation_channels
+        removed_from = set(channels("segmentation_channels", list(wanted), count))
+        label, replacement = as_label(self.label_value, dtype), as_label(self.set_to, dtype)
+        if replacement is None:
+            raise ValueError(f"set_to is {self.set_to}, which a segmentation of dtype {dtype} cannot hold")
+        if label is None or not removed_from or label == replacement:
+            return
+        source, destination = (comparable(array) for array in workspace.source_and_destination("segmentation"))
+        for c in range(count):
+            if c in removed_from:
+                replace_label(source[c], destination[c], label, replacement)
+            elif destination is not source:
+                destination[c] = source[c]
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (replace_label,)
+
+
+class ConvertSegmentationToRegions(_LabelTransform):
+    """Replaces the segmentation by one boolean channel per region.
+
+    Args:
+        regions: each a label or several; a voxel may belong to more than one region.
+        channel_in_seg: the channel that is read.
+
+    Params: ``{}``. The result is (regions, *space), bool.
+
+    Raises:
+        IndexError: a channel that the segmentation does not have.
+    """
+
+    def __init__(self, regions: Sequence[int | Sequence[int]], channel_in_seg: int = 0) -> None:
+        self.regions = [as_list(region) for region in regions]
+        if not self.regions:
+            raise ValueError("regions must name at least one region")
+        for label in (label for region in self.regions for label in region):
+            finite("regions", label)
+        self.channel_in_seg = channel_in_seg
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        labels = workspace.labels("segmentation")
+        (channel,) = channels("channel_in_seg", [self.channel_in_seg], len(labels))
+        voxels = comparable(labels)[channel]
+        result = np.empty((len(self.regions), *labels.shape[1:]), dtype=bool)
+        for region, found in zip(self.regions, result.view(np.uint8).reshape(len(result), -1), strict=True):
+            wanted = [value for label in region if (value := as_label(label, labels.dtype)) is not None]
+            is_any_of(voxels, np.array(wanted, dtype=voxels.dtype), found)
+        workspace.put("segmentation", result)
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        if shapes.get("segmentation") is None:
+            return dict(shapes)
+        return {**shapes, "segmentation": (len(self.regions), *shapes["segmentation"][1:])}
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (is_any_of,)
+
+
+class MaskImage(Transform):
+    """Sets image voxels to a value where a channel of the segmentation is negative (nnU-Net: outside the mask).
+
+    Args:
+        apply_to_channels: channels of the image.
+        channel_idx_in_seg: the channel of the segmentation.
+        set_outside_to: the value.
+
+    Params: ``{}``.
+
+    Raises:
+        IndexError: a channel that the image or the segmentation does not have.
+        ValueError: there is no image or no segmentation, or they differ in shape.
+    """
+
+    def __init__(
+        self, apply_to_channels: Sequence[int], channel_idx_in_seg: int = 0, set_outside_to: float = 0
+    ) -> None:
+        self.apply_to_channels = list(apply_to_channels)
+        self.channel_idx_in_seg = channel_idx_in_seg
+        self.set_outside_to = finite("set_outside_to", set_outside_to)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        return {}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        if not self.apply_to_channels:
+            return
+        space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
+        if len(space) < 2 or space["image"] != space["segmentation"]:
+            raise ValueError(f"MaskImage needs an image and a segmentation of one spatial shape, got {space}")
+        labels = workspace.labels("segmentation")
+        (channel,) = channels("channel_idx_in_seg", [self.channel_idx_in_seg], len(labels))
+        masked = set(channels("apply_to_channels", self.apply_to_channels, len(workspace["image"])))
+        if labels.dtype.kind in "ub":
+            return  # nothing is negative
+        mask = labels[channel].reshape(-1)
+        mask = mask.astype(np.float32) if mask.dtype == np.float16 else mask
+        source, destination = workspace.source_and_destination("image")
+        for c in range(len(source)):
+            if c in masked:
+                flat = source[c].reshape(-1), destination[c].reshape(-1)
+                set_where_negative(flat[0], mask, np.float32(self.set_outside_to), flat[1])
+            elif destination is not source:
+                destination[c] = source[c]
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (set_where_negative,)
+
+
+class DownsampleSegForDS(_LabelTransform):
+    """Replaces the segmentation by a list of copies of it for deep supervision, one per scale.
+
+    Args:
+        ds_scales: for each copy a factor, or one per spatial axis: an axis of n has ``round(n * factor)``. With 1
+            along every axis the copy is the segmentation itself.
+
+    Params: ``{}``. Voxel i of an axis of m, made from n, is voxel ``floor((i + 1/2) * n / m)``, which is torch's
+    ``nearest-exact``, with its rounding to float32.
+
+    Raises:
+        ValueError: a number of factors that does not fit, or an axis that would be empty.
+    """
+
+    def __init__(self, ds_scales: Sequence[float | Sequence[float]]) -> None:
+        self.ds_scales = [tuple(s) if isinstance(s, (tuple, list, np.ndarray)) else s for s in ds_scales]
+        for factor in (f for s in self.ds_scales for f in (s if isinstance(s, tuple) else (s,))):
+            if finite("ds_scales", factor) <= 0:
+                raise ValueError(f"ds_scales must be positive, got {factor!r}")
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        full = workspace.labels("segmentation")
+        levels = [full if size is None else _smaller(full, size) for size in self._sizes(full.shape[1:])]
+        workspace.put("segmentation", levels, owned=False)
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        if shapes.get("segmentation") is None:
+            return dict(shapes)
+        count, *space = shapes["segmentation"]
+        return {**shapes, "segmentation": [(count, *(size or space)) for size in self._sizes(tuple(space))]}
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (pick,)
+
+    def _sizes(self, space: tuple[int, ...]) -> list[tuple[int, ...] | None]:
+        """The spatial shape of each copy, None for the segmentation itself."""
+        sizes: list[tuple[int, ...] | None] = []
+        for scale in self.ds_scales:
+            factors = scale if isinstance(scale, tuple) else (scale,) * len(space)
+            if len(factors) != len(space):
+                raise ValueError(f"ds_scales has {scale} for a segmentation of spatial shape {space}")
+            size = tuple(round(n * factor) for n, factor in zip(space, factors, strict=True))
+            if 0 in size:
+                raise ValueError(f"ds_scales {scale} leave nothing of a segmentation of spatial shape {space}")
+            sizes.append(None if all(factor == 1 for factor in factors) else size)
+        return sizes
+
+
+def _smaller(labels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    result = np.empty((labels.shape[0], *size), dtype=labels.dtype)
+    lead = (1,) * (3 - len(size))
+    bits = f"u{labels.dtype.itemsize}"
+    source, destination = (a.view(bits).reshape(a.shape[0], *lead, *a.shape[1:]) for a in (labels, result))
+    rows = [nearest(n, m) for n, m in zip(source.shape[1:], destination.shape[1:], strict=True)]
+    pick(source, *rows, destination)
+    return result
+
+
+def nearest(length: int, size: int) -> np.ndarray:
+    """For each voxel of an axis of ``size``, the one of an axis of ``length`` that it lies in, as torch's
+    nearest-exact finds it (which differs between CPUs where a finer axis meets the border between two voxels; this
+    does not).
+    """
+    step = np.float32(length) / np.float32(size)
+    rows: np.ndarray = np.floor((np.arange(size, dtype=np.float32) + np.float32(0.5)) * step).astype(np.int64)
+    rows[rows >= length] = length - 1
+    return rows
+
+
+def as_label(value: float, dtype: np.dtype[Any]) -> Any:
+    """A label as kernels take it (see `comparable`), or None if no voxel of that dtype can have it."""
+    if dtype.kind == "f":
+        return dtype.type(value)
+    if dtype.kind == "b":
+        return np.uint8(value) if value in (0, 1) else None
+    limits = np.iinfo(dtype)
+    if int(value) != value or not int(limits.min) <= value <= int(limits.max):
+        return None
+    return np.array(int(value), dtype=dtype).view(f"u{dtype.itemsize}")[()]
+
+
+def comparable(labels: np.ndarray) -> np.ndarray:
+    """Labels as kernels take them: (C, voxels), integers as unsigned ones of the same width.
+
+    Raises:
+        TypeError: float16, which has no kernels.
+    """
+    if labels.dtype == np.float16:
+        raise TypeError("a segmentation of dtype float16 is not supported: convert it to an integer type")
+    flat: np.ndarray = labels.reshape(len(labels), -1)
+    return flat if labels.dtype.kind == "f" else flat.view(f"u{labels.dtype.itemsize}")
+
+
+def as_list(wanted: Any) -> list[Any]:
+    """One thing as a list of one; a sequence as a list."""
+    return list(wanted) if isinstance(wanted, (list, tuple, np.ndarray, range)) else [wanted]

@@ -1,0 +1,87 @@
+"""Channels that move between image, segmentation and regression target."""
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.transforms.channels import MoveChannels, MoveSegAsOneHotToData
+from detaug.transforms.compose import Compose
+from detaug.transforms.labels import RemoveLabel
+
+RNG = np.random.default_rng(0)
+
+
+def sample(shape=(5, 6, 7), channels=(3, 2), dtype=torch.int16):
+    rng = np.random.default_rng(1)
+    return {
+        "image": torch.from_numpy(rng.standard_normal((channels[0], *shape)).astype(np.float32)),
+        "segmentation": torch.from_numpy(rng.integers(0, 4, (channels[1], *shape))).to(dtype),
+    }
+
+
+def assert_same(result, expected):
+    assert result.keys() == expected.keys()
+    for key in expected:
+        assert torch.equal(result[key], expected[key])
+        assert result[key].dtype == expected[key].dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.uint8, torch.int32, torch.float32])
+@pytest.mark.parametrize("shape", [(5, 6, 7), (8, 9)])
+def test_one_hot_channels_are_those_of_batchgeneratorsv2(shape, dtype):
+    module = pytest.importorskip("batchgeneratorsv2.transforms.nnunet.seg_to_onehot")
+    for arguments in ((1, (1, 2, 3), True), (0, [2], False), (0, (3, 9), True)):
+        ours, given = MoveSegAsOneHotToData(*arguments), sample(shape, dtype=dtype)
+        result = ours(**given, rng=RNG)
+        assert_same(result, module.MoveSegAsOneHotToDataTransform(*arguments)(**sample(shape, dtype=dtype)))
+        assert_same(given, sample(shape, dtype=dtype))
+        shapes = ours.output_shapes({key: tuple(value.shape) for key, value in given.items()}, {})
+        assert shapes == {key: tuple(value.shape) for key, value in result.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.float32])
+def test_moved_channels_are_those_of_batchgeneratorsv2(dtype):
+    module = pytest.importorskip("batchgeneratorsv2.transforms.utils.move_channels")
+    for arguments in (
+        (1, "image", "segmentation"),
+        ((2, 0), "image", "regression_target"),
+        ((0, 1, 2), "image", "regression_target"),
+        ((0,), "segmentation", "image"),
+        ((0, 1), "segmentation", "image"),
+    ):
+        ours, given = MoveChannels(*arguments), sample(dtype=dtype)
+        result = ours(**given, rng=RNG)
+        assert_same(result, module.MoveChannelsTransform(*arguments)(**sample(dtype=dtype)))
+        shapes = ours.output_shapes({key: tuple(value.shape) for key, value in given.items()}, {})
+        assert shapes == {key: tuple(value.shape) for key, value in result.items()}
+
+
+def test_labels_that_become_an_image_are_floating_point():
+    given = {"segmentation": sample()["segmentation"].numpy()}
+    result = MoveChannels(0, "segmentation", "image")(**given, rng=RNG)
+    assert result["image"].dtype == np.float32
+    np.testing.assert_array_equal(result["image"], given["segmentation"][:1])
+
+
+def test_the_rest_of_the_segmentation_is_never_written_into_while_it_is_the_callers():
+    given = sample()
+    before = given["segmentation"].clone()
+    both = Compose([MoveSegAsOneHotToData(1, (1,)), RemoveLabel(2, 0)])
+    result = both(**given, rng=RNG)
+    assert torch.equal(given["segmentation"], before)
+    assert not (result["segmentation"] == 2).any()
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(IndexError, match="channel 3"):
+        MoveChannels(3, "image", "segmentation")(**sample(), rng=RNG)
+    with pytest.raises(IndexError, match="channel 2"):
+        MoveSegAsOneHotToData(2, (1,))(**sample(), rng=RNG)
+    with pytest.raises(ValueError, match="must be two of"):
+        MoveChannels(3, "image", "image")
+    with pytest.raises(ValueError, match="must be two of"):
+        MoveChannels(3, "image", "keypoints")
+    with pytest.raises(ValueError, match="no regression_target"):
+        MoveChannels(0, "regression_target", "image")(**sample(), rng=RNG)
+    with pytest.raises(ValueError, match="one spatial shape"):
+        MoveSegAsOneHotToData(0, (1,))(image=sample()["image"], rng=RNG)
