@@ -1,0 +1,185 @@
+"""Separable convolution with symmetric kernels along all three axes in one pass, in place if wanted.
+
+Plane after plane is convolved along its own two axes into a ring of planes; where the ring holds all that a plane of the
+output needs, it is summed along the first axis. So an input plane is read before the output plane of its index is written,
+and the only scratch is the ring, of as many planes as the first axis' kernel has taps, and two planes more.
+
+The two voxels at equal distance are added first, then multiplied by their common weight; sums run from the centre
+outwards in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.reflection import reflected
+from detaug.kernels.windows import window_line
+
+# Pairs of voxels that one sweep adds up: the sum is loaded and stored once for as many.
+_PAIRS = 3
+# Voxels that are swept together, so that their sum stays in the first-level cache from sweep to sweep.
+_CHUNK = 2048
+
+
+def _sweep_source(pairs: int, first: bool) -> str:
+    """A function that adds ``pairs`` weighted pairs to lines, written out for the compiler to use vectors."""
+    total = "w0 * rows[centre + k]" if first else "out[start + k]"
+    lines = [
+        "def sweep(rows, centre, pitch, steps, weights, t, out, start, out_pitch, count, n):",
+        "w0 = weights[0]",
+        *(f"w{p + 1} = weights[t + {p}]" for p in range(pairs)),
+        *(f"a{p} = u(steps[0, t + {p}])" for p in range(pairs)),
+        *(f"b{p} = u(steps[1, t + {p}])" for p in range(pairs)),
+        "for _ in range(count):",
+        "    for k in range(n):",
+        "        total = " + total,
+        *(f"        total = total + w{p + 1} * (rows[a{p} + k] + rows[b{p} + k])" for p in range(pairs)),
+        "        out[start + k] = total",
+        "    start = u(start + out_pitch)",
+        "    centre = u(centre + pitch)",
+        *(f"    {side}{p} = u({side}{p} + pitch)" for p in range(pairs) for side in "ab"),
+    ]
+    return "\n    ".join(lines)
+
+
+def _sweep(pairs: int, first: bool) -> Any:
+    names: dict[str, Any] = {"u": np.uint64}
+    exec(_sweep_source(pairs, first), names)
+    return inlined(names["sweep"])
+
+
+_first0, _first1, _first2, _first3 = (_sweep(pairs, True) for pairs in range(_PAIRS + 1))
+_more1, _more2, _more3 = (_sweep(pairs, False) for pairs in range(1, _PAIRS + 1))
+
+
+@inlined
+def weighted_lines(rows: Any, centre: Any, pitch: Any, steps: Any, weights: Any, out: Any, start: Any, out_pitch: Any,
+                   count: Any, n: Any) -> None:  # fmt: skip
+    """``out[start + k] = weights[0] rows[centre + k] + sum of weights[t] (rows[steps[0, t] + k] + rows[steps[1, t] + k])``.
+
+    For k < n and t > 0; and again, ``count`` times in all, each time ``pitch`` and ``out_pitch`` elements further on.
+    """
+    c, p, s, q, n = np.uint64(centre), np.uint64(pitch), np.uint64(start), np.uint64(out_pitch), np.uint64(n)
+    radius = weights.shape[0] - 1
+    done = min(radius, _PAIRS)
+    if done == 0:
+        _first0(rows, c, p, steps, weights, 1, out, s, q, count, n)
+    elif done == 1:
+        _first1(rows, c, p, steps, weights, 1, out, s, q, count, n)
+    elif done == 2:
+        _first2(rows, c, p, steps, weights, 1, out, s, q, count, n)
+    else:
+        _first3(rows, c, p, steps, weights, 1, out, s, q, count, n)
+    while done < radius:
+        pairs = min(radius - done, _PAIRS)
+        if pairs == 1:
+            _more1(rows, c, p, steps, weights, done + 1, out, s, q, count, n)
+        elif pairs == 2:
+            _more2(rows, c, p, steps, weights, done + 1, out, s, q, count, n)
+        else:
+            _more3(rows, c, p, steps, weights, done + 1, out, s, q, count, n)
+        done += pairs
+
+
+@inlined
+def _copy_line(source: Any, start: Any, out: Any, out_start: Any, n: Any) -> None:
+    a, b = np.uint64(start), np.uint64(out_start)
+    for k in range(np.uint64(n)):
+        out[b + k] = source[a + k]
+
+
+@inlined
+def _padded_columns(plane: Any, n1: Any, n2: Any, radius: Any, edge_twice: Any, out: Any) -> None:
+    """A flat plane's lines, each with what is mirrored beyond its ends."""
+    pitch = n2 + 2 * radius
+    for t in range(1, radius + 1):
+        before, after = reflected(-t, n2, edge_twice), reflected(n2 - 1 + t, n2, edge_twice)
+        for j in range(n1):
+            out[j * pitch + radius - t] = plane[j * n2 + before]
+            out[j * pitch + radius + n2 - 1 + t] = plane[j * n2 + after]
+    for j in range(n1):
+        _copy_line(plane, j * n2, out, j * pitch + radius, n2)
+
+
+@inlined
+def convolved_plane(plane: Any, n1: Any, n2: Any, weights1: Any, weights2: Any, edge_twice: Any, padded: Any, rows: Any,
+                    steps: Any, ring: Any, slot: Any) -> None:  # fmt: skip
+    """Convolve a flat plane along both of its axes into a slot of the ring."""
+    r1, r2 = weights1.shape[0] - 1, weights2.shape[0] - 1
+    pitch = n2 + 2 * r2
+    _padded_columns(plane, n1, n2, r2, edge_twice, padded)
+    block = max(1, _CHUNK // n2)
+    out, start = (rows, r1 * n2) if r1 else (ring, slot)
+    for j in range(0, n1, block):
+        for t in range(1, r2 + 1):
+            steps[0, t] = j * pitch + r2 - t
+            steps[1, t] = j * pitch + r2 + t
+        count = min(block, n1 - j)
+        weighted_lines(padded, j * pitch + r2, pitch, steps, weights2, out, start + j * n2, n2, count, n2)
+    if r1:
+        for t in range(1, r1 + 1):
+            _copy_line(rows, (r1 + reflected(-t, n1, edge_twice)) * n2, rows, (r1 - t) * n2, n2)
+            _copy_line(rows, (r1 + reflected(n1 - 1 + t, n1, edge_twice)) * n2, rows, (r1 + n1 - 1 + t) * n2, n2)
+        for f in range(0, n1 * n2, _CHUNK):
+            for t in range(1, r1 + 1):
+                steps[0, t] = f + (r1 - t) * n2
+                steps[1, t] = f + (r1 + t) * n2
+            weighted_lines(rows, f + r1 * n2, 0, steps, weights1, ring, slot + f, 0, 1, min(_CHUNK, n1 * n2 - f))
+
+
+@inlined
+def _blend_line(source: Any, convolved: Any, destination: Any, at: Any, start: Any, slope: Any, drop: Any) -> None:
+    first = np.uint64(at)
+    for k in range(np.uint64(drop.shape[0])):
+        x = source[first + k]
+        destination[first + k] = x + (start + slope * drop[k]) * (convolved[first + k] - x)
+
+
+@kernel(
+    "void(float32[:,::1], float32[:,::1], int64, float32[::1], float32[::1], float32[::1], boolean, "
+    "float64[::1], float64[::1], float32[::1], float64, float64)"
+)
+def convolve(
+    source: Any, destination: Any, n2: Any, weights0: Any, weights1: Any, weights2: Any, edge_twice: Any,
+    factors0: Any, factors1: Any, drop2: Any, least: Any, strength: Any,
+) -> None:  # fmt: skip
+    """Convolve a volume along its three axes, everywhere or where a window says.
+
+    Args:
+        source, destination: float32 (X, Y * Z); may be one array.
+        n2: Z.
+        weights0, weights1, weights2: an axis' weight at its centre, at distance 1, 2, ...
+        edge_twice: how indices beyond the ends are mirrored, see `reflected`.
+        factors0, factors1, drop2, least: a window (`detaug.kernels.windows`) that is multiplied by ``strength`` and then
+            is the convolved volume's weight against the source's. Empty factors: no window, weight 1.
+    """
+    n0, size = source.shape
+    n1 = size // n2
+    r0, r1, r2 = weights0.shape[0] - 1, weights1.shape[0] - 1, weights2.shape[0] - 1
+    slots = min(2 * r0 + 1, n0)
+    ring = np.empty(slots * size, np.float32)
+    padded = np.empty(n1 * (n2 + 2 * r2), np.float32)
+    rows = np.empty((n1 + 2 * r1) * n2 if r1 else 0, np.float32)
+    windowed = factors0.shape[0] > 0
+    blended = np.empty(size if windowed else 0, np.float32)
+    steps = np.zeros((2, max(r0, r1, r2) + 1), np.int64)
+    ready = 0
+    for i in range(n0):
+        while ready < min(i + r0 + 1, n0):
+            slot = (ready % slots) * size
+            convolved_plane(source[ready], n1, n2, weights1, weights2, edge_twice, padded, rows, steps, ring, slot)
+            ready += 1
+        out = blended if windowed else destination[i]
+        for f in range(0, size, _CHUNK):
+            for t in range(1, r0 + 1):
+                steps[0, t] = f + (reflected(i - t, n0, edge_twice) % slots) * size
+                steps[1, t] = f + (reflected(i + t, n0, edge_twice) % slots) * size
+            centre = f + (i % slots) * size
+            weighted_lines(ring, centre, 0, steps, weights0, out, f, 0, 1, min(_CHUNK, size - f))
+        if windowed:
+            for j in range(n1):
+                start, slope = window_line(factors0[i], factors1[j], least, 0.0, strength)
+                _blend_line(source[i], blended, destination[i], j * n2, start, slope, drop2)

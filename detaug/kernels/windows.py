@@ -1,0 +1,101 @@
+"""Windows over a volume: a Gaussian's share of every voxel, scaled to 0 ... 1, never held as a volume.
+
+The share of voxel (i, j, k) is a product of one factor per axis: the normal distribution's probability between the
+voxel's faces. Factors are kept relative to their axis' largest, so the product's largest is 1 and its least, ``m``, the
+product of the axes' least ones. The window is ``(f0[i] f1[j] f2[k] - m) / (1 - m)``; along a line it is a straight line
+in ``drop2[k] = (1 - f2[k]) / (1 - m)``, which is how kernels evaluate it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import inlined, kernel
+
+_LN2_HIGH = 6.93147180369123816490e-01
+_LN2_LOW = 1.90821492927058770002e-10
+_PER_LN2 = 1.4426950408889634
+# Where the integrand has fallen to e^-45 of its largest value, below half an ulp of the sum.
+_NEGLIGIBLE = 45.0
+# Nodes in (0, 1) and weights of Gauss and Legendre's rule of order 8 on (-1, 1).
+_NODES = (0.1834346424956498, 0.525532409916329, 0.7966664774136267, 0.9602898564975363)
+_WEIGHTS = (0.362683783378362, 0.31370664587788727, 0.22238103445337448, 0.10122853629037626)
+_TAYLOR = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
+
+
+@inlined
+def _exponential(x: Any) -> Any:
+    """e^x in float64 for x <= 0."""
+    if x < -745.0:
+        return 0.0
+    n = math.floor(x * _PER_LN2 + 0.5)
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    total = 0.0
+    for coefficient in _TAYLOR:
+        total = total * r + coefficient
+    return math.ldexp(total, np.int32(n))
+
+
+@inlined
+def _relative_density(x: Any, nearest: Any) -> Any:
+    """The normal density at x over that at ``nearest``."""
+    return _exponential(-0.5 * (x - nearest) * (x + nearest))
+
+
+@inlined
+def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
+    """The integral of the relative density from a >= 0 to b, in panels so short that the rule's error is below an ulp."""
+    # the density falls by e^-45 within this length
+    reach = 2.0 * _NEGLIGIBLE / (a + math.sqrt(a * a + 2.0 * _NEGLIGIBLE))
+    length = min(b - a, reach)
+    panels = int(math.ceil(length * max(1.0, a + length)))
+    half = 0.5 * length / panels
+    total = 0.0
+    for panel in range(panels):
+        middle = a + (2 * panel + 1) * half
+        for node, weight in zip(_NODES, _WEIGHTS):
+            step = half * node
+            total += weight * (_relative_density(middle - step, nearest) + _relative_density(middle + step, nearest))
+    return total * half
+
+
+@kernel("void(float64[::1], float64, float64)")
+def window_factors(out: Any, location: Any, scale: Any) -> None:
+    """One axis' factors: voxel i's probability under the normal distribution, over that of the likeliest voxel.
+
+    Relative errors stay below 1e-14 however far away the Gaussian's centre is.
+
+    Args:
+        out: one factor for each voxel.
+        location: the Gaussian's centre in voxels (0 is the first voxel's centre).
+        scale: its standard deviation in voxels, > 0.
+    """
+    n = out.shape[0]
+    first = (-0.5 - location) / scale
+    last = (n - 0.5 - location) / scale
+    nearest = first if first > 0.0 else (last if last < 0.0 else 0.0)
+    for i in range(n):
+        a = (i - 0.5 - location) / scale
+        b = (i + 0.5 - location) / scale
+        if a >= 0.0:
+            out[i] = _relative_probability(a, b, nearest)
+        elif b <= 0.0:
+            out[i] = _relative_probability(-b, -a, -nearest)
+        else:
+            out[i] = _relative_probability(0.0, b, nearest) + _relative_probability(0.0, -a, nearest)
+    largest = 0.0
+    for i in range(n):
+        largest = max(largest, out[i])
+    for i in range(n):
+        out[i] /= largest
+
+
+@inlined
+def window_line(factor0: Any, factor1: Any, least: Any, offset: Any, strength: Any) -> Any:
+    """``offset + strength * window`` along a line is ``start + slope * drop2[k]``: this start and slope, in float32."""
+    both = factor0 * factor1
+    start = offset + strength * ((both - least) / (1.0 - least))
+    return np.float32(start), np.float32(-strength * both)

@@ -1,0 +1,135 @@
+"""Gaussian blur."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.arithmetic import exponential
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.convolution import convolve
+from detaug.kernels.volumes import axes_of_volume, per_axis
+from detaug.transforms import draws
+from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.checks import finite, probability, random_scalar
+from detaug.transforms.draws import RandomScalar
+from detaug.transforms.workspace import Workspace
+
+_NO_WINDOW = (np.empty(0), np.empty(0), np.empty(0, np.float32), 0.0, 0.0)
+_JUST_THE_CENTRE = np.ones(1, np.float32)
+
+
+class GaussianBlur(ImageTransform):
+    """Convolves with a Gaussian of standard deviation ``sigma`` voxels along every axis.
+
+    The kernel has as many taps as the odd number nearest to ``6 sigma + 0.5`` and is normalised; one tap (sigma below
+    0.25) changes nothing. Beyond its ends an axis is mirrored at its outermost voxels' centres; where the kernel reaches
+    further than the axis is long, it is mirrored again and again (batchgeneratorsv2 raises an error there).
+
+    NaN and infinity spread over as many voxels as the kernel reaches.
+
+    Args:
+        blur_sigma: sigma in voxels, >= 0. A callable may ask for ``shape``, that of the image, and ``dim``: 1, 2, 3 for
+            the spatial axes, None where all of them get one sigma.
+        synchronize_channels: the same sigmas for all channels.
+        synchronize_axes: the same sigma for all axes.
+        p_per_channel: the probability of each channel.
+        benchmark: taken for batchgeneratorsv2's sake and without effect. There it lets a timing choose between two
+            algorithms, whose results differ; here nothing is ever chosen by timing.
+
+    Params: ``{"apply_to_channel": [one bool per channel], "sigmas": [[one per axis] per channel that is blurred]}``; with
+    ``synchronize_channels`` sigmas are ``[one per axis]``.
+    """
+
+    def __init__(
+        self,
+        blur_sigma: RandomScalar = (1, 5),
+        synchronize_channels: bool = False,
+        synchronize_axes: bool = False,
+        p_per_channel: float = 1,
+        benchmark: bool = False,
+    ) -> None:
+        self.blur_sigma = random_scalar("blur_sigma", blur_sigma, minimum=0)
+        self.synchronize_channels = synchronize_channels
+        self.synchronize_axes = synchronize_axes
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+        self.benchmark = benchmark
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        shape = shapes["image"]
+        applied = [draws.happens(rng, self.p_per_channel) for _ in range(shape[0])]
+        if self.synchronize_channels:
+            return {"apply_to_channel": applied, "sigmas": self._sigmas(rng, shape, context)}
+        return {"apply_to_channel": applied, "sigmas": [self._sigmas(rng, shape, context) for _ in range(sum(applied))]}
+
+    def _sigmas(self, rng: np.random.Generator, shape: Sequence[int], context: Mapping[str, Any]) -> list[float]:
+        dims = len(shape) - 1
+        if self.synchronize_axes:
+            return [draws.scalar(rng, self.blur_sigma, {**context, "shape": shape, "dim": None})] * dims
+        return [draws.scalar(rng, self.blur_sigma, {**context, "shape": shape, "dim": d + 1}) for d in range(dims)]
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        channels = [c for c, applied in enumerate(params["apply_to_channel"]) if applied]
+        each = [params["sigmas"]] * len(channels) if self.synchronize_channels else params["sigmas"]
+        shape = workspace["image"].shape[1:]
+        weights = {c: blur_weights(shape, sigmas) for c, sigmas in zip(channels, each, strict=True)}
+        weights = {c: found for c, found in weights.items() if any(len(axis) > 1 for axis in found)}
+        if not weights:
+            return
+        source, destination = workspace.source_and_destination("image")
+        lines = flat_planes(source), flat_planes(destination)
+        for c in range(len(source)):
+            if c in weights:
+                convolve(lines[0][c], lines[1][c], length_of_lines(shape), *weights[c], False, *_NO_WINDOW)
+            elif destination is not source:
+                destination[c] = source[c]
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (convolve,)
+
+
+def kernel_size(sigma: float, truncate: float = 6.0) -> int:
+    """The odd number of taps nearest to ``truncate * sigma + 0.5``, at least 1: batchgeneratorsv2's rule."""
+    wanted = sigma * truncate + 0.5
+    size = round(wanted)
+    if size % 2 == 0:
+        size += 1 if wanted >= size else -1
+    return max(size, 1)
+
+
+def gaussian_weights(sigma: float, radius: int) -> np.ndarray:
+    """A normalised Gaussian kernel's weights at distance 0 ... radius, computed in float64, as float32."""
+    if radius == 0:
+        return _JUST_THE_CENTRE
+    heights = [exponential(-0.5 * (distance / sigma) ** 2) for distance in range(radius + 1)]
+    total = heights[0]
+    for height in heights[1:]:
+        total += 2.0 * height
+    return np.array([height / total for height in heights], np.float32)
+
+
+def blur_weights(shape: Sequence[int], sigmas: Sequence[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The weights along the three axes of the image's volume."""
+    if len(sigmas) != len(shape):
+        raise ValueError(f"sigmas must hold one sigma per spatial axis, got {sigmas!r} for an image of shape {shape}")
+    for sigma in sigmas:
+        if finite("a blur's sigma", sigma) < 0:
+            raise ValueError(f"a blur's sigma must not be negative, got {sigma!r}")
+    axes = axes_of_volume(shape)
+    x, y, z = (gaussian_weights(sigma, kernel_size(sigma) // 2) for sigma in per_axis(sigmas, axes, 0.0))
+    return x, y, z
+
+
+def flat_planes(image: np.ndarray) -> np.ndarray:
+    """An image (C, ...) as (C, X, Y * Z) of its volumes."""
+    shape = image.shape[1:]
+    first = axes_of_volume(shape)[0]
+    return image.reshape(len(image), 1 if first is None else shape[first], -1)
+
+
+def length_of_lines(shape: Sequence[int]) -> int:
+    """Z of the image's volume."""
+    last = axes_of_volume(shape)[2]
+    return 1 if last is None else shape[last]

@@ -1,0 +1,135 @@
+"""Images as if they had been taken at a lower resolution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.low_resolution import down_and_up
+from detaug.kernels.volumes import axes_of_volume, per_axis
+from detaug.transforms import checks, draws
+from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.blur import flat_planes
+from detaug.transforms.draws import RandomScalar
+from detaug.transforms.workspace import Workspace
+
+Table = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+_ONE_VOXEL: Table = (np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.float32))
+
+
+class SimulateLowResolution(ImageTransform):
+    """Samples down to ``scale`` times the voxels per axis (nearest neighbour), then back up (linear interpolation).
+
+    An axis of n voxels goes through ``round(n * scale)`` (Python's rounding, to even at a half), but at least one.
+    Both ways voxels are taken as cells, not points (torch's "nearest-exact", and "linear" with ``align_corners=False``).
+    Where a coarse voxel's centre falls between two voxels, the one that torch's float32 arithmetic finds is taken;
+    interpolation weights are computed in float64.
+
+    NaN and infinity spread over the coarse voxels that hold them and to those next to them.
+
+    Args:
+        scale: coarse voxels per voxel, > 0. A callable may ask for ``image``, ``channel`` (None where channels are
+            synchronised) and ``dim`` (0, 1, 2, or None where axes are synchronised).
+        synchronize_channels: the same scales for all channels.
+        synchronize_axes: the same scale for all axes.
+        ignore_axes: spatial axes that keep their resolution; None for none.
+        allowed_channels: channels it may be applied to; None for all.
+        p_per_channel: the probability of each of them.
+
+    Params: ``{"apply_to_channel": [channels], "scales": [[one per axis] for each of them]}``. Scales are float32 numbers,
+    as batchgeneratorsv2 holds them: the coarse shape follows from them.
+    """
+
+    def __init__(
+        self,
+        scale: RandomScalar,
+        synchronize_channels: bool,
+        synchronize_axes: bool,
+        ignore_axes: Sequence[int] | None,
+        allowed_channels: Sequence[int] | None = None,
+        p_per_channel: float = 1,
+    ) -> None:
+        self.scale = checks.random_scalar("scale", scale, above=0)
+        self.synchronize_channels = synchronize_channels
+        self.synchronize_axes = synchronize_axes
+        self.ignore_axes = None if ignore_axes is None else checks.axes("ignore_axes", ignore_axes)
+        self.allowed_channels = None if allowed_channels is None else tuple(allowed_channels)
+        self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        count, *shape = shapes["image"]
+        allowed: Sequence[int] = range(count)
+        if self.allowed_channels is not None:
+            allowed = checks.channels("allowed_channels", self.allowed_channels, count)
+        ignored = () if self.ignore_axes is None else checks.axes("ignore_axes", self.ignore_axes, len(shape))
+        channels = draws.channels_drawn(rng, allowed, self.p_per_channel)
+        if self.synchronize_channels:
+            scales = [self._scales(rng, len(shape), {**context, "channel": None})] * len(channels) if channels else []
+        else:
+            scales = [self._scales(rng, len(shape), {**context, "channel": c}) for c in channels]
+        kept = [[1.0 if d in ignored else scale for d, scale in enumerate(each)] for each in scales]
+        return {"apply_to_channel": channels, "scales": kept}
+
+    def _scales(self, rng: np.random.Generator, dims: int, context: Mapping[str, Any]) -> list[float]:
+        if self.synchronize_axes:
+            return [_as_float32(draws.scalar(rng, self.scale, {**context, "dim": None}))] * dims
+        return [_as_float32(draws.scalar(rng, self.scale, {**context, "dim": d})) for d in range(dims)]
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        shape = workspace["image"].shape[1:]
+        scales = dict(zip(params["apply_to_channel"], params["scales"], strict=True))
+        coarse = {c: coarse_shape(shape, each) for c, each in scales.items()}
+        coarse = {c: found for c, found in coarse.items() if any(m != n for m, n in zip(found, shape, strict=True))}
+        if not coarse:
+            return
+        source, destination = workspace.source_and_destination("image")
+        planes = flat_planes(source), flat_planes(destination)
+        for c in range(len(source)):
+            if c in coarse:
+                tables = _tables(shape, coarse[c])
+                read = planes[0][c]
+                if destination is source and _reads_what_is_written(tables[0]):
+                    read = read.copy()  # only where a channel becomes finer, not coarser
+                down_and_up(read, planes[1][c], *tables[0], *tables[1], *tables[2])
+            elif destination is not source:
+                destination[c] = source[c]
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (down_and_up,)
+
+
+def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:
+    """How many voxels there are at the low resolution."""
+    if len(scales) != len(shape) or not all(checks.finite("a scale", s) > 0 for s in scales):
+        raise ValueError(f"scales must hold a positive number per spatial axis, got {scales!r} for shape {tuple(shape)}")
+    return [max(1, round(n * _as_float32(scale))) for n, scale in zip(shape, scales, strict=True)]
+
+
+def sampling_table(n: int, coarse: int) -> Table:
+    """An axis' ``nearest``, ``lower`` and ``weight``, as `down_and_up` takes them."""
+    step = np.float32(n) / np.float32(coarse)
+    centres = (np.arange(coarse, dtype=np.float32) + np.float32(0.5)) * step
+    nearest = np.minimum(np.floor(centres).astype(np.int64), n - 1)
+    places = np.clip((np.arange(n) + 0.5) * coarse / n - 0.5, 0.0, coarse - 1.0)
+    lower = np.floor(places).astype(np.int64)
+    return nearest, lower, (places - lower).astype(np.float32)
+
+
+def _tables(shape: Sequence[int], coarse: Sequence[int]) -> tuple[Table, Table, Table]:
+    tables = [sampling_table(n, m) for n, m in zip(shape, coarse, strict=True)]
+    return per_axis(tables, axes_of_volume(shape), _ONE_VOXEL)
+
+
+def _reads_what_is_written(table: Table) -> bool:
+    """Whether a coarse plane's source lies behind the first output plane that needs it."""
+    nearest, lower, _ = table
+    first_needed = np.searchsorted(lower + 1, np.arange(len(nearest)))
+    return bool((nearest < first_needed).any())
+
+
+def _as_float32(value: float) -> float:
+    return float(np.float32(value))
