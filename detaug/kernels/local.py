@@ -1,0 +1,123 @@
+"""Intensity changes weighted by a window (`detaug.kernels.windows`), which is evaluated line by line.
+
+Volumes are float32 (X, Y * Z); source and destination may be one array. A window comes as its factors along X and Y, its
+``drop2`` along Z (whose length is Z) and its least product.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.elementary import power
+from detaug.kernels.windows import window_line
+
+_LANES = 64
+_WINDOW = "float64[::1], float64[::1], float32[::1], float64"
+
+
+@kernel("UniTuple(float32, 2)(float32[:,::1])")
+def least_and_largest(volume: Any) -> Any:
+    """The least and the largest value; NaN counts as neither."""
+    low = np.full(_LANES, np.float32(np.inf), np.float32)
+    high = np.full(_LANES, np.float32(-np.inf), np.float32)
+    flat = volume.reshape(-1)
+    whole = flat.shape[0] // _LANES
+    for block in range(whole):
+        at = np.uint64(block * _LANES)
+        for lane in range(np.uint64(_LANES)):
+            x = flat[at + lane]
+            low[lane] = x if x < low[lane] else low[lane]
+            high[lane] = x if x > high[lane] else high[lane]
+    for i in range(whole * _LANES, flat.shape[0]):
+        low[0] = min(low[0], flat[i]) if flat[i] == flat[i] else low[0]
+        high[0] = max(high[0], flat[i]) if flat[i] == flat[i] else high[0]
+    least, largest = low[0], high[0]
+    for lane in range(1, _LANES):
+        least = min(least, low[lane])
+        largest = max(largest, high[lane])
+    return least, largest
+
+
+@kernel(f"float64(float32[:,::1], {_WINDOW})")
+def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: Any) -> Any:
+    """The sum of voxel times window, in float64: one sum for each column of lines, and then these one after another."""
+    n2 = drop2.shape[0]
+    sums = np.zeros(n2, np.float64)
+    for i in range(factors0.shape[0]):
+        plane = volume[i]
+        for j in range(factors1.shape[0]):
+            start, slope = window_line(factors0[i], factors1[j], least, 0.0, 1.0)
+            at = np.uint64(j * n2)
+            for k in range(np.uint64(n2)):
+                sums[k] += np.float64(plane[at + k]) * np.float64(start + slope * drop2[k])
+    total = 0.0
+    for k in range(n2):
+        total += sums[k]
+    return total
+
+
+@kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float64, float64)")
+def add_window(
+    source: Any, destination: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, offset: Any, strength: Any
+) -> None:
+    """``x + offset + strength * window``."""
+    n2 = drop2.shape[0]
+    for i in range(factors0.shape[0]):
+        plane, out = source[i], destination[i]
+        for j in range(factors1.shape[0]):
+            start, slope = window_line(factors0[i], factors1[j], least, offset, strength)
+            at = np.uint64(j * n2)
+            for k in range(np.uint64(n2)):
+                out[at + k] = plane[at + k] + (start + slope * drop2[k])
+
+
+@inlined
+def _within(x: Any, low: Any, high: Any) -> Any:
+    """x, but not below low or above high; NaN stays NaN."""
+    above = low if x < low else x
+    return high if above > high else above
+
+
+@kernel("void(float32[:,::1], float32[:,::1], float32, float32)")
+def clamp(source: Any, destination: Any, low: Any, high: Any) -> None:
+    """Limit all values to low ... high."""
+    flat, out = source.reshape(-1), destination.reshape(-1)
+    for i in range(flat.shape[0]):
+        out[i] = _within(flat[i], low, high)
+
+
+@kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float64, float32)")
+def scale_about(
+    source: Any, destination: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, strength: Any, middle: Any
+) -> None:
+    """``x + strength * window * (x - middle)``."""
+    n2 = drop2.shape[0]
+    for i in range(factors0.shape[0]):
+        plane, out = source[i], destination[i]
+        for j in range(factors1.shape[0]):
+            start, slope = window_line(factors0[i], factors1[j], least, 0.0, strength)
+            at = np.uint64(j * n2)
+            for k in range(np.uint64(n2)):
+                x = plane[at + k]
+                out[at + k] = x + (start + slope * drop2[k]) * (x - middle)
+
+
+@kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float32, float32, float32)")
+def blend_power(
+    source: Any, destination: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, exponent: Any, low: Any,
+    extent: Any,
+) -> None:  # fmt: skip
+    """``x + extent * window * (r^exponent - r)`` with ``r = (x - low) / extent``."""
+    n2 = drop2.shape[0]
+    for i in range(factors0.shape[0]):
+        plane, out = source[i], destination[i]
+        for j in range(factors1.shape[0]):
+            start, slope = window_line(factors0[i], factors1[j], least, 0.0, 1.0)
+            at = np.uint64(j * n2)
+            for k in range(np.uint64(n2)):
+                x = plane[at + k]
+                relative = (x - low) / extent
+                out[at + k] = x + extent * ((start + slope * drop2[k]) * (power(relative, exponent) - relative))

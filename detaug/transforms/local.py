@@ -1,0 +1,334 @@
+"""Intensity changes that are strongest in one place and fade away from it like a Gaussian."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.convolution import convolve
+from detaug.kernels.local import (
+    add_window,
+    blend_power,
+    clamp,
+    least_and_largest,
+    scale_about,
+    windowed_sum,
+)
+from detaug.kernels.volumes import axes_of_volume, per_axis
+from detaug.kernels.windows import window_factors
+from detaug.transforms import draws
+from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.blur import flat_planes, gaussian_weights, length_of_lines
+from detaug.transforms.callables import asked_by_name, asks_for
+from detaug.transforms.checks import finite, probability, random_scalar
+from detaug.transforms.draws import RandomScalar
+from detaug.transforms.local_window import LocalWindow
+from detaug.transforms.workspace import Workspace
+
+_LARGEST_EXPONENT = 64.0  # what `detaug.kernels.elementary.power` is made for
+
+
+class _LocalTransform(ImageTransform):
+    """What the transforms here share: where their windows are, and which channels they change.
+
+    Subclasses name their own draws in `settings` and apply them to one channel in `change_channel`.
+    """
+
+    def __init__(
+        self, scale: RandomScalar, loc: RandomScalar, same_for_all_channels: bool, p_per_channel: float
+    ) -> None:
+        self.scale = asked_by_name(random_scalar("scale", scale, above=0), ("shape", "dim"))
+        self.loc = asked_by_name(random_scalar("loc", loc), ("shape", "dim"))
+        self.same_for_all_channels = same_for_all_channels
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+
+    def _window(self, rng: np.random.Generator, shape: Sequence[int], context: Mapping[str, Any]) -> dict[str, Any]:
+        loc, scale = [], []
+        for d in range(len(shape)):
+            offered = {**context, "shape": tuple(shape), "dim": d}
+            loc.append(finite("loc", draws.scalar(rng, self.loc, offered)))
+            scale.append(_positive("scale", draws.scalar(rng, self.scale, offered)))
+        return {"loc": loc, "scale": scale}
+
+    def _drawn(
+        self, rng: np.random.Generator, shape: Sequence[int], wanted: RandomScalar, context: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], float]:
+        window = self._window(rng, shape, context)
+        if asks_for(wanted, "kernel"):
+            centred = bool(getattr(self, "mean_centered", False))
+            context = {**context, "kernel": LocalWindow(shape, window["loc"], window["scale"]).values(centred)}
+        return window, draws.scalar(rng, wanted, context)
+
+    def _draw_channels(
+        self,
+        rng: np.random.Generator,
+        applied: Sequence[bool],
+        shape: Sequence[int],
+        wanted: RandomScalar,
+        context: Mapping[str, Any],
+    ) -> tuple[list[Any], list[Any]]:
+        """Each channel's window and number, or None and None: one for all of them, or each its own."""
+        common = self._drawn(rng, shape, wanted, context) if self.same_for_all_channels and any(applied) else None
+        found = [(common or self._drawn(rng, shape, wanted, context)) if each else (None, None) for each in applied]
+        return [window for window, _ in found], [number for _, number in found]
+
+    def _applied(self, rng: np.random.Generator, channels: int) -> list[bool]:
+        return [draws.happens(rng, self.p_per_channel) for _ in range(channels)]
+
+
+class BrightnessGradientAdditive(_LocalTransform):
+    """Adds a Gaussian window, scaled so that its largest absolute value is ``max_strength``.
+
+    Args:
+        scale: the Gaussian's standard deviation in voxels, > 0, drawn per axis. A callable may ask for ``shape``, the
+            spatial shape, and ``dim``; one with other argument names gets these two by position.
+        loc: where its centre is along each axis, in parts of the axis' length (0 is the first voxel).
+        max_strength: the largest change, in intensity units. A callable may ask for ``image`` and ``kernel``, the window
+            as float32 array; one with other argument names gets these two by position.
+        same_for_all_channels: one window and strength for all channels that are changed.
+        mean_centered: subtract the window's mean first, so that the image's mean stays.
+        clip_intensities: limit the result to the least and largest value of the whole image before.
+        p_per_channel: the probability of each channel.
+
+    NaN stays where it is. Params: ``{"kernels": [one per channel: None or {"loc": [...], "scale": [...], "strength":
+    s}]}``.
+    """
+
+    def __init__(
+        self,
+        scale: RandomScalar,
+        loc: RandomScalar = (-1, 2),
+        max_strength: RandomScalar = 1.0,
+        same_for_all_channels: bool = True,
+        mean_centered: bool = True,
+        clip_intensities: bool = False,
+        p_per_channel: float = 1.0,
+    ) -> None:
+        super().__init__(scale, loc, same_for_all_channels, p_per_channel)
+        self.max_strength = asked_by_name(random_scalar("max_strength", max_strength), ("image", "kernel"))
+        self.mean_centered = mean_centered
+        self.clip_intensities = clip_intensities
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        channels, *shape = shapes["image"]
+        applied = self._applied(rng, channels)
+        windows, strengths = self._draw_channels(rng, applied, shape, self.max_strength, context)
+        pairs = zip(windows, strengths, strict=True)
+        return {"kernels": [None if w is None else {**w, "strength": finite("max_strength", s)} for w, s in pairs]}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        shape = workspace["image"].shape[1:]
+        windows: dict[int, tuple[LocalWindow, float, float]] = {}
+        for c, wanted in enumerate(params["kernels"]):
+            if wanted is not None and wanted["strength"] != 0.0:
+                window = LocalWindow(shape, wanted["loc"], wanted["scale"])
+                mean = window.mean() if self.mean_centered else 0.0
+                peak = max(abs(1.0 - mean), abs(mean))
+                if not window.is_flat:
+                    windows[c] = window, -mean * wanted["strength"] / peak, wanted["strength"] / peak
+        if not windows:
+            return
+        source, destination = workspace.source_and_destination("image")
+        before, after = flat_planes(source), flat_planes(destination)
+        if self.clip_intensities:
+            limits = [least_and_largest(volume) for volume in before]
+            low, high = min(each[0] for each in limits), max(each[1] for each in limits)
+        for c in range(len(source)):
+            if c in windows:
+                window, offset, strength = windows[c]
+                add_window(before[c], after[c], *window.arguments, offset, strength)
+                if self.clip_intensities:
+                    clamp(after[c], after[c], np.float32(low), np.float32(high))
+            elif destination is not source:
+                destination[c] = source[c]
+
+    def kernels(self) -> Iterable[Kernel]:
+        return window_factors, add_window, least_and_largest, clamp
+
+
+class LocalContrast(_LocalTransform):
+    """Scales the distance from the mean by ``new_contrast``, as much as a Gaussian window says.
+
+    The mean is the one weighted by the window, so that a voxel becomes ``x + w (new_contrast - 1) (x - mean)``.
+
+    Args:
+        scale, loc: see `BrightnessGradientAdditive`.
+        new_contrast: the factor where the window is 1.
+        same_for_all_channels: one window and factor for all channels that are changed.
+        p_per_channel: the probability of each channel.
+
+    A NaN makes its whole channel NaN. Params: ``{"kernels": [one per channel: None or {"loc": [...], "scale": [...]}],
+    "contrasts": [one per channel: None or the factor]}``.
+    """
+
+    def __init__(
+        self,
+        scale: RandomScalar,
+        loc: RandomScalar = (-1, 2),
+        new_contrast: RandomScalar = (0.5, 1.5),
+        same_for_all_channels: bool = True,
+        p_per_channel: float = 1.0,
+    ) -> None:
+        super().__init__(scale, loc, same_for_all_channels, p_per_channel)
+        self.new_contrast = random_scalar("new_contrast", new_contrast)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        channels, *shape = shapes["image"]
+        applied = self._applied(rng, channels)
+        windows, contrasts = self._draw_channels(rng, applied, shape, self.new_contrast, context)
+        return {"kernels": windows, "contrasts": contrasts}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        shape = workspace["image"].shape[1:]
+        windows = _windows(shape, params["kernels"], params["contrasts"], without_effect=1.0)
+        if not windows:
+            return
+        source, destination = workspace.source_and_destination("image")
+        before, after = flat_planes(source), flat_planes(destination)
+        for c in range(len(source)):
+            if c in windows:
+                window, contrast = windows[c]
+                mean = windowed_sum(before[c], *window.arguments) / (window.sum() + 1e-8)
+                scale_about(before[c], after[c], *window.arguments, contrast - 1.0, np.float32(mean))
+            elif destination is not source:
+                destination[c] = source[c]
+
+    def kernels(self) -> Iterable[Kernel]:
+        return window_factors, windowed_sum, scale_about
+
+
+class LocalGamma(_LocalTransform):
+    """Raises intensities, scaled to 0 ... 1 per channel, to the power ``gamma``, as much as a Gaussian window says.
+
+    Args:
+        scale, loc: see `BrightnessGradientAdditive`.
+        gamma: the exponent where the window is 1; above 0, at most 64.
+        same_for_all_channels: one window and exponent for all channels that are changed.
+        p_per_channel: the probability of each channel.
+
+    NaN stays where it is; an infinity makes its whole channel NaN. Params: ``{"kernels": [one per channel: None or
+    {"loc": [...], "scale": [...]}], "gammas": [one per channel: None or the exponent]}``.
+    """
+
+    def __init__(
+        self,
+        scale: RandomScalar,
+        loc: RandomScalar = (-1, 2),
+        gamma: RandomScalar = (0.5, 1),
+        same_for_all_channels: bool = True,
+        p_per_channel: float = 1.0,
+    ) -> None:
+        super().__init__(scale, loc, same_for_all_channels, p_per_channel)
+        self.gamma = random_scalar("gamma", gamma, above=0)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        channels, *shape = shapes["image"]
+        applied = self._applied(rng, channels)
+        windows, gammas = self._draw_channels(rng, applied, shape, self.gamma, context)
+        return {"kernels": windows, "gammas": gammas}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        shape = workspace["image"].shape[1:]
+        windows = _windows(shape, params["kernels"], params["gammas"], without_effect=1.0)
+        if not windows:
+            return
+        for _, gamma in windows.values():
+            if _positive("gamma", gamma) > _LARGEST_EXPONENT:
+                raise ValueError(f"gamma must be at most {_LARGEST_EXPONENT:g}, got {gamma!r}")
+        source, destination = workspace.source_and_destination("image")
+        before, after = flat_planes(source), flat_planes(destination)
+        for c in range(len(source)):
+            if c in windows:
+                window, gamma = windows[c]
+                low, high = (np.float32(limit) for limit in least_and_largest(before[c]))
+                extent = max(np.float32(high - low), np.float32(1e-8))
+                blend_power(before[c], after[c], *window.arguments, np.float32(gamma), low, extent)
+            elif destination is not source:
+                destination[c] = source[c]
+
+    def kernels(self) -> Iterable[Kernel]:
+        return window_factors, least_and_largest, blend_power
+
+
+class LocalSmoothing(_LocalTransform):
+    """Blurs with a Gaussian, as much as ``smoothing_strength`` times a Gaussian window says.
+
+    The blur is SciPy's ``gaussian_filter``: cut off at 4 sigma, mirrored at the outermost voxels' outer faces.
+
+    Args:
+        scale, loc: see `BrightnessGradientAdditive`.
+        smoothing_strength: the blurred image's weight where the window is 1.
+        kernel_size: the blur's sigma in voxels, >= 0, the same in all channels and along all axes.
+        same_for_all_channels: one window and strength for all channels that are changed.
+        p_per_channel: the probability of each channel.
+
+    NaN and infinity spread as far as the blur reaches. Params: ``{"kernels": [one per channel: None or {"loc": [...],
+    "scale": [...]}], "sigma": the blur's or None, "strengths": [one per channel: None or the weight]}``.
+    """
+
+    def __init__(
+        self,
+        scale: RandomScalar,
+        loc: RandomScalar = (-1, 2),
+        smoothing_strength: RandomScalar = (0.5, 1.0),
+        kernel_size: RandomScalar = (0.5, 1.5),
+        same_for_all_channels: bool = True,
+        p_per_channel: float = 1.0,
+    ) -> None:
+        super().__init__(scale, loc, same_for_all_channels, p_per_channel)
+        self.smoothing_strength = random_scalar("smoothing_strength", smoothing_strength)
+        self.kernel_size = random_scalar("kernel_size", kernel_size, minimum=0)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        channels, *shape = shapes["image"]
+        applied = self._applied(rng, channels)
+        sigma = draws.scalar(rng, self.kernel_size, context) if any(applied) else None
+        windows, strengths = self._draw_channels(rng, applied, shape, self.smoothing_strength, context)
+        return {"kernels": windows, "sigma": sigma, "strengths": strengths}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        shape = workspace["image"].shape[1:]
+        windows = _windows(shape, params["kernels"], params["strengths"], without_effect=0.0)
+        if not windows:
+            return
+        sigma = finite("kernel_size", params["sigma"])
+        if sigma < 0.0:
+            raise ValueError(f"kernel_size must not be negative, got {sigma!r}")
+        radius = int(4.0 * sigma + 0.5)
+        if radius == 0:
+            return
+        weights = gaussian_weights(sigma, radius)
+        each = per_axis([weights] * len(shape), axes_of_volume(shape), np.ones(1, np.float32))
+        source, destination = workspace.source_and_destination("image")
+        before, after = flat_planes(source), flat_planes(destination)
+        for c in range(len(source)):
+            if c in windows:
+                window, strength = windows[c]
+                convolve(before[c], after[c], length_of_lines(shape), *each, True, *window.arguments, strength)
+            elif destination is not source:
+                destination[c] = source[c]
+
+    def kernels(self) -> Iterable[Kernel]:
+        return window_factors, convolve
+
+
+def _windows(
+    shape: Sequence[int], kernels: Sequence[Any], numbers: Sequence[Any], *, without_effect: float
+) -> dict[int, tuple[LocalWindow, float]]:
+    """Window and number of those channels that they change."""
+    found = {}
+    for c, (wanted, number) in enumerate(zip(kernels, numbers, strict=True)):
+        if wanted is not None and finite("a local transform's number", number) != without_effect:
+            window = LocalWindow(shape, wanted["loc"], wanted["scale"])
+            if not window.is_flat:
+                found[c] = window, float(number)
+    return found
+
+
+def _positive(name: str, value: float) -> float:
+    if finite(name, value) <= 0.0:
+        raise ValueError(f"{name} must be greater than 0, got {value!r}")
+    return value

@@ -1,0 +1,78 @@
+"""Where and how strongly a local transform changes an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from detaug.kernels.volumes import axes_of_volume, per_axis
+from detaug.kernels.windows import window_factors
+
+_ONE = np.ones(1)
+
+
+class LocalWindow:
+    """A Gaussian's share of every voxel, shifted and scaled to 0 ... 1 over the image, held as one factor per axis.
+
+    Where the image is far from the Gaussian's centre, the shares are computed with the same relative accuracy as near it
+    (batchgeneratorsv2 takes differences of a cumulative distribution, which vanish, to 1e-16 near its upper end).
+
+    Args:
+        shape: the image's spatial shape.
+        loc: the Gaussian's centre along each axis, in parts of the axis' length.
+        scale: its standard deviation along each axis, in voxels, > 0.
+
+    Attributes:
+        arguments: factors along X and Y, drop along Z, least product, as kernels take them.
+        is_flat: whether all voxels have the same share; then the window is 0 everywhere.
+    """
+
+    def __init__(self, shape: Sequence[int], loc: Sequence[float], scale: Sequence[float]) -> None:
+        self._factors = []
+        for n, where, width in zip(shape, loc, scale, strict=True):
+            factors = np.empty(n)
+            window_factors(factors, float(where) * n, float(width))
+            self._factors.append(factors)
+        self._least = 1.0
+        for factors in self._factors:
+            self._least *= float(factors.min())
+        self.is_flat = self._least >= 1.0
+        if not self.is_flat:
+            along = per_axis(self._factors, axes_of_volume(shape), _ONE)
+            drop = ((1.0 - along[2]) / (1.0 - self._least)).astype(np.float32)
+            self.arguments = along[0], along[1], drop, self._least
+
+    def mean(self) -> float:
+        """The window's mean over all voxels."""
+        if self.is_flat:
+            return 0.0
+        product = 1.0
+        for factors in self._factors:
+            product *= _sum(factors) / len(factors)
+        return (product - self._least) / (1.0 - self._least)
+
+    def sum(self) -> float:
+        """The window's sum over all voxels."""
+        voxels = 1
+        for factors in self._factors:
+            voxels *= len(factors)
+        return self.mean() * voxels
+
+    def values(self, mean_centered: bool = False) -> np.ndarray:
+        """The window as a float32 array of the image's spatial shape, for callables that ask for it."""
+        product = np.ones((1,) * len(self._factors))
+        for axis, factors in enumerate(self._factors):
+            product = product * factors.reshape([-1 if d == axis else 1 for d in range(len(self._factors))])
+        if self.is_flat:
+            return np.zeros(product.shape, np.float32)
+        window = (product - self._least) / (1.0 - self._least)
+        return (window - (self.mean() if mean_centered else 0.0)).astype(np.float32)
+
+
+def _sum(numbers: np.ndarray) -> float:
+    """One after another: NumPy's order of additions depends on the CPU's vectors."""
+    total = 0.0
+    for number in numbers.tolist():
+        total += number
+    return total
