@@ -1,8 +1,8 @@
 """Separable convolution with symmetric kernels along all three axes in one pass, in place if wanted.
 
-Plane after plane is convolved along its own two axes into a ring of planes; where the ring holds all that a plane of the
-output needs, it is summed along the first axis. So an input plane is read before the output plane of its index is written,
-and the only scratch is the ring, of as many planes as the first axis' kernel has taps, and two planes more.
+Plane after plane is convolved along its own two axes into a ring of planes; where the ring holds all that a plane of
+the output needs, it is summed along the first axis. So an input plane is read before the output plane of its index is
+written, and the only scratch is the ring, of as many planes as the first axis' kernel has taps, and two planes more.
 
 The two voxels at equal distance are added first, then multiplied by their common weight; sums run from the centre
 outwards in float32.
@@ -58,9 +58,11 @@ _more1, _more2, _more3 = (_sweep(pairs, False) for pairs in range(1, _PAIRS + 1)
 @inlined
 def weighted_lines(rows: Any, centre: Any, pitch: Any, steps: Any, weights: Any, out: Any, start: Any, out_pitch: Any,
                    count: Any, n: Any) -> None:  # fmt: skip
-    """``out[start + k] = weights[0] rows[centre + k] + sum of weights[t] (rows[steps[0, t] + k] + rows[steps[1, t] + k])``.
+    """Sums of weighted voxels: for k < n, ``out[start + k]`` becomes
 
-    For k < n and t > 0; and again, ``count`` times in all, each time ``pitch`` and ``out_pitch`` elements further on.
+    ``weights[0] rows[centre + k] + sum over t > 0 of weights[t] (rows[steps[0, t] + k] + rows[steps[1, t] + k])``,
+
+    and so on, ``count`` times in all, each time ``pitch`` and ``out_pitch`` elements further on.
     """
     c, p, s, q, n = np.uint64(centre), np.uint64(pitch), np.uint64(start), np.uint64(out_pitch), np.uint64(n)
     radius = weights.shape[0] - 1
@@ -153,8 +155,8 @@ def convolve(
         n2: Z.
         weights0, weights1, weights2: an axis' weight at its centre, at distance 1, 2, ...
         edge_twice: how indices beyond the ends are mirrored, see `reflected`.
-        factors0, factors1, drop2, least: a window (`detaug.kernels.windows`) that is multiplied by ``strength`` and then
-            is the convolved volume's weight against the source's. Empty factors: no window, weight 1.
+        factors0, factors1, drop2, least: a window (`detaug.kernels.windows`) that is multiplied by ``strength`` and
+            then is the convolved volume's weight against the source's. Empty factors: no window, weight 1.
     """
     n0, size = source.shape
     n1 = size // n2

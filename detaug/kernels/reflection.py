@@ -11,8 +11,8 @@ from detaug.kernels.compiling import inlined
 def reflected(i: Any, n: Any, edge_twice: Any) -> Any:
     """The voxel of an axis of n that stands in for index i.
 
-    ``edge_twice`` False mirrors at the outermost voxels' centres (``c b | a b c | b a``: torch's and NumPy's "reflect"),
-    True at their outer faces (``b a | a b c | c b``: SciPy's "reflect", NumPy's "symmetric").
+    ``edge_twice`` False mirrors at the outermost voxels' centres (``c b | a b c | b a``: torch's and NumPy's
+    "reflect"), True at their outer faces (``b a | a b c | c b``: SciPy's "reflect", NumPy's "symmetric").
     """
     if n == 1:
         return 0

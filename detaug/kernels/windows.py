@@ -47,16 +47,16 @@ def _relative_density(x: Any, nearest: Any) -> Any:
 
 @inlined
 def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
-    """The integral of the relative density from a >= 0 to b, in panels so short that the rule's error is below an ulp."""
+    """The integral of the relative density from a >= 0 to b, in panels short enough for errors below an ulp."""
     # the density falls by e^-45 within this length
     reach = 2.0 * _NEGLIGIBLE / (a + math.sqrt(a * a + 2.0 * _NEGLIGIBLE))
     length = min(b - a, reach)
-    panels = int(math.ceil(length * max(1.0, a + length)))
+    panels = np.int64(math.ceil(length * max(1.0, a + length)))
     half = 0.5 * length / panels
     total = 0.0
     for panel in range(panels):
         middle = a + (2 * panel + 1) * half
-        for node, weight in zip(_NODES, _WEIGHTS):
+        for node, weight in zip(_NODES, _WEIGHTS):  # noqa: B905  (Numba has no strict zip)
             step = half * node
             total += weight * (_relative_density(middle - step, nearest) + _relative_density(middle + step, nearest))
     return total * half
@@ -66,7 +66,8 @@ def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
 def window_factors(out: Any, location: Any, scale: Any) -> None:
     """One axis' factors: voxel i's probability under the normal distribution, over that of the likeliest voxel.
 
-    Relative errors stay below 1e-14 however far away the Gaussian's centre is.
+    Relative errors are below 1e-15 (1 + d²), with d the distance from the centre in standard deviations: the rounding
+    of the exponent. Nothing cancels, and the largest factor never underflows.
 
     Args:
         out: one factor for each voxel.

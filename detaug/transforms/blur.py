@@ -25,8 +25,8 @@ class GaussianBlur(ImageTransform):
     """Convolves with a Gaussian of standard deviation ``sigma`` voxels along every axis.
 
     The kernel has as many taps as the odd number nearest to ``6 sigma + 0.5`` and is normalised; one tap (sigma below
-    0.25) changes nothing. Beyond its ends an axis is mirrored at its outermost voxels' centres; where the kernel reaches
-    further than the axis is long, it is mirrored again and again (batchgeneratorsv2 raises an error there).
+    0.25) changes nothing. Beyond its ends an axis is mirrored at its outermost voxels' centres; where the kernel
+    reaches further than the axis is long, it is mirrored again and again (batchgeneratorsv2 raises an error there).
 
     NaN and infinity spread over as many voxels as the kernel reaches.
 
@@ -39,8 +39,8 @@ class GaussianBlur(ImageTransform):
         benchmark: taken for batchgeneratorsv2's sake and without effect. There it lets a timing choose between two
             algorithms, whose results differ; here nothing is ever chosen by timing.
 
-    Params: ``{"apply_to_channel": [one bool per channel], "sigmas": [[one per axis] per channel that is blurred]}``; with
-    ``synchronize_channels`` sigmas are ``[one per axis]``.
+    Params: ``{"apply_to_channel": [one bool per channel], "sigmas": [[one per axis] per channel that is blurred]}``;
+    with ``synchronize_channels`` sigmas are ``[one per axis]``.
     """
 
     def __init__(

@@ -9,14 +9,8 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.convolution import convolve
-from detaug.kernels.local import (
-    add_window,
-    blend_power,
-    clamp,
-    least_and_largest,
-    scale_about,
-    windowed_sum,
-)
+from detaug.kernels.limits import clamp, least_and_largest
+from detaug.kernels.local import add_window, blend_power, scale_about, windowed_sum
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.kernels.windows import window_factors
 from detaug.transforms import draws

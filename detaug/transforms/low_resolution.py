@@ -105,7 +105,9 @@ class SimulateLowResolution(ImageTransform):
 def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:
     """How many voxels there are at the low resolution."""
     if len(scales) != len(shape) or not all(checks.finite("a scale", s) > 0 for s in scales):
-        raise ValueError(f"scales must hold a positive number per spatial axis, got {scales!r} for shape {tuple(shape)}")
+        raise ValueError(
+            f"scales must hold a positive number per spatial axis, got {scales!r} for shape {tuple(shape)}"
+        )
     return [max(1, round(n * _as_float32(scale))) for n, scale in zip(shape, scales, strict=True)]
 
 

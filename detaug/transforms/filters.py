@@ -1,0 +1,155 @@
+"""Filters over a voxel's neighbourhood: median and sharpening."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.limits import clamp, least_and_largest
+from detaug.kernels.median import median_filter
+from detaug.kernels.sharpening import sharpen
+from detaug.kernels.volumes import axes_of_volume, per_axis
+from detaug.transforms import draws
+from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.blur import flat_planes, length_of_lines
+from detaug.transforms.checks import finite, probability, random_scalar
+from detaug.transforms.draws import RandomScalar
+from detaug.transforms.workspace import Workspace
+
+
+class MedianFilter(ImageTransform):
+    """Replaces each voxel by the median of a box around it.
+
+    The box of ``size`` voxels per axis begins ``size // 2`` before its voxel; of an even number of values the upper one
+    of the two in the middle is taken; beyond its ends an axis is mirrored at its outermost voxels' outer faces. All as
+    SciPy's ``median_filter`` has it. NaN counts as larger than infinity (as less than its negative if its sign is set).
+
+    Args:
+        filter_size: the size in voxels, >= 1, or (low, high): even draws from low ... high - 1.
+        p_same_for_each_channel: the probability that all channels get one size; drawn for a range only with effect.
+        p_per_channel: the probability of each channel.
+
+    Params: ``{"filter_sizes": [one per channel], "apply_channel": [one bool per channel]}``.
+    """
+
+    def __init__(
+        self,
+        filter_size: int | tuple[int, int],
+        p_same_for_each_channel: float = 0.0,
+        p_per_channel: float = 1.0,
+    ) -> None:
+        self.filter_size = _sizes(filter_size)
+        self.p_same_for_each_channel = probability("p_same_for_each_channel", p_same_for_each_channel)
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        channels = shapes["image"][0]
+        same = draws.happens(rng, self.p_same_for_each_channel)
+        if isinstance(self.filter_size, int):
+            sizes = [self.filter_size] * channels
+        elif same:
+            sizes = [self._size(rng, self.filter_size)] * channels
+        else:
+            sizes = [self._size(rng, self.filter_size) for _ in range(channels)]
+        return {
+            "filter_sizes": sizes,
+            "apply_channel": [draws.happens(rng, self.p_per_channel) for _ in range(channels)],
+        }
+
+    @staticmethod
+    def _size(rng: np.random.Generator, sizes: tuple[int, int]) -> int:
+        return sizes[0] + draws.integer(rng, sizes[1] - sizes[0])
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        shape = workspace["image"].shape[1:]
+        pairs = zip(params["apply_channel"], params["filter_sizes"], strict=True)
+        sizes = {c: _sizes(int(size)) for c, (applied, size) in enumerate(pairs) if applied and size != 1}
+        if not sizes or max(shape) == 1:
+            return
+        source, destination = workspace.source_and_destination("image")
+        before, after = flat_planes(source), flat_planes(destination)
+        for c in range(len(source)):
+            if c in sizes:
+                box = per_axis([sizes[c]] * len(shape), axes_of_volume(shape), 1)
+                median_filter(before[c], after[c], length_of_lines(shape), *box)
+            elif destination is not source:
+                destination[c] = source[c]
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (median_filter,)
+
+
+class Sharpening(ImageTransform):
+    """Adds ``strength`` times the negative Laplacian: the sum of a voxel's differences to its nearest neighbours.
+
+    Beyond the image's ends stand its outermost voxels. NaN and infinity spread to the nearest neighbours.
+
+    Args:
+        strength: the Laplacian's weight.
+        p_same_for_each_channel: the probability that all channels get the same strength and clamping.
+        p_per_channel: the probability of each channel.
+        p_clamp_intensities: the probability of limiting a channel to the least and largest value that it had before.
+
+    Params: ``{"strengths": [...], "clamp_intensities": [bools], "apply_channel": [bools]}``, one per channel each.
+    """
+
+    def __init__(
+        self,
+        strength: RandomScalar = 0.2,
+        p_same_for_each_channel: float = 0.0,
+        p_per_channel: float = 1.0,
+        p_clamp_intensities: float = 0,
+    ) -> None:
+        self.strength = random_scalar("strength", strength)
+        self.p_same_for_each_channel = probability("p_same_for_each_channel", p_same_for_each_channel)
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+        self.p_clamp_intensities = probability("p_clamp_intensities", p_clamp_intensities)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        channels = shapes["image"][0]
+        if draws.happens(rng, self.p_same_for_each_channel):
+            strengths = [draws.scalar(rng, self.strength, context)] * channels
+            clamped = [draws.happens(rng, self.p_clamp_intensities)] * channels
+        else:
+            strengths = [draws.scalar(rng, self.strength, {**context, "channel": c}) for c in range(channels)]
+            clamped = [draws.happens(rng, self.p_clamp_intensities) for _ in range(channels)]
+        applied = [draws.happens(rng, self.p_per_channel) for _ in range(channels)]
+        return {"strengths": strengths, "clamp_intensities": clamped, "apply_channel": applied}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        shape = workspace["image"].shape[1:]
+        pairs = zip(params["apply_channel"], params["strengths"], strict=True)
+        strengths = {c: finite("strength", s) for c, (applied, s) in enumerate(pairs) if applied and s != 0.0}
+        if not strengths or max(shape) == 1:
+            return
+        source, destination = workspace.source_and_destination("image")
+        before, after = flat_planes(source), flat_planes(destination)
+        for c in range(len(source)):
+            if c in strengths:
+                limits = least_and_largest(before[c]) if params["clamp_intensities"][c] else None
+                sharpen(before[c], after[c], length_of_lines(shape), np.float32(strengths[c]))
+                if limits is not None:
+                    clamp(after[c], after[c], np.float32(limits[0]), np.float32(limits[1]))
+            elif destination is not source:
+                destination[c] = source[c]
+
+    def kernels(self) -> Iterable[Kernel]:
+        return sharpen, least_and_largest, clamp
+
+
+def _sizes(wanted: Any) -> Any:
+    """A checked size, or a range of them."""
+    numbers = wanted if isinstance(wanted, (tuple, list)) else (wanted,)
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+            raise TypeError(f"filter_size must be an integer or two of them, got {wanted!r}")
+        if number < 1:
+            raise ValueError(f"filter_size must be at least 1, got {wanted!r}")
+    if not isinstance(wanted, (tuple, list)):
+        return int(wanted)
+    if len(wanted) != 2 or wanted[0] >= wanted[1]:
+        raise ValueError(f"filter_size as a range must be (low, high), high not included, got {wanted!r}")
+    return int(wanted[0]), int(wanted[1])
