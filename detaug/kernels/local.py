@@ -1,7 +1,7 @@
 """Intensity changes weighted by a window (`detaug.kernels.windows`), which is evaluated line by line.
 
-Volumes are float32 (X, Y * Z); source and destination may be one array. A window comes as its factors along X and Y, its
-``drop2`` along Z (whose length is Z) and its least product.
+Volumes are float32 (X, Y * Z); source and destination may be one array. A window comes as its factors along X and Y,
+its ``drop2`` along Z (whose length is Z) and its least product.
 """
 
 from __future__ import annotations

@@ -47,11 +47,11 @@ def down_and_up(
     """Sample a volume down and interpolate it up again.
 
     Args:
-        source, destination: float32 (X, Y * Z). They may be one array if plane ``nearest0[c]`` is never behind the first
-            output plane that needs coarse plane c.
+        source, destination: float32 (X, Y * Z). They may be one array if plane ``nearest0[c]`` is never behind
+            the first output plane that needs coarse plane c.
         nearest: for each axis and coarse voxel, the source's voxel.
-        lower, weight: for each axis and output voxel, the coarse voxel before it and the weight of the next one (the last
-            one's next is itself).
+        lower, weight: for each axis and output voxel, the coarse voxel before it and the weight of the next one
+            (the last one's next is itself).
     """
     n0, n1, n2 = lower0.shape[0], lower1.shape[0], lower2.shape[0]
     size = n1 * n2

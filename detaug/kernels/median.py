@@ -1,8 +1,8 @@
 """Median filter over boxes of any size: exact, by bisection of the values' bits.
 
-float32 numbers are mapped to uint32 keys of the same order. Bit by bit from the highest one, a line of voxels counts how
-many keys of each one's box are below its candidate; the candidate stays where they are not too many. No step depends on
-the data, and all run along lines, for vectors.
+float32 numbers are mapped to uint32 keys of the same order. Bit by bit from the highest one, a line of voxels counts
+how many keys of each one's box are below its candidate; the candidate stays where they are not too many. No step
+depends on the data, and all run along lines, for vectors.
 
 Boxes reach beyond the image into its mirror image about the outermost voxels' outer faces, as SciPy's do.
 """
@@ -36,7 +36,7 @@ def _value(key: Any) -> Any:
 
 
 def _count_source(width: int) -> str:
-    """A function that counts over ``width`` neighbours on a row of keys, written out for the compiler to use vectors."""
+    """A function that counts over ``width`` neighbours on a row of keys, written out for the sake of vectors."""
     counted = " + ".join(f"u(keys[at + u64({offset}) + k] < limit)" for offset in range(width))
     lines = [
         "def count(keys, at, limits, counts, n):",
@@ -93,7 +93,7 @@ def _fill_keys(plane: Any, n1: Any, n2: Any, s1: Any, s2: Any, keys: Any, slot: 
 
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64, int64, int64)")
 def median_filter(source: Any, destination: Any, n2: Any, s0: Any, s1: Any, s2: Any) -> None:
-    """The middle one of each box of s0 * s1 * s2 voxels, the upper one of the two in the middle if their number is even.
+    """The middle value of each box of s0 * s1 * s2 voxels, the upper one of two if their number is even.
 
     A box of s voxels begins s // 2 before its voxel.
 

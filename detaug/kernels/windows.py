@@ -36,7 +36,7 @@ def _exponential(x: Any) -> Any:
     total = 0.0
     for coefficient in _TAYLOR:
         total = total * r + coefficient
-    return math.ldexp(total, np.int32(n))
+    return math.ldexp(total, np.int32(n))  # type: ignore[arg-type]
 
 
 @inlined

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,74 +14,27 @@ from detaug.kernels.local import add_window, blend_power, scale_about, windowed_
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.kernels.windows import window_factors
 from detaug.transforms import draws
-from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.base import Params, Shapes
 from detaug.transforms.blur import flat_planes, gaussian_weights, length_of_lines
-from detaug.transforms.callables import asked_by_name, asks_for
-from detaug.transforms.checks import finite, probability, random_scalar
+from detaug.transforms.callables import asked_by_name
+from detaug.transforms.checks import finite, random_scalar
 from detaug.transforms.draws import RandomScalar
+from detaug.transforms.local_transform import LocalTransform, effective_windows, positive
 from detaug.transforms.local_window import LocalWindow
 from detaug.transforms.workspace import Workspace
 
 _LARGEST_EXPONENT = 64.0  # what `detaug.kernels.elementary.power` is made for
 
 
-class _LocalTransform(ImageTransform):
-    """What the transforms here share: where their windows are, and which channels they change.
-
-    Subclasses name their own draws in `settings` and apply them to one channel in `change_channel`.
-    """
-
-    def __init__(
-        self, scale: RandomScalar, loc: RandomScalar, same_for_all_channels: bool, p_per_channel: float
-    ) -> None:
-        self.scale = asked_by_name(random_scalar("scale", scale, above=0), ("shape", "dim"))
-        self.loc = asked_by_name(random_scalar("loc", loc), ("shape", "dim"))
-        self.same_for_all_channels = same_for_all_channels
-        self.p_per_channel = probability("p_per_channel", p_per_channel)
-
-    def _window(self, rng: np.random.Generator, shape: Sequence[int], context: Mapping[str, Any]) -> dict[str, Any]:
-        loc, scale = [], []
-        for d in range(len(shape)):
-            offered = {**context, "shape": tuple(shape), "dim": d}
-            loc.append(finite("loc", draws.scalar(rng, self.loc, offered)))
-            scale.append(_positive("scale", draws.scalar(rng, self.scale, offered)))
-        return {"loc": loc, "scale": scale}
-
-    def _drawn(
-        self, rng: np.random.Generator, shape: Sequence[int], wanted: RandomScalar, context: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], float]:
-        window = self._window(rng, shape, context)
-        if asks_for(wanted, "kernel"):
-            centred = bool(getattr(self, "mean_centered", False))
-            context = {**context, "kernel": LocalWindow(shape, window["loc"], window["scale"]).values(centred)}
-        return window, draws.scalar(rng, wanted, context)
-
-    def _draw_channels(
-        self,
-        rng: np.random.Generator,
-        applied: Sequence[bool],
-        shape: Sequence[int],
-        wanted: RandomScalar,
-        context: Mapping[str, Any],
-    ) -> tuple[list[Any], list[Any]]:
-        """Each channel's window and number, or None and None: one for all of them, or each its own."""
-        common = self._drawn(rng, shape, wanted, context) if self.same_for_all_channels and any(applied) else None
-        found = [(common or self._drawn(rng, shape, wanted, context)) if each else (None, None) for each in applied]
-        return [window for window, _ in found], [number for _, number in found]
-
-    def _applied(self, rng: np.random.Generator, channels: int) -> list[bool]:
-        return [draws.happens(rng, self.p_per_channel) for _ in range(channels)]
-
-
-class BrightnessGradientAdditive(_LocalTransform):
+class BrightnessGradientAdditive(LocalTransform):
     """Adds a Gaussian window, scaled so that its largest absolute value is ``max_strength``.
 
     Args:
         scale: the Gaussian's standard deviation in voxels, > 0, drawn per axis. A callable may ask for ``shape``, the
             spatial shape, and ``dim``; one with other argument names gets these two by position.
         loc: where its centre is along each axis, in parts of the axis' length (0 is the first voxel).
-        max_strength: the largest change, in intensity units. A callable may ask for ``image`` and ``kernel``, the window
-            as float32 array; one with other argument names gets these two by position.
+        max_strength: the largest change, in intensity units. A callable may ask for ``image`` and ``kernel``, the
+            window as float32 array; one with other argument names gets these two by position.
         same_for_all_channels: one window and strength for all channels that are changed.
         mean_centered: subtract the window's mean first, so that the image's mean stays.
         clip_intensities: limit the result to the least and largest value of the whole image before.
@@ -108,8 +61,8 @@ class BrightnessGradientAdditive(_LocalTransform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         channels, *shape = shapes["image"]
-        applied = self._applied(rng, channels)
-        windows, strengths = self._draw_channels(rng, applied, shape, self.max_strength, context)
+        applied = self.channels_applied(rng, channels)
+        windows, strengths = self.draw_channels(rng, applied, shape, self.max_strength, context)
         pairs = zip(windows, strengths, strict=True)
         return {"kernels": [None if w is None else {**w, "strength": finite("max_strength", s)} for w, s in pairs]}
 
@@ -143,7 +96,7 @@ class BrightnessGradientAdditive(_LocalTransform):
         return window_factors, add_window, least_and_largest, clamp
 
 
-class LocalContrast(_LocalTransform):
+class LocalContrast(LocalTransform):
     """Scales the distance from the mean by ``new_contrast``, as much as a Gaussian window says.
 
     The mean is the one weighted by the window, so that a voxel becomes ``x + w (new_contrast - 1) (x - mean)``.
@@ -171,13 +124,13 @@ class LocalContrast(_LocalTransform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         channels, *shape = shapes["image"]
-        applied = self._applied(rng, channels)
-        windows, contrasts = self._draw_channels(rng, applied, shape, self.new_contrast, context)
+        applied = self.channels_applied(rng, channels)
+        windows, contrasts = self.draw_channels(rng, applied, shape, self.new_contrast, context)
         return {"kernels": windows, "contrasts": contrasts}
 
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        windows = _windows(shape, params["kernels"], params["contrasts"], without_effect=1.0)
+        windows = effective_windows(shape, params["kernels"], params["contrasts"], without_effect=1.0)
         if not windows:
             return
         source, destination = workspace.source_and_destination("image")
@@ -194,7 +147,7 @@ class LocalContrast(_LocalTransform):
         return window_factors, windowed_sum, scale_about
 
 
-class LocalGamma(_LocalTransform):
+class LocalGamma(LocalTransform):
     """Raises intensities, scaled to 0 ... 1 per channel, to the power ``gamma``, as much as a Gaussian window says.
 
     Args:
@@ -220,17 +173,17 @@ class LocalGamma(_LocalTransform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         channels, *shape = shapes["image"]
-        applied = self._applied(rng, channels)
-        windows, gammas = self._draw_channels(rng, applied, shape, self.gamma, context)
+        applied = self.channels_applied(rng, channels)
+        windows, gammas = self.draw_channels(rng, applied, shape, self.gamma, context)
         return {"kernels": windows, "gammas": gammas}
 
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        windows = _windows(shape, params["kernels"], params["gammas"], without_effect=1.0)
+        windows = effective_windows(shape, params["kernels"], params["gammas"], without_effect=1.0)
         if not windows:
             return
         for _, gamma in windows.values():
-            if _positive("gamma", gamma) > _LARGEST_EXPONENT:
+            if positive("gamma", gamma) > _LARGEST_EXPONENT:
                 raise ValueError(f"gamma must be at most {_LARGEST_EXPONENT:g}, got {gamma!r}")
         source, destination = workspace.source_and_destination("image")
         before, after = flat_planes(source), flat_planes(destination)
@@ -247,7 +200,7 @@ class LocalGamma(_LocalTransform):
         return window_factors, least_and_largest, blend_power
 
 
-class LocalSmoothing(_LocalTransform):
+class LocalSmoothing(LocalTransform):
     """Blurs with a Gaussian, as much as ``smoothing_strength`` times a Gaussian window says.
 
     The blur is SciPy's ``gaussian_filter``: cut off at 4 sigma, mirrored at the outermost voxels' outer faces.
@@ -278,14 +231,14 @@ class LocalSmoothing(_LocalTransform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         channels, *shape = shapes["image"]
-        applied = self._applied(rng, channels)
+        applied = self.channels_applied(rng, channels)
         sigma = draws.scalar(rng, self.kernel_size, context) if any(applied) else None
-        windows, strengths = self._draw_channels(rng, applied, shape, self.smoothing_strength, context)
+        windows, strengths = self.draw_channels(rng, applied, shape, self.smoothing_strength, context)
         return {"kernels": windows, "sigma": sigma, "strengths": strengths}
 
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        windows = _windows(shape, params["kernels"], params["strengths"], without_effect=0.0)
+        windows = effective_windows(shape, params["kernels"], params["strengths"], without_effect=0.0)
         if not windows:
             return
         sigma = finite("kernel_size", params["sigma"])
@@ -307,22 +260,3 @@ class LocalSmoothing(_LocalTransform):
 
     def kernels(self) -> Iterable[Kernel]:
         return window_factors, convolve
-
-
-def _windows(
-    shape: Sequence[int], kernels: Sequence[Any], numbers: Sequence[Any], *, without_effect: float
-) -> dict[int, tuple[LocalWindow, float]]:
-    """Window and number of those channels that they change."""
-    found = {}
-    for c, (wanted, number) in enumerate(zip(kernels, numbers, strict=True)):
-        if wanted is not None and finite("a local transform's number", number) != without_effect:
-            window = LocalWindow(shape, wanted["loc"], wanted["scale"])
-            if not window.is_flat:
-                found[c] = window, float(number)
-    return found
-
-
-def _positive(name: str, value: float) -> float:
-    if finite(name, value) <= 0.0:
-        raise ValueError(f"{name} must be greater than 0, got {value!r}")
-    return value

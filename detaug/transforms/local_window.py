@@ -15,7 +15,7 @@ _ONE = np.ones(1)
 class LocalWindow:
     """A Gaussian's share of every voxel, shifted and scaled to 0 ... 1 over the image, held as one factor per axis.
 
-    Where the image is far from the Gaussian's centre, the shares are computed with the same relative accuracy as near it
+    Where the image is far from the Gaussian's centre, the shares are as accurate, relatively, as near it
     (batchgeneratorsv2 takes differences of a cumulative distribution, which vanish, to 1e-16 near its upper end).
 
     Args:

@@ -25,7 +25,7 @@ class SimulateLowResolution(ImageTransform):
     """Samples down to ``scale`` times the voxels per axis (nearest neighbour), then back up (linear interpolation).
 
     An axis of n voxels goes through ``round(n * scale)`` (Python's rounding, to even at a half), but at least one.
-    Both ways voxels are taken as cells, not points (torch's "nearest-exact", and "linear" with ``align_corners=False``).
+    Both ways voxels are taken as cells, not points (torch's "nearest-exact", and "linear" without aligned corners).
     Where a coarse voxel's centre falls between two voxels, the one that torch's float32 arithmetic finds is taken;
     interpolation weights are computed in float64.
 
@@ -40,8 +40,8 @@ class SimulateLowResolution(ImageTransform):
         allowed_channels: channels it may be applied to; None for all.
         p_per_channel: the probability of each of them.
 
-    Params: ``{"apply_to_channel": [channels], "scales": [[one per axis] for each of them]}``. Scales are float32 numbers,
-    as batchgeneratorsv2 holds them: the coarse shape follows from them.
+    Params: ``{"apply_to_channel": [channels], "scales": [[one per axis] for each of them]}``. Scales are float32
+    numbers, as batchgeneratorsv2 holds them: the coarse shape follows from them.
     """
 
     def __init__(
