@@ -3,7 +3,8 @@
 A libm chooses among variants by the CPU it finds, and so do vectorised NumPy and torch. What is here uses
 only additions, multiplications, comparisons and bit operations, each rounded as IEEE 754 says. Every function is within
 2 ulp of the exact value (`tests/kernels/test_elementary.py` measures it over the ranges given below). Coefficients are
-minimax fits on the reduced range, rounded to float32 one after another.
+minimax fits on the reduced range, rounded to float32 one after another; polynomials are summed in pairs (Estrin's
+scheme), for a CPU has more than one multiplier.
 """
 
 from __future__ import annotations
@@ -85,16 +86,10 @@ def natural_log(x: Any) -> Any:
     k = _u32(bits_of_float(x) - _SQRT_HALF_BITS)
     exponent = _f32(_i32(_i32(k) >> _i32(23)))
     f = float_from_bits(_u32(_u32(k & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
-    p = _L8
-    p = p * f + _L7
-    p = p * f + _L6
-    p = p * f + _L5
-    p = p * f + _L4
-    p = p * f + _L3
-    p = p * f + _L2
-    p = p * f + _L1
-    p = p * f + _L0
-    return exponent * _LN2 + (f + f * f * p)
+    f_2 = f * f
+    f_4 = f_2 * f_2
+    p = ((_L0 + _L1 * f) + (_L2 + _L3 * f) * f_2) + (((_L4 + _L5 * f) + (_L6 + _L7 * f) * f_2) + _L8 * f_4) * f_4
+    return exponent * _LN2 + (f + f_2 * p)
 
 
 @inlined
@@ -103,14 +98,9 @@ def negative_log(x: Any) -> Any:
     k = _u32(bits_of_float(x) - _SQRT_HALF_BITS)
     exponent = _f32(_i32(_i32(k) >> _i32(23)))
     f = float_from_bits(_u32(_u32(k & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
-    p = _B6
-    p = p * f + _B5
-    p = p * f + _B4
-    p = p * f + _B3
-    p = p * f + _B2
-    p = p * f + _B1
-    p = p * f + _B0
-    return exponent * _MINUS_LN2 - (f + f * f * p)
+    f_2 = f * f
+    p = ((_B0 + _B1 * f) + (_B2 + _B3 * f) * f_2) + ((_B4 + _B5 * f) + _B6 * f_2) * (f_2 * f_2)
+    return exponent * _MINUS_LN2 - (f + f_2 * p)
 
 
 @inlined
@@ -121,12 +111,9 @@ def exponential(x: Any) -> Any:
     shifted = x * _f32(_LOG2_E) + _ROUNDER
     n = shifted - _ROUNDER
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
-    p = _E4
-    p = p * r + _E3
-    p = p * r + _E2
-    p = p * r + _E1
-    p = p * r + _E0
-    value = _ONE + (r + r * r * p)
+    r_2 = r * r
+    p = (_E0 + _E1 * r) + ((_E2 + _E3 * r) + _E4 * r_2) * r_2
+    value = _ONE + (r + r_2 * p)
     # in two factors, for n runs from -151 to 130
     power_of_two = _i32(bits_of_float(shifted) - bits_of_float(_ROUNDER))
     half = _i32(power_of_two >> _i32(1))
@@ -156,30 +143,22 @@ def power(base: Any, exponent: Any) -> Any:
     bits = _u32(bits_of_float(base) - _SQRT_HALF_BITS)
     k = _f32(_i32(_i32(bits) >> _i32(23)))
     f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
-    p = _A7
-    p = p * f + _A6
-    p = p * f + _A5
-    p = p * f + _A4
-    p = p * f + _A3
-    p = p * f + _A2
-    p = p * f + _A1
-    p = p * f + _A0
+    f_2 = f * f
+    p_low = (_A0 + _A1 * f) + (_A2 + _A3 * f) * f_2
+    p_high = (_A4 + _A5 * f) + (_A6 + _A7 * f) * f_2
+    p = p_low + p_high * (f_2 * f_2)
     f_high = float_from_bits(_u32(bits_of_float(f) & _UPPER_HALF))
     whole = exponent_high * k
     middle = scale_high * f_high
-    rest = (exponent_low * k + scale_low * f) + (scale_high * (f - f_high) + scale * (f * f * p))
+    rest = (exponent_low * k + scale_low * f) + (scale_high * (f - f_high) + scale * (f_2 * p))
     total = whole + (middle + rest)
     total = _f32(128) if total > _f32(128) else total
     total = _f32(-127) if total < _f32(-127) else total
     shifted = total + _ROUNDER
     n = shifted - _ROUNDER
     r = ((whole - n) + middle) + rest
-    q = _P5
-    q = q * r + _P4
-    q = q * r + _P3
-    q = q * r + _P2
-    q = q * r + _P1
-    q = q * r + _P0
+    r_2 = r * r
+    q = (_P0 + _P1 * r) + ((_P2 + _P3 * r) + (_P4 + _P5 * r) * r_2) * r_2
     value = (_ONE + r * q) * float_from_bits(_u32(_u32(bits_of_float(shifted) << _u32(23)) + _ONE_BITS))
     return value if base >= _MIN_NORMAL else base * _f32(0)
 

@@ -1,8 +1,8 @@
 """Fields of standard normals from `threefry`, in pieces of 1024.
 
-Normal ``1024 p + 256 j + i`` of a field (j from 0 to 3, i from 0 to 255) comes from block ``256 p + i``: words 0 and 1 give those
-of j = 0 and 1, words 2 and 3 those of j = 2 and 3, by Box and Muller's transform as `normal_pair` has it. So the fields
-of a small and of a large array under one key begin alike.
+Normal ``1024 p + 256 j + i`` of a field (j from 0 to 3, i from 0 to 255) comes from block ``256 p + i``: words 0 and 1
+give those of j = 0 and 1, words 2 and 3 those of j = 2 and 3, by Box and Muller's transform as `normal_pair` has it. So
+the fields of a small and of a large array under one key begin alike.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def normal_pair(a: Any, b: Any) -> Any:
     """Two standard normals from two uint32, as Box and Muller (1958) make them.
 
     With u = (a + 1/2) / 2³² and an angle φ, evenly spread in ± 45°, from the lower 30 bits of b, they are
-    √(-ln u) (cos φ - sin φ) and √(-ln u) (cos φ + sin φ): √(-2 ln u) times cosine and sine of φ + 45°. The upper two bits
-    of b are their signs.
+    √(-ln u) (cos φ - sin φ) and √(-ln u) (cos φ + sin φ): √(-2 ln u) times cosine and sine of φ + 45°. The upper two
+    bits of b are their signs.
     """
     radius = _f32(math.sqrt(negative_log(_f32(a) * _TO_UNIT + _HALF_STEP)))
     t = _f32(_i32(_u32(b << _u32(2)))) * _TO_UNIT

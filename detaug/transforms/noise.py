@@ -1,19 +1,23 @@
-"""Additive noise."""
+"""Noise: normal, added; and Rician, as in magnitude images of MRI."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
+from detaug.kernels.intensity import measured_rician, scale_and_shift
 from detaug.kernels.normals import add_normals
+from detaug.kernels.statistics import moments
 from detaug.kernels.threefry import key_words
 from detaug.transforms import draws
 from detaug.transforms.base import ImageTransform, Params, Shapes
 from detaug.transforms.checks import probability, random_scalar
 from detaug.transforms.draws import RandomScalar
+from detaug.transforms.per_channel import flat_channels
 from detaug.transforms.workspace import Workspace
 
 
@@ -48,17 +52,53 @@ class GaussianNoise(ImageTransform):
         return {"apply_to_channel": channels, "sigmas": sigmas, "key": draws.key(rng)}
 
     def change(self, workspace: Workspace, params: Params) -> None:
-        sigmas = dict(zip(params["apply_to_channel"], params["sigmas"], strict=True))
-        if not any(sigmas.values()):
-            return
+        chosen = zip(params["apply_to_channel"], params["sigmas"], strict=True)
+        sigmas = {c: sigma for c, sigma in chosen if sigma != 0}
         low, high = key_words(params["key"])
-        source, destination = workspace.source_and_destination("image")
-        for c in range(len(source)):
-            if sigmas.get(c):
-                flat = source[c].reshape(-1), destination[c].reshape(-1)
-                add_normals(*flat, np.float32(sigmas[c]), low, high, np.uint32(c))
-            elif destination is not source:
-                destination[c] = source[c]
+        for c, source, destination in flat_channels(workspace, sigmas):
+            add_normals(source, destination, np.float32(sigmas[c]), low, high, np.uint32(c))
 
     def kernels(self) -> Iterable[Kernel]:
         return (add_normals,)
+
+
+class RicianNoise(ImageTransform):
+    """The magnitude of a complex signal with normal noise in both parts, with the image's own mean and standard
+    deviation.
+
+    ``√((x - min + sigma · real)² + (sigma · imaginary)²)``, then shifted and scaled; minimum, mean and standard
+    deviation are those of all channels together. An image with a NaN or an infinity becomes NaN throughout.
+
+    Args:
+        noise_variance: sigma, the noise's standard deviation in intensity units (batchgeneratorsv2 gives it this name).
+
+    Params: ``{"variance": sigma, "key": 64 bits}``. Channel c's real normals are those of stream 2 c under the key, its
+    imaginary ones those of stream 2 c + 1 (`detaug.kernels.normals`).
+    """
+
+    def __init__(self, noise_variance: RandomScalar = (0.0, 0.1)) -> None:
+        self.noise_variance = random_scalar("noise_variance", noise_variance, minimum=0)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        return {"variance": draws.scalar(rng, self.noise_variance, context), "key": draws.key(rng)}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        if params["variance"] == 0:
+            return
+        source, destination = workspace.source_and_destination("image")
+        lowest, _, mean, deviation = moments(source.reshape(-1))
+        if not math.isfinite(mean):
+            destination.fill(np.nan)
+            return
+        low, high = key_words(params["key"])
+        flat = destination.reshape(len(destination), -1)
+        sigma = np.float32(params["variance"])
+        noisy_mean, noisy_deviation = measured_rician(
+            source.reshape(len(source), -1), flat, np.float32(lowest), sigma, low, high
+        )
+        # one voxel alone does not deviate: it gets the mean
+        factor = deviation / noisy_deviation if noisy_deviation > 0 else 0.0
+        scale_and_shift(flat.reshape(-1), np.float32(factor), np.float32(mean - noisy_mean * factor))
+
+    def kernels(self) -> Iterable[Kernel]:
+        return moments, measured_rician, scale_and_shift

@@ -1,0 +1,128 @@
+"""Maps of intensities, voxel by voxel. Arrays are flat; source and destination may be one array, or must not overlap.
+
+Where a map says in_place, it runs one of two loops, for the compiler's test that the arrays do not overlap fails, and
+with it the use of vectors, where they are one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.elementary import power
+from detaug.kernels.normals import PIECE, fill_piece
+from detaug.kernels.statistics import LANES, add_to_lanes, mean_and_deviation
+
+_f32 = np.float32
+
+
+@inlined
+def _stretched(value: Any, center: Any, factor: Any, low: Any, high: Any) -> Any:
+    result = (value - center) * factor + center
+    result = low if result < low else result
+    return high if result > high else result
+
+
+@kernel("void(float32[::1], float32[::1], float32, float32, float32, float32)")
+def stretch(source: Any, destination: Any, center: Any, factor: Any, low: Any, high: Any) -> None:
+    """``(source - center) · factor + center``, clamped to low ... high."""
+    in_place = source.ctypes.data == destination.ctypes.data
+    if in_place:
+        for i in range(destination.shape[0]):
+            destination[i] = _stretched(destination[i], center, factor, low, high)
+    else:
+        for i in range(destination.shape[0]):
+            destination[i] = _stretched(source[i], center, factor, low, high)
+
+
+@kernel("void(float32[::1], float32, float32)")
+def scale_and_shift(values: Any, factor: Any, offset: Any) -> None:
+    """``values · factor + offset``, in place."""
+    for i in range(values.shape[0]):
+        values[i] = values[i] * factor + offset
+
+
+@inlined
+def _curve_of_piece(source: Any, origin: Any, direction: Any, width: Any, exponent: Any, out: Any) -> None:
+    for i in range(source.shape[0]):
+        out[i] = power((source[i] - origin) * direction / width, exponent)
+
+
+@kernel("void(float32[::1], float32[::1], float32, float32, float32, float32, float32, float32)")
+def gamma_curve(
+    source: Any, destination: Any, origin: Any, direction: Any, width: Any, exponent: Any, factor: Any, offset: Any
+) -> None:
+    """``(direction · (source - origin) / width) ^ exponent · factor + offset``; direction is 1 or -1, the base 0 to
+    1."""
+    curve = np.empty(LANES, np.float32)
+    for start in range(0, source.shape[0], LANES):
+        result = destination[start : start + LANES]
+        _curve_of_piece(source[start : start + LANES], origin, direction, width, exponent, curve)
+        for i in range(result.shape[0]):
+            result[i] = curve[i] * factor + offset
+
+
+@kernel("UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32, float32, float32)")
+def measured_gamma_curve(source: Any, destination: Any, origin: Any, direction: Any, width: Any, exponent: Any) -> Any:
+    """`gamma_curve` without factor and offset; gives the mean and standard deviation of what it wrote."""
+    curve = np.empty(LANES, np.float32)
+    sums = np.zeros(LANES)
+    squares = np.zeros(LANES)
+    pivot = 0.5
+    for start in range(0, source.shape[0], LANES):
+        result = destination[start : start + LANES]
+        _curve_of_piece(source[start : start + LANES], origin, direction, width, exponent, curve)
+        add_to_lanes(curve[: result.shape[0]], pivot, sums, squares)
+        for i in range(result.shape[0]):
+            result[i] = curve[i]
+    return mean_and_deviation(sums, squares, pivot, source.shape[0])
+
+
+@kernel("UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32)")
+def measured_clamp(source: Any, destination: Any, low: Any, high: Any) -> Any:
+    """The source clamped to low ... high (high wins); gives the mean and standard deviation of what it wrote."""
+    clamped = np.empty(LANES, np.float32)
+    sums = np.zeros(LANES)
+    squares = np.zeros(LANES)
+    pivot = np.float64(low)
+    for start in range(0, source.shape[0], LANES):
+        result = destination[start : start + LANES]
+        given = source[start : start + LANES]
+        for i in range(result.shape[0]):
+            value = low if given[i] < low else given[i]
+            clamped[i] = high if value > high else value
+        add_to_lanes(clamped[: result.shape[0]], pivot, sums, squares)
+        for i in range(result.shape[0]):
+            result[i] = clamped[i]
+    return mean_and_deviation(sums, squares, pivot, source.shape[0])
+
+
+@kernel("UniTuple(float64, 2)(float32[:, ::1], float32[:, ::1], float32, float32, uint32, uint32)")
+def measured_rician(source: Any, destination: Any, lowest: Any, scale: Any, key_low: Any, key_high: Any) -> Any:
+    """``√((source - lowest + scale · real)² + (scale · imaginary)²)`` of all channels (C, voxels), real and imaginary
+    being the normals of streams 2 c and 2 c + 1; gives the mean and standard deviation of all that it wrote.
+    """
+    real = np.empty(PIECE, np.float32)
+    imaginary = np.empty(PIECE, np.float32)
+    sums = np.zeros(LANES)
+    squares = np.zeros(LANES)
+    pivot = np.float64(source[0, 0]) - np.float64(lowest)
+    channels, voxels = source.shape
+    for c in range(channels):
+        for piece in range((voxels + PIECE - 1) // PIECE):
+            fill_piece(real, piece, np.uint32(2 * c), key_low, key_high)
+            fill_piece(imaginary, piece, np.uint32(2 * c + 1), key_low, key_high)
+            given = source[c, piece * PIECE : (piece + 1) * PIECE]
+            result = destination[c, piece * PIECE : (piece + 1) * PIECE]
+            for i in range(given.shape[0]):
+                a = (given[i] - lowest) + scale * real[i]
+                b = scale * imaginary[i]
+                real[i] = _f32(math.sqrt(a * a + b * b))
+            for start in range(0, given.shape[0], LANES):
+                add_to_lanes(real[start : min(start + LANES, given.shape[0])], pivot, sums, squares)
+            for i in range(result.shape[0]):
+                result[i] = real[i]
+    return mean_and_deviation(sums, squares, pivot, channels * voxels)

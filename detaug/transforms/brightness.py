@@ -1,0 +1,92 @@
+"""Brightness: intensities times a number, or plus one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from detaug.transforms import draws
+from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.checks import finite, probability, random_scalar
+from detaug.transforms.draws import RandomScalar
+from detaug.transforms.per_channel import flat_channels, scalars
+from detaug.transforms.workspace import Workspace
+
+
+class MultiplicativeBrightness(ImageTransform):
+    """Multiplies channels. NaN and infinity stay what they are.
+
+    Args:
+        multiplier_range: the multiplier.
+        synchronize_channels: one multiplier for all channels; else one for each.
+        p_per_channel: the probability of each channel.
+
+    Params: ``{"apply_to_channel": [channels], "multipliers": [one per channel]}``.
+    """
+
+    def __init__(self, multiplier_range: RandomScalar, synchronize_channels: bool, p_per_channel: float = 1.0) -> None:
+        self.multiplier_range = random_scalar("multiplier_range", multiplier_range)
+        self.synchronize_channels = synchronize_channels
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
+        multipliers = scalars(rng, self.multiplier_range, channels, context, synchronized=self.synchronize_channels)
+        return {"apply_to_channel": channels, "multipliers": multipliers}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        chosen = zip(params["apply_to_channel"], params["multipliers"], strict=True)
+        multipliers = {c: multiplier for c, multiplier in chosen if multiplier != 1}
+        for c, source, destination in flat_channels(workspace, multipliers):
+            np.multiply(source, np.float32(multipliers[c]), out=destination)
+
+
+class BrightnessAdditive(ImageTransform):
+    """Adds a number to channels. NaN and infinity stay what they are.
+
+    Args:
+        mu: the mean of the normal distribution that shifts are drawn from.
+        sigma: its standard deviation.
+        synchronize_channels: one shift for all channels. It is then drawn **evenly between mu and sigma**, not from the
+            normal
+            distribution: what batchgeneratorsv2 0.3.6 does, and kept because its default is True. Hence mu must not be
+            greater than sigma then.
+        p_per_channel: the probability of each channel.
+
+    Params: ``{"apply_to_channel": [channels], "shift": [one for every channel of the image] or None}``; None where no
+    channel was drawn.
+    """
+
+    def __init__(self, mu: float, sigma: float, synchronize_channels: bool = True, p_per_channel: float = 1.0) -> None:
+        self.mu = finite("mu", mu)
+        self.sigma = finite("sigma", sigma)
+        self.synchronize_channels = synchronize_channels
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+        if synchronize_channels and mu > sigma:
+            raise ValueError(
+                "with synchronize_channels the shift is drawn evenly between mu and sigma, so mu must not be greater "
+                f"than sigma, got mu={mu!r}, sigma={sigma!r}"
+            )
+        if not synchronize_channels and sigma < 0:
+            raise ValueError(f"sigma must not be less than 0, got {sigma!r}")
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        count = shapes["image"][0]
+        channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
+        if not channels:
+            return {"apply_to_channel": channels, "shift": None}
+        if self.synchronize_channels:
+            shift = [draws.scalar(rng, (self.mu, self.sigma), context)] * count
+        else:
+            shift = [draws.normal(rng, self.mu, self.sigma) for _ in range(count)]
+        return {"apply_to_channel": channels, "shift": shift}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        shift = params["shift"]
+        if shift is None:
+            return
+        shifts = {c: shift[c] for c in params["apply_to_channel"] if shift[c] != 0}
+        for c, source, destination in flat_channels(workspace, shifts):
+            np.add(source, np.float32(shifts[c]), out=destination)

@@ -1,0 +1,140 @@
+"""Contrast: intensities moved away from a channel's mean, or towards it, or mirrored at it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.intensity import stretch
+from detaug.kernels.statistics import moments
+from detaug.transforms import draws
+from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.checks import probability, random_scalar
+from detaug.transforms.draws import RandomScalar
+from detaug.transforms.per_channel import flat_channels, scalars
+from detaug.transforms.workspace import Workspace
+
+
+class BGContrast:
+    """Draws a contrast factor as batchgenerators does: half of the time below 1 (if the range reaches there), else
+    above.
+
+    Give it, or its `sample_contrast`, to `Contrast` as ``contrast_range``.
+
+    Args:
+        contrast_range: (low, high), or a callable that gives the factor (it may have an argument ``rng``).
+    """
+
+    def __init__(self, contrast_range: tuple[float, float] | Callable[..., float]) -> None:
+        checked = random_scalar("contrast_range", contrast_range)
+        if isinstance(checked, float):
+            raise TypeError(f"contrast_range must be (low, high) or a callable, got {contrast_range!r}")
+        if isinstance(checked, tuple) and checked[1] < 1:
+            raise ValueError(f"contrast_range must reach up to 1 or more, got {contrast_range!r}")
+        self.contrast_range = checked
+
+    def sample_contrast(self, rng: np.random.Generator) -> float:
+        """A contrast factor."""
+        if callable(self.contrast_range):
+            return draws.scalar(rng, self.contrast_range, {})
+        low, high = self.contrast_range
+        if draws.happens(rng, 0.5) and low < 1:
+            return draws.uniform(rng, low, 1.0)
+        return draws.uniform(rng, max(low, 1.0), high)
+
+    def __call__(self, rng: np.random.Generator) -> float:
+        return self.sample_contrast(rng)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(contrast_range={self.contrast_range!r})"
+
+
+class Contrast(ImageTransform):
+    """``(x - mean) · factor + mean`` for channels. A channel with a NaN or an infinity becomes NaN throughout.
+
+    Args:
+        contrast_range: the factor; nnU-Net uses `BGContrast`.
+        preserve_range: clamp to the minimum and maximum that the channel had.
+        synchronize_channels: one factor for all channels; else one for each.
+        p_per_channel: the probability of each channel.
+
+    Params: ``{"apply_to_channel": [channels], "multipliers": [one per channel] or None}``; None where no channel was
+    drawn.
+    """
+
+    def __init__(
+        self,
+        contrast_range: RandomScalar,
+        preserve_range: bool,
+        synchronize_channels: bool,
+        p_per_channel: float = 1.0,
+    ) -> None:
+        self.contrast_range = random_scalar("contrast_range", contrast_range)
+        self.preserve_range = preserve_range
+        self.synchronize_channels = synchronize_channels
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
+        factors = scalars(rng, self.contrast_range, channels, context, synchronized=self.synchronize_channels)
+        return {"apply_to_channel": channels, "multipliers": factors if channels else None}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        chosen = zip(params["apply_to_channel"], params["multipliers"] or [], strict=True)
+        factors = {c: factor for c, factor in chosen if factor != 1}
+        for c, source, destination in flat_channels(workspace, factors):
+            stretch_around_mean(source, destination, factors[c], keep_range=self.preserve_range)
+
+    def kernels(self) -> Iterable[Kernel]:
+        return moments, stretch
+
+
+class InvertImage(ImageTransform):
+    """Mirrors the intensities of channels at their mean. A channel with a NaN or an infinity becomes NaN throughout.
+
+    Args:
+        p_invert_image: the probability that anything is inverted.
+        p_synchronize_channels: the probability, given that, of inverting all channels.
+        p_per_channel: else, the probability of each channel.
+
+    Params: ``{"apply": bool, "apply_to_channel": [channels]}``.
+    """
+
+    def __init__(self, p_invert_image: float, p_synchronize_channels: float = 1.0, p_per_channel: float = 1.0) -> None:
+        self.p_invert_image = probability("p_invert_image", p_invert_image)
+        self.p_synchronize_channels = probability("p_synchronize_channels", p_synchronize_channels)
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        count = shapes["image"][0]
+        if not draws.happens(rng, self.p_invert_image):
+            return {"apply": False, "apply_to_channel": []}
+        if draws.happens(rng, self.p_synchronize_channels):
+            return {"apply": True, "apply_to_channel": list(range(count))}
+        return {"apply": True, "apply_to_channel": draws.channels_drawn(rng, range(count), self.p_per_channel)}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        chosen = params["apply_to_channel"] if params["apply"] else []
+        for _, source, destination in flat_channels(workspace, chosen):
+            stretch_around_mean(source, destination, -1.0, keep_range=False)
+
+    def kernels(self) -> Iterable[Kernel]:
+        return moments, stretch
+
+
+def stretch_around_mean(source: np.ndarray, destination: np.ndarray, factor: float, *, keep_range: bool) -> None:
+    """``(source - mean) · factor + mean`` of one channel; flat arrays, which may be one.
+
+    Clamped to the source's range if that is to be kept. All NaN where the mean is not finite.
+    """
+    low, high, mean, _ = moments(source)
+    if not math.isfinite(mean):
+        destination.fill(np.nan)
+        return
+    if not keep_range:
+        low, high = -math.inf, math.inf
+    stretch(source, destination, *(np.float32(number) for number in (mean, factor, low, high)))

@@ -1,0 +1,94 @@
+"""Gamma correction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.intensity import gamma_curve, measured_gamma_curve, scale_and_shift
+from detaug.kernels.statistics import moments
+from detaug.transforms import draws
+from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.checks import probability, random_scalar
+from detaug.transforms.draws import RandomScalar
+from detaug.transforms.per_channel import flat_channels, scalars
+from detaug.transforms.workspace import Workspace
+
+_LEAST_RANGE = 1e-7  # batchgeneratorsv2's: what ranges and deviations are divided by is at least this
+
+
+class Gamma(ImageTransform):
+    """``((x - min) / (max - min)) ^ gamma · (max - min) + min`` for channels.
+
+    A channel with a NaN or an infinity becomes NaN throughout. A constant channel stays as it is.
+
+    Args:
+        gamma: the exponent, above 0 and at most 64.
+        p_invert_image: the probability, for each channel that is changed, that the curve is applied to its negative.
+        synchronize_channels: one gamma for all channels; else one for each.
+        p_per_channel: the probability of each channel.
+        p_retain_stats: the probability, for each channel that is changed, of giving it back its mean and standard
+            deviation.
+
+    Params: ``{"apply_to_channel": [channels], "retain_stats": [bools], "invert_image": [bools], "gamma": [numbers]}``,
+    each one per channel that is changed; None but for the first where there is none.
+    """
+
+    def __init__(
+        self,
+        gamma: RandomScalar,
+        p_invert_image: float,
+        synchronize_channels: bool,
+        p_per_channel: float,
+        p_retain_stats: float,
+    ) -> None:
+        self.gamma = random_scalar("gamma", gamma, above=0)
+        self.p_invert_image = probability("p_invert_image", p_invert_image)
+        self.synchronize_channels = synchronize_channels
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+        self.p_retain_stats = probability("p_retain_stats", p_retain_stats)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
+        if not channels:
+            return {"apply_to_channel": channels, "retain_stats": None, "invert_image": None, "gamma": None}
+        retain = [draws.happens(rng, self.p_retain_stats) for _ in channels]
+        invert = [draws.happens(rng, self.p_invert_image) for _ in channels]
+        gammas = scalars(rng, self.gamma, channels, context, synchronized=self.synchronize_channels)
+        return {"apply_to_channel": channels, "retain_stats": retain, "invert_image": invert, "gamma": gammas}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        if not params["apply_to_channel"]:
+            return
+        chosen = zip(
+            params["apply_to_channel"], params["gamma"], params["invert_image"], params["retain_stats"], strict=True
+        )
+        curves = {c: (gamma, invert, retain) for c, gamma, invert, retain in chosen if gamma != 1}
+        for c, source, destination in flat_channels(workspace, curves):
+            bend(source, destination, *curves[c])
+
+    def kernels(self) -> Iterable[Kernel]:
+        return moments, gamma_curve, measured_gamma_curve, scale_and_shift
+
+
+def bend(source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool, retain: bool) -> None:
+    """One channel's gamma correction; flat arrays, which may be one."""
+    low, high, mean, deviation = moments(source)
+    with np.errstate(over="ignore"):
+        span = float(np.float32(high - low))
+    if not math.isfinite(mean) or not math.isfinite(span):
+        destination.fill(np.nan)
+        return
+    # the negative's minimum is the negated maximum: both cases are one curve from the origin, up or down
+    origin, direction = (high, -1.0) if invert else (low, 1.0)
+    curve = tuple(np.float32(number) for number in (origin, direction, max(span, _LEAST_RANGE), gamma))
+    if not retain:
+        gamma_curve(source, destination, *curve, np.float32(direction * span), np.float32(origin))
+        return
+    curve_mean, curve_deviation = measured_gamma_curve(source, destination, *curve)
+    factor = direction * span * deviation / max(curve_deviation * span, _LEAST_RANGE)
+    scale_and_shift(destination, np.float32(factor), np.float32(mean - curve_mean * factor))

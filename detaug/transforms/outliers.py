@@ -1,0 +1,117 @@
+"""Outliers cut off at percentiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.intensity import measured_clamp, scale_and_shift
+from detaug.kernels.statistics import moments, order_statistics
+from detaug.transforms import draws
+from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.checks import probability, random_scalar
+from detaug.transforms.draws import RandomScalar
+from detaug.transforms.per_channel import flat_channels
+from detaug.transforms.workspace import Workspace
+
+_LEAST_DEVIATION = 1e-8  # batchgeneratorsv2's: a channel that deviates less after the cut is not scaled
+
+
+class CutOffOutliers(ImageTransform):
+    """Clamps channels to two of their own percentiles, found exactly and interpolated linearly.
+
+    A channel with a NaN becomes NaN throughout. An infinity is clamped as any other value, but where the standard
+    deviation is to be retained, the channel becomes NaN, for it has none.
+
+    Args:
+        percentile_lower: 0 to 100. percentile_upper: 0 to 100; where a draw is below the lower one, it decides.
+        p_synchronize_channels: whether all channels get the same percentiles: any number but 0 means yes, and there is
+            no draw, as in batchgeneratorsv2 0.3.6.
+        p_per_channel: the probability of each channel.
+        p_retain_std: the probability, for each channel that is clamped, of giving it back its standard deviation,
+            around the mean that it has afterwards.
+
+    Params: ``{"percentiles": [(lower, upper) or None for each channel], "retain_std": [bools]}``.
+    """
+
+    def __init__(
+        self,
+        percentile_lower: RandomScalar = 0.2,
+        percentile_upper: RandomScalar = 99.8,
+        p_synchronize_channels: bool = False,
+        p_per_channel: float = 1.0,
+        p_retain_std: float = 1.0,
+    ) -> None:
+        self.percentile_lower = _percentile("percentile_lower", percentile_lower)
+        self.percentile_upper = _percentile("percentile_upper", percentile_upper)
+        self.p_synchronize_channels = p_synchronize_channels
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+        self.p_retain_std = probability("p_retain_std", p_retain_std)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        applies = [draws.happens(rng, self.p_per_channel) for _ in range(shapes["image"][0])]
+
+        def pair() -> tuple[float, float]:
+            lower = draws.scalar(rng, self.percentile_lower, context)
+            return lower, draws.scalar(rng, self.percentile_upper, context)
+
+        shared = pair() if self.p_synchronize_channels else None
+        percentiles = [(shared or pair()) if apply else None for apply in applies]
+        retain = [each is not None and draws.happens(rng, self.p_retain_std) for each in percentiles]
+        return {"percentiles": percentiles, "retain_std": retain}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        cuts = {
+            c: (*percentiles, retain)
+            for c, (percentiles, retain) in enumerate(zip(params["percentiles"], params["retain_std"], strict=True))
+            if percentiles is not None and tuple(percentiles) != (0.0, 100.0)
+        }
+        for c, source, destination in flat_channels(workspace, cuts):
+            cut_off(source, destination, *cuts[c])
+
+    def kernels(self) -> Iterable[Kernel]:
+        return moments, order_statistics, measured_clamp, scale_and_shift
+
+
+def _percentile(name: str, wanted: RandomScalar) -> RandomScalar:
+    checked = random_scalar(name, wanted, minimum=0)
+    highest = checked[1] if isinstance(checked, tuple) else checked
+    if not callable(highest) and highest > 100:
+        raise ValueError(f"{name} must be a percentile, 0 to 100, got {wanted!r}")
+    return checked
+
+
+def percentiles_of(values: np.ndarray, wanted: tuple[float, ...]) -> list[float]:
+    """Percentiles of a flat float32 array, interpolated linearly between the two nearest ranks in float64.
+
+    Raises:
+        ValueError: not between 0 and 100.
+    """
+    if not all(0 <= percentile <= 100 for percentile in wanted):
+        raise ValueError(f"percentiles must be 0 to 100, got {wanted}")
+    positions = [percentile / 100.0 * (values.size - 1) for percentile in wanted]
+    below = [math.floor(position) for position in positions]
+    ranks = np.array([rank for b in below for rank in (b, min(b + 1, values.size - 1))], np.int64)
+    found = np.empty(len(ranks), np.float32)
+    order_statistics(values, ranks, found)
+    result = []
+    for position, b, low, high in zip(positions, below, found[::2].tolist(), found[1::2].tolist(), strict=True):
+        result.append(low if low == high else low + (high - low) * (position - b))
+    return result
+
+
+def cut_off(source: np.ndarray, destination: np.ndarray, lower: float, upper: float, retain: bool) -> None:
+    """Clamp one channel to its percentiles; flat arrays, which may be one."""
+    deviation = moments(source)[3] if retain else 0.0
+    low, high = percentiles_of(source, (lower, upper))
+    if math.isnan(low) or math.isnan(high) or not math.isfinite(deviation):
+        destination.fill(np.nan)
+        return
+    mean, clamped_deviation = measured_clamp(source, destination, np.float32(low), np.float32(high))
+    if retain and clamped_deviation > _LEAST_DEVIATION:
+        factor = deviation / clamped_deviation
+        scale_and_shift(destination, np.float32(factor), np.float32(mean - mean * factor))

@@ -1,0 +1,120 @@
+"""Rectangles that are overwritten with one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.transforms import draws
+from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.callables import asks_for
+from detaug.transforms.checks import probability, random_scalar
+from detaug.transforms.workspace import Workspace
+
+Corners = tuple[list[int], list[int]]
+
+
+class BlankRectangle(ImageTransform):
+    """Overwrites random rectangles (boxes in 3-D), each inside the image, with one value each.
+
+    Args:
+        rectangle_size: voxels: one number for all axes, one for each axis, or (low, high) for each axis, from which
+            sizes are drawn, high excluded unless it equals low.
+        rectangle_value: a number, a range (low, high) to draw from evenly, or a callable. The callable is given the
+            rectangle's voxels as they are at that moment (a NumPy array, the caller's own copy), and a Generator if
+            it has an argument called ``rng``.
+        num_rectangles: how many in each channel, or a range (low, high), high excluded unless it equals low.
+        force_square: draw one size, from the first axis's range, for all axes.
+        p_per_channel: the probability of each channel.
+
+    Params: ``{"apply_channel": [bools], "rectangles": [[(lower, upper), ...] per channel], "values": [[...] per
+    channel]}``; corners are lists of voxel indices, the upper ones excluded. With a callable, values are 64-bit keys of
+    Generators.
+
+    Raises:
+        ValueError: from `sample`, if a rectangle does not fit into the image, or there are sizes for another number of
+            axes.
+    """
+
+    def __init__(
+        self,
+        rectangle_size: int | Sequence[int] | Sequence[Sequence[int]],
+        rectangle_value: float | tuple[float, float] | Callable[..., float],
+        num_rectangles: int | tuple[int, int],
+        force_square: bool = False,
+        p_per_channel: float = 1.0,
+    ) -> None:
+        self.rectangle_size = _checked_sizes(rectangle_size)
+        self.rectangle_value = random_scalar("rectangle_value", rectangle_value)
+        self.num_rectangles = _integer_range("num_rectangles", num_rectangles, minimum=0)
+        self.force_square = force_square
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        count, *space = shapes["image"]
+        applies = [draws.happens(rng, self.p_per_channel) for _ in range(count)]
+        numbers = [_drawn(rng, self.num_rectangles) for _ in range(count)]
+        rectangles: list[list[Corners]] = [[] for _ in range(count)]
+        values: list[list[float]] = [[] for _ in range(count)]
+        for c in range(count):
+            for _ in range(numbers[c] if applies[c] else 0):
+                rectangles[c].append(self._rectangle(rng, space))
+                values[c].append(self._value(rng))
+        return {"apply_channel": applies, "rectangles": rectangles, "values": values}
+
+    def _rectangle(self, rng: np.random.Generator, space: list[int]) -> Corners:
+        ranges = self.rectangle_size if isinstance(self.rectangle_size, list) else [self.rectangle_size] * len(space)
+        if len(ranges) != len(space):
+            raise ValueError(f"rectangle_size is for {len(ranges)} axes, but the image has {len(space)}")
+        size = [_drawn(rng, ranges[0])] * len(space) if self.force_square else [_drawn(rng, each) for each in ranges]
+        if any(n > length for n, length in zip(size, space, strict=True)):
+            raise ValueError(f"a rectangle of {size} voxels does not fit into an image of {space}")
+        lower = [draws.integer(rng, length - n + 1) for n, length in zip(size, space, strict=True)]
+        return lower, [start + n for start, n in zip(lower, size, strict=True)]
+
+    def _value(self, rng: np.random.Generator) -> float:
+        return draws.key(rng) if callable(self.rectangle_value) else draws.scalar(rng, self.rectangle_value, {})
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        if not any(params["rectangles"]):
+            return
+        image = workspace.writable("image")
+        for channel, rectangles, values in zip(image, params["rectangles"], params["values"], strict=True):
+            for (lower, upper), value in zip(rectangles, values, strict=True):
+                inside = tuple(slice(start, stop) for start, stop in zip(lower, upper, strict=True))
+                channel[inside] = self._asked(channel[inside], value) if callable(self.rectangle_value) else value
+
+    def _asked(self, region: np.ndarray, key: float) -> float:
+        function: Any = self.rectangle_value
+        if asks_for(function, "rng"):
+            return float(function(region.copy(), rng=draws.generator_of(int(key))))
+        return float(function(region.copy()))
+
+
+def _checked_sizes(wanted: Any) -> tuple[int, int] | list[tuple[int, int]]:
+    """One (low, high), or a list of one for each axis."""
+    if isinstance(wanted, (tuple, list)):
+        if len(wanted) not in (2, 3):
+            raise ValueError(f"rectangle_size must be for two or three axes, got {wanted!r}")
+        return [_integer_range("rectangle_size", each, minimum=1) for each in wanted]
+    return _integer_range("rectangle_size", wanted, minimum=1)
+
+
+def _integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:
+    """(low, high) of a number or of a range."""
+    ends = tuple(wanted) if isinstance(wanted, (tuple, list)) else (wanted, wanted)
+    if len(ends) != 2:
+        raise ValueError(f"{name} as a range must be (low, high), got {wanted!r}")
+    if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in ends):
+        raise TypeError(f"{name} must be integers, got {wanted!r}")
+    low, high = (int(n) for n in ends)
+    if low < minimum or low > high:
+        raise ValueError(f"{name} must be at least {minimum}, and low <= high, got {wanted!r}")
+    return low, high
+
+
+def _drawn(rng: np.random.Generator, ends: tuple[int, int]) -> int:
+    low, high = ends
+    return low + draws.integer(rng, high - low) if high > low else low
