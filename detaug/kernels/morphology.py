@@ -1,0 +1,87 @@
+"""Binary dilation by a footprint whose rows along the last axis are runs of voxels, each within the next wider one: balls
+and disks.
+
+A volume is (n0, n1, words) of bits (`detaug.kernels.bits`). The rows of the volume are dilated along themselves by one run
+after another, from the narrowest, and after each they are joined to the result wherever the footprint has such a row: one
+operation for 64 voxels and one row of the footprint.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.bits import used_bits
+from detaug.kernels.compiling import inlined, kernel
+
+_NONE = np.uint64(0)
+
+
+@inlined
+def _add_shifted(row: Any, offset: Any, into: Any) -> None:
+    """Set those voxels i for which voxel i + offset is set, nothing being set outside the row."""
+    words = row.shape[0]
+    skip = abs(offset) // 64
+    shift = np.uint64(abs(offset) % 64)
+    back = np.uint64(64) - shift
+    for word in range(words - skip):
+        if offset >= 0:
+            value = row[word + skip] >> shift
+            if shift != _NONE and word + skip + 1 < words:
+                value |= row[word + skip + 1] << back
+            into[word] |= value
+        else:
+            value = row[words - 1 - word - skip] << shift
+            if shift != _NONE and words - 2 - word - skip >= 0:
+                value |= row[words - 2 - word - skip] >> back
+            into[words - 1 - word] |= value
+
+
+@kernel(
+    "void(uint64[:, :, ::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], uint64[:, :, ::1], "
+    "uint64[:, :, ::1])"
+)
+def dilate(
+    bits: Any, voxels: Any, low: Any, high: Any, last: Any, row0: Any, row1: Any, spread: Any, result: Any
+) -> None:
+    """Set every voxel of ``result`` for which the footprint, laid upon it, covers a voxel that is set in ``bits``.
+
+    Args:
+        bits: (n0, n1, words).
+        voxels: in a row.
+        low, high: run r covers offsets low[r] ... high[r] (included); each run holds the one before it.
+        last: rows last[r - 1] ... last[r] - 1 of the footprint are run r.
+        row0, row1: offsets of the footprint's rows along the first two axes.
+        spread: (n0, n1, words) of scratch.
+        result: (n0, n1, words), need not be set to anything before.
+    """
+    n0, n1, words = bits.shape
+    spread[:] = _NONE
+    result[:] = _NONE
+    flat_spread = spread.reshape(n0, n1 * words)
+    flat_result = result.reshape(n0, n1 * words)
+    begin = 0
+    for run in range(low.shape[0]):
+        for i in range(n0):
+            for j in range(n1):
+                for offset in range(low[run], high[run] + 1):
+                    if run == 0 or offset < low[run - 1] or offset > high[run - 1]:
+                        _add_shifted(bits[i, j], offset, spread[i, j])
+        for row in range(begin, last[run]):
+            d0 = row0[row]
+            d1 = row1[row]
+            first = max(0, -d1) * words
+            count = (n1 - abs(d1)) * words
+            if count <= 0:
+                continue
+            source_first = first + d1 * words
+            for i in range(max(0, -d0), min(n0, n0 - d0)):
+                source = flat_spread[i + d0, source_first : source_first + count]
+                into = flat_result[i, first : first + count]
+                for k in range(count):
+                    into[k] |= source[k]
+        begin = last[run]
+    for i in range(n0):
+        for j in range(n1):
+            result[i, j, words - 1] &= used_bits(voxels, words - 1)

@@ -1,0 +1,112 @@
+"""Removal of connected components from one-hot channels (nnU-Net's cascade)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.bits import pack, words_for
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.components import count_runs, find_runs, join_runs, set_component
+from detaug.transforms import draws
+from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.checks import channels, finite, probability
+from detaug.transforms.labels import as_list
+from detaug.transforms.workspace import Workspace
+
+
+class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
+    """Removes one connected component from each of some one-hot channels, in a random order.
+
+    Voxels of a channel belong to it where they are not 0, and together where they share a face, an edge or a corner.
+
+    Args:
+        channel_idx: a channel of the image or several; -1 is the last one. Those that hold one-hot labels.
+        fill_with_other_class_p: the probability that another of these channels, each as likely as the others, gets the
+            component.
+        dont_do_if_covers_more_than_x_percent: only components smaller than this part of all voxels are removed (a
+            fraction, 0.25 for a quarter).
+        p_per_label: the probability of each channel.
+
+    Params: ``{"apply_to_channels": [channels], "key": 64 bits}``. What components there are only the voxels tell: which
+    one is removed is drawn from the key's Generator when the transform is applied.
+
+    Raises:
+        IndexError: a channel that the image does not have.
+    """
+
+    def __init__(
+        self,
+        channel_idx: int | Sequence[int],
+        fill_with_other_class_p: float = 0.25,
+        dont_do_if_covers_more_than_x_percent: float = 0.25,
+        p_per_label: float = 1,
+    ) -> None:
+        self.channel_idx = as_list(channel_idx)
+        self.fill_with_other_class_p = probability("fill_with_other_class_p", fill_with_other_class_p)
+        self.dont_do_if_covers_more_than_x_percent = finite(
+            "dont_do_if_covers_more_than_x_percent", dont_do_if_covers_more_than_x_percent
+        )
+        self.p_per_label = probability("p_per_label", p_per_label)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        channels("channel_idx", self.channel_idx, shapes["image"][0])
+        applied = draws.channels_drawn(rng, draws.shuffled(rng, self.channel_idx), self.p_per_label)
+        return {"apply_to_channels": applied, "key": draws.key(rng)}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        rng = draws.generator_of(params["key"])
+        count = len(workspace["image"])
+        every = list(dict.fromkeys(channels("channel_idx", self.channel_idx, count)))
+        for channel in channels("apply_to_channels", params["apply_to_channels"], count):
+            found = find_components(workspace.image()[channel])
+            limit = found.voxels_of_all * self.dont_do_if_covers_more_than_x_percent
+            removable = [component for component, size in enumerate(found.sizes) if size < limit]
+            if not removable:
+                continue
+            image = workspace.writable("image")
+            chosen = draws.choice(rng, removable)
+            found.set(image[channel], chosen, 0.0)
+            others = [other for other in every if other != channel]
+            if draws.happens(rng, self.fill_with_other_class_p) and others:
+                found.set(image[draws.choice(rng, others)], chosen, 1.0)
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (pack, count_runs, find_runs, join_runs, set_component)
+
+
+@dataclass(frozen=True)
+class Components:
+    """The connected components of a channel, in the order in which the first voxel of each is met.
+
+    Attributes:
+        sizes: voxels of each component. voxels_of_all: of the channel.
+    """
+
+    sizes: list[int]
+    voxels_of_all: int
+    _first_run: np.ndarray
+    _begin: np.ndarray
+    _end: np.ndarray
+    _component: np.ndarray
+
+    def set(self, channel: np.ndarray, component: int, value: float) -> None:
+        """Give the voxels of one component a value in a (C-contiguous float32) channel of the same shape."""
+        runs = self._first_run, self._begin, self._end, self._component
+        set_component(*runs, component, channel.shape[-1], np.float32(value), channel.reshape(-1))
+
+
+def find_components(channel: np.ndarray) -> Components:
+    """The components of what is not 0 in a C-contiguous float32 plane or volume."""
+    voxels = channel.shape[-1]
+    n0, n1 = channel.shape[:2] if channel.ndim == 3 else (1, channel.shape[0])
+    bits = np.empty((n0 * n1, words_for(voxels)), dtype=np.uint64)
+    pack(channel.reshape(-1), voxels, bits)
+    first_run = np.empty(len(bits) + 1, dtype=np.int64)
+    begin, end, component, sizes = np.empty((4, count_runs(bits, first_run)), dtype=np.int64)
+    find_runs(bits, voxels, first_run, begin, end)
+    count = join_runs(n0, n1, first_run, begin, end, component, sizes)
+    return Components(sizes[:count].tolist(), channel.size, first_run, begin, end, component)

@@ -1,0 +1,135 @@
+"""Random binary operators on one-hot channels."""
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.transforms.binary_operators import OPERATORS, ApplyRandomBinaryOperator
+from detaug.transforms.footprints import ball, disk
+
+
+def one_hot(shape, seed=0, density=0.3):
+    return (np.random.default_rng(seed).random(shape) < density).astype(np.float32)
+
+
+def radii():
+    rng = np.random.default_rng(0)
+    return [0, 0.2, 0.5, 0.9, 1, 1.2, 1.5, 1.7, 2, 2.5, 3, 5, 7, 8, 10, *rng.uniform(1, 10, 20), *np.arange(1, 5, 0.1)]
+
+
+def test_footprints_are_those_of_scikit_image():
+    morphology = pytest.importorskip("skimage.morphology")
+    for radius in map(float, radii()):
+        np.testing.assert_array_equal(ball(radius).as_array(), morphology.ball(radius, dtype=bool))
+        np.testing.assert_array_equal(disk(radius).as_array(), morphology.disk(radius, dtype=bool))
+
+
+def by_definition(name, mask, footprint):
+    """A voxel is dilated when the footprint, laid upon it, covers one that is set."""
+    if name == "closing":
+        return by_definition("erosion", by_definition("dilation", mask, footprint), footprint)
+    if name == "opening":
+        return by_definition("dilation", by_definition("erosion", mask, footprint), footprint)
+    if name == "erosion":
+        return ~by_definition("dilation", ~mask, footprint)
+    margin = [((n - 1) // 2, n - 1 - (n - 1) // 2) for n in footprint.shape]
+    padded = np.pad(mask, margin)
+    result = np.zeros_like(mask)
+    for offset in np.argwhere(footprint):
+        result |= padded[tuple(slice(o, o + n) for o, n in zip(offset, mask.shape, strict=True))]
+    return result
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_operators_do_what_their_definition_says(operator):
+    rng = np.random.default_rng(1)
+    for seed in range(25):
+        dims = int(rng.integers(2, 4))
+        shape = rng.integers(1, 9, dims) if seed % 3 else (3, 130, 4)[-dims:]
+        image = one_hot((1, *shape), seed, rng.choice([0.05, 0.5, 0.95]))
+        radius = float(rng.uniform(0.8, 3.5))
+        params = {"apply_to_channels": [0], "operators": [operator], "strel_size": [radius]}
+        result = ApplyRandomBinaryOperator(0).apply({"image": image}, params)["image"]
+        footprint = (ball if dims == 3 else disk)(radius).as_array()
+        np.testing.assert_array_equal(result[0], by_definition(operator, image[0] != 0, footprint))
+
+
+def test_results_are_those_of_batchgeneratorsv2():
+    module = pytest.importorskip("batchgeneratorsv2.transforms.nnunet.random_binary_operator")
+    rng = np.random.default_rng(2)
+    for seed in range(40):
+        dims = int(rng.integers(2, 4))
+        shape = rng.integers(1, 16, dims) if seed % 3 else rng.integers(50, 140, 2)
+        image = one_hot((3, *shape), seed, rng.choice([0.01, 0.1, 0.5, 0.9])) * (0.5 if seed % 4 == 0 else 1)
+        image = image.astype(np.float32)
+        applied = [-1, -3][: int(rng.integers(1, 3))]
+        operators = [str(rng.choice(OPERATORS)) for _ in applied]
+        params = {"apply_to_channels": applied, "strel_size": rng.uniform(0, 6, len(applied)).tolist()}
+        result = ApplyRandomBinaryOperator([-3, -1]).apply({"image": image}, {**params, "operators": operators})
+        theirs = module.ApplyRandomBinaryOperatorTransform([-3, -1])
+        functions = [getattr(module, f"binary_{name}_torch") for name in operators]
+        expected = theirs._apply_to_image(torch.from_numpy(image.copy()), **params, operators=functions)
+        np.testing.assert_array_equal(result["image"], expected.numpy())
+
+
+def test_batchgeneratorsv2s_functions_are_understood_by_name():
+    module = pytest.importorskip("batchgeneratorsv2.transforms.nnunet.random_binary_operator")
+    functions = (module.binary_closing_torch, module.binary_erosion_torch)
+    assert ApplyRandomBinaryOperator(0, functions).any_of_these == ["closing", "erosion"]
+
+
+def test_a_function_of_ones_own_gets_boolean_tensors():
+    def swap(mask, footprint):
+        assert mask.dtype == footprint.dtype == torch.bool
+        assert footprint.shape == (3, 3, 3)
+        return ~mask
+
+    image = one_hot((2, 4, 5, 6))
+    result = ApplyRandomBinaryOperator([0], (swap,), 1)(image=image, rng=np.random.default_rng(0))["image"]
+    np.testing.assert_array_equal(result[0], 1 - image[0])
+    np.testing.assert_array_equal(result[1], image[1])
+
+
+def test_params_are_drawn_afresh_each_time():
+    transform, rng = ApplyRandomBinaryOperator([2, 4, 5], strel_size=(1, 3), p_per_label=0.5), np.random.default_rng(3)
+    drawn = [transform.sample(rng, {"image": (6, 4, 4)}) for _ in range(3000)]
+    assert transform.channel_idx == [2, 4, 5]
+    counts = [sum(channel in p["apply_to_channels"] for p in drawn) for channel in (2, 4, 5)]
+    assert max(abs(count - 1500) for count in counts) < 120
+    firsts = [p["apply_to_channels"][0] for p in drawn if p["apply_to_channels"]]
+    assert max(abs(firsts.count(channel) / len(firsts) - 1 / 3) for channel in (2, 4, 5)) < 0.04
+    operators = [name for p in drawn for name in p["operators"]]
+    assert max(abs(operators.count(name) / len(operators) - 0.25) for name in OPERATORS) < 0.03
+    sizes = np.array([size for p in drawn for size in p["strel_size"]])
+    assert sizes.min() >= 1
+    assert sizes.max() < 3
+    assert abs(sizes.mean() - 2) < 0.04
+
+
+def test_a_callable_radius_gets_the_channel_and_the_image():
+    def radius(image, channel):
+        return float(image[channel].max()) + 1
+
+    image = one_hot((2, 7, 7), density=0.1)
+    direct = {"apply_to_channels": [1], "operators": ["dilation"], "strel_size": [2.0]}
+    result = ApplyRandomBinaryOperator([1], ("dilation",), radius)(image=image, rng=np.random.default_rng(0))["image"]
+    np.testing.assert_array_equal(result, ApplyRandomBinaryOperator([1]).apply({"image": image}, direct)["image"])
+
+
+def test_nothing_to_apply_gives_back_the_same_object_and_the_input_is_never_written():
+    image = one_hot((2, 6, 6))
+    before = image.copy()
+    assert ApplyRandomBinaryOperator([0, 1], p_per_label=0)(image=image, rng=np.random.default_rng(0))["image"] is image
+    ApplyRandomBinaryOperator([0, 1])(image=image, rng=np.random.default_rng(0))
+    np.testing.assert_array_equal(image, before)
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="'dilate'"):
+        ApplyRandomBinaryOperator([0], ("dilate",))
+    with pytest.raises(ValueError, match="at least one"):
+        ApplyRandomBinaryOperator([0], ())
+    with pytest.raises(ValueError, match="strel_size"):
+        ApplyRandomBinaryOperator([0], strel_size=-1)
+    with pytest.raises(IndexError, match="channel 3"):
+        ApplyRandomBinaryOperator([3])(image=one_hot((2, 5, 5)), rng=np.random.default_rng(0))

@@ -1,0 +1,94 @@
+"""Removal of random connected components."""
+
+import numpy as np
+import pytest
+
+from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding, find_components
+
+
+def blobs():
+    """A channel with components of 8, 1 and 3 voxels (the last touching at corners), and an empty one."""
+    image = np.zeros((3, 6, 6, 6), np.float32)
+    image[0, :2, :2, :2] = 1
+    image[0, 0, 5, 5] = 1
+    for i in (3, 4, 5):
+        image[0, i, i, i] = 1
+    return image
+
+
+def test_components_and_their_order_are_those_of_scikit_image():
+    measure = pytest.importorskip("skimage.measure")
+    rng = np.random.default_rng(0)
+    for seed in range(120):
+        dims = int(rng.integers(2, 4))
+        shape = rng.integers(1, 20, dims) if seed % 3 else rng.integers(50, 140, 2)
+        channel = (rng.random(shape) < rng.choice([0, 0.02, 0.1, 0.3, 0.6, 1])).astype(np.float32)
+        expected = measure.label(channel.astype(bool))
+        found = find_components(channel)
+        assert found.sizes == np.bincount(expected.ravel())[1:].tolist()
+        result = np.zeros_like(channel)
+        for component in range(len(found.sizes)):
+            found.set(result, component, component + 1)
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_a_component_goes_whole_and_each_as_often_as_the_others():
+    transform, rng, image = RemoveRandomConnectedComponentFromOneHotEncoding(0, 0), np.random.default_rng(1), blobs()
+    removed = []
+    for _ in range(900):
+        result = transform(image=image, rng=rng)["image"]
+        removed.append(int((image - result).sum()))
+        assert not result[1:].any()
+    assert sorted(set(removed)) == [1, 3, 8]
+    assert max(abs(removed.count(size) - 300) for size in (1, 3, 8)) < 75
+    np.testing.assert_array_equal(image, blobs())
+
+
+def test_large_components_stay():
+    transform = RemoveRandomConnectedComponentFromOneHotEncoding(0, 0, dont_do_if_covers_more_than_x_percent=3 / 216)
+    rng = np.random.default_rng(2)
+    assert {int((blobs() - transform(image=blobs(), rng=rng)["image"]).sum()) for _ in range(30)} == {1}
+
+
+def test_another_channel_gets_the_component_as_often_as_asked():
+    transform = RemoveRandomConnectedComponentFromOneHotEncoding([-3, -1], 0.25)
+    results = [
+        transform.apply({"image": blobs()}, {"apply_to_channels": [-3], "key": key})["image"] for key in range(1200)
+    ]
+    filled = [r for r in results if r[2].any()]
+    assert abs(len(filled) - 300) < 60
+    assert all((r[2] == blobs()[0] - r[0]).all() for r in filled)
+    assert not any(r[1].any() for r in results)
+
+
+def test_each_channel_has_its_turn_with_its_probability():
+    transform = RemoveRandomConnectedComponentFromOneHotEncoding([4, 1], p_per_label=0.25)
+    rng = np.random.default_rng(6)
+    drawn = [transform.sample(rng, {"image": (5, 4, 4)})["apply_to_channels"] for _ in range(4000)]
+    assert [abs(drawn.count(turns) / 4000 - p) < 0.03 for turns, p in (([4], 3 / 16), ([1], 3 / 16))] == [True, True]
+    assert [abs(drawn.count(turns) / 4000 - 1 / 32) < 0.012 for turns in ([4, 1], [1, 4])] == [True, True]
+
+
+def test_what_is_removed_depends_on_the_key_alone():
+    transform = RemoveRandomConnectedComponentFromOneHotEncoding([0, 1], 0.5)
+    params = transform.sample(np.random.default_rng(4), {"image": (3, 6, 6, 6)})
+    first, second = (transform.apply({"image": blobs()}, params)["image"] for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert transform.channel_idx == [0, 1]
+
+
+def test_nothing_to_remove_gives_back_the_same_object():
+    image, rng = blobs(), np.random.default_rng(5)
+    for transform in (
+        RemoveRandomConnectedComponentFromOneHotEncoding([1, 2]),
+        RemoveRandomConnectedComponentFromOneHotEncoding([0], p_per_label=0),
+        RemoveRandomConnectedComponentFromOneHotEncoding([0], dont_do_if_covers_more_than_x_percent=0),
+    ):
+        assert transform(image=image, rng=rng)["image"] is image
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="fill_with_other_class_p"):
+        RemoveRandomConnectedComponentFromOneHotEncoding([0], 1.5)
+    with pytest.raises(IndexError, match="channel -4"):
+        RemoveRandomConnectedComponentFromOneHotEncoding([-4])(image=blobs(), rng=np.random.default_rng(0))
