@@ -1,0 +1,185 @@
+"""Channels out of register with the others."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.coordinates import CONSTANT, LINEAR
+from detaug.kernels.resampling import resample_images
+from detaug.transforms import draws
+from detaug.transforms.affine import Matrix, applied, identity, rotation_and_scaling
+from detaug.transforms.base import ImageTransform, Params, Shapes
+from detaug.transforms.checks import channels, finite, probability
+from detaug.transforms.labels import as_list
+from detaug.transforms.workspace import Workspace
+
+_NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
+
+
+class ChannelMisalignment(ImageTransform):
+    """Squeezes, turns and shifts some channels of the image, all alike, as registration errors do.
+
+    The channels are squeezed and turned about their middle by trilinear interpolation (bilinear in 2-D), and then shifted
+    by whole voxels; what comes from outside is 0. Described by Kovacs et al., "Addressing image misalignments in
+    multi-parametric prostate MRI for enhanced computer-aided diagnosis of prostate cancer", Scientific Reports 2023
+    (https://www.nature.com/articles/s41598-023-46747-z).
+
+    Args:
+        im_channels_2_misalign: channels of the image.
+        squeezing_zyx: for each axis the largest deviation of its scale from 1.
+        p_squeeze: the probability of squeezing.
+        rotation_ax_cor_sag: for each axis the largest angle; in 2-D the second one counts.
+        rad_or_deg: the unit of the angles, ``rad`` or ``deg``; must be given.
+        p_rotation: the probability of turning.
+        shift_zyx: for each axis the largest shift, whole voxels.
+        p_shift: the probability of shifting.
+
+    Params: ``{"affine": rows of a matrix or None, "elastic_offsets": None, "center_location_in_pixels": [one per axis]}``.
+    The voxel at offset o from the middle shows what was at ``affine @ o``; then that which was at the center location comes
+    to the middle (half the length of each axis).
+
+    Raises:
+        IndexError: a channel that the image does not have.
+        ValueError: fewer squeezings, angles or shifts than the image has axes.
+    """
+
+    def __init__(
+        self,
+        im_channels_2_misalign: Sequence[int] = (0,),
+        squeezing_zyx: Sequence[float] = (0.1, 0, 0),
+        p_squeeze: float = 0.0,
+        rotation_ax_cor_sag: Sequence[float] = (math.pi, math.pi, math.pi),
+        rad_or_deg: str | None = None,
+        p_rotation: float = 0.0,
+        shift_zyx: Sequence[int] = (2, 32, 32),
+        p_shift: float = 0.0,
+    ) -> None:
+        self.im_channels_2_misalign = as_list(im_channels_2_misalign)
+        self.squeezing_zyx = _deviations("squeezing_zyx", squeezing_zyx)
+        if any(deviation >= 1 for deviation in self.squeezing_zyx):
+            raise ValueError(f"squeezing_zyx must be below 1, or an axis could vanish, got {squeezing_zyx!r}")
+        self.p_squeeze = probability("p_squeeze", p_squeeze)
+        self.rotation_ax_cor_sag = _radians(_deviations("rotation_ax_cor_sag", rotation_ax_cor_sag), rad_or_deg)
+        self.p_rotation = probability("p_rotation", p_rotation)
+        shifts = _deviations("shift_zyx", shift_zyx)
+        if any(shift != int(shift) for shift in shifts):
+            raise TypeError(f"shift_zyx must be whole voxels, got {shift_zyx!r}")
+        self.shift_zyx = [int(shift) for shift in shifts]
+        self.p_shift = probability("p_shift", p_shift)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        count, *space = shapes["image"]
+        self._channels(count)
+        dims = len(space)
+        for name in ("squeezing_zyx", "rotation_ax_cor_sag", "shift_zyx"):
+            if len(getattr(self, name)) < dims:
+                raise ValueError(f"{name} has {len(getattr(self, name))} number(s), the image has {dims} spatial axes")
+        squeezes, turns, shifts = (draws.happens(rng, p) for p in (self.p_squeeze, self.p_rotation, self.p_shift))
+        scales, angles = [1.0] * dims, [0.0] * dims
+        if squeezes:
+            scales = [draws.uniform(rng, 1 - largest, 1 + largest) for largest in self.squeezing_zyx[:dims]]
+        if turns:
+            angles = [draws.uniform(rng, -largest, largest) for largest in self.rotation_ax_cor_sag[:dims]]
+        center = [n / 2 for n in space]
+        if shifts:
+            center = [
+                c + draws.integer(rng, 2 * largest + 1) - largest
+                for c, largest in zip(center, self.shift_zyx, strict=False)
+            ]
+        return {
+            "affine": rotation_and_scaling(angles, scales) if squeezes or turns else None,
+            "elastic_offsets": None,
+            "center_location_in_pixels": center,
+        }
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        space = workspace["image"].shape[1:]
+        affine = [[float(value) for value in row] for row in params["affine"]] if params["affine"] is not None else None
+        if affine == identity(len(space)):
+            affine = None
+        shift = [math.floor(c) - n // 2 for c, n in zip(params["center_location_in_pixels"], space, strict=True)]
+        if params["elastic_offsets"] is not None:
+            raise ValueError("elastic_offsets must be None: this transform deforms by an affine map only")
+        if affine is None and not any(shift):
+            return
+        source, destination = workspace.source_and_destination("image")
+        misaligned = set(self._channels(len(source)))
+        for c in range(len(source)):
+            if c in misaligned:
+                _misalign(source[c], destination[c], affine, shift)
+            elif destination is not source:
+                destination[c] = source[c]
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (resample_images,)
+
+    def _channels(self, count: int) -> list[int]:
+        wanted = channels("im_channels_2_misalign", self.im_channels_2_misalign, count)
+        if len(set(wanted)) != len(wanted):
+            raise ValueError(f"im_channels_2_misalign names a channel twice: {self.im_channels_2_misalign}")
+        return wanted
+
+
+def _misalign(source: np.ndarray, destination: np.ndarray, affine: Matrix | None, shift: Sequence[int]) -> None:
+    """One channel; voxel i shows what the squeezed and turned channel has at i + shift. Both may be one array."""
+    space = source.shape
+    lows = [min(max(0, -s), n) for n, s in zip(space, shift, strict=True)]
+    highs = [max(low, min(n, n - s)) for low, n, s in zip(lows, space, shift, strict=True)]
+    if any(low == high for low, high in zip(lows, highs, strict=True)):
+        destination[...] = 0
+        return
+    inside = tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))
+    if affine is None:
+        seen = source[tuple(slice(low + s, high + s) for low, high, s in zip(lows, highs, shift, strict=True))]
+        if np.may_share_memory(source, destination):
+            seen = seen.copy()
+    else:
+        seen = _resampled(source, affine, [low + s for low, s in zip(lows, shift, strict=True)], inside)
+    destination[inside] = seen
+    for axis, (low, high) in enumerate(zip(lows, highs, strict=True)):
+        destination[(*inside[:axis], slice(0, low))] = 0
+        destination[(*inside[:axis], slice(high, None))] = 0
+
+
+def _resampled(source: np.ndarray, affine: Matrix, first: Sequence[int], inside: Sequence[slice]) -> np.ndarray:
+    """The part of the squeezed and turned channel that begins at voxel ``first``."""
+    lift = 3 - source.ndim
+    size = [part.stop - part.start for part in inside]
+    result = np.empty((1, *(1,) * lift, *size), np.float32)
+    middle = [(n - 1) / 2 for n in source.shape]
+    from_middle = applied(affine, [f - m for f, m in zip(first, middle, strict=True)])
+    matrix, offset = np.eye(3), np.zeros(3)
+    matrix[lift:, lift:] = affine
+    offset[lift:] = [value + m for value, m in zip(from_middle, middle, strict=True)]
+    shape = np.array((1,) * lift + source.shape, np.int64)
+    planes = result.shape[1]
+    resample_images(
+        source.reshape(1, -1), result, shape, matrix, offset, _NO_DISPLACEMENT, 0, planes, LINEAR, CONSTANT, 0.0, False,
+        lift == 1,
+    )  # fmt: skip
+    return result.reshape(size)
+
+
+def _deviations(name: str, wanted: Sequence[float]) -> list[float]:
+    numbers = [finite(name, value) for value in wanted]
+    if any(number < 0 for number in numbers):
+        raise ValueError(f"{name} must not be negative, got {wanted!r}")
+    return numbers
+
+
+def _radians(angles: list[float], unit: str | None) -> list[float]:
+    if unit == "deg":
+        return [angle / 360 * (2 * math.pi) for angle in angles]
+    if unit != "rad":
+        raise ValueError(f'rad_or_deg must be "rad" or "deg", got {unit!r}')
+    if any(angle > math.pi for angle in angles):
+        raise ValueError(f"rotation_ax_cor_sag must be at most pi radians, got {angles}: are these degrees?")
+    if any(angle > math.pi / 12 for angle in angles):
+        warnings.warn(f"rotation_ax_cor_sag is {angles} radians, more than 15°, which is much", stacklevel=3)
+    return angles

@@ -1,0 +1,120 @@
+"""Channels out of register with the others."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import kstest
+
+from detaug.transforms.channel_misalignment import ChannelMisalignment
+
+
+def some_image(shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def always(dims, channels=(0,)):
+    return ChannelMisalignment(channels, (0.2, 0.3, 0.1)[:dims], 1, (12, 10, 15)[:dims], "deg", 1, (2, 3, 2)[:dims], 1)
+
+
+def resampled(channel, affine, shift):
+    """In float64, voxel by voxel: linear interpolation, 0 outside, then the shift."""
+    space = np.array(channel.shape)
+    grid = np.stack(np.meshgrid(*map(np.arange, space), indexing="ij"), axis=-1).reshape(-1, len(space)) + shift
+    inside = ((grid >= 0) & (grid < space)).all(axis=1)
+    where = (grid - (space - 1) / 2) @ np.array(affine).T + (space - 1) / 2
+    low = np.floor(where).astype(int)
+    total = np.zeros(len(where))
+    for corner in np.ndindex(*(2,) * len(space)):
+        index = low + corner
+        weight = np.where(np.array(corner), where - low, 1 - (where - low)).prod(axis=1)
+        valid = ((index >= 0) & (index < space)).all(axis=1)
+        total[valid] += weight[valid] * channel[tuple(index[valid].T)]
+    return np.where(inside, total, 0).reshape(channel.shape)
+
+
+@pytest.mark.parametrize("shape", [(3, 14, 11, 16), (2, 17, 12), (1, 1, 9, 8), (1, 9, 1)])
+def test_channels_are_where_a_float64_computation_has_them(shape):
+    transform, image = always(len(shape) - 1, (-1,)), some_image(shape)
+    for seed in range(12):
+        params = transform.sample(np.random.default_rng(seed), {"image": shape})
+        shift = [math.floor(c) - n // 2 for c, n in zip(params["center_location_in_pixels"], shape[1:], strict=True)]
+        result = transform.apply({"image": image}, params)["image"]
+        expected = resampled(image[-1].astype(np.float64), params["affine"], shift)
+        np.testing.assert_allclose(result[-1], expected, atol=2e-6)
+        np.testing.assert_array_equal(result[:-1], image[:-1])
+
+
+@pytest.mark.parametrize("shape", [(3, 14, 11, 16), (2, 17, 12)])
+@pytest.mark.parametrize("gates", [(1, 1, 1), (0, 0, 1), (1, 0, 0), (0, 1, 1)])
+def test_results_are_those_of_batchgeneratorsv2(shape, gates):
+    module = pytest.importorskip("batchgeneratorsv2.transforms.spatial.channel_misalignment")
+    arguments = ([0, 1], (0.2, 0.1, 0.1), gates[0], (12, 10, 15), "deg", gates[1], (2, 3, 2), gates[2])
+    ours, theirs = ChannelMisalignment(*arguments), module.ChannelMisalignmentTransform(*arguments)
+    for seed in range(8):
+        image = torch.from_numpy(some_image(shape, seed))
+        params = ours.sample(np.random.default_rng(seed), {"image": shape})
+        result = ours.apply({"image": image}, params)["image"]
+        affine = None if params["affine"] is None else np.array(params["affine"])
+        expected = theirs._apply_to_image(image.clone(), **{**params, "affine": affine})
+        assert (result - expected).abs().max() < 5e-4
+
+
+def test_a_shift_alone_moves_voxels_exactly():
+    image = some_image((2, 5, 6))
+    transform = ChannelMisalignment([0], rad_or_deg="deg", shift_zyx=(9, 9), p_shift=1)
+    for shift in ((1, -2), (-5, 0), (7, 7), (0, 3)):
+        center = [n / 2 + s for n, s in zip((5, 6), shift, strict=True)]
+        params = {"affine": None, "elastic_offsets": None, "center_location_in_pixels": center}
+        result = transform.apply({"image": image}, params)["image"]
+        np.testing.assert_array_equal(result[0], resampled(image[0], np.eye(2), shift).astype(np.float32))
+        np.testing.assert_array_equal(result[1], image[1])
+
+
+def test_params_are_drawn_as_batchgeneratorsv2_draws_them():
+    transform = ChannelMisalignment([0], (0.1, 0.2, 0), 0.5, (0.1, 0.2, 0), "rad", 0.25, (2, 5, 0), 0.75)
+    rng = np.random.default_rng(1)
+    drawn = [transform.sample(rng, {"image": (1, 8, 9, 10)}) for _ in range(3000)]
+    assert abs(np.mean([p["affine"] is not None for p in drawn]) - 0.625) < 0.03
+    shifts = np.array([p["center_location_in_pixels"] for p in drawn]) - (4, 4.5, 5)
+    assert abs((shifts != 0).any(axis=1).mean() - 0.75 * (1 - 1 / 55)) < 0.03
+    assert set(shifts[:, 0]) == set(range(-2, 3))
+    assert set(shifts[:, 1]) == set(range(-5, 6))
+    squeezing = ChannelMisalignment([0], (0.1, 0.2, 0), 1, (0, 0, 0), "rad")
+    drawn = [np.array(squeezing.sample(rng, {"image": (1, 8, 9, 10)})["affine"]) for _ in range(2000)]
+    assert kstest([m[1, 1] for m in drawn], "uniform", (0.8, 0.4)).pvalue > 1e-3
+    turning = ChannelMisalignment([0], (0, 0), 0, (0, 0.2), "rad", 1)
+    drawn = [math.asin(turning.sample(rng, {"image": (1, 8, 9)})["affine"][1][0]) for _ in range(2000)]
+    assert kstest(drawn, "uniform", (-0.2, 0.4)).pvalue > 1e-3
+
+
+def test_no_effect_gives_back_the_same_object_and_the_input_is_never_written():
+    image = some_image((2, 6, 6, 6))
+    rng = np.random.default_rng(2)
+    assert ChannelMisalignment(rad_or_deg="deg")(image=image, rng=rng)["image"] is image
+    nothing = ChannelMisalignment([0], (0, 0, 0), 1, (0, 0, 0), "deg", 1, (0, 0, 0), 1)
+    assert nothing(image=image, rng=rng)["image"] is image
+    before = image.copy()
+    always(3)(image=image, rng=rng)
+    np.testing.assert_array_equal(image, before)
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ValueError, match="rad_or_deg"):
+        ChannelMisalignment()
+    with pytest.raises(ValueError, match="degrees"):
+        ChannelMisalignment(rotation_ax_cor_sag=(5, 5, 5), rad_or_deg="rad")
+    with pytest.warns(UserWarning, match="15°"):
+        ChannelMisalignment(rotation_ax_cor_sag=(0.5, 0, 0), rad_or_deg="rad")
+    with pytest.raises(ValueError, match="below 1"):
+        ChannelMisalignment(squeezing_zyx=(1, 0, 0), rad_or_deg="deg")
+    with pytest.raises(TypeError, match="whole voxels"):
+        ChannelMisalignment(shift_zyx=(0.5, 0, 0), rad_or_deg="deg")
+    rng, image = np.random.default_rng(3), some_image((1, 4, 4, 4))
+    with pytest.raises(IndexError, match="channel 1"):
+        ChannelMisalignment([1], rad_or_deg="deg")(image=image, rng=rng)
+    with pytest.raises(ValueError, match="twice"):
+        ChannelMisalignment([0, -1], rad_or_deg="deg")(image=image, rng=rng)
+    with pytest.raises(ValueError, match="shift_zyx has 2"):
+        ChannelMisalignment([0], rad_or_deg="deg", shift_zyx=(1, 1))(image=image, rng=rng)
