@@ -1,10 +1,10 @@
-"""exp, log, sine, cosine and the normal distribution in float64, the same bits on every machine.
+"""exp, log, sine and cosine in float64, the same bits on every machine.
 
 `math.sin` and its like come from the C library, which chooses among variants by the CPU it finds (with and without
 fused multiply-add) and whose results change between versions. Parameters of transforms are computed with what is here:
 plain Python additions, multiplications and divisions, `math.sqrt` and `math.floor`, each rounded as IEEE 754 says.
-Absolute errors are below 3e-16 for sine, cosine and the normal distribution; relative errors below 4e-16 for exp and
-log (`tests/test_arithmetic.py`).
+Absolute errors of sine and cosine are below 2e-16 up to 1,000 radians and 3e-16 up to a million; relative errors of
+exp (where the result is a normal number) and log are below 4e-16 (`tests/test_arithmetic.py`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def _cosine_of_reduced(r: float) -> float:
 
 
 def exponential(x: float) -> float:
-    """e^x; 0 below -745, infinity above 709.78."""
+    """e^x; 0 below -745, infinity above 709.78, NaN of NaN."""
+    if math.isnan(x):
+        return x
     if x < -745.0:
         return 0.0
     if x > 709.78:
