@@ -68,6 +68,10 @@ _E0, _E1, _E2, _E3, _E4 = (_f32(c) for c in (0.49999994, 0.166665122, 0.04166830
 # (2^r - 1) / r on ± 0.51
 _P = (0.693147182, 0.240226477, 0.0555035658, 0.0096185077, 0.00133928063, 0.000153288929)
 _P0, _P1, _P2, _P3, _P4, _P5 = (_f32(c) for c in _P)
+# log2(1 + f) / f on [√½ - 1, √2 - 1]; absolute error of log2 2^-27.0
+_G = (1.4426949, -0.721347153, 0.480920434, -0.360719085, 0.287694842, -0.238569692, 0.217156723, -0.209959805,
+      0.125506997)  # fmt: skip
+_G0, _G1, _G2, _G3, _G4, _G5, _G6, _G7, _G8 = (_f32(c) for c in _G)
 # (sin(r) / r - 1) / r² and (cos(r) - 1 + r²/2) / r⁴ as polynomials of r², |r| <= pi/4
 _S0, _S1, _S2 = (_f32(c) for c in (-0.166666552, 0.00833218452, -0.000195172062))
 _C0, _C1, _C2 = (_f32(c) for c in (0.0416666456, -0.00138873013, 2.44306611e-05))
@@ -157,6 +161,29 @@ def power(base: Any, exponent: Any) -> Any:
     shifted = total + _ROUNDER
     n = shifted - _ROUNDER
     r = ((whole - n) + middle) + rest
+    r_2 = r * r
+    q = (_P0 + _P1 * r) + ((_P2 + _P3 * r) + (_P4 + _P5 * r) * r_2) * r_2
+    value = (_ONE + r * q) * float_from_bits(_u32(_u32(bits_of_float(shifted) << _u32(23)) + _ONE_BITS))
+    return value if base >= _MIN_NORMAL else base * _f32(0)
+
+
+@inlined
+def unit_power(base: Any, exponent: Any) -> Any:
+    """base^exponent for a base from 0 to 1 and an exponent above 0: faster than `power`, its *absolute* error below 1.2e-7.
+
+    What the rounding of exponent · log2(base) does to a result is small where the result itself is. A base below 2^-126
+    counts as 0. NaN of NaN.
+    """
+    bits = _u32(bits_of_float(base) - _SQRT_HALF_BITS)
+    k = _f32(_i32(_i32(bits) >> _i32(23)))
+    f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
+    f_2 = f * f
+    f_4 = f_2 * f_2
+    p = ((_G0 + _G1 * f) + (_G2 + _G3 * f) * f_2) + (((_G4 + _G5 * f) + (_G6 + _G7 * f) * f_2) + _G8 * f_4) * f_4
+    total = exponent * (k + f * p)
+    total = _f32(-126) if total < _f32(-126) else total
+    shifted = total + _ROUNDER
+    r = total - (shifted - _ROUNDER)
     r_2 = r * r
     q = (_P0 + _P1 * r) + ((_P2 + _P3 * r) + (_P4 + _P5 * r) * r_2) * r_2
     value = (_ONE + r * q) * float_from_bits(_u32(_u32(bits_of_float(shifted) << _u32(23)) + _ONE_BITS))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.elementary import power
+from detaug.kernels.elementary import unit_power
 from detaug.kernels.normals import PIECE, fill_piece
 from detaug.kernels.statistics import LANES, add_to_lanes, mean_and_deviation
 
@@ -38,44 +38,49 @@ def stretch(source: Any, destination: Any, center: Any, factor: Any, low: Any, h
             destination[i] = _stretched(source[i], center, factor, low, high)
 
 
-@kernel("void(float32[::1], float32, float32)")
-def scale_and_shift(values: Any, factor: Any, offset: Any) -> None:
-    """``values · factor + offset``, in place."""
+@kernel("void(float32[::1], float32, float32, float32)")
+def scale_around(values: Any, center: Any, factor: Any, offset: Any) -> None:
+    """``(values - center) · factor + offset``, in place."""
     for i in range(values.shape[0]):
-        values[i] = values[i] * factor + offset
+        values[i] = (values[i] - center) * factor + offset
 
 
 @inlined
-def _curve_of_piece(source: Any, origin: Any, direction: Any, width: Any, exponent: Any, out: Any) -> None:
+def _add_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
+    for start in range(0, values.shape[0], LANES):
+        add_to_lanes(values[start : start + LANES], pivot, sums, squares)
+
+
+@inlined
+def _curve_of_piece(source: Any, origin: Any, width: Any, exponent: Any, out: Any) -> None:
     for i in range(source.shape[0]):
-        out[i] = power((source[i] - origin) * direction / width, exponent)
+        out[i] = unit_power((source[i] - origin) / width, exponent)
 
 
-@kernel("void(float32[::1], float32[::1], float32, float32, float32, float32, float32, float32)")
+@kernel("void(float32[::1], float32[::1], float32, float32, float32, float32, float32)")
 def gamma_curve(
-    source: Any, destination: Any, origin: Any, direction: Any, width: Any, exponent: Any, factor: Any, offset: Any
+    source: Any, destination: Any, origin: Any, width: Any, exponent: Any, factor: Any, offset: Any
 ) -> None:
-    """``(direction · (source - origin) / width) ^ exponent · factor + offset``; direction is 1 or -1, the base 0 to
-    1."""
-    curve = np.empty(LANES, np.float32)
-    for start in range(0, source.shape[0], LANES):
-        result = destination[start : start + LANES]
-        _curve_of_piece(source[start : start + LANES], origin, direction, width, exponent, curve)
+    """``((source - origin) / width) ^ exponent · factor + offset``; all bases must be from 0 to 1."""
+    curve = np.empty(PIECE, np.float32)
+    for start in range(0, source.shape[0], PIECE):
+        result = destination[start : start + PIECE]
+        _curve_of_piece(source[start : start + PIECE], origin, width, exponent, curve)
         for i in range(result.shape[0]):
             result[i] = curve[i] * factor + offset
 
 
-@kernel("UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32, float32, float32)")
-def measured_gamma_curve(source: Any, destination: Any, origin: Any, direction: Any, width: Any, exponent: Any) -> Any:
+@kernel("UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32, float32)")
+def measured_gamma_curve(source: Any, destination: Any, origin: Any, width: Any, exponent: Any) -> Any:
     """`gamma_curve` without factor and offset; gives the mean and standard deviation of what it wrote."""
-    curve = np.empty(LANES, np.float32)
+    curve = np.empty(PIECE, np.float32)
     sums = np.zeros(LANES)
     squares = np.zeros(LANES)
     pivot = 0.5
-    for start in range(0, source.shape[0], LANES):
-        result = destination[start : start + LANES]
-        _curve_of_piece(source[start : start + LANES], origin, direction, width, exponent, curve)
-        add_to_lanes(curve[: result.shape[0]], pivot, sums, squares)
+    for start in range(0, source.shape[0], PIECE):
+        result = destination[start : start + PIECE]
+        _curve_of_piece(source[start : start + PIECE], origin, width, exponent, curve)
+        _add_piece(curve[: result.shape[0]], pivot, sums, squares)
         for i in range(result.shape[0]):
             result[i] = curve[i]
     return mean_and_deviation(sums, squares, pivot, source.shape[0])
@@ -121,8 +126,7 @@ def measured_rician(source: Any, destination: Any, lowest: Any, scale: Any, key_
                 a = (given[i] - lowest) + scale * real[i]
                 b = scale * imaginary[i]
                 real[i] = _f32(math.sqrt(a * a + b * b))
-            for start in range(0, given.shape[0], LANES):
-                add_to_lanes(real[start : min(start + LANES, given.shape[0])], pivot, sums, squares)
+            _add_piece(real[: given.shape[0]], pivot, sums, squares)
             for i in range(result.shape[0]):
                 result[i] = real[i]
     return mean_and_deviation(sums, squares, pivot, channels * voxels)

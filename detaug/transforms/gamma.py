@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.kernels.intensity import gamma_curve, measured_gamma_curve, scale_and_shift
+from detaug.kernels.intensity import gamma_curve, measured_gamma_curve, scale_around
 from detaug.kernels.statistics import moments
 from detaug.transforms import draws
 from detaug.transforms.base import ImageTransform, Params, Shapes
 from detaug.transforms.checks import probability, random_scalar
 from detaug.transforms.draws import RandomScalar
-from detaug.transforms.per_channel import flat_channels, scalars
+from detaug.transforms.per_channel import flat_channels, rescale, scalars
 from detaug.transforms.workspace import Workspace
 
 _LEAST_RANGE = 1e-7  # batchgeneratorsv2's: what ranges and deviations are divided by is at least this
@@ -72,7 +72,7 @@ class Gamma(ImageTransform):
             bend(source, destination, *curves[c])
 
     def kernels(self) -> Iterable[Kernel]:
-        return moments, gamma_curve, measured_gamma_curve, scale_and_shift
+        return moments, gamma_curve, measured_gamma_curve, scale_around
 
 
 def bend(source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool, retain: bool) -> None:
@@ -85,10 +85,10 @@ def bend(source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool
         return
     # the negative's minimum is the negated maximum: both cases are one curve from the origin, up or down
     origin, direction = (high, -1.0) if invert else (low, 1.0)
-    curve = tuple(np.float32(number) for number in (origin, direction, max(span, _LEAST_RANGE), gamma))
+    curve = tuple(np.float32(number) for number in (origin, direction * max(span, _LEAST_RANGE), gamma))
     if not retain:
         gamma_curve(source, destination, *curve, np.float32(direction * span), np.float32(origin))
         return
     curve_mean, curve_deviation = measured_gamma_curve(source, destination, *curve)
     factor = direction * span * deviation / max(curve_deviation * span, _LEAST_RANGE)
-    scale_and_shift(destination, np.float32(factor), np.float32(mean - curve_mean * factor))
+    rescale(destination, curve_mean, factor, mean)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.kernels.intensity import measured_rician, scale_and_shift
+from detaug.kernels.intensity import measured_rician, scale_around
 from detaug.kernels.normals import add_normals
 from detaug.kernels.statistics import moments
 from detaug.kernels.threefry import key_words
@@ -17,7 +17,7 @@ from detaug.transforms import draws
 from detaug.transforms.base import ImageTransform, Params, Shapes
 from detaug.transforms.checks import probability, random_scalar
 from detaug.transforms.draws import RandomScalar
-from detaug.transforms.per_channel import flat_channels
+from detaug.transforms.per_channel import flat_channels, rescale
 from detaug.transforms.workspace import Workspace
 
 
@@ -98,7 +98,7 @@ class RicianNoise(ImageTransform):
         )
         # one voxel alone does not deviate: it gets the mean
         factor = deviation / noisy_deviation if noisy_deviation > 0 else 0.0
-        scale_and_shift(flat.reshape(-1), np.float32(factor), np.float32(mean - noisy_mean * factor))
+        rescale(flat.reshape(-1), noisy_mean, factor, mean)
 
     def kernels(self) -> Iterable[Kernel]:
-        return moments, measured_rician, scale_and_shift
+        return moments, measured_rician, scale_around

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.kernels.intensity import measured_clamp, scale_and_shift
+from detaug.kernels.intensity import measured_clamp, scale_around
 from detaug.kernels.statistics import moments, order_statistics
 from detaug.transforms import draws
 from detaug.transforms.base import ImageTransform, Params, Shapes
 from detaug.transforms.checks import probability, random_scalar
 from detaug.transforms.draws import RandomScalar
-from detaug.transforms.per_channel import flat_channels
+from detaug.transforms.per_channel import flat_channels, rescale
 from detaug.transforms.workspace import Workspace
 
 _LEAST_DEVIATION = 1e-8  # batchgeneratorsv2's: a channel that deviates less after the cut is not scaled
@@ -74,7 +74,7 @@ class CutOffOutliers(ImageTransform):
             cut_off(source, destination, *cuts[c])
 
     def kernels(self) -> Iterable[Kernel]:
-        return moments, order_statistics, measured_clamp, scale_and_shift
+        return moments, order_statistics, measured_clamp, scale_around
 
 
 def _percentile(name: str, wanted: RandomScalar) -> RandomScalar:
@@ -114,4 +114,4 @@ def cut_off(source: np.ndarray, destination: np.ndarray, lower: float, upper: fl
     mean, clamped_deviation = measured_clamp(source, destination, np.float32(low), np.float32(high))
     if retain and clamped_deviation > _LEAST_DEVIATION:
         factor = deviation / clamped_deviation
-        scale_and_shift(destination, np.float32(factor), np.float32(mean - mean * factor))
+        rescale(destination, mean, factor, mean)

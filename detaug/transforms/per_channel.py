@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from detaug.kernels.intensity import scale_around
 from detaug.transforms import draws
 from detaug.transforms.draws import RandomScalar
 from detaug.transforms.workspace import Workspace
@@ -44,3 +45,9 @@ def scalars(
     if not synchronized:
         return [draws.scalar(rng, wanted, {**context, "channel": c}) for c in channels]
     return [draws.scalar(rng, wanted, {**context, "channel": None})] * len(channels) if channels else []
+
+
+def rescale(values: np.ndarray, center: float, factor: float, offset: float) -> None:
+    """``(values - center) · factor + offset`` in place; what the center loses in float32, the offset makes up for."""
+    rounded = np.float32(center)
+    scale_around(values, rounded, np.float32(factor), np.float32(offset + (float(rounded) - center) * factor))

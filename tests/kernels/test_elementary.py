@@ -29,6 +29,12 @@ def _powers(base, exponent, out):
 
 
 @numba.njit(error_model="numpy")
+def _unit_powers(base, exponent, out):
+    for i in range(base.shape[0]):
+        out[i] = elementary.unit_power(base[i], exponent)
+
+
+@numba.njit(error_model="numpy")
 def _sines_and_cosines(x, sines, cosines):
     for i in range(x.shape[0]):
         sines[i], cosines[i] = elementary.sine_cosine(x[i])
@@ -136,3 +142,16 @@ def test_sine_and_cosine_pass_nan_and_are_exact_at_zero():
     assert cosines[0] == 1
     assert np.isnan(sines[1])
     assert np.isnan(cosines[1])
+
+
+@pytest.mark.parametrize("exponent", [0.01, 0.3, 0.7, 0.9999, 1.00001, 1.5, 3.0, 10.0])
+def test_unit_pow_is_within_1_2e_minus_7(exponent):
+    x = np.concatenate(
+        [normal_floats(50_000, high=1), np.linspace(0, 1, 300_001, dtype=np.float32), neighbours_of(1, 500)]
+    )
+    x = x[x <= 1]
+    found = np.empty_like(x)
+    _unit_powers(x, np.float32(exponent), found)
+    assert np.abs(found - x.astype(np.float64) ** np.float64(np.float32(exponent))).max() <= 1.2e-7
+    assert found[x == 0] == 0
+    assert (found[x == 1] == 1).all()
