@@ -32,14 +32,14 @@ def _arguments(low: float, high: float, count: int = 300) -> list[float]:
 @pytest.mark.parametrize("reach", [1.0, 10.0, 1000.0])
 def test_sine_and_cosine_err_by_less_than_2e_16(reach: float) -> None:
     for x in _arguments(-reach, reach):
-        assert abs(Decimal(sine(x)) - _sine(Decimal(x))) < Decimal(2e-16)
-        assert abs(Decimal(cosine(x)) - _sine(Decimal(x) + _PI / 2)) < Decimal(2e-16)
+        assert abs(Decimal(sine(x)) - _sine(Decimal(x))) < Decimal("2e-16")
+        assert abs(Decimal(cosine(x)) - _sine(Decimal(x) + _PI / 2)) < Decimal("2e-16")
 
 
 def test_sine_and_cosine_err_by_less_than_3e_16_up_to_a_million_radians() -> None:
     for x in _arguments(-999_999.0, 999_999.0):
-        assert abs(Decimal(sine(x)) - _sine(Decimal(x))) < Decimal(3e-16)
-        assert abs(Decimal(cosine(x)) - _sine(Decimal(x) + _PI / 2)) < Decimal(3e-16)
+        assert abs(Decimal(sine(x)) - _sine(Decimal(x))) < Decimal("3e-16")
+        assert abs(Decimal(cosine(x)) - _sine(Decimal(x) + _PI / 2)) < Decimal("3e-16")
 
 
 def test_quarter_turns_are_right() -> None:
@@ -58,7 +58,7 @@ def test_angles_beyond_a_million_radians_are_refused(angle: float) -> None:
 def test_exp_errs_relatively_by_less_than_4e_16(reach: float) -> None:
     for x in _arguments(-reach, reach):
         exact = Decimal(x).exp()
-        assert abs(Decimal(exponential(x)) - exact) < Decimal(4e-16) * exact
+        assert abs(Decimal(exponential(x)) - exact) < Decimal("4e-16") * exact
 
 
 def test_exp_ends_in_zero_and_infinity() -> None:
@@ -75,7 +75,7 @@ def test_exp_ends_in_zero_and_infinity() -> None:
 def test_log_errs_relatively_by_less_than_4e_16(low: float, high: float) -> None:
     for x in _arguments(low, high):
         exact = Decimal(x).ln()
-        assert abs(Decimal(natural_log(x)) - exact) <= Decimal(4e-16) * abs(exact)
+        assert abs(Decimal(natural_log(x)) - exact) <= Decimal("4e-16") * abs(exact)
 
 
 def test_log_of_powers_of_two() -> None:

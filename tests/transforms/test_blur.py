@@ -1,0 +1,165 @@
+"""Gaussian blur: the kernel, its reach beyond the ends, and agreement with batchgeneratorsv2."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.transforms.blur import GaussianBlur, gaussian_weights, kernel_size
+
+SHAPES = ((1, 20, 23, 31), (3, 33, 17, 40), (2, 31, 29), (1, 18, 64))
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def noise(shape, seed=0):
+    return generator(seed).standard_normal(shape).astype(np.float32)
+
+
+def exactly_blurred(channel, sigmas):
+    """The same formula in float64, axis by axis."""
+    result = channel.astype(np.float64)
+    for axis, sigma in enumerate(sigmas):
+        radius = kernel_size(sigma) // 2
+        taps = np.exp(-0.5 * (np.arange(-radius, radius + 1) / max(sigma, 1e-9)) ** 2)
+        taps /= taps.sum()
+        n = result.shape[axis]
+        places = np.arange(-radius, n + radius) % max(1, 2 * (n - 1))
+        padded = np.take(result, np.minimum(places, 2 * (n - 1) - places) if n > 1 else places * 0, axis)
+        parts = [tap * np.take(padded, np.arange(t, t + n), axis) for t, tap in enumerate(taps)]
+        result = np.sum(parts, axis=0)
+    return result
+
+
+def blurred(image, sigmas, **options):
+    params = {"apply_to_channel": [True] * len(image), "sigmas": [sigmas] * len(image)}
+    return GaussianBlur(**options).apply({"image": image}, params)["image"]
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (1, 1, 9, 12), (2, 7, 1, 5), (1, 1, 1, 6), (1, 3, 2, 4), (1, 5, 1)])
+@pytest.mark.parametrize("sigma", [0.4, 0.5, 0.75, 1.0, 2.3, 5.0])
+def test_it_is_the_formula_in_float64_to_float32_rounding(shape, sigma):
+    image = noise(shape)
+    sigmas = [sigma * factor for factor in (1.0, 0.8, 1.1)][: len(shape) - 1]
+    result = blurred(image, sigmas)
+    for channel, got in zip(image, result, strict=True):
+        np.testing.assert_allclose(got, exactly_blurred(channel, sigmas), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_agrees_with_batchgeneratorsv2_and_errs_no_more(shape):
+    module = pytest.importorskip("batchgeneratorsv2.transforms.noise.gaussian_blur")
+    for seed in range(8):
+        image = noise(shape, seed)
+        low, high = ((0.3, 1.2), (1.0, 5.0))[seed % 2]
+        sigmas = [float(s) for s in generator(seed).uniform(low, high, len(shape) - 1)]
+        params = {"apply_to_channel": torch.tensor([True] * shape[0]), "sigmas": [sigmas] * shape[0]}
+        theirs = module.GaussianBlurTransform()._apply_to_image(torch.from_numpy(image.copy()), **params).numpy()
+        ours = blurred(image, sigmas)
+        exact = np.stack([exactly_blurred(channel, sigmas) for channel in image])
+        assert np.abs(ours - theirs).max() < 3e-6
+        assert np.sqrt(np.mean((ours - exact) ** 2)) <= 1.05 * np.sqrt(np.mean((theirs - exact) ** 2))
+
+
+def test_kernel_sizes_are_those_of_batchgeneratorsv2():
+    module = pytest.importorskip("batchgeneratorsv2.transforms.noise.gaussian_blur")
+    for sigma in np.arange(0.05, 8, 0.01):
+        assert kernel_size(float(sigma)) == max(1, module._compute_kernel_size(float(sigma), truncate=6))
+
+
+def test_weights_add_up_to_one_and_are_gaussian():
+    for sigma, radius in ((0.5, 1), (1.0, 3), (4.0, 12)):
+        weights = gaussian_weights(sigma, radius)
+        assert weights[0] + 2 * weights[1:].sum() == pytest.approx(1.0, abs=3e-7)
+        assert weights[1] / weights[0] == pytest.approx(math.exp(-0.5 / sigma**2), rel=1e-6)
+
+
+def test_it_works_in_place_once_the_image_is_owned():
+    from detaug.transforms.compose import Compose
+
+    image = noise((2, 9, 14, 11))
+    once = GaussianBlur(1.3)
+    both = Compose([once, once])
+    result = both(image=image, rng=generator())["image"]
+    np.testing.assert_array_equal(result, blurred(blurred(image, [1.3] * 3), [1.3] * 3))
+
+
+def test_only_the_drawn_channels_change_and_the_input_never_does():
+    image = noise((3, 8, 9, 10))
+    before = image.copy()
+    params = {"apply_to_channel": [False, True, False], "sigmas": [[1.0, 0.5, 2.0]]}
+    result = GaussianBlur().apply({"image": image}, params)["image"]
+    np.testing.assert_array_equal(image, before)
+    np.testing.assert_array_equal(result[[0, 2]], image[[0, 2]])
+    assert not np.array_equal(result[1], image[1])
+
+
+@pytest.mark.parametrize("sigma", [0.0, 0.2])
+def test_a_kernel_of_one_tap_gives_the_same_object_back(sigma):
+    image = torch.from_numpy(noise((1, 4, 5, 6)))
+    assert GaussianBlur(sigma)(image=image, rng=generator())["image"] is image
+    assert GaussianBlur(2.0, p_per_channel=0)(image=image, rng=generator())["image"] is image
+
+
+def test_kinds_and_layouts_of_arrays():
+    image = noise((2, 8, 9, 10))
+    expected = blurred(image, [1.0] * 3)
+    blur = GaussianBlur(1.0)
+    assert isinstance(blur(image=torch.from_numpy(image), rng=generator())["image"], torch.Tensor)
+    read_only = image.copy()
+    read_only.setflags(write=False)
+    doubled = np.repeat(image, 2, axis=3)[..., ::2]
+    for kind in (read_only, doubled, image.astype(np.float64)):
+        result = blur(image=kind, rng=generator())["image"]
+        assert result.dtype == kind.dtype
+        np.testing.assert_array_equal(result, expected.astype(kind.dtype))
+
+
+def test_draws_are_synchronised_as_asked():
+    shapes = {"image": (3, 5, 6, 7)}
+    free = GaussianBlur((1, 5)).sample(generator(), shapes)["sigmas"]
+    assert len({s for each in free for s in each}) == 9
+    axes = GaussianBlur((1, 5), synchronize_axes=True).sample(generator(), shapes)["sigmas"]
+    assert [len(set(each)) for each in axes] == [1, 1, 1]
+    channels = GaussianBlur((1, 5), synchronize_channels=True).sample(generator(), shapes)["sigmas"]
+    assert len(channels) == 3
+    every = GaussianBlur((1, 5), synchronize_channels=True)
+    result = every(image=np.stack([noise((5, 6, 7))] * 2), rng=generator())["image"]
+    np.testing.assert_array_equal(result[0], result[1])
+
+
+def test_sigmas_are_even_and_channels_come_with_their_probability():
+    stats = pytest.importorskip("scipy.stats")
+    rng = generator(3)
+    drawn = [GaussianBlur((0.5, 1.0), p_per_channel=0.3).sample(rng, {"image": (4, 5, 6)}) for _ in range(2000)]
+    applied = np.array([each["apply_to_channel"] for each in drawn])
+    assert stats.binomtest(int(applied.sum()), applied.size, 0.3).pvalue > 1e-3
+    sigmas = [s for each in drawn for channel in each["sigmas"] for s in channel]
+    assert stats.kstest(sigmas, stats.uniform(0.5, 0.5).cdf).pvalue > 1e-3
+
+
+def test_callables_get_shape_and_dim():
+    seen = []
+
+    def sigma(shape, dim):
+        seen.append((tuple(shape), dim))
+        return 1.0
+
+    GaussianBlur(sigma).sample(generator(), {"image": (1, 4, 5, 6)})
+    assert seen == [((1, 4, 5, 6), 1), ((1, 4, 5, 6), 2), ((1, 4, 5, 6), 3)]
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"blur_sigma": (2, 1)}, {"blur_sigma": -1}, {"blur_sigma": math.nan}, {"p_per_channel": 1.5}]
+)
+def test_bad_arguments_are_refused(arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        GaussianBlur(**arguments)
+
+
+def test_a_callable_that_gives_no_number_is_refused():
+    with pytest.raises(ValueError, match="sigma"):
+        GaussianBlur(lambda: math.inf)(image=noise((1, 4, 5)), rng=generator())
