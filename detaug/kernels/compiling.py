@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -81,12 +82,12 @@ _CACHE_FOLDER = cache_folder()
 @contextmanager
 def _cached_for(module: str) -> Iterator[None]:
     """Numba reads its setting at the moment a function is decorated; other packages' functions keep their own place."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(_CACHE_FOLDER / source_digest(module))
+    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    numba.config.CACHE_DIR = str(_CACHE_FOLDER / source_digest(module))  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 
 
 class Kernel:
@@ -120,13 +121,30 @@ class Kernel:
     def __call__(self, *arguments: Any) -> Any:
         if not self._compiled:
             self.compile()
-        return self.dispatcher(*arguments)
+        return self.dispatcher(*[_for_kernel(argument) for argument in arguments])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _kernel_of_that_name, (self.dispatcher.py_func.__module__, self.__name__)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
+
+
+def _for_kernel(argument: Any) -> Any:
+    """A read-only array as one that is not marked so: to Numba it would be of another type, for which nothing is compiled.
+
+    Kernels write into what they are given to write into, and into nothing else; nothing is copied.
+    """
+    if isinstance(argument, np.ndarray) and not argument.flags.writeable:
+        return np.asarray(_Unmarked(argument))
+    return argument
+
+
+class _Unmarked:
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
 
 
 def _kernel_of_that_name(module: str, name: str) -> Kernel:

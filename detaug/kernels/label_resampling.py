@@ -163,7 +163,7 @@ def _settle_rest(
         if (mode == LINEAR) & (padding == CONSTANT) and touches_nothing(rows, k, shape, flat):
             out[k] = pad
             continue
-        x = near[k]
+        x = 0 if flat else near[k]
         y = near[4 * PIECE + k]
         z = near[8 * PIECE + k]
         nearest = pad if (x < 0) | (y < 0) | (z < 0) else source[(x * shape[1] + y) * shape[2] + z]
@@ -172,7 +172,7 @@ def _settle_rest(
             continue
         known = 0
         for a in range(1 if flat else count):
-            x = index[a * PIECE + k]
+            x = 0 if flat else index[a * PIECE + k]
             wx = 1.0 if flat else weight[a * PIECE + k]
             for b in range(count):
                 y = index[(4 + b) * PIECE + k]

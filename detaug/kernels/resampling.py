@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.coordinates import CONSTANT, LINEAR, PIECE, bring_inside, inner_part, place_row, tap_piece, touches_nothing
+from detaug.kernels.coordinates import (
+    CONSTANT,
+    LINEAR,
+    PIECE,
+    bring_inside,
+    inner_part,
+    place_row,
+    tap_piece,
+    touches_nothing,
+)
 from detaug.kernels.pointers import load_float_pair
 
 
@@ -102,7 +111,7 @@ def _sample_rest(
             continue
         total = 0.0
         for a in range(1 if flat else count):
-            x = index[a * PIECE + k]
+            x = 0 if flat else index[a * PIECE + k]
             wx = 1.0 if flat else weight[a * PIECE + k]
             for b in range(count):
                 y = index[(4 + b) * PIECE + k]

@@ -1,0 +1,127 @@
+"""Smooth random displacement fields: white noise under a periodic Gaussian filter, kept as a few Fourier coefficients.
+
+The filter multiplies the coefficient of frequency f along an axis of n voxels by exp(-2 π² σ² f² / n²), so that for a wide
+filter only a few low frequencies are left, and a field is evaluated plane by plane where it is needed instead of being
+stored. Bases are orthonormal, real, and given as (voxels, frequencies) matrices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import inlined, kernel
+
+
+@kernel("void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1])")
+def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: Any) -> None:
+    """Coefficients (Kx, Ky, Kz) of a field (X, Y, Z) in a separable basis; sums run in the order of the voxels."""
+    row = np.empty(basis_z.shape[1], np.float32)
+    plane = np.empty((basis_y.shape[1], basis_z.shape[1]), np.float32)
+    coefficients[:] = np.float32(0)
+    # rows and planes are indexed, not taken as views: a view costs atomic operations on a reference count
+    for i in range(noise.shape[0]):
+        plane[:] = np.float32(0)
+        for j in range(noise.shape[1]):
+            row[:] = np.float32(0)
+            whole = noise.shape[2] // 4 * 4
+            for k in range(0, whole, 4):
+                a = noise[i, j, k]
+                b = noise[i, j, k + 1]
+                c = noise[i, j, k + 2]
+                d = noise[i, j, k + 3]
+                for n in range(row.shape[0]):
+                    row[n] += (a * basis_z[k, n] + b * basis_z[k + 1, n]) + (
+                        c * basis_z[k + 2, n] + d * basis_z[k + 3, n]
+                    )
+            for k in range(whole, noise.shape[2]):
+                a = noise[i, j, k]
+                for n in range(row.shape[0]):
+                    row[n] += a * basis_z[k, n]
+            for m in range(plane.shape[0]):
+                a = basis_y[j, m]
+                for n in range(row.shape[0]):
+                    plane[m, n] += a * row[n]
+        for f in range(coefficients.shape[0]):
+            a = basis_x[i, f]
+            for m in range(plane.shape[0]):
+                for n in range(plane.shape[1]):
+                    coefficients[f, m, n] += a * plane[m, n]
+
+
+@inlined
+def _evaluate_plane(
+    coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, i: Any, plane: Any, row: Any, out: Any
+) -> None:
+    """Plane i of the field; ``basis_z`` is transposed, (frequencies, voxels), with a multiple of 4 of them."""
+    plane[:] = np.float32(0)
+    for f in range(coefficients.shape[0]):
+        a = basis_x[i, f]
+        for m in range(plane.shape[0]):
+            for n in range(plane.shape[1]):
+                plane[m, n] += a * coefficients[f, m, n]
+    for j in range(out.shape[0]):
+        row[:] = np.float32(0)
+        for m in range(plane.shape[0]):
+            a = basis_y[j, m]
+            for n in range(plane.shape[1]):
+                row[n] += a * plane[m, n]
+        out[j, :] = np.float32(0)
+        for n in range(0, basis_z.shape[0], 4):
+            a = row[n]
+            b = row[n + 1]
+            c = row[n + 2]
+            d = row[n + 3]
+            for k in range(out.shape[1]):
+                out[j, k] += (a * basis_z[n, k] + b * basis_z[n + 1, k]) + (
+                    c * basis_z[n + 2, k] + d * basis_z[n + 3, k]
+                )
+
+
+@kernel(
+    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], int64, float32, float32[:, ::1])",
+)
+def evaluate_plane(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, i: Any, scale: Any, out: Any) -> None:
+    """``scale`` times plane i (Y, Z) of a field.
+
+    Args:
+        coefficients: (Kx, Ky, Kz), Kz a multiple of 4 (filled with zeros).
+        basis_x, basis_y: (voxels, frequencies). basis_z: (Kz, voxels).
+    """
+    plane = np.empty((coefficients.shape[1], coefficients.shape[2]), np.float32)
+    row = np.empty(coefficients.shape[2], np.float32)
+    _evaluate_plane(coefficients, basis_x, basis_y, basis_z, i, plane, row, out)
+    for j in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            out[j, k] *= scale
+
+
+@kernel("float32(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1])")
+def largest_magnitude(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any) -> Any:
+    """The largest absolute value of a field anywhere; arguments as for `evaluate_plane`."""
+    plane = np.empty((coefficients.shape[1], coefficients.shape[2]), np.float32)
+    row = np.empty(coefficients.shape[2], np.float32)
+    out = np.empty((basis_y.shape[0], basis_z.shape[1]), np.float32)
+    largest = np.zeros(out.shape[1], np.float32)
+    for i in range(basis_x.shape[0]):
+        _evaluate_plane(coefficients, basis_x, basis_y, basis_z, i, plane, row, out)
+        for j in range(out.shape[0]):
+            for k in range(out.shape[1]):
+                largest[k] = abs(out[j, k]) if abs(out[j, k]) > largest[k] else largest[k]
+    result = np.float32(0)
+    for k in range(largest.shape[0]):
+        result = max(result, largest[k])
+    return result
+
+
+@kernel("float64(float32[:, :, ::1], float64[::1], float64[::1], float64[::1])")
+def evaluate_point(coefficients: Any, at_x: Any, at_y: Any, at_z: Any) -> Any:
+    """The field at one point, given the values of the basis functions of each axis there."""
+    total = 0.0
+    for f in range(at_x.shape[0]):
+        for m in range(at_y.shape[0]):
+            share = at_x[f] * at_y[m]
+            for n in range(at_z.shape[0]):
+                total += share * at_z[n] * np.float64(coefficients[f, m, n])
+    return total

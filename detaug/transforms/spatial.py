@@ -1,0 +1,242 @@
+"""`SpatialTransform`: crop, rotation, scaling and elastic deformation as one resampling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.transforms import draws, elastic
+from detaug.transforms.affine import rotation_and_scaling
+from detaug.transforms.base import Params, Shapes, Transform
+from detaug.transforms.checks import finite, probability, random_scalar, spatial_size
+from detaug.transforms.cropping import crop_array
+from detaug.transforms.draws import RandomScalar
+from detaug.transforms.points import move_points, spatial_shape
+from detaug.transforms.resampling import BORDER_MODES, IMAGE_MODES, TIEBREAKS, PatchMap
+from detaug.transforms.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
+
+_PAD_MODES = {"zeros": "constant", "constant": "constant", "border": "replicate", "reflection": "reflect"}
+
+
+class SpatialTransform(Transform):
+    """Crops a patch out of a sample, rotated, scaled and elastically deformed with given probabilities.
+
+    Where a draw asks for none of the three, voxels are only copied (a centre crop without padding copies nothing).
+    Else each output voxel i of the patch takes the value at ``A (i - m + u(i)) - mean + c`` of the source, with m the
+    patch's middle, A rotation and scaling, u the displacement, c the crop's centre and mean the average of
+    ``A u`` (if ``center_deformation``). Coordinates are computed in float64 row by row; no grid is made.
+
+    Args:
+        patch_size: voxels of the output along each of the two or three axes.
+        patch_center_dist_from_border: with ``random_crop``, how near the patch's centre may come to the source's
+            border, in voxels; one number, or one per axis.
+        random_crop: a random centre; else the middle.
+        p_elastic_deform, elastic_deform_scale, elastic_deform_magnitude: the probability of a deformation; the standard
+            deviation of its Gaussian filter as a part of the patch's edge; its largest displacement in voxels.
+        p_synchronize_def_scale_across_axes: the probability of one scale for all axes.
+        p_rotation, rotation, p_rot_per_axis: the probability of a rotation; angles in radians, one drawn per axis; the
+            probability that an axis keeps its angle. In 2-D the last angle counts.
+        p_scaling, scaling, p_synchronize_scaling_across_axes: the probability of scaling; the factor (larger than 1 makes
+            objects smaller); the probability of one factor for all axes.
+        bg_style_seg_sampling: accepted for compatibility; it changes nothing, as in batchgeneratorsv2, where
+            both ways give the same labels.
+        mode_seg, mode_image: ``nearest``, ``bilinear`` (trilinear in 3-D) or ``bicubic`` (Keys' kernel with a = -0.75).
+            Labels are the argmax over the interpolated one-hot channels.
+        border_mode_seg, padding_mode_image: ``zeros``, ``constant``, ``border`` or ``reflection``, see
+            `torch.nn.functional.grid_sample`. With ``zeros`` and ``constant``, what lies outside is an image or a label of
+            that value, and takes part in the interpolation.
+        padding_value_seg, padding_value_image: for ``constant``.
+        center_deformation: see above.
+        align_corners: as grid_sample has it.
+        seg_tiebreak: which of the labels with equal weights wins: that of the ``nearest`` voxel where it is one of them
+            (else the lowest), the ``lowest`` or the ``highest``.
+
+    Callables for the scalars may ask for ``image``, ``dim``, ``patch_size``, ``deformation_scale`` (magnitude
+    only) and ``rng``.
+
+    Params: ``center_location_in_pixels`` (one float per axis), ``affine`` (rows of the matrix, or None), ``elastic``
+    (None, or ``key``, ``sigmas`` and ``magnitudes`` of a `detaug.transforms.elastic.DisplacementField`).
+
+    Keypoints and boxes go where the voxels go: a keypoint p of the source comes to the place of the patch whose voxel shows
+    the source at p (see `detaug.transforms.points`).
+
+    Raises:
+        TypeError, ValueError: arguments of a wrong kind or out of range.
+    """
+
+    def __init__(
+        self,
+        patch_size: Sequence[int],
+        patch_center_dist_from_border: float | Sequence[float],
+        random_crop: bool,
+        p_elastic_deform: float = 0,
+        elastic_deform_scale: RandomScalar = (0, 0.2),
+        elastic_deform_magnitude: RandomScalar = (0, 0.2),
+        p_synchronize_def_scale_across_axes: float = 0,
+        p_rotation: float = 0,
+        rotation: RandomScalar = (0, 2 * math.pi),
+        p_rot_per_axis: float = 1,
+        p_scaling: float = 0,
+        scaling: RandomScalar = (0.7, 1.3),
+        p_synchronize_scaling_across_axes: float = 0,
+        bg_style_seg_sampling: bool = False,
+        mode_seg: str = "bilinear",
+        border_mode_seg: str = "zeros",
+        center_deformation: bool = True,
+        mode_image: str = "bilinear",
+        padding_mode_image: str = "zeros",
+        padding_value_seg: float = 0,
+        padding_value_image: float = 0,
+        align_corners: bool = False,
+        *,
+        seg_tiebreak: str = "nearest",
+    ) -> None:
+        self.patch_size = spatial_size("patch_size", patch_size)
+        self.patch_center_dist_from_border = _distances(patch_center_dist_from_border, len(self.patch_size))
+        self.random_crop = bool(random_crop)
+        self.p_elastic_deform = probability("p_elastic_deform", p_elastic_deform)
+        self.elastic_deform_scale = random_scalar("elastic_deform_scale", elastic_deform_scale, minimum=0)
+        self.elastic_deform_magnitude = random_scalar("elastic_deform_magnitude", elastic_deform_magnitude)
+        self.p_synchronize_def_scale_across_axes = probability(
+            "p_synchronize_def_scale_across_axes", p_synchronize_def_scale_across_axes
+        )
+        self.p_rotation = probability("p_rotation", p_rotation)
+        self.rotation = random_scalar("rotation", rotation)
+        self.p_rot_per_axis = probability("p_rot_per_axis", p_rot_per_axis)
+        self.p_scaling = probability("p_scaling", p_scaling)
+        self.scaling = random_scalar("scaling", scaling, above=0)
+        self.p_synchronize_scaling_across_axes = probability(
+            "p_synchronize_scaling_across_axes", p_synchronize_scaling_across_axes
+        )
+        self.bg_style_seg_sampling = bg_style_seg_sampling
+        self.mode_seg = _one_of("mode_seg", mode_seg, IMAGE_MODES)
+        self.border_mode_seg = _one_of("border_mode_seg", border_mode_seg, BORDER_MODES)
+        self.center_deformation = bool(center_deformation)
+        self.mode_image = _one_of("mode_image", mode_image, IMAGE_MODES)
+        self.padding_mode_image = _one_of("padding_mode_image", padding_mode_image, BORDER_MODES)
+        self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
+        self.padding_value_image = finite("padding_value_image", padding_value_image)
+        self.align_corners = bool(align_corners)
+        self.seg_tiebreak = _one_of("seg_tiebreak", seg_tiebreak, TIEBREAKS)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        space = spatial_shape(shapes)
+        if len(space) != len(self.patch_size):
+            raise ValueError(f"patch_size {self.patch_size} does not fit a sample of spatial shape {space}")
+        rotates = draws.happens(rng, self.p_rotation)
+        scales = draws.happens(rng, self.p_scaling)
+        deforms = draws.happens(rng, self.p_elastic_deform)
+        angles = self._draw_angles(rng, context) if rotates else [0.0] * len(space)
+        factors = self._draw_factors(rng, context) if scales else [1.0] * len(space)
+        return {
+            "affine": rotation_and_scaling(angles, factors) if rotates or scales else None,
+            "elastic": self._draw_elastic(rng, context) if deforms else None,
+            "center_location_in_pixels": self._draw_center(rng, space),
+        }
+
+    def _draw_angles(self, rng: np.random.Generator, context: Mapping[str, Any]) -> list[float]:
+        dims = len(self.patch_size)
+        angles = [draws.scalar(rng, self.rotation, {**context, "dim": d}) for d in range(dims)]
+        if self.p_rot_per_axis < 1:
+            angles = [angle if draws.happens(rng, self.p_rot_per_axis) else 0.0 for angle in angles]
+        return angles
+
+    def _draw_factors(self, rng: np.random.Generator, context: Mapping[str, Any]) -> list[float]:
+        dims = len(self.patch_size)
+        if draws.happens(rng, self.p_synchronize_scaling_across_axes):
+            return [draws.scalar(rng, self.scaling, {**context, "dim": None})] * dims
+        return [draws.scalar(rng, self.scaling, {**context, "dim": d}) for d in range(dims)]
+
+    def _draw_elastic(self, rng: np.random.Generator, context: Mapping[str, Any]) -> dict[str, Any]:
+        dims = len(self.patch_size)
+        known = {**context, "patch_size": self.patch_size}
+        if draws.happens(rng, self.p_synchronize_def_scale_across_axes):
+            scales = [draws.scalar(rng, self.elastic_deform_scale, {**known, "dim": None})] * dims
+        else:
+            scales = [draws.scalar(rng, self.elastic_deform_scale, {**known, "dim": d}) for d in range(dims)]
+        magnitudes = [
+            draws.scalar(rng, self.elastic_deform_magnitude, {**known, "dim": d, "deformation_scale": scales[d]})
+            for d in range(dims)
+        ]
+        sigmas = [scale * size for scale, size in zip(scales, self.patch_size, strict=True)]
+        return {"key": draws.key(rng), "sigmas": sigmas, "magnitudes": magnitudes}
+
+    def _draw_center(self, rng: np.random.Generator, space: Sequence[int]) -> list[float]:
+        if not self.random_crop:
+            return [n / 2 for n in space]
+        center = []
+        for n, distance in zip(space, self.patch_center_dist_from_border, strict=True):
+            room = n - 2 * distance
+            center.append(draws.uniform(rng, distance, n - distance) if room >= 0 else n / 2)
+        return center
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        space = spatial_shape(workspace.shapes())
+        if len(space) != len(self.patch_size):
+            raise ValueError(f"patch_size {self.patch_size} does not fit a sample of spatial shape {space}")
+        center = [finite("center_location_in_pixels", c) for c in params["center_location_in_pixels"]]
+        if params["affine"] is None and params["elastic"] is None:
+            self._crop(workspace, space, [math.floor(c) for c in center])
+            return
+        patch = PatchMap(
+            space, self.patch_size, params["affine"], params["elastic"], center,
+            center_deformation=self.center_deformation, align_corners=self.align_corners,
+        )  # fmt: skip
+        start = patch.whole_voxel_shift()
+        if start is not None:
+            self._crop(workspace, space, [first + n // 2 for first, n in zip(start, self.patch_size, strict=True)])
+            return
+        if "keypoints" in workspace or "bbox" in workspace:
+            move_points(workspace, len(space), patch.points_to_patch)
+        images = {key: workspace.image(key) for key in IMAGE_KEYS if key in workspace}
+        labels = workspace.labels() if "segmentation" in workspace else None
+        value = self.padding_value_image if self.padding_mode_image == "constant" else 0.0
+        label = self.padding_value_seg if self.border_mode_seg == "constant" else 0
+        new_images, new_labels = patch.resample(
+            list(images.values()), (self.mode_image, self.padding_mode_image, value),
+            labels, (self.mode_seg, self.border_mode_seg, label, self.seg_tiebreak),
+        )  # fmt: skip
+        for key, array in zip(images, new_images, strict=True):
+            workspace.put(key, array)
+        if new_labels is not None:
+            workspace.put("segmentation", new_labels)
+
+    def _crop(self, workspace: Workspace, space: Sequence[int], center: Sequence[int]) -> None:
+        starts = [c - n // 2 for c, n in zip(center, self.patch_size, strict=True)]
+        if tuple(space) == self.patch_size and not any(starts):
+            return
+        if any(starts):
+            move_points(workspace, len(space), lambda points: points - np.asarray(starts, dtype=np.float64))
+        for key in VOXEL_KEYS:
+            if key not in workspace:
+                continue
+            border, value = self.padding_mode_image, self.padding_value_image
+            if key == "segmentation":
+                border, value = self.border_mode_seg, self.padding_value_seg
+            padding = value if border == "constant" else 0.0
+            array, is_view = crop_array(workspace[key], center, self.patch_size, _PAD_MODES[border], padding)
+            workspace.put(key, array, owned=not is_view or workspace.owns(key))
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        changed = {key: (shapes[key][0], *self.patch_size) for key in VOXEL_KEYS if shapes.get(key) is not None}
+        return {**shapes, **changed}
+
+    def kernels(self) -> Iterable[Kernel]:
+        return PatchMap.KERNELS + (elastic.KERNELS if self.p_elastic_deform > 0 else ())
+
+
+def _distances(given: float | Sequence[float], dims: int) -> list[float]:
+    values = list(given) if isinstance(given, (list, tuple, np.ndarray)) else [given] * dims
+    if len(values) != dims:
+        raise ValueError(f"patch_center_dist_from_border must have one number per axis ({dims}), got {given!r}")
+    return [finite("patch_center_dist_from_border", value) for value in values]
+
+
+def _one_of(name: str, value: str, allowed: Mapping[str, int]) -> str:
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+    return value

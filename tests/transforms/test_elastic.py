@@ -1,0 +1,48 @@
+"""Displacement fields against SciPy's Fourier filter in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.ndimage import fourier_gaussian
+
+from detaug.kernels.normals import add_normals
+from detaug.kernels.threefry import key_words
+from detaug.transforms.elastic import DisplacementField
+
+KEY = 0x0123_4567_89AB_CDEF
+
+
+def filtered_noise(shape: tuple[int, ...], stream: int, sigma: float, magnitude: float) -> np.ndarray:
+    noise = np.zeros(int(np.prod(shape)), np.float32)
+    add_normals(noise, noise, np.float32(1), *key_words(KEY), np.uint32(stream))
+    spectrum = np.fft.fftn(noise.reshape(shape).astype(np.float64))
+    field = np.fft.ifftn(fourier_gaussian(spectrum, sigma)).real
+    return field * magnitude / np.abs(field).max()
+
+
+@pytest.mark.parametrize("shape", [(24, 17, 33), (31, 40), (1, 20, 9), (8, 1)])
+@pytest.mark.parametrize("sigma", [0.0, 0.4, 1.3, 3.0, 9.0, 100.0])
+def test_a_field_is_gaussian_filtered_noise_of_the_wanted_magnitude(shape: tuple[int, ...], sigma: float) -> None:
+    dims = len(shape)
+    magnitudes = [1.0, 2.5, 0.2][:dims]
+    field = DisplacementField(shape, KEY, [sigma] * dims, magnitudes)
+    array = field.array()
+    assert array.shape == (dims, *shape)
+    for axis in range(dims):
+        expected = filtered_noise(shape, axis, sigma, magnitudes[axis])
+        assert np.abs(array[axis] - expected).max() < 3e-6 * magnitudes[axis]
+        assert abs(field.mean()[axis] - expected.mean()) < 1e-6 * magnitudes[axis]
+
+
+def test_planes_are_parts_of_the_whole_and_points_agree_with_voxels() -> None:
+    field = DisplacementField((12, 13, 14), KEY, [2.0, 3.0, 4.0], [1.0, 1.0, 1.0])
+    array = field.array()
+    assert np.array_equal(field.planes(4, 7), array[:, 4:7])
+    voxels = np.array([[0, 0, 0], [11, 12, 13], [5, 6, 7]])
+    assert np.abs(field.at(voxels.astype(np.float64)) - array[:, voxels[:, 0], voxels[:, 1], voxels[:, 2]].T).max() < 1e-5
+
+
+def test_a_magnitude_of_zero_is_hardly_a_displacement() -> None:
+    # batchgeneratorsv2 clips it at 1e-8 as well
+    assert np.abs(DisplacementField((9, 9), KEY, [2.0, 2.0], [0.0, 0.0]).array()).max() <= 1.1e-8
