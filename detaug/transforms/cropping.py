@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.labels import pick
 from detaug.transforms import draws
 from detaug.transforms.base import Params, Shapes, Transform
 from detaug.transforms.checks import finite, spatial_size
@@ -14,6 +16,7 @@ from detaug.transforms.points import move_points, spatial_shape
 from detaug.transforms.workspace import VOXEL_KEYS, Workspace
 
 PAD_MODES = ("constant", "reflect", "replicate")
+KERNELS: tuple[Kernel, ...] = (pick,)  # what `crop_array` may call
 
 
 def crop_array(
@@ -54,7 +57,7 @@ def crop_array(
     if pad_mode == "constant":
         return _padded_with(value, common, inside, wanted), False
     indices = [_extended(s, w, n, pad_mode) for s, w, n in zip(starts, wanted, space, strict=True)]
-    return _padded_from(array, common, inside, indices, starts), False
+    return _picked(array, indices), False
 
 
 class _Crop(Transform):
@@ -89,6 +92,9 @@ class _Crop(Transform):
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         changed = {key: (shapes[key][0], *self.crop_size) for key in VOXEL_KEYS if shapes.get(key) is not None}
         return {**shapes, **changed}
+
+    def kernels(self) -> Iterable[Kernel]:
+        return () if self.pad_mode == "constant" else KERNELS
 
     def _check_dims(self, space: Sequence[int]) -> None:
         if len(space) != len(self.crop_size):
@@ -155,34 +161,24 @@ def _padded_with(
     return result
 
 
-def _padded_from(
-    array: np.ndarray,
-    common: np.ndarray,
-    inside: Sequence[tuple[int, int]],
-    indices: Sequence[np.ndarray],
-    starts: Sequence[int],
-) -> np.ndarray:
-    size = [len(index) for index in indices]
-    own = [index - start for index, start in zip(indices, starts, strict=True)]
-    if any(((i < begin) | (i >= end)).any() for i, (begin, end) in zip(own, inside, strict=True)):
-        # the padding repeats voxels that are not in the crop themselves
-        everything: Any = (slice(None), *np.ix_(*indices))
-        repeated: np.ndarray = array[everything]
+def _picked(array: np.ndarray, indices: Sequence[np.ndarray]) -> np.ndarray:
+    """Voxel (i, j, k) of every channel is voxel ``(indices[0][i], indices[1][j], indices[2][k])`` of the array."""
+    if not array.flags.c_contiguous or array.dtype.itemsize not in (1, 2, 4, 8):
+        every: Any = (slice(None), *np.ix_(*indices))
+        repeated: np.ndarray = array[every]
         return repeated
-    result = np.empty((common.shape[0], *size), dtype=common.dtype)
-    at: list[Any] = [slice(None), *(slice(begin, end) for begin, end in inside)]
-    result[tuple(at)] = common
-    for axis, (begin, end) in enumerate(inside, start=1):
-        for i in (*range(begin), *range(end, size[axis - 1])):
-            # all of the axes before this one are padded already
-            whole, rest = [slice(None)] * axis, at[axis + 1 :]
-            result[(*whole, i, *rest)] = result[(*whole, int(own[axis - 1][i]), *rest)]
+    result = np.empty((len(array), *(len(index) for index in indices)), dtype=array.dtype)
+    # a plane is a volume of one slice
+    lead = 3 - len(indices)
+    bits = f"u{array.dtype.itemsize}"
+    source, destination = (a.view(bits).reshape(len(a), *(1,) * lead, *a.shape[1:]) for a in (array, result))
+    pick(source, *[np.zeros(1, np.int64)] * lead, *indices, destination)
     return result
 
 
 def _extended(start: int, size: int, length: int, pad_mode: str) -> np.ndarray:
     """For voxels start ... start + size - 1, those of an axis of that length that stand in for them."""
-    wanted = np.arange(start, start + size)
+    wanted = np.arange(start, start + size, dtype=np.int64)
     if pad_mode == "replicate" or length == 1:
         return np.clip(wanted, 0, length - 1)
     period = 2 * (length - 1)
