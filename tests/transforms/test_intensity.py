@@ -1,0 +1,307 @@
+"""Brightness, contrast, gamma, inversion, outliers: judged against float64 and against batchgeneratorsv2."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrightness
+from detaug.transforms.contrast import BGContrast, Contrast, InvertImage
+from detaug.transforms.gamma import Gamma
+from detaug.transforms.outliers import CutOffOutliers
+
+SHAPES = [(1, 20, 24, 28), (3, 30, 17), (4, 5, 1, 31), (2, 1, 40), (2, 3, 3, 1)]
+
+
+def standard_deviation(x):
+    return x.std(ddof=1) if x.size > 1 else 0.0
+
+
+def brightened(x, params):
+    for c, multiplier in zip(params["apply_to_channel"], params["multipliers"], strict=True):
+        x[c] *= multiplier
+
+
+def shifted(x, params):
+    for c in params["apply_to_channel"]:
+        x[c] += params["shift"][c]
+
+
+def contrasted(x, params, preserve_range):
+    for c, factor in zip(params["apply_to_channel"], params["multipliers"] or [], strict=True):
+        low, high, mean = x[c].min(), x[c].max(), x[c].mean()
+        x[c] = (x[c] - mean) * factor + mean
+        if preserve_range:
+            x[c] = np.clip(x[c], low, high)
+
+
+def bent(x, params):
+    every = (params[key] or [] for key in ("apply_to_channel", "gamma", "invert_image", "retain_stats"))
+    for c, gamma, invert, retain in zip(*every, strict=True):
+        sign = -1 if invert else 1
+        y = sign * x[c]
+        mean, deviation, low, span = y.mean(), standard_deviation(y), y.min(), y.max() - y.min()
+        y = ((y - low) / max(span, 1e-7)) ** gamma * span + low
+        if retain:
+            y = (y - y.mean()) * (deviation / max(standard_deviation(y), 1e-7)) + mean
+        x[c] = sign * y
+
+
+def inverted(x, params):
+    for c in params["apply_to_channel"] if params["apply"] else []:
+        x[c] = 2 * x[c].mean() - x[c]
+
+
+def cut(x, params):
+    for c, (percentiles, retain) in enumerate(zip(params["percentiles"], params["retain_std"], strict=True)):
+        if percentiles is not None:
+            y = np.clip(x[c], *np.quantile(x[c], np.array(percentiles) / 100))
+            if retain and standard_deviation(y) > 1e-8:
+                y = (y - y.mean()) / standard_deviation(y) * standard_deviation(x[c]) + y.mean()
+            x[c] = y
+
+
+# ours, the formula in float64, batchgeneratorsv2's module and class, arguments
+CASES = {
+    "multiplied": (
+        MultiplicativeBrightness,
+        brightened,
+        "intensity.brightness.MultiplicativeBrightnessTransform",
+        {"multiplier_range": (0.5, 2), "synchronize_channels": False, "p_per_channel": 0.7},
+    ),
+    "shifted": (
+        BrightnessAdditive,
+        shifted,
+        "intensity.brightness.BrightnessAdditiveTransform",
+        {"mu": 0.1, "sigma": 0.5, "synchronize_channels": False, "p_per_channel": 0.7},
+    ),
+    "contrast": (
+        Contrast,
+        lambda x, params: contrasted(x, params, True),
+        "intensity.contrast.ContrastTransform",
+        {"contrast_range": (0.5, 2), "preserve_range": True, "synchronize_channels": False, "p_per_channel": 0.7},
+    ),
+    "contrast, any range": (
+        Contrast,
+        lambda x, params: contrasted(x, params, False),
+        "intensity.contrast.ContrastTransform",
+        {"contrast_range": (0.5, 2), "preserve_range": False, "synchronize_channels": True},
+    ),
+    "gamma": (
+        Gamma,
+        bent,
+        "intensity.gamma.GammaTransform",
+        {
+            "gamma": (0.3, 3),
+            "p_invert_image": 0.5,
+            "synchronize_channels": False,
+            "p_per_channel": 0.8,
+            "p_retain_stats": 0,
+        },
+    ),
+    "gamma, statistics retained": (
+        Gamma,
+        bent,
+        "intensity.gamma.GammaTransform",
+        {
+            "gamma": (0.3, 3),
+            "p_invert_image": 0.5,
+            "synchronize_channels": False,
+            "p_per_channel": 1,
+            "p_retain_stats": 1,
+        },
+    ),
+    "inverted": (
+        InvertImage,
+        inverted,
+        "intensity.inversion.InvertImageTransform",
+        {"p_invert_image": 1, "p_synchronize_channels": 0.5, "p_per_channel": 0.5},
+    ),
+    "cut off": (
+        CutOffOutliers,
+        cut,
+        "intensity.random_clip.CutOffOutliersTransform",
+        {"percentile_lower": (0.1, 10), "percentile_upper": (90, 99.9), "p_per_channel": 0.8, "p_retain_std": 0.5},
+    ),
+}
+
+
+def image_of(shape, seed):
+    rng = np.random.default_rng(seed)
+    scale, offset = 10 ** rng.uniform(-2, 2), rng.uniform(-3, 3)
+    return (scale * (rng.normal(size=shape) + offset)).astype(np.float32)
+
+
+def theirs(name, arguments, image, params):
+    pytest.importorskip("batchgeneratorsv2")
+    import importlib
+
+    module, _, cls = name.rpartition(".")
+    transform = getattr(importlib.import_module(f"batchgeneratorsv2.transforms.{module}"), cls)(**arguments)
+    as_tensors = {
+        key: torch.tensor(value, dtype=torch.int64 if key == "apply_to_channel" else None)
+        if isinstance(value, list) and key not in ("percentiles", "retain_std")
+        else value
+        for key, value in params.items()
+    }
+    return transform._apply_to_image(torch.from_numpy(image.copy()), **as_tensors).numpy()
+
+
+def rounds(case):
+    """Images, params, what came out and what float64 says."""
+    cls, formula, name, arguments = CASES[case]
+    transform = cls(**arguments)
+    for seed in range(25):
+        image = image_of(SHAPES[seed % len(SHAPES)], seed)
+        params = transform.sample(np.random.default_rng(seed), {"image": image.shape})
+        exact = image.astype(np.float64)
+        formula(exact, params)
+        found = transform.apply({"image": image}, params)["image"]
+        yield image, params, found, exact, name, arguments
+
+
+def allowed_rounding(image, exact):
+    """A few roundings of the largest number that has a part in the result."""
+    return 4 * 2.0**-24 * max(np.abs(image).max(), np.abs(exact).max(), np.ptp(image))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_result_is_that_of_float64_to_within_rounding(case):
+    for image, _, found, exact, _, _ in rounds(case):
+        assert found.dtype == np.float32
+        assert np.abs(found - exact).max() <= 2 * allowed_rounding(image, exact)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_never_less_accurate_than_batchgeneratorsv2_and_next_to_it(case):
+    for image, params, found, exact, name, arguments in rounds(case):
+        other = theirs(name, arguments, image, params)
+        assert np.abs(found - exact).max() <= np.abs(other - exact).max() + allowed_rounding(image, exact)
+        assert np.abs(found - other).max() <= 5e-4 * max(image.std(), exact.std())
+
+
+ANY = [cls(**arguments) for cls, _, _, arguments in CASES.values()]
+
+
+@pytest.mark.parametrize("transform", ANY, ids=CASES)
+def test_kind_is_kept_and_the_input_stays(transform):
+    image = image_of((2, 6, 7, 8), 1)
+    params = transform.sample(np.random.default_rng(4), {"image": image.shape})
+    expected = transform.apply({"image": image.copy()}, params)["image"]
+    read_only = image.copy()
+    read_only.flags.writeable = False
+    strided = np.repeat(image, 2, axis=2)[:, :, ::2]
+    for given in (read_only, strided):
+        assert transform.apply({"image": given}, params)["image"].tobytes() == expected.tobytes()
+        np.testing.assert_array_equal(given, image)
+    tensor = torch.from_numpy(image.copy())
+    result = transform.apply({"image": tensor}, params)["image"]
+    assert isinstance(result, torch.Tensor)
+    assert result.numpy().tobytes() == expected.tobytes()
+    np.testing.assert_array_equal(tensor.numpy(), image)
+    double = transform.apply({"image": image.astype(np.float64)}, params)["image"]
+    np.testing.assert_array_equal(double, expected)
+
+
+def test_what_has_no_effect_gives_the_very_same_object():
+    image = image_of((2, 6, 7), 1)
+    for transform in (
+        MultiplicativeBrightness(1.0, False),
+        MultiplicativeBrightness((0.5, 2), True, 0),
+        BrightnessAdditive(0, 0, False),
+        BrightnessAdditive(0, 1, True, 0),
+        Contrast(1.0, True, False),
+        Contrast((0.5, 2), False, True, 0),
+        Gamma(1.0, 1, False, 1, 1),
+        Gamma((0.5, 2), 1, False, 0, 1),
+        InvertImage(0),
+        InvertImage(1, 0, 0),
+        CutOffOutliers(0, 100),
+        CutOffOutliers(p_per_channel=0),
+    ):
+        assert transform(image=image, rng=np.random.default_rng(0))["image"] is image, transform
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_channel_without_a_finite_mean_becomes_nan_and_its_neighbour_does_not_notice(bad):
+    image = image_of((2, 5, 6, 7), 3)
+    spoilt = image.copy()
+    spoilt[0, 1, 2, 3] = bad
+    for transform in (
+        Contrast(1.3, True, False),
+        Contrast(1.3, False, False),
+        Gamma(0.7, 0, False, 1, 0),
+        Gamma(0.7, 1, False, 1, 1),
+        InvertImage(1),
+        CutOffOutliers(),
+    ):
+        clean = transform(image=image, rng=np.random.default_rng(0))["image"]
+        found = transform(image=spoilt, rng=np.random.default_rng(0))["image"]
+        assert np.isnan(found[0]).all(), transform
+        assert found[0].tobytes() == np.full_like(found[0], np.nan).tobytes()
+        assert found[1].tobytes() == clean[1].tobytes()
+
+
+def test_brightness_leaves_nan_and_infinity_where_they_are():
+    image = np.array([[[1, np.nan, np.inf, -np.inf]]], np.float32)
+    for transform in (MultiplicativeBrightness(2.0, False), BrightnessAdditive(1, 1)):
+        np.testing.assert_array_equal(
+            transform(image=image, rng=np.random.default_rng(0))["image"], [[[2, np.nan, np.inf, -np.inf]]]
+        )
+
+
+def test_an_infinity_is_clamped_where_no_standard_deviation_is_retained():
+    image = image_of((1, 10, 100), 0)
+    image[0, 0, 0] = np.inf
+    found = CutOffOutliers(1, 99, p_retain_std=0)(image=image, rng=np.random.default_rng(0))["image"]
+    assert np.isfinite(found).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 3.7, -1e6])
+def test_a_constant_channel_stays_as_it_is(value):
+    image = np.full((1, 5, 6, 7), value, np.float32)
+    for cls, _, _, arguments in list(CASES.values())[2:]:
+        found = cls(**arguments)(image=image, rng=np.random.default_rng(1))["image"]
+        np.testing.assert_allclose(found, image, rtol=1e-7)
+
+
+def test_percentiles_are_exact_order_statistics():
+    from detaug.transforms.outliers import percentiles_of
+
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 3, 10, 1000):
+        values = np.round(rng.normal(size=n), 1).astype(np.float32) * np.float32(rng.choice([1e-30, 1, 1e20]))
+        wanted = (0.0, 0.2, 37.5, 50.0, 99.8, 100.0)
+        expected = np.quantile(values.astype(np.float64), np.array(wanted) / 100)
+        np.testing.assert_allclose(percentiles_of(values, wanted), expected, rtol=1e-12)
+    assert all(np.isnan(percentiles_of(np.array([1, np.nan, 2], np.float32), (0.0, 50.0))))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda: MultiplicativeBrightness((2, 1), False), ValueError, "low <= high"),
+        (lambda: MultiplicativeBrightness(np.nan, False), ValueError, "finite"),
+        (lambda: MultiplicativeBrightness((1, 2), False, 1.5), ValueError, "probability"),
+        (lambda: BrightnessAdditive(1, 0.5), ValueError, "evenly between mu and sigma"),
+        (lambda: BrightnessAdditive(0, -1, False), ValueError, "sigma"),
+        (lambda: BrightnessAdditive("0", 1), TypeError, "number"),
+        (lambda: Contrast("2", True, False), TypeError, "contrast_range"),
+        (lambda: BGContrast((0.2, 0.9)), ValueError, "reach up to 1"),
+        (lambda: BGContrast(1.0), TypeError, "callable"),
+        (lambda: Gamma((0, 1), 0, False, 1, 1), ValueError, "greater than 0"),
+        (lambda: Gamma(1, 2, False, 1, 1), ValueError, "p_invert_image"),
+        (lambda: InvertImage(-0.1), ValueError, "probability"),
+        (lambda: CutOffOutliers(-1), ValueError, "percentile_lower"),
+        (lambda: CutOffOutliers(1, 101), ValueError, "percentile_upper"),
+    ],
+)
+def test_bad_arguments_are_refused(make, error, says):
+    with pytest.raises(error, match=says):
+        make()
+
+
+def test_integer_images_are_refused():
+    with pytest.raises(TypeError, match="floating point"):
+        MultiplicativeBrightness(2.0, False)(image=np.zeros((1, 2, 2), np.int16), rng=np.random.default_rng(0))
