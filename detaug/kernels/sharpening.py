@@ -10,10 +10,16 @@ from detaug.kernels.compiling import inlined, kernel
 
 
 @inlined
-def _sharpened(x: Any, y: Any, solid: Any, before: Any, after: Any, above: Any, below: Any, strength: Any) -> Any:
+def _sharpened(
+    x: Any, left: Any, right: Any, solid: Any, before: Any, after: Any, above: Any, below: Any, strength: Any
+) -> Any:
+    """In float64, for the differences are small where an image is smooth."""
+    middle = np.float64(x)
+    around = (np.float64(left) + np.float64(right)) + (np.float64(before) + np.float64(after))
     if solid:
-        return x + strength * (np.float32(6) * x - (y + (above + below) + (before + after)))
-    return x + strength * (np.float32(4) * x - (y + (before + after)))
+        rest = around + (np.float64(above) + np.float64(below))
+        return np.float32(middle + strength * (6.0 * middle - rest))
+    return np.float32(middle + strength * (4.0 * middle - around))
 
 
 @inlined
@@ -22,18 +28,26 @@ def _sharpen_line(before: Any, plane: Any, after: Any, at: Any, above: Any, belo
     """One line from the lines next to it; beyond its ends stand its own outermost voxels."""
     a, u, d, one = np.uint64(at), np.uint64(above), np.uint64(below), np.uint64(1)
     for k in range(one, np.uint64(n - 1)):
-        sides = plane[a + k - one] + plane[a + k + one]
+        left, right = plane[a + k - one], plane[a + k + one]
         out[a + k] = _sharpened(
-            plane[a + k], sides, solid, before[a + k], after[a + k], plane[u + k], plane[d + k], strength
+            plane[a + k], left, right, solid, before[a + k], after[a + k], plane[u + k], plane[d + k], strength
         )
     for k in (0, n - 1):
-        sides = plane[at + max(k - 1, 0)] + plane[at + min(k + 1, n - 1)]
+        left, right = plane[at + max(k - 1, 0)], plane[at + min(k + 1, n - 1)]
         out[at + k] = _sharpened(
-            plane[at + k], sides, solid, before[at + k], after[at + k], plane[above + k], plane[below + k], strength
+            plane[at + k],
+            left,
+            right,
+            solid,
+            before[at + k],
+            after[at + k],
+            plane[above + k],
+            plane[below + k],
+            strength,
         )
 
 
-@kernel("void(float32[:,::1], float32[:,::1], int64, float32)")
+@kernel("void(float32[:,::1], float32[:,::1], int64, float64)")
 def sharpen(source: Any, destination: Any, n2: Any, strength: Any) -> None:
     """``x + strength * sum of (x - neighbour)`` over the nearest neighbours along all axes of more than one voxel.
 

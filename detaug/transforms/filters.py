@@ -130,7 +130,7 @@ class Sharpening(ImageTransform):
         for c in range(len(source)):
             if c in strengths:
                 limits = least_and_largest(before[c]) if params["clamp_intensities"][c] else None
-                sharpen(before[c], after[c], length_of_lines(shape), np.float32(strengths[c]))
+                sharpen(before[c], after[c], length_of_lines(shape), strengths[c])
                 if limits is not None:
                     clamp(after[c], after[c], np.float32(limits[0]), np.float32(limits[1]))
             elif destination is not source:

@@ -1,0 +1,145 @@
+"""Median filter and sharpening: exact values, and agreement with SciPy and batchgeneratorsv2."""
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.transforms.compose import Compose
+from detaug.transforms.filters import MedianFilter, Sharpening
+
+SHAPES = (
+    (1, 9, 12, 17),
+    (3, 8, 5, 33),
+    (2, 21, 19),
+    (1, 3, 2, 4),
+    (1, 1, 9, 12),
+    (2, 7, 1, 5),
+    (1, 6, 1),
+    (1, 1, 1, 4),
+)
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def noise(shape, seed=0):
+    return generator(seed).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7, 9])
+def test_medians_are_exactly_scipys(size):
+    ndimage = pytest.importorskip("scipy.ndimage")
+    for shape in SHAPES:
+        for image in (noise(shape), np.round(noise(shape) * 2)):
+            expected = np.stack([ndimage.median_filter(channel, size=size) for channel in image])
+            np.testing.assert_array_equal(MedianFilter(size)(image=image, rng=generator())["image"], expected)
+
+
+def test_medians_order_infinities_and_nan_last():
+    image = np.array([[[-np.inf, np.inf, np.nan, 1.0, -1.0, -2.0, 0.0]]], np.float32)
+    result = MedianFilter(3)(image=image, rng=generator())["image"]
+    np.testing.assert_array_equal(result[0, 0], [-np.inf, np.inf, np.inf, 1.0, -1.0, -1.0, 0.0])
+
+
+def exactly_sharpened(channel, strength, clamped):
+    exact = channel.astype(np.float64)
+    padded = np.pad(exact, 1, mode="edge")
+    inner = tuple(slice(1, -1) for _ in exact.shape)
+    laplacian = 2 * exact.ndim * exact
+    for axis in range(exact.ndim):
+        for move in (0, 2):
+            laplacian = laplacian - padded[(*inner[:axis], slice(move, move + exact.shape[axis]), *inner[axis + 1 :])]
+    sharp = exact + strength * laplacian
+    return np.clip(sharp, exact.min(), exact.max()) if clamped else sharp
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("clamped", [False, True])
+def test_sharpening_is_the_formula_in_float64_to_float32_rounding(shape, clamped):
+    image = noise(shape)
+    for strength in (0.2, 1.5):
+        transform = Sharpening(strength, p_clamp_intensities=float(clamped))
+        result = transform(image=image, rng=generator())["image"]
+        exact = np.stack([exactly_sharpened(channel, strength, clamped) for channel in image])
+        np.testing.assert_allclose(result, exact, rtol=0, atol=1e-6 * (1 + strength))
+
+
+@pytest.mark.parametrize("shape", SHAPES[:4])
+def test_sharpening_agrees_with_batchgeneratorsv2_and_errs_no_more(shape):
+    module = pytest.importorskip("batchgeneratorsv2.transforms.noise.sharpen")
+    transform = Sharpening((0.1, 2.0), p_per_channel=0.7, p_clamp_intensities=0.3)
+    for seed in range(10):
+        image = noise(shape, seed)
+        params = transform.sample(generator(seed), {"image": shape})
+        ours = transform.apply({"image": image}, params)["image"]
+        theirs = module.SharpeningTransform()._apply_to_image(torch.from_numpy(image.copy()), **params).numpy()
+        assert np.abs(ours - theirs).max() < 1e-5
+        exact = [
+            exactly_sharpened(channel, strength, clamped) if applied else channel
+            for channel, strength, clamped, applied in zip(image, *params.values(), strict=True)
+        ]
+        assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(np.mean((theirs - exact) ** 2))
+
+
+@pytest.mark.parametrize("transform", [MedianFilter(3), MedianFilter(4), Sharpening(0.7, p_clamp_intensities=1.0)])
+def test_it_works_in_place_once_the_image_is_owned(transform):
+    image = noise((2, 9, 14, 11))
+    before = image.copy()
+    expected = transform(image=transform(image=image, rng=generator())["image"], rng=generator())["image"]
+    np.testing.assert_array_equal(Compose([transform, transform])(image=image, rng=generator())["image"], expected)
+    np.testing.assert_array_equal(image, before)
+
+
+@pytest.mark.parametrize(
+    "transform", [MedianFilter(1), MedianFilter(3, p_per_channel=0), Sharpening(0.0), Sharpening(p_per_channel=0)]
+)
+def test_what_has_no_effect_gives_the_same_object_back(transform):
+    image = torch.from_numpy(noise((2, 5, 6, 7)))
+    assert transform(image=image, rng=generator())["image"] is image
+
+
+def test_kinds_of_arrays_and_untouched_channels():
+    image = noise((3, 6, 7, 8))
+    params = {"filter_sizes": [3, 3, 3], "apply_channel": [False, True, False]}
+    result = MedianFilter(3).apply({"image": torch.from_numpy(image)}, params)["image"]
+    assert isinstance(result, torch.Tensor)
+    np.testing.assert_array_equal(result[[0, 2]], image[[0, 2]])
+    assert Sharpening()(image=image.astype(np.float64), rng=generator())["image"].dtype == np.float64
+
+
+def test_sizes_are_even_without_the_upper_end():
+    stats = pytest.importorskip("scipy.stats")
+    rng = generator(1)
+    free = [MedianFilter((2, 8), p_per_channel=0.5).sample(rng, {"image": (2, 5, 6)}) for _ in range(3000)]
+    sizes = np.array([each["filter_sizes"] for each in free])
+    assert stats.chisquare(np.bincount(sizes.ravel())[2:]).pvalue > 1e-3
+    assert sizes.max() == 7
+    assert stats.binomtest(int(np.sum([each["apply_channel"] for each in free])), 6000, 0.5).pvalue > 1e-3
+    same = [MedianFilter((2, 8), p_same_for_each_channel=1).sample(rng, {"image": (4, 5, 6)}) for _ in range(20)]
+    assert all(len(set(each["filter_sizes"])) == 1 for each in same)
+
+
+def test_strengths_and_gates_follow_their_distributions():
+    stats = pytest.importorskip("scipy.stats")
+    rng = generator(2)
+    transform = Sharpening((0.1, 1), 0.5, p_per_channel=0.3, p_clamp_intensities=0.2)
+    drawn = [transform.sample(rng, {"image": (2, 5, 6)}) for _ in range(3000)]
+    assert stats.kstest([each["strengths"][0] for each in drawn], stats.uniform(0.1, 0.9).cdf).pvalue > 1e-3
+    for name, probability in (("apply_channel", 0.3), ("clamp_intensities", 0.2)):
+        assert stats.binomtest(sum(each[name][0] for each in drawn), 3000, probability).pvalue > 1e-3
+    same = sum(each["strengths"][0] == each["strengths"][1] for each in drawn)
+    assert stats.binomtest(same, 3000, 0.5).pvalue > 1e-3
+
+
+def test_bad_arguments_are_refused():
+    for size in (0, (0, 3), (3, 3), (1, 2, 3)):
+        with pytest.raises(ValueError, match="filter_size"):
+            MedianFilter(size)
+    for size in (1.5, "3", True):
+        with pytest.raises(TypeError, match="filter_size"):
+            MedianFilter(size)
+    with pytest.raises(ValueError, match="strength"):
+        Sharpening((1, 0))
+    with pytest.raises(ValueError, match="p_clamp_intensities"):
+        Sharpening(p_clamp_intensities=2)

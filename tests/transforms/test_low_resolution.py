@@ -1,0 +1,149 @@
+"""Simulation of a low resolution: shapes, sampling, and agreement with batchgeneratorsv2."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import interpolate
+
+from detaug.transforms.compose import Compose
+from detaug.transforms.low_resolution import SimulateLowResolution, coarse_shape, sampling_table
+
+SHAPES = ((1, 20, 23, 31), (3, 33, 17, 40), (2, 31, 29), (1, 18, 64))
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def noise(shape, seed=0):
+    return generator(seed).standard_normal(shape).astype(np.float32)
+
+
+def simulation(scale=(0.5, 1.0), synchronize_channels=False, synchronize_axes=False, ignore_axes=None, **options):
+    return SimulateLowResolution(scale, synchronize_channels, synchronize_axes, ignore_axes, **options)
+
+
+def exactly(channel, scales):
+    """The same formula in float64."""
+    modes = {2: "bilinear", 3: "trilinear"}
+    coarse = torch.from_numpy(channel.copy())[None, None]
+    shape = [max(1, round(n * float(np.float32(s)))) for n, s in zip(channel.shape, scales, strict=True)]
+    coarse = interpolate(coarse, shape, mode="nearest-exact").double()
+    return interpolate(coarse, channel.shape, mode=modes[channel.ndim])[0, 0].numpy()
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, (1, 1, 9, 12), (2, 7, 1, 5), (1, 1, 1, 6), (1, 5, 1)])
+@pytest.mark.parametrize("low", [0.05, 0.5, 0.9, 1.6])
+def test_it_is_the_formula_in_float64_to_float32_rounding(shape, low):
+    image = noise(shape)
+    for seed in range(4):
+        transform = simulation((low, low + 0.5))
+        params = transform.sample(generator(seed), {"image": shape})
+        result = transform.apply({"image": image}, params)["image"]
+        for c, scales in zip(params["apply_to_channel"], params["scales"], strict=True):
+            np.testing.assert_allclose(result[c], exactly(image[c], scales), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_agrees_with_batchgeneratorsv2_and_errs_no_more(shape):
+    module = pytest.importorskip("batchgeneratorsv2.transforms.spatial.low_resolution")
+    theirs = module.SimulateLowResolutionTransform((0.5, 1), False, False, None)
+    for seed in range(10):
+        image = noise(shape, seed)
+        transform = simulation()
+        params = transform.sample(generator(seed), {"image": shape})
+        ours = transform.apply({"image": image}, params)["image"]
+        tensor = {**params, "scales": torch.tensor(params["scales"])}
+        original = theirs._apply_to_image(torch.from_numpy(image.copy()), **tensor).numpy()
+        exact = np.stack([exactly(channel, s) for channel, s in zip(image, params["scales"], strict=True)])
+        assert np.abs(ours - original).max() < 5e-5
+        assert np.abs(ours - exact).max() <= max(np.abs(original - exact).max(), 5e-7)
+
+
+def test_voxels_are_sampled_where_torch_samples_them():
+    for n in range(1, 100, 3):
+        for coarse in range(1, n + 3):
+            line = torch.arange(n, dtype=torch.float32)[None, None]
+            expected = interpolate(line, coarse, mode="nearest-exact")[0, 0].numpy()
+            np.testing.assert_array_equal(sampling_table(n, coarse)[0], expected)
+
+
+def test_coarse_shapes_are_rounded_as_python_rounds_and_never_empty():
+    assert coarse_shape((10, 9, 5), (0.25, 0.5, 0.01)) == [2, 4, 1]
+
+
+@pytest.mark.parametrize("scale", [0.3, 0.75, 1.0, 1.8])
+def test_it_works_in_place_once_the_image_is_owned(scale):
+    image = noise((1, 19, 14, 11))
+    first, second = simulation(0.6), simulation((scale, scale))
+    expected = second(image=first(image=image, rng=generator())["image"], rng=generator())["image"]
+    np.testing.assert_array_equal(Compose([first, second])(image=image, rng=generator())["image"], expected)
+
+
+def test_only_the_drawn_channels_change_and_the_input_never_does():
+    image = noise((3, 8, 9, 10))
+    before = image.copy()
+    result = simulation(0.5, allowed_channels=(1,))(image=torch.from_numpy(image), rng=generator())["image"]
+    assert isinstance(result, torch.Tensor)
+    np.testing.assert_array_equal(image, before)
+    np.testing.assert_array_equal(result[[0, 2]], image[[0, 2]])
+    assert not np.array_equal(result[1], image[1])
+
+
+def test_what_has_no_effect_gives_the_same_object_back():
+    image = noise((1, 8, 9, 10))
+    never, nowhere = simulation(p_per_channel=0), simulation(0.5, ignore_axes=(0, 1, 2))
+    for transform in (simulation(1.0), simulation(0.99), never, nowhere):
+        assert transform(image=image, rng=generator())["image"] is image
+
+
+def test_ignored_axes_keep_their_resolution():
+    drawn = simulation(ignore_axes=(0,)).sample(generator(), {"image": (2, 8, 9, 10)})["scales"]
+    assert [each[0] for each in drawn] == [1.0, 1.0]
+    assert all(0.5 <= s < 1 for each in drawn for s in each[1:])
+
+
+def test_draws_are_synchronised_as_asked():
+    shapes = {"image": (3, 8, 9, 10)}
+
+    def scales(*synchronised):
+        return simulation((0.5, 1), *synchronised).sample(generator(), shapes)["scales"]
+
+    assert len({s for each in scales(False, False) for s in each}) == 9
+    assert [len(set(each)) for each in scales(False, True)] == [1, 1, 1]
+    assert len({tuple(each) for each in scales(True, False)}) == 1
+    assert len({s for each in scales(True, True) for s in each}) == 1
+
+
+def test_scales_are_even_and_channels_come_with_their_probability():
+    stats = pytest.importorskip("scipy.stats")
+    rng = generator(3)
+    drawn = [simulation(p_per_channel=0.3).sample(rng, {"image": (4, 5, 6)}) for _ in range(2000)]
+    assert stats.binomtest(sum(len(each["apply_to_channel"]) for each in drawn), 8000, 0.3).pvalue > 1e-3
+    scales = [s for each in drawn for channel in each["scales"] for s in channel]
+    assert stats.kstest(scales, stats.uniform(0.5, 0.5).cdf).pvalue > 1e-3
+
+
+def test_callables_get_image_channel_and_dim():
+    seen = []
+
+    def scale(image, channel, dim):
+        seen.append((image.shape, channel, dim))
+        return 0.5
+
+    simulation(scale)(image=noise((2, 6, 8)), rng=generator())
+    assert seen == [((2, 6, 8), c, d) for c in (0, 1) for d in (0, 1)]
+
+
+def test_bad_arguments_are_refused():
+    for scale in (0, -1, (0, 1), (1, 0.5), float("nan")):
+        with pytest.raises(ValueError, match="scale"):
+            simulation(scale)
+    with pytest.raises(ValueError, match="ignore_axes"):
+        simulation(ignore_axes=(3,))
+    with pytest.raises(ValueError, match="ignore_axes"):
+        simulation(ignore_axes=(2,))(image=noise((1, 5, 6)), rng=generator())
+    with pytest.raises(IndexError, match="allowed_channels"):
+        simulation(allowed_channels=(2,))(image=noise((2, 5, 6)), rng=generator())
+    with pytest.raises(ValueError, match="scale"):
+        simulation(lambda: -1.0)(image=noise((1, 5, 6)), rng=generator())
