@@ -93,7 +93,7 @@ def _join_rows(first_run: Any, begin: Any, end: Any, parent: Any, row: Any, othe
     i = first_run[row]
     j = first_run[other]
     while i < first_run[row + 1] and j < first_run[other + 1]:
-        if begin[i] <= end[j] and begin[j] <= end[i]:
+        if begin[i] <= end[j] and begin[j] <= end[i] and parent[i] != parent[j]:
             a = _root(parent, i)
             b = _root(parent, j)
             parent[max(a, b)] = min(a, b)
