@@ -1,0 +1,141 @@
+"""Gaussian and Rician noise: the formulas in float64, their fields, what is drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from detaug.kernels.normals import add_normals
+from detaug.kernels.threefry import key_words
+from detaug.transforms.noise import GaussianNoise, RicianNoise
+
+SHAPES = [(1, 20, 24, 28), (3, 30, 17), (4, 5, 1, 31), (2, 1, 40)]
+
+
+def image_of(shape, seed=0):
+    rng = np.random.default_rng(seed)
+    return (10 ** rng.uniform(-2, 2) * (rng.normal(size=shape) + rng.uniform(-3, 3))).astype(np.float32)
+
+
+def field(shape, key, stream):
+    out = np.zeros(int(np.prod(shape)), np.float32)
+    add_normals(out, out, np.float32(1), *key_words(key), np.uint32(stream))
+    return out.reshape(shape).astype(np.float64)
+
+
+def rician(image, params):
+    x, sigma, space = image.astype(np.float64), params["variance"], image.shape[1:]
+    real = np.stack([field(space, params["key"], 2 * c) for c in range(len(x))])
+    imaginary = np.stack([field(space, params["key"], 2 * c + 1) for c in range(len(x))])
+    noisy = np.hypot(x - x.min() + sigma * real, sigma * imaginary)
+    return (noisy - noisy.mean()) / noisy.std() * x.std() + x.mean()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gaussian_noise_is_sigma_times_the_field_of_each_channels_stream(shape):
+    image = image_of(shape)
+    transform = GaussianNoise((0.1, 0.5), p_per_channel=0.7)
+    params = transform.sample(np.random.default_rng(1), {"image": shape})
+    exact = image.astype(np.float64)
+    for c, sigma in zip(params["apply_to_channel"], params["sigmas"], strict=True):
+        exact[c] += sigma * field(shape[1:], params["key"], c)
+    found = transform.apply({"image": image}, params)["image"]
+    assert np.abs(found - exact).max() <= 2.0**-23 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rician_noise_is_its_formula_in_float64(shape):
+    for seed in range(3):
+        image = image_of(shape, seed)
+        params = RicianNoise((0.05, 3)).sample(np.random.default_rng(seed), {"image": shape})
+        found = RicianNoise().apply({"image": image}, params)["image"]
+        exact = rician(image, params)
+        assert np.abs(found - exact).max() <= 2.0**-22 * max(np.abs(exact).max(), np.ptp(image))
+
+
+def test_both_are_distributed_as_the_originals():
+    pytest.importorskip("batchgeneratorsv2")
+    from batchgeneratorsv2.transforms.intensity.gaussian_noise import GaussianNoiseTransform
+    from batchgeneratorsv2.transforms.noise.rician import RicianNoiseTransform
+
+    torch.manual_seed(0)
+    image = np.linspace(0, 1, 30_000, dtype=np.float32).reshape(1, 30, 1000)
+    for ours, theirs in (
+        (GaussianNoise(0.2), GaussianNoiseTransform(0.2)),
+        (RicianNoise(0.2), RicianNoiseTransform((0.2, 0.2))),
+    ):
+        found = ours(image=image, rng=np.random.default_rng(0))["image"]
+        other = theirs(image=torch.from_numpy(image.copy()))["image"].numpy()
+        for part in (slice(0, 10), slice(10, 20), slice(20, 30)):
+            assert stats.ks_2samp(found[0, part].ravel(), other[0, part].ravel()).pvalue > 1e-3
+
+
+def test_rician_noise_keeps_mean_and_standard_deviation_of_the_whole_image():
+    image = image_of((2, 30, 40))
+    found = RicianNoise(1.0)(image=image, rng=np.random.default_rng(0))["image"]
+    np.testing.assert_allclose(found.mean(dtype=float), image.mean(dtype=float), rtol=1e-5)
+    np.testing.assert_allclose(found.std(dtype=float), image.std(dtype=float), rtol=1e-5)
+
+
+@pytest.mark.parametrize("transform", [GaussianNoise((0.1, 0.5)), RicianNoise((0.1, 0.5))], ids=repr)
+def test_kind_is_kept_the_input_stays_and_the_workspaces_own_array_gives_the_same(transform):
+    image = image_of((2, 30, 41), 1)
+    params = transform.sample(np.random.default_rng(4), {"image": image.shape})
+    given = image.copy()
+    given.flags.writeable = False
+    expected = transform.apply({"image": given}, params)["image"]
+    tensor = torch.from_numpy(image.copy())
+    result = transform.apply({"image": tensor}, params)["image"]
+    assert isinstance(result, torch.Tensor)
+    assert result.numpy().tobytes() == expected.tobytes()
+    np.testing.assert_array_equal(tensor.numpy(), image)
+    # float64 is converted first, and the conversion is then worked on in place
+    double = transform.apply({"image": image.astype(np.float64)}, params)["image"]
+    np.testing.assert_array_equal(double, expected)
+
+
+def test_sigma_zero_or_no_channel_gives_the_very_same_object():
+    image = image_of((2, 6, 7))
+    for transform in (GaussianNoise(0), GaussianNoise(0.1, p_per_channel=0), RicianNoise(0)):
+        assert transform(image=image, rng=np.random.default_rng(0))["image"] is image
+
+
+def test_nan_and_infinity():
+    image = image_of((1, 6, 7))
+    image[0, 0, :2] = np.nan, np.inf
+    found = GaussianNoise(0.1)(image=image, rng=np.random.default_rng(0))["image"]
+    assert np.isnan(found[0, 0, 0])
+    assert found[0, 0, 1] == np.inf
+    assert np.isfinite(found.ravel()[2:]).all()
+    assert np.isnan(RicianNoise(0.1)(image=image, rng=np.random.default_rng(0))["image"]).all()
+
+
+def test_one_voxel_and_a_constant_image_get_the_mean_back():
+    one = RicianNoise(0.1)(image=np.full((1, 1, 1), 3.5, np.float32), rng=np.random.default_rng(0))["image"]
+    assert one.tolist() == [[[3.5]]]
+    constant = RicianNoise(0.1)(image=np.full((1, 9, 9), 3.5, np.float32), rng=np.random.default_rng(0))["image"]
+    np.testing.assert_allclose(constant, 3.5)
+
+
+def test_params():
+    rng = np.random.default_rng(0)
+    shapes = {"image": (3, 4, 4)}
+    apart = [GaussianNoise((0.1, 0.5), 0.4).sample(rng, shapes) for _ in range(2000)]
+    sigmas = [sigma for params in apart for sigma in params["sigmas"]]
+    assert stats.binomtest(len(sigmas), 6000, 0.4).pvalue > 1e-4
+    assert stats.kstest(sigmas, stats.uniform(0.1, 0.4).cdf).pvalue > 1e-3
+    assert len({params["key"] for params in apart}) == 2000
+    together = GaussianNoise((0.1, 0.5), synchronize_channels=True).sample(rng, shapes)["sigmas"]
+    assert len(together) == 3
+    assert len(set(together)) == 1
+    variances = [RicianNoise((0.1, 0.5)).sample(rng, shapes)["variance"] for _ in range(2000)]
+    assert stats.kstest(variances, stats.uniform(0.1, 0.4).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("make", [GaussianNoise, RicianNoise])
+def test_bad_sigmas_are_refused(make):
+    for bad in (-1, (0.2, 0.1), (0.1, np.nan), (1, 2, 3)):
+        with pytest.raises(ValueError, match="noise_variance"):
+            make(bad)

@@ -1,0 +1,110 @@
+"""Blank rectangles: where they lie, how large they are, what is in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from detaug.transforms.rectangles import BlankRectangle
+
+
+def test_each_rectangle_gets_its_value_in_order_as_in_batchgeneratorsv2():
+    theirs = pytest.importorskip("batchgeneratorsv2.transforms.noise.blank_rectangle").BlankRectangleTransform
+    for seed, shape in enumerate([(2, 20, 30), (3, 12, 14, 16), (1, 6, 6, 6)]):
+        arguments = ([[2, 6]] * (len(shape) - 1), -7.5, (1, 5))
+        image = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+        ours = BlankRectangle(*arguments)
+        params = ours.sample(np.random.default_rng(seed), {"image": shape})
+        found = ours.apply({"image": image}, params)["image"]
+        other = theirs(*arguments)._apply_to_image(torch.from_numpy(image.copy()), **params).numpy()
+        np.testing.assert_array_equal(found, other)
+        assert (found == -7.5).any()
+
+
+def test_sizes_places_and_numbers_are_drawn_as_the_originals():
+    theirs = pytest.importorskip("batchgeneratorsv2.transforms.noise.blank_rectangle").BlankRectangleTransform
+    np.random.seed(0)
+    rng = np.random.default_rng(0)
+    shape = (2, 20, 9)
+    for force_square in (False, True):
+        arguments = ([[2, 6], [3, 9]], 0.0, (1, 5), force_square, 0.7)
+        ours = [BlankRectangle(*arguments).sample(rng, {"image": shape}) for _ in range(1500)]
+        other = [theirs(*arguments).get_parameters(torch.zeros(shape)) for _ in range(1500)]
+        for d in range(2):
+            for measure in (lambda lower, upper: upper[d] - lower[d], lambda lower, upper: lower[d]):  # noqa: B023
+                one, two = (
+                    [measure(*corners) for p in drawn for channel in p["rectangles"] for corners in channel]
+                    for drawn in (ours, other)
+                )
+                values = sorted({*one, *two})
+                table = [[sample.count(value) for value in values] for sample in (one, two)]
+                assert stats.chi2_contingency(table).pvalue > 1e-4
+        assert stats.binomtest(sum(p["apply_channel"][1] for p in ours), 1500, 0.7).pvalue > 1e-4
+        numbers = [len(p["rectangles"][0]) for p in ours if p["apply_channel"][0]]
+        assert stats.chisquare([numbers.count(n) for n in (1, 2, 3, 4)]).pvalue > 1e-4
+        assert not force_square or all(
+            upper[0] - lower[0] == upper[1] - lower[1] for p in ours for c in p["rectangles"] for lower, upper in c
+        )
+
+
+def test_fixed_sizes_for_all_axes_and_for_each():
+    rng = np.random.default_rng(0)
+    for size, expected in ((3, [3, 3]), ((4, 2), [4, 2])):
+        ((corners,),) = BlankRectangle(size, 0, 1).sample(rng, {"image": (1, 8, 8)})["rectangles"]
+        assert [upper - lower for lower, upper in zip(*corners, strict=True)] == expected
+
+
+def test_values_from_a_range_are_even():
+    rng = np.random.default_rng(0)
+    transform = BlankRectangle(2, (-1.0, 3.0), 3)
+    values = [v for _ in range(700) for v in transform.sample(rng, {"image": (1, 8, 8)})["values"][0]]
+    assert stats.kstest(values, stats.uniform(-1, 4).cdf).pvalue > 1e-3
+
+
+def test_a_callable_sees_the_rectangle_as_it_is_then_and_may_draw():
+    image = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
+    found = BlankRectangle(4, lambda x: float(x.max()) + 1, 2)(image=image, rng=np.random.default_rng(0))["image"]
+    assert (found == 17).all()
+    drawing = BlankRectangle(2, lambda x, rng: rng.random(), 3)
+    one, two = (drawing(image=image, rng=np.random.default_rng(5))["image"] for _ in range(2))
+    assert one.tobytes() == two.tobytes()
+    assert one.tobytes() != image.tobytes()
+
+
+def test_without_rectangles_it_is_the_very_same_object_and_the_input_always_stays():
+    image = np.ones((2, 5, 6), np.float32)
+    for transform in (BlankRectangle(2, 0, 0), BlankRectangle(2, 0, 3, p_per_channel=0)):
+        assert transform(image=image, rng=np.random.default_rng(0))["image"] is image
+    tensor = torch.from_numpy(image)
+    found = BlankRectangle(2, 0, 3)(image=tensor, rng=np.random.default_rng(0))["image"]
+    assert isinstance(found, torch.Tensor)
+    assert (found == 0).any()
+    assert (image == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ((0, 0, 1), ValueError),
+        (([[3, 2], [2, 3]], 0, 1), ValueError),
+        (([[1, 2, 3], [2, 3]], 0, 1), ValueError),
+        ((2.5, 0, 1), TypeError),
+        (([2, 2, 2, 2], 0, 1), ValueError),
+        ((2, (1, 0), 1), ValueError),
+        ((2, np.nan, 1), ValueError),
+        ((2, 0, -1), ValueError),
+        ((2, 0, 1, False, 2), ValueError),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, error):
+    with pytest.raises(error):
+        BlankRectangle(*arguments)
+
+
+def test_a_rectangle_that_does_not_fit_is_an_error_with_both_sizes():
+    with pytest.raises(ValueError, match=r"\[5, 5\] voxels .* \[4, 8\]"):
+        BlankRectangle(5, 0, 1)(image=np.zeros((1, 4, 8), np.float32), rng=np.random.default_rng(0))
+    with pytest.raises(ValueError, match="for 2 axes, but the image has 3"):
+        BlankRectangle((2, 2), 0, 1)(image=np.zeros((1, 4, 8, 8), np.float32), rng=np.random.default_rng(0))
