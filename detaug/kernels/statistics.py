@@ -69,6 +69,21 @@ def moments(values: Any) -> Any:
     return _f64(low), _f64(high), mean, deviation
 
 
+@kernel("float64(float32[::1])")
+def mean(values: Any) -> Any:
+    """The mean, as `moments` has it; not finite where one of the values is not."""
+    sums = np.zeros(LANES)
+    pivot = _f64(values[0])
+    for start in range(0, values.shape[0], LANES):
+        piece = values[start : start + LANES]
+        for i in range(piece.shape[0]):
+            sums[i] += _f64(piece[i]) - pivot
+    total = 0.0
+    for lane in range(LANES):
+        total += sums[lane]
+    return pivot + total / values.shape[0]
+
+
 @inlined
 def _order(value: Any) -> Any:
     """An unsigned integer for each float, in the same order; both zeros have one."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.intensity import stretch
-from detaug.kernels.statistics import moments
+from detaug.kernels.statistics import mean, moments
 from detaug.transforms import draws
 from detaug.transforms.base import ImageTransform, Params, Shapes
 from detaug.transforms.checks import probability, random_scalar
@@ -90,7 +90,7 @@ class Contrast(ImageTransform):
             stretch_around_mean(source, destination, factors[c], keep_range=self.preserve_range)
 
     def kernels(self) -> Iterable[Kernel]:
-        return moments, stretch
+        return mean, moments, stretch
 
 
 class InvertImage(ImageTransform):
@@ -123,7 +123,7 @@ class InvertImage(ImageTransform):
             stretch_around_mean(source, destination, -1.0, keep_range=False)
 
     def kernels(self) -> Iterable[Kernel]:
-        return moments, stretch
+        return mean, stretch
 
 
 def stretch_around_mean(source: np.ndarray, destination: np.ndarray, factor: float, *, keep_range: bool) -> None:
@@ -131,10 +131,11 @@ def stretch_around_mean(source: np.ndarray, destination: np.ndarray, factor: flo
 
     Clamped to the source's range if that is to be kept. All NaN where the mean is not finite.
     """
-    low, high, mean, _ = moments(source)
-    if not math.isfinite(mean):
+    if keep_range:
+        low, high, center, _ = moments(source)
+    else:
+        low, high, center = -math.inf, math.inf, mean(source)
+    if math.isfinite(center):
+        stretch(source, destination, *(np.float32(number) for number in (center, factor, low, high)))
+    else:
         destination.fill(np.nan)
-        return
-    if not keep_range:
-        low, high = -math.inf, math.inf
-    stretch(source, destination, *(np.float32(number) for number in (mean, factor, low, high)))
