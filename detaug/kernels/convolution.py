@@ -4,8 +4,8 @@ Plane after plane is convolved along its own two axes into a ring of planes; whe
 the output needs, it is summed along the first axis. So an input plane is read before the output plane of its index is
 written, and the only scratch is the ring, of as many planes as the first axis' kernel has taps, and two planes more.
 
-The two voxels at equal distance are added first, then multiplied by their common weight; sums run from the centre
-outwards in float32.
+The two voxels at equal distance are added first, then multiplied by their common weight. Sums are in float32; of each
+three pairs the outer, smaller ones are added first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.reflection import reflected
 from detaug.kernels.windows import window_line
 
-# Pairs of voxels that one sweep adds up: the sum is loaded and stored once for as many.
+# Pairs of voxels that one sweep adds up: the sum is loaded, rounded and stored once for as many.
 _PAIRS = 3
 # Voxels that are swept together, so that their sum stays in the first-level cache from sweep to sweep.
 _CHUNK = 2048
@@ -27,6 +27,9 @@ _CHUNK = 2048
 def _sweep_source(pairs: int, first: bool) -> str:
     """A function that adds ``pairs`` weighted pairs to lines, written out for the compiler to use vectors."""
     total = "w0 * rows[centre + k]" if first else "out[start + k]"
+    group = ""
+    for p in reversed(range(pairs)):
+        group = f" + (pair{p}{group})"
     lines = [
         "def sweep(rows, centre, pitch, steps, weights, t, out, start, out_pitch, count, n):",
         "w0 = weights[0]",
@@ -36,8 +39,8 @@ def _sweep_source(pairs: int, first: bool) -> str:
         "for _ in range(count):",
         "    for k in range(n):",
         "        total = " + total,
-        *(f"        total = total + w{p + 1} * (rows[a{p} + k] + rows[b{p} + k])" for p in range(pairs)),
-        "        out[start + k] = total",
+        *(f"        pair{p} = w{p + 1} * (rows[a{p} + k] + rows[b{p} + k])" for p in range(pairs)),
+        f"        out[start + k] = total{group}",
         "    start = u(start + out_pitch)",
         "    centre = u(centre + pitch)",
         *(f"    {side}{p} = u({side}{p} + pitch)" for p in range(pairs) for side in "ab"),

@@ -1,0 +1,56 @@
+"""Window factors against the normal distribution, near its centre and far from it."""
+
+import math
+
+import numpy as np
+import pytest
+
+from detaug.kernels.windows import window_factors
+
+
+def factors(n, location, scale):
+    out = np.empty(n)
+    window_factors(out, float(location), float(scale))
+    return out
+
+
+def exactly(n, location, scale):
+    """Differences of the distribution's tail that is the smaller one, relative to the largest."""
+
+    def tail(x):
+        return 0.5 * math.erfc(x / math.sqrt(2.0))
+
+    found = []
+    for i in range(n):
+        a, b = (i - 0.5 - location) / scale, (i + 0.5 - location) / scale
+        found.append(tail(a) - tail(b) if a + b > 0 else tail(-b) - tail(-a))
+    return np.array(found) / max(found)
+
+
+@pytest.mark.parametrize("location", [-60.0, -3.0, 0.0, 7.4, 15.5, 80.0])
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0, 15.0])
+def test_factors_are_the_voxels_probabilities(location, scale):
+    if abs(location) / scale < 25:  # beyond, float64's tails vanish
+        np.testing.assert_allclose(factors(16, location, scale), exactly(16, location, scale), rtol=3e-12, atol=1e-300)
+
+
+def test_a_wide_gaussian_keeps_its_small_differences():
+    found = factors(21, 10.0, 1e5)
+    i = np.arange(21)
+    np.testing.assert_allclose(1.0 - found, (i - 10.0) ** 2 / 2e10, rtol=1e-4, atol=3e-16)
+
+
+def test_both_sides_are_alike_however_far_away():
+    for distance in (3.0, 200.0, 1e5):
+        left, right = factors(12, -distance, 2.5), factors(12, 11.0 + distance, 2.5)
+        np.testing.assert_allclose(left, right[::-1], rtol=1e-9)
+        assert left[0] == 1.0
+        assert 0.0 <= left.min() < 1e-3
+
+
+def test_a_gaussian_within_one_voxel_is_that_voxel():
+    np.testing.assert_array_equal(factors(5, 2.1, 1e-3), [0, 0, 1, 0, 0])
+
+
+def test_one_voxel_has_factor_one():
+    assert factors(1, 40.0, 0.5) == [1.0]

@@ -1,0 +1,235 @@
+"""Local transforms: their window, their formulas in float64, and agreement with batchgeneratorsv2."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.transforms.compose import Compose
+from detaug.transforms.local import BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing
+from detaug.transforms.local_window import LocalWindow
+
+SHAPES = ((1, 20, 23, 31), (3, 17, 8, 33), (2, 31, 29), (2, 7, 1, 12))
+CLASSES = (BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing)
+OPTIONS = {
+    BrightnessGradientAdditive: {"max_strength": (-5, 5)},
+    LocalContrast: {"new_contrast": (0.2, 3)},
+    LocalGamma: {"gamma": (0.1, 4)},
+    LocalSmoothing: {"kernel_size": (0.3, 3)},
+}
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def noise(shape, seed=0):
+    return generator(seed).standard_normal(shape).astype(np.float32)
+
+
+def transform_of(cls, **options):
+    return cls((3.0, 30.0), loc=(-0.2, 1.2), **{**OPTIONS[cls], "same_for_all_channels": False, **options})
+
+
+def window(shape, kernel):
+    """The window in float64, from SciPy's normal distribution, taking its smaller tail."""
+    norm = pytest.importorskip("scipy.stats").norm
+    product = np.ones((1,) * len(shape))
+    for axis, (n, loc, scale) in enumerate(zip(shape, kernel["loc"], kernel["scale"], strict=True)):
+        faces = np.arange(n + 1) - 0.5
+        upper = np.arange(n) > loc * n
+        below, above = norm.cdf(faces, loc * n, scale), norm.sf(faces, loc * n, scale)
+        share = np.where(upper, above[:-1] - above[1:], below[1:] - below[:-1])
+        product = product * share.reshape([-1 if d == axis else 1 for d in range(len(shape))])
+    product = product - product.min()
+    return product / product.max()
+
+
+def exactly(transform, image, params):
+    """The formulas of batchgeneratorsv2 in float64."""
+    result = image.astype(np.float64)
+    for c, kernel in enumerate(params["kernels"]):
+        x = result[c]
+        w = window(x.shape, kernel)
+        if isinstance(transform, BrightnessGradientAdditive):
+            w = w - w.mean() if transform.mean_centered else w
+            x += w / np.abs(w).max() * kernel["strength"]
+        elif isinstance(transform, LocalContrast):
+            mean = (x * w).sum() / (w.sum() + 1e-8)
+            x += w * (params["contrasts"][c] - 1) * (x - mean)
+        elif isinstance(transform, LocalGamma):
+            low, extent = x.min(), x.max() - x.min()
+            relative = (x - low) / extent
+            x += w * extent * (relative ** params["gammas"][c] - relative)
+        else:
+            ndimage = pytest.importorskip("scipy.ndimage")
+            x += w * params["strengths"][c] * (ndimage.gaussian_filter(x, params["sigma"]) - x)
+    return result
+
+
+def as_batchgeneratorsv2(transform, image, params):
+    """What the original makes of the same params, its kernels made by itself."""
+    local = "batchgeneratorsv2.transforms.local"
+    brightness = pytest.importorskip(f"{local}.brightness_gradient")
+    contrast = pytest.importorskip(f"{local}.local_contrast")
+    gamma = pytest.importorskip(f"{local}.local_gamma")
+    smoothing = pytest.importorskip(f"{local}.local_smoothing")
+    original = {
+        BrightnessGradientAdditive: brightness.BrightnessGradientAdditiveTransform,
+        LocalContrast: contrast.LocalContrastTransform,
+        LocalGamma: gamma.LocalGammaTransform,
+        LocalSmoothing: smoothing.LocalSmoothingTransform,
+    }[type(transform)](1.0)
+    kernels = []
+    for kernel in params["kernels"]:
+        original.loc, original.scale = (lambda _, d, of=kernel[name]: of[d] for name in ("loc", "scale"))
+        made = original._generate_kernel(image.shape[1:])
+        if isinstance(transform, BrightnessGradientAdditive):
+            made = made - made.mean() if transform.mean_centered else made
+            made = made / np.abs(made).max() * np.float32(kernel["strength"])
+        kernels.append(made)
+    return original._apply_to_image(torch.from_numpy(image.copy()), **{**params, "kernels": kernels}).numpy()
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_is_the_formula_in_float64_and_errs_no_more_than_batchgeneratorsv2(cls, shape):
+    for seed in range(5):
+        image = noise(shape, seed)
+        transform = transform_of(cls)
+        params = transform.sample(generator(seed), {"image": shape})
+        ours = transform.apply({"image": image}, params)["image"]
+        exact = exactly(transform, image, params)
+        assert np.abs(ours - exact).max() < 1e-6 * max(1.0, np.abs(exact).max())
+        theirs = as_batchgeneratorsv2(transform, image, params)
+        assert np.abs(ours - theirs).max() < 1e-4
+        # SciPy's blur sums in float64; half an ulp of the image's values is granted to sums in float32
+        assert np.sqrt(np.mean((ours - exact) ** 2)) <= max(1.05 * np.sqrt(np.mean((theirs - exact) ** 2)), 6e-8)
+
+
+def test_a_gradient_can_stay_uncentred_and_be_clipped():
+    image = noise((2, 9, 14, 11))
+    plain = transform_of(BrightnessGradientAdditive, mean_centered=False, max_strength=3)
+    params = plain.sample(generator(), {"image": image.shape})
+    result = plain.apply({"image": image}, params)["image"]
+    np.testing.assert_allclose(result, exactly(plain, image, params), atol=2e-6)
+    assert (result - image).max() == pytest.approx(3.0, abs=1e-5)
+    clipped = transform_of(BrightnessGradientAdditive, mean_centered=False, clip_intensities=True)
+    limited = clipped.apply({"image": image}, params)["image"]
+    np.testing.assert_array_equal(limited, np.clip(result, image.min(), image.max()))
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_it_works_in_place_once_the_image_is_owned(cls):
+    image = noise((2, 9, 14, 11))
+    before = image.copy()
+    transform = transform_of(cls)
+    params = transform.sample(generator(), {"image": image.shape})
+    both = Compose([transform, transform])
+    expected = transform.apply(transform.apply({"image": image}, params), params)["image"]
+    result = both.apply({"image": image}, {"transforms": [params, params]})["image"]
+    np.testing.assert_array_equal(result, expected)
+    np.testing.assert_array_equal(image, before)
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_what_has_no_effect_gives_the_same_object_back(cls):
+    neutral = {
+        BrightnessGradientAdditive: {"max_strength": 0},
+        LocalContrast: {"new_contrast": 1},
+        LocalGamma: {"gamma": 1},
+        LocalSmoothing: {"kernel_size": 0.1},
+    }[cls]
+    image = torch.from_numpy(noise((2, 5, 6, 7)))
+    for options in (neutral, {"p_per_channel": 0}):
+        assert transform_of(cls, **options)(image=image, rng=generator())["image"] is image
+    point = noise((1, 1, 1))
+    assert transform_of(cls)(image=point, rng=generator())["image"] is point
+
+
+@pytest.mark.parametrize("cls", CLASSES)
+def test_channels_share_their_params_if_asked_to(cls):
+    image = np.stack([noise((6, 7, 8))] * 3)
+    shared = transform_of(cls, same_for_all_channels=True)(image=image, rng=generator())["image"]
+    np.testing.assert_array_equal(shared[0], shared[2])
+    own = transform_of(cls)(image=torch.from_numpy(image), rng=generator())["image"]
+    assert isinstance(own, torch.Tensor)
+    assert not np.array_equal(own[0], own[2])
+    drawn = transform_of(cls, p_per_channel=0.5).sample(generator(1), {"image": (40, 6, 7)})["kernels"]
+    absent = [c for c, kernel in enumerate(drawn) if kernel is None]
+    assert 0 < len(absent) < 40
+
+
+def test_draws_follow_their_distributions():
+    stats = pytest.importorskip("scipy.stats")
+    rng = generator(5)
+    transform = BrightnessGradientAdditive((2, 9), max_strength=(1, 4), p_per_channel=0.4)
+    drawn = [transform.sample(rng, {"image": (2, 5, 6)})["kernels"] for _ in range(3000)]
+    assert stats.binomtest(sum(each[1] is not None for each in drawn), 3000, 0.4).pvalue > 1e-3
+    present = [next(k for k in each if k) for each in drawn if any(each)]
+    for values, low, high in (
+        ([loc for each in present for loc in each["loc"]], -1, 2),
+        ([scale for each in present for scale in each["scale"]], 2, 9),
+        ([each["strength"] for each in present], 1, 4),
+    ):
+        assert stats.kstest(values, stats.uniform(low, high - low).cdf).pvalue > 1e-3
+
+
+def half_by_name(dim, shape):
+    return shape[dim] / 2
+
+
+def half_by_position(x, y):
+    return x[y] / 2
+
+
+def test_callables_get_shape_and_dim_by_name_or_by_position():
+    for scale in (half_by_name, half_by_position):
+        transform = pickle.loads(pickle.dumps(LocalGamma(scale)))
+        assert transform.sample(generator(), {"image": (1, 4, 6, 8)})["kernels"][0]["scale"] == [2.0, 3.0, 4.0]
+
+
+def test_strengths_may_ask_for_image_and_kernel():
+    seen = []
+
+    def strength(_image, _kernel):
+        seen.append((_image.shape, _kernel.shape, _kernel.dtype, float(_kernel.mean())))
+        return 1.0
+
+    BrightnessGradientAdditive(3.0, max_strength=strength)(image=noise((1, 5, 6, 7)), rng=generator())
+    assert seen[0][:3] == ((1, 5, 6, 7), (5, 6, 7), np.float32)
+    assert abs(seen[0][3]) < 1e-6
+
+
+def test_a_windows_values_are_those_that_kernels_use():
+    found = LocalWindow((5, 6, 7), [0.2, 1.4, -0.3], [2.0, 3.0, 1.0])
+    values = found.values()
+    assert (values.min(), values.max()) == (0.0, 1.0)
+    assert values.mean() == pytest.approx(found.mean(), rel=1e-5)
+    expected = window((5, 6, 7), {"loc": [0.2, 1.4, -0.3], "scale": [2.0, 3.0, 1.0]})
+    np.testing.assert_allclose(values, expected, atol=2e-7)
+
+
+def test_nan_stays_where_it_is():
+    image = noise((1, 5, 6, 7))
+    image[0, 2, 3, 4] = np.nan
+    for cls in (BrightnessGradientAdditive, LocalGamma):
+        result = transform_of(cls)(image=image, rng=generator())["image"]
+        np.testing.assert_array_equal(np.isnan(result), np.isnan(image))
+
+
+def test_bad_arguments_are_refused():
+    for scale in (0, -1, (5, 1), float("inf")):
+        with pytest.raises(ValueError, match="scale"):
+            LocalContrast(scale)
+    with pytest.raises(ValueError, match="loc"):
+        LocalContrast(1, loc=(2, 1))
+    with pytest.raises(ValueError, match="gamma"):
+        LocalGamma(1, gamma=0)
+    with pytest.raises(ValueError, match="gamma"):
+        LocalGamma(1, gamma=65)(image=noise((1, 5, 6)), rng=generator())
+    with pytest.raises(ValueError, match="scale"):
+        LocalGamma(lambda: 0.0)(image=noise((1, 5, 6)), rng=generator())
+    with pytest.raises(ValueError, match="kernel_size"):
+        LocalSmoothing(1, kernel_size=-1)
