@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.rearranging import copy_rows, copy_tiles, flip_in_place
@@ -204,29 +205,38 @@ class TransposeAxes(_AxisTransform):
 
 
 def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:
-    array = workspace.image(key) if key in IMAGE_KEYS else workspace.labels(key)
+    array = workspace[key]
+    if not _has_rows(array) or (key in IMAGE_KEYS and array.dtype != np.float32):
+        array = workspace.image(key) if key in IMAGE_KEYS else workspace.labels(key)
     # a plane is a volume of one slice
     dims = len(wanted.order)
     lead = 3 - dims
     space = (1,) * lead + array.shape[1:]
     order = (*range(lead), *(axis + lead for axis in wanted.order))
     flipped = (False,) * lead + wanted.flipped
-    volumes = _bits(array)
-    if workspace.owns(key) and order == (0, 1, 2):
-        for volume in volumes:
-            flip_in_place(volume, *space, *flipped)
+    if workspace.owns(key) and order == (0, 1, 2) and array.flags.c_contiguous:
+        for volume in array:
+            flip_in_place(_memory(volume), *space, *flipped)
         return
     result = np.empty((array.shape[0], *wanted.shape(array.shape[1:])), dtype=array.dtype)
-    of_source = (space[1] * space[2], space[2], 1)
-    # an axis of one voxel has no direction, and any stride
+    of_source = (0,) * lead + tuple(stride // array.itemsize for stride in array.strides[1:])
     strides = [-of_source[axis] if f else of_source[axis] for axis, f in zip(order, flipped, strict=True)]
     start = sum((space[axis] - 1) * of_source[axis] for axis, f in zip(order, flipped, strict=True) if f)
     copy = copy_rows if order[2] == 2 else copy_tiles
-    for source, destination in zip(volumes, _bits(result), strict=True):
-        copy(source, destination, start, *(space[axis] for axis in order), *strides)
+    for source, destination in zip(array, result, strict=True):
+        copy(_memory(source), _memory(destination), start, *(space[axis] for axis in order), *strides)
     workspace.put(key, result)
 
 
-def _bits(array: np.ndarray) -> np.ndarray:
-    """The channels, each flat, as unsigned integers of the same width."""
-    return array.view(f"u{array.dtype.itemsize}").reshape(array.shape[0], -1)
+def _has_rows(array: np.ndarray) -> bool:
+    """Whether voxels of the last axis lie side by side, as in a crop, and no axis runs backwards."""
+    return array.strides[-1] == array.itemsize and all(s >= 0 and s % array.itemsize == 0 for s in array.strides)
+
+
+def _memory(channel: np.ndarray) -> np.ndarray:
+    """What lies in memory from a channel's first voxel to its last one (for a crop, also what is between its rows), as
+    unsigned integers as wide as a voxel.
+    """
+    extent = sum((n - 1) * stride for n, stride in zip(channel.shape, channel.strides, strict=True))
+    flat = as_strided(channel, (extent // channel.itemsize + 1,), (channel.itemsize,))
+    return flat.view(f"u{channel.itemsize}")

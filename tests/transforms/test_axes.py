@@ -141,6 +141,25 @@ def test_the_callers_arrays_stay_as_they_are_and_kinds_are_kept():
     assert torch.equal(result["segmentation"], torch.flip(labels, (1, 3)))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8, np.int16])
+def test_crops_of_larger_arrays_are_read_where_they_are(dtype):
+    whole = some((2, 9, 8, 40), dtype)
+    for crop in (
+        whole[:, 2:7, 1:6, 3:36],
+        whole[1:, ::2, :, 5:],
+        whole[:, 3, 2:, 1:4],
+        whole[..., :1],
+        whole[..., ::3],
+    ):
+        crop.setflags(write=False)
+        dims = crop.ndim - 1
+        for order, flips in product(permutations(range(dims)), product((0, 1), repeat=dims)):
+            expected = np.flip(crop.transpose(0, *(a + 1 for a in order)), [a + 1 for a, f in enumerate(flips) if f])
+            both = Compose([TransposeAxes(()), Mirror(())])
+            result = both.apply({"segmentation": crop}, as_params(order, flips))["segmentation"]
+            np.testing.assert_array_equal(result, expected)
+
+
 def test_a_float64_image_comes_back_as_one():
     image = some((1, 4, 5), np.float64)
     result = Mirror((0,)).apply({"image": image}, {"axes": [0]})["image"]
