@@ -1,0 +1,213 @@
+"""nnU-Net's default pipelines, as ``nnUNetTrainer`` of nnunetv2 2.8 builds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from detaug.nnunet.spelling import either_spelling
+from detaug.transforms import (
+    ApplyRandomBinaryOperator,
+    BGContrast,
+    Compose,
+    Contrast,
+    Convert2DTo3D,
+    Convert3DTo2D,
+    ConvertSegmentationToRegions,
+    DownsampleSegForDS,
+    Gamma,
+    GaussianBlur,
+    GaussianNoise,
+    MaskImage,
+    Mirror,
+    MoveSegAsOneHotToData,
+    MultiplicativeBrightness,
+    RandomApply,
+    RemoveLabel,
+    RemoveRandomConnectedComponentFromOneHotEncoding,
+    SimulateLowResolution,
+    SpatialTransform,
+    Transform,
+)
+from detaug.transforms.draws import RandomScalar
+
+Labels = Sequence[int]
+Region = int | Sequence[int]
+Scales = Sequence[float | Sequence[float]]
+
+
+@either_spelling
+def training_transforms(
+    patch_size: Sequence[int],
+    rotation: RandomScalar,
+    ds_scales: Scales | None,
+    mirror_axes: Sequence[int] | None,
+    do_dummy_2d: bool,
+    use_mask_for_norm: Sequence[bool] | None = None,
+    is_cascaded: bool = False,
+    foreground_labels: Labels | None = None,
+    regions: Sequence[Region] | None = None,
+    ignore_label: int | None = None,
+) -> Compose:
+    """``nnUNetTrainer.get_training_transforms``, argument for argument.
+
+    Args:
+        patch_size: the patch's shape, (X, Y) or (X, Y, Z) voxels; what comes in is larger.
+        rotation: angles in radians (nnU-Net: ``rotation_for_DA``).
+        ds_scales: deep supervision's factors, one number or one number per axis for each level, which makes
+            ``segmentation`` a list; None: no list (nnU-Net: ``deep_supervision_scales``).
+        mirror_axes: spatial axes that may be mirrored; None or empty: no mirroring.
+        do_dummy_2d: patches are deformed slice by slice, for anisotropic 3-D data (nnU-Net: ``do_dummy_2d_data_aug``).
+        use_mask_for_norm: channels whose voxels outside the mask (segmentation < 0) become 0.
+        is_cascaded: segmentation channel 1 is a previous stage's, which goes into the image as one-hot channels.
+        foreground_labels: of the cascade; needed if `is_cascaded`.
+        regions: lists of labels, each of which becomes a channel of its own.
+        ignore_label: becomes the last region.
+
+    Raises:
+        ValueError: `is_cascaded` without `foreground_labels`, or a value that a transform refuses.
+    """
+    spatial: dict[str, Any] = {
+        "p_rotation": 0.2,
+        "p_scaling": 0.2,
+        "scaling": (0.7, 1.4),
+        "p_synchronize_scaling_across_axes": 1,
+    }
+    return Compose(
+        [
+            *spatial_transforms(patch_size, rotation, do_dummy_2d, **spatial),
+            *intensity_transforms(do_dummy_2d),
+            *mirroring(mirror_axes),
+            *masking(use_mask_for_norm),
+            RemoveLabel(-1, 0),
+            *cascade(is_cascaded, foreground_labels, p_per_label=0.5),
+            *targets(regions, ignore_label, ds_scales),
+        ]
+    )
+
+
+@either_spelling
+def validation_transforms(
+    ds_scales: Scales | None,
+    is_cascaded: bool = False,
+    foreground_labels: Labels | None = None,
+    regions: Sequence[Region] | None = None,
+    ignore_label: int | None = None,
+) -> Compose:
+    """``nnUNetTrainer.get_validation_transforms``: labels only, nothing is augmented. Arguments as for training."""
+    return Compose(
+        [
+            RemoveLabel(-1, 0),
+            *previous_stage(is_cascaded, foreground_labels),
+            *targets(regions, ignore_label, ds_scales),
+        ]
+    )
+
+
+def spatial_transforms(
+    patch_size: Sequence[int], rotation: RandomScalar, do_dummy_2d: bool, **options: Any
+) -> list[Transform]:
+    """The spatial transform, between a conversion to 2-D and back if the first axis is to stay as it is."""
+    size = tuple(int(n) for n in patch_size)
+    spatial = SpatialTransform(
+        size[1:] if do_dummy_2d else size,
+        patch_center_dist_from_border=0,
+        random_crop=False,
+        p_elastic_deform=0,
+        rotation=rotation,
+        bg_style_seg_sampling=False,
+        border_mode_seg="constant",
+        padding_value_seg=-1,
+        **options,
+    )
+    return [Convert3DTo2D(), spatial, Convert2DTo3D()] if do_dummy_2d else [spatial]
+
+
+def intensity_transforms(do_dummy_2d: bool) -> list[Transform]:
+    """What the default pipeline does to intensities, each with its probability."""
+    contrast: dict[str, Any] = {"synchronize_channels": False, "p_per_channel": 1}
+    gamma: dict[str, Any] = {**contrast, "gamma": BGContrast((0.7, 1.5)), "p_retain_stats": 1}
+    return [
+        RandomApply(GaussianNoise(noise_variance=(0, 0.1), p_per_channel=1, synchronize_channels=True), 0.1),
+        RandomApply(
+            GaussianBlur(
+                blur_sigma=(0.5, 1.0),
+                synchronize_channels=False,
+                synchronize_axes=False,
+                p_per_channel=0.5,
+                benchmark=True,
+            ),
+            0.2,
+        ),
+        RandomApply(MultiplicativeBrightness(multiplier_range=BGContrast((0.75, 1.25)), **contrast), 0.15),
+        RandomApply(Contrast(contrast_range=BGContrast((0.75, 1.25)), preserve_range=True, **contrast), 0.15),
+        RandomApply(low_resolution((0.5, 1), do_dummy_2d), 0.25),
+        RandomApply(Gamma(p_invert_image=1, **gamma), 0.1),
+        RandomApply(Gamma(p_invert_image=0, **gamma), 0.3),
+    ]
+
+
+def low_resolution(scale: RandomScalar, do_dummy_2d: bool) -> Transform:
+    """Simulated low resolution; the first axis keeps its own if it is not deformed either."""
+    return SimulateLowResolution(
+        scale=scale,
+        synchronize_channels=False,
+        synchronize_axes=True,
+        ignore_axes=(0,) if do_dummy_2d else None,
+        allowed_channels=None,
+        p_per_channel=0.5,
+    )
+
+
+def mirroring(axes: Sequence[int] | None) -> list[Transform]:
+    """Mirroring along these axes, if there are any."""
+    return [Mirror(allowed_axes=tuple(axes))] if axes is not None and len(axes) > 0 else []
+
+
+def masking(use_mask_for_norm: Sequence[bool] | None) -> list[Transform]:
+    """Zeros outside the mask for those channels that were normalised within it."""
+    channels = [channel for channel, masked in enumerate(use_mask_for_norm or ()) if masked]
+    return [MaskImage(apply_to_channels=channels, channel_idx_in_seg=0, set_outside_to=0)] if channels else []
+
+
+def previous_stage(is_cascaded: bool, foreground_labels: Labels | None) -> list[Transform]:
+    """A previous stage's segmentation moves into the image."""
+    if not is_cascaded:
+        return []
+    if foreground_labels is None:
+        raise ValueError("a cascade needs foreground_labels: those that the previous stage's segmentation may have")
+    return [
+        MoveSegAsOneHotToData(source_channel_idx=1, all_labels=list(foreground_labels), remove_channel_from_source=True)
+    ]
+
+
+def cascade(is_cascaded: bool, foreground_labels: Labels | None, p_per_label: float) -> list[Transform]:
+    """The same, and then it is made to err as a previous stage does."""
+    moved = previous_stage(is_cascaded, foreground_labels)
+    if not moved or foreground_labels is None:
+        return []
+    channels = list(range(-len(foreground_labels), 0))
+    return [
+        *moved,
+        RandomApply(ApplyRandomBinaryOperator(channel_idx=channels, strel_size=(1, 8), p_per_label=p_per_label), 0.4),
+        RandomApply(
+            RemoveRandomConnectedComponentFromOneHotEncoding(
+                channel_idx=channels,
+                fill_with_other_class_p=0,
+                dont_do_if_covers_more_than_x_percent=0.15,
+                p_per_label=p_per_label,
+            ),
+            0.2,
+        ),
+    ]
+
+
+def targets(regions: Sequence[Region] | None, ignore_label: int | None, ds_scales: Scales | None) -> list[Transform]:
+    """What the loss wants: regions as channels, and one segmentation for each level of deep supervision."""
+    made: list[Transform] = []
+    if regions is not None:
+        wanted = list(regions) if ignore_label is None else [*regions, ignore_label]
+        made.append(ConvertSegmentationToRegions(regions=wanted, channel_in_seg=0))
+    if ds_scales is not None:
+        made.append(DownsampleSegForDS(ds_scales=ds_scales))
+    return made

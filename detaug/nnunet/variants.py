@@ -1,0 +1,294 @@
+"""The pipelines of nnU-Net's trainer variants (``nnunetv2/training/nnUNetTrainer/variants/data_augmentation``).
+
+All take the arguments of `training_transforms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.arithmetic import exponential, natural_log
+from detaug.kernels.statistics import moments
+from detaug.nnunet.spelling import either_spelling
+from detaug.nnunet.transforms import (
+    Labels,
+    Region,
+    Scales,
+    cascade,
+    intensity_transforms,
+    low_resolution,
+    masking,
+    mirroring,
+    spatial_transforms,
+    targets,
+    training_transforms,
+    validation_transforms,
+)
+from detaug.transforms import (
+    BGContrast,
+    BlankRectangle,
+    BrightnessAdditive,
+    BrightnessGradientAdditive,
+    Compose,
+    Contrast,
+    Gamma,
+    GaussianBlur,
+    GaussianNoise,
+    LocalGamma,
+    MedianFilter,
+    OneOf,
+    RandomApply,
+    RemoveLabel,
+    Rot90,
+    Sharpening,
+    Transform,
+    TransposeAxes,
+    draws,
+)
+from detaug.transforms.draws import RandomScalar
+
+
+@either_spelling
+def seg_ord0_transforms(
+    patch_size: Sequence[int],
+    rotation: RandomScalar,
+    ds_scales: Scales | None,
+    mirror_axes: Sequence[int] | None,
+    do_dummy_2d: bool,
+    use_mask_for_norm: Sequence[bool] | None = None,
+    is_cascaded: bool = False,
+    foreground_labels: Labels | None = None,
+    regions: Sequence[Region] | None = None,
+    ignore_label: int | None = None,
+    mode_image: str = "bilinear",
+) -> Compose:
+    """``nnUNetTrainer_DASegOrd0``: labels are resampled to the nearest voxel's.
+
+    In a cascade every label is changed where the default changes each with probability 1/2.
+    """
+    spatial: dict[str, Any] = {
+        "p_rotation": 0.2,
+        "p_scaling": 0.2,
+        "scaling": (0.7, 1.4),
+        "p_synchronize_scaling_across_axes": 1,
+    }
+    modes: dict[str, Any] = {"mode_image": mode_image, "mode_seg": "nearest"}
+    return Compose(
+        [
+            *spatial_transforms(patch_size, rotation, do_dummy_2d, **spatial, **modes),
+            *intensity_transforms(do_dummy_2d),
+            *mirroring(mirror_axes),
+            *masking(use_mask_for_norm),
+            RemoveLabel(-1, 0),
+            *cascade(is_cascaded, foreground_labels, p_per_label=1),
+            *targets(regions, ignore_label, ds_scales),
+        ]
+    )
+
+
+def ord0_transforms(*positional: Any, **named: Any) -> Compose:
+    """As `seg_ord0_transforms`, with the image resampled to the nearest voxel's value as well."""
+    return seg_ord0_transforms(*positional, **named, mode_image="nearest")
+
+
+@either_spelling
+def da5_transforms(
+    patch_size: Sequence[int],
+    rotation: RandomScalar,
+    ds_scales: Scales | None,
+    mirror_axes: Sequence[int] | None,
+    do_dummy_2d: bool,
+    use_mask_for_norm: Sequence[bool] | None = None,
+    is_cascaded: bool = False,
+    foreground_labels: Labels | None = None,
+    regions: Sequence[Region] | None = None,
+    ignore_label: int | None = None,
+    mode_image: str = "bilinear",
+    mode_seg: str = "bilinear",
+) -> Compose:
+    """``nnUNetTrainerDA5``: more kinds of augmentation, and stronger ones."""
+    size = [int(n) for n in patch_size]
+    spatial: dict[str, Any] = {
+        "p_rotation": 0.4,
+        "p_rot_per_axis": 0.5,
+        "p_scaling": 0.2,
+        "scaling": (0.7, 1.43),
+        "p_synchronize_scaling_across_axes": 0,
+    }
+    return Compose(
+        [
+            *spatial_transforms(size, rotation, do_dummy_2d, **spatial, mode_image=mode_image, mode_seg=mode_seg),
+            *_axes_of_one_length_exchanged(size),
+            *_da5_intensity_transforms(do_dummy_2d),
+            *mirroring(mirror_axes),
+            *_da5_local_transforms(size),
+            *masking(use_mask_for_norm),
+            RemoveLabel(-1, 0),
+            *cascade(is_cascaded, foreground_labels, p_per_label=1),
+            *targets(regions, ignore_label, ds_scales),
+        ]
+    )
+
+
+def da5_ord0_transforms(*positional: Any, **named: Any) -> Compose:
+    """``nnUNetTrainerDA5ord0``: image and labels are resampled to the nearest voxel's value."""
+    return da5_transforms(*positional, **named, mode_image="nearest", mode_seg="nearest")
+
+
+def da5_seg_ord0_transforms(*positional: Any, **named: Any) -> Compose:
+    """``nnUNetTrainerDA5Segord0``: labels are resampled to the nearest voxel's."""
+    return da5_transforms(*positional, **named, mode_seg="nearest")
+
+
+def without_mirroring(build: Callable[..., Compose]) -> Callable[..., Compose]:
+    """The same pipeline without mirroring, whatever ``mirror_axes`` says, as ``nnUNetTrainerNoMirroring``."""
+    return _with_fixed(build, mirror_axes=lambda _: None)
+
+
+def mirroring_but_the_last_axis(build: Callable[..., Compose]) -> Callable[..., Compose]:
+    """Mirrored along axes 0 and 1 (2-D: 0), whatever ``mirror_axes`` says, as ``nnUNetTrainer_onlyMirror01``."""
+    return _with_fixed(build, mirror_axes=lambda patch_size: tuple(range(len(patch_size) - 1)))
+
+
+def without_dummy_2d(build: Callable[..., Compose]) -> Callable[..., Compose]:
+    """Always deformed in 3-D, whatever ``do_dummy_2d`` says, as ``nnUNetTrainer_noDummy2DDA``."""
+    return _with_fixed(build, do_dummy_2d=lambda _: False)
+
+
+def _with_fixed(build: Callable[..., Compose], **fixed: Callable[[Sequence[int]], Any]) -> Callable[..., Compose]:
+    @either_spelling
+    def builder(
+        patch_size: Sequence[int],
+        rotation: RandomScalar,
+        ds_scales: Scales | None,
+        mirror_axes: Sequence[int] | None,
+        do_dummy_2d: bool,
+        *further: Any,
+        **named: Any,
+    ) -> Compose:
+        chosen: dict[str, Any] = {"mirror_axes": mirror_axes, "do_dummy_2d": do_dummy_2d}
+        chosen.update({name: value(patch_size) for name, value in fixed.items()})
+        return build(patch_size, rotation, ds_scales, chosen["mirror_axes"], chosen["do_dummy_2d"], *further, **named)
+
+    return builder
+
+
+@either_spelling
+def no_da_transforms(
+    patch_size: Sequence[int],
+    rotation: RandomScalar,
+    ds_scales: Scales | None,
+    mirror_axes: Sequence[int] | None,
+    do_dummy_2d: bool,
+    use_mask_for_norm: Sequence[bool] | None = None,
+    is_cascaded: bool = False,
+    foreground_labels: Labels | None = None,
+    regions: Sequence[Region] | None = None,
+    ignore_label: int | None = None,
+) -> Compose:
+    """``nnUNetTrainerNoDA``: what validation does, in training too."""
+    del patch_size, rotation, mirror_axes, do_dummy_2d, use_mask_for_norm  # nothing is augmented
+    return validation_transforms(ds_scales, is_cascaded, foreground_labels, regions, ignore_label)
+
+
+#: The trainer's name -> what builds its pipeline; all take the arguments of `training_transforms`.
+TRAINING_TRANSFORMS: dict[str, Callable[..., Compose]] = {
+    "nnUNetTrainer": training_transforms,
+    "nnUNetTrainerDA5": da5_transforms,
+    "nnUNetTrainerDA5ord0": da5_ord0_transforms,
+    "nnUNetTrainerDA5Segord0": da5_seg_ord0_transforms,
+    "nnUNetTrainerNoDA": no_da_transforms,
+    "nnUNetTrainerNoMirroring": without_mirroring(training_transforms),
+    "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
+    "nnUNetTrainer_DASegOrd0_NoMirroring": without_mirroring(seg_ord0_transforms),
+    "nnUNetTrainer_noDummy2DDA": without_dummy_2d(training_transforms),
+    "nnUNetTrainer_onlyMirror01": mirroring_but_the_last_axis(training_transforms),
+    "nnUNetTrainer_onlyMirror01_DASegOrd0": mirroring_but_the_last_axis(seg_ord0_transforms),
+}
+
+
+def _axes_of_one_length_exchanged(size: Sequence[int]) -> list[Transform]:
+    """Quarter turns and transpositions among the axes that may be exchanged: the most that have one length."""
+    equal = [sum(other == length for other in size) for length in size]
+    if max(equal) == 1:
+        return []
+    axes = {axis for axis, count in enumerate(equal) if count == max(equal)}
+    turns = Rot90(num_axis_combinations=1, num_rot_per_combination=(0, 1, 2, 3), allowed_axes=axes)
+    return [RandomApply(turns, 0.5), RandomApply(TransposeAxes(allowed_axes=axes), 0.5)]
+
+
+def _da5_intensity_transforms(do_dummy_2d: bool) -> list[Transform]:
+    contrast: dict[str, Any] = {
+        "contrast_range": BGContrast((0.5, 2)),
+        "synchronize_channels": False,
+        "p_per_channel": 0.5,
+    }
+    gamma = Gamma(
+        gamma=BGContrast((0.7, 1.5)), p_invert_image=1, synchronize_channels=False, p_per_channel=1, p_retain_stats=1
+    )
+    median = MedianFilter((2, 8), p_same_for_each_channel=0, p_per_channel=0.5)
+    blur = GaussianBlur((0.3, 1.5), synchronize_channels=False, synchronize_axes=True, p_per_channel=0.5)
+    brightness = BrightnessAdditive(mu=0, sigma=0.5, synchronize_channels=False, p_per_channel=0.5)
+    return [
+        OneOf([RandomApply(median, 0.2), RandomApply(blur, 0.2)]),
+        RandomApply(GaussianNoise(noise_variance=(0, 0.1), p_per_channel=1, synchronize_channels=True), 0.1),
+        RandomApply(brightness, 0.1),
+        OneOf(
+            [
+                RandomApply(Contrast(preserve_range=True, **contrast), 0.2),
+                RandomApply(Contrast(preserve_range=False, **contrast), 0.2),
+            ]
+        ),
+        RandomApply(low_resolution((0.25, 1), do_dummy_2d), 0.15),
+        # twice the same one: nnU-Net's second has p_invert_image=1 as well
+        RandomApply(gamma, 0.1),
+        RandomApply(gamma, 0.1),
+    ]
+
+
+def _da5_local_transforms(size: Sequence[int]) -> list[Transform]:
+    rectangles = BlankRectangle(
+        rectangle_size=[[max(1, length // 10), length // 3] for length in size],
+        rectangle_value=mean_of,
+        num_rectangles=(1, 5),
+        force_square=False,
+        p_per_channel=0.5,
+    )
+    place: dict[str, Any] = {
+        "scale": gradient_scale,
+        "loc": (-0.5, 1.5),
+        "same_for_all_channels": False,
+        "p_per_channel": 0.5,
+    }
+    return [
+        RandomApply(rectangles, 0.4),
+        RandomApply(BrightnessGradientAdditive(max_strength=gradient_strength, mean_centered=False, **place), 0.3),
+        RandomApply(LocalGamma(gamma=local_gamma, **place), 0.3),
+        RandomApply(Sharpening(strength=(0.1, 1), p_same_for_each_channel=0, p_per_channel=0.5), 0.2),
+    ]
+
+
+def mean_of(region: np.ndarray) -> float:
+    """The mean intensity of a rectangle: nnU-Net's ``torch.mean``, summed in an order that no CPU changes."""
+    _, _, mean, _ = moments(np.ascontiguousarray(region, np.float32).reshape(-1))
+    return float(mean)
+
+
+def gradient_scale(rng: np.random.Generator, shape: Sequence[int], dim: int) -> float:
+    """Voxels: evenly on a logarithmic scale from a sixth of the axis (at least one voxel) to all of it."""
+    length = shape[dim]
+    low, high = natural_log(max(1, length // 6)), natural_log(length)
+    return exponential(draws.uniform(rng, low, high))
+
+
+def gradient_strength(rng: np.random.Generator) -> float:
+    """From 1 to 5, brighter or darker."""
+    return draws.uniform(rng, -5, -1) if draws.happens(rng, 0.5) else draws.uniform(rng, 1, 5)
+
+
+def local_gamma(rng: np.random.Generator) -> float:
+    """Clearly below 1 or clearly above."""
+    return draws.uniform(rng, 0.01, 0.8) if draws.happens(rng, 0.5) else draws.uniform(rng, 1.5, 4)
