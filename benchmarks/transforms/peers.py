@@ -28,7 +28,7 @@ def detaug(transform: Any, arrays: Arrays) -> Prepare:
 
     def prepare(draw: int) -> Callable[[], object]:
         rng = tree.generator(0, draw)
-        return lambda: transform(**arrays, rng=rng)
+        return lambda: _contiguous(transform(**arrays, rng=rng))
 
     return prepare
 
@@ -40,9 +40,14 @@ def batchgeneratorsv2(transform: Any, arrays: Arrays) -> Prepare:
         own = {key: value.clone() for key, value in arrays.items()}
         np.random.seed(draw)
         torch.manual_seed(draw)
-        return lambda: transform(**own)
+        return lambda: _contiguous(transform(**own))
 
     return prepare
+
+
+def _contiguous(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Nobody gains by leaving a strided view (torch's quarter turns) to whoever reads it next; most are contiguous."""
+    return {key: value.contiguous() if isinstance(value, torch.Tensor) else value for key, value in sample.items()}
 
 
 def monai(transform: Any, arrays: Arrays) -> Prepare:

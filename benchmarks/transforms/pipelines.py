@@ -134,11 +134,18 @@ def _gates(params: Any) -> Gates:
     for own in params["transforms"]:
         if "apply_transform" in own:
             inner = own.get("params", {})
-            channels = inner.get("apply_to_channel")
-            found.append(int(own["apply_transform"]) * (1 if channels is None else len(channels)))
+            found.append(int(own["apply_transform"]) * _count(inner.get("apply_to_channel")))
         else:
             found.append(int(own.get("affine") is not None) if "affine" in own else 1)
     return tuple(found)
+
+
+def _count(channels: Any) -> int:
+    """How many channels are meant by their numbers or by one truth value for each; one if there are none to choose."""
+    if channels is None:
+        return 1
+    values = np.asarray(channels)
+    return int(values.sum()) if values.dtype == bool else len(values)
 
 
 class _Same:
@@ -164,8 +171,7 @@ class _Same:
                 begin = time.perf_counter()
                 params = inner.get_parameters(**sample)
                 drawing = time.perf_counter() - begin
-                channels = params.get("apply_to_channel")
-                if channels is None or len(channels) == wanted:
+                if "apply_to_channel" not in params or _count(params["apply_to_channel"]) == wanted:
                     break
             begin = time.perf_counter()
             sample = inner.apply(sample, **params)
