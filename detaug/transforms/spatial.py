@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.transforms import draws, elastic
+from detaug.transforms import cropping, draws, elastic
 from detaug.transforms.affine import rotation_and_scaling
 from detaug.transforms.base import Params, Shapes, Transform
 from detaug.transforms.checks import finite, probability, random_scalar, spatial_size
@@ -226,7 +226,7 @@ class SpatialTransform(Transform):
         return {**shapes, **changed}
 
     def kernels(self) -> Iterable[Kernel]:
-        return PatchMap.KERNELS + (elastic.KERNELS if self.p_elastic_deform > 0 else ())
+        return (*PatchMap.KERNELS, *cropping.KERNELS, *(elastic.KERNELS if self.p_elastic_deform > 0 else ()))
 
 
 def _distances(given: float | Sequence[float], dims: int) -> list[float]:
