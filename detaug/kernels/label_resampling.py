@@ -61,7 +61,7 @@ def _compare_neighbours(source: Any, out: Any, count: Any, shape: Any, flat: Any
     go to ``mixed``, and how many there are is the result."""
     plane = np.intp(shape[1] * shape[2])
     line = np.intp(shape[2])
-    found = 0
+    found: Any = 0
     half = np.uint32(16)
     for k in range(count):
         p = np.intp(index[k])
