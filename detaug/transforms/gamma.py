@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from detaug.arithmetic import exponential, natural_log
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.intensity import gamma_curve, measured_gamma_curve, scale_around
 from detaug.kernels.statistics import moments
@@ -89,6 +90,8 @@ def bend(source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool
     if not retain:
         gamma_curve(source, destination, *curve, np.float32(direction * span), np.float32(origin))
         return
-    curve_mean, curve_deviation = measured_gamma_curve(source, destination, *curve)
+    share_of_mean = (mean - origin) / (direction * max(span, _LEAST_RANGE))
+    pivot = exponential(gamma * natural_log(share_of_mean)) if share_of_mean > 0 else 0.0
+    curve_mean, curve_deviation = measured_gamma_curve(source, destination, *curve, np.float32(pivot))
     factor = direction * span * deviation / max(curve_deviation * span, _LEAST_RANGE)
     rescale(destination, curve_mean, factor, mean)

@@ -258,6 +258,20 @@ def test_an_infinity_is_clamped_where_no_standard_deviation_is_retained():
     assert np.isfinite(found).all()
 
 
+@pytest.mark.parametrize("outlier", [10, 1e4, 1e6])
+@pytest.mark.parametrize("invert", [False, True])
+def test_gamma_retains_the_statistics_of_a_channel_with_an_outlier(outlier, invert):
+    image = image_of((1, 20, 30, 40), 5)
+    image[0, 3, 4, 5] = outlier * np.abs(image).max()
+    params = {"apply_to_channel": [0], "gamma": [0.7], "invert_image": [invert], "retain_stats": [True]}
+    exact = image.astype(np.float64)
+    bent(exact, params)
+    found = Gamma(0.7, 0, False, 1, 1).apply({"image": image}, params)["image"]
+    other = theirs(*CASES["gamma"][2:], image, params)
+    assert np.abs(found - exact).max() <= np.abs(other - exact).max() + allowed_rounding(image, exact)
+    np.testing.assert_allclose(found.std(dtype=float), image.std(dtype=float), rtol=1e-6)
+
+
 @pytest.mark.parametrize("value", [0.0, 3.7, -1e6])
 def test_a_constant_channel_stays_as_it_is(value):
     image = np.full((1, 5, 6, 7), value, np.float32)
