@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 
-numba = pytest.importorskip("numba")
-
-from detaug.kernels import elementary  # noqa: E402
+from detaug.kernels import elementary
 
 MOST_ULP = 2.0
 MIN_NORMAL = float(np.finfo(np.float32).tiny)
@@ -76,7 +75,7 @@ def neighbours_of(value, reach=2000):
 
 def test_log_is_within_2_ulp_of_every_size_of_number_and_close_to_1():
     x = np.concatenate(
-        [normal_floats(500_000), normal_floats(300_000, 0.25, 4), neighbours_of(1), neighbours_of(0.70710678)]
+        [normal_floats(250_000), normal_floats(150_000, 0.25, 4), neighbours_of(1), neighbours_of(0.70710678)]
     )
     x = x[x != 1]
     assert ulp(logs(x), np.log(x.astype(np.float64))).max() <= MOST_ULP
@@ -85,7 +84,7 @@ def test_log_is_within_2_ulp_of_every_size_of_number_and_close_to_1():
 
 def test_exp_is_within_2_ulp_from_the_smallest_subnormal_to_the_largest_number():
     rng = np.random.default_rng(1)
-    x = np.concatenate([rng.uniform(-103, 88.72, 500_000), rng.uniform(-1, 1, 300_000)]).astype(np.float32)
+    x = np.concatenate([rng.uniform(-103, 88.72, 250_000), rng.uniform(-1, 1, 150_000)]).astype(np.float32)
     assert ulp(exponentials(x), np.exp(x.astype(np.float64))).max() <= MOST_ULP
 
 
@@ -97,7 +96,7 @@ def test_exp_ends_in_zero_and_infinity_and_passes_nan():
 
 @pytest.mark.parametrize("exponent", [0.3, 0.5, 0.7, 0.9999, 1.0, 1.00001, 1.5, 2.0, 2.7182818, 3.0])
 def test_pow_of_bases_from_0_to_1_is_within_2_ulp(exponent):
-    x = np.concatenate([normal_floats(100_000, high=1), normal_floats(200_000, 1e-3, 1), neighbours_of(1, 500)])
+    x = np.concatenate([normal_floats(100_000, high=1), normal_floats(100_000, 1e-3, 1), neighbours_of(1, 500)])
     exact = x.astype(np.float64) ** np.float64(np.float32(exponent))
     normal = exact >= MIN_NORMAL
     assert ulp(powers(x, exponent), exact)[normal].max() <= MOST_ULP
@@ -129,7 +128,7 @@ def test_sine_and_cosine_are_within_2_ulp_up_to_1000_radians_and_next_to_their_z
     rng = np.random.default_rng(3)
     zeros = [neighbours_of(n * np.pi / 2, 50) for n in (*range(1, 40), 101, 102, 501, 636)]
     x = np.concatenate(
-        [rng.uniform(-1000, 1000, 300_000), rng.uniform(-7, 7, 300_000), normal_floats(100_000, high=1000), *zeros]
+        [rng.uniform(-1000, 1000, 150_000), rng.uniform(-7, 7, 150_000), normal_floats(100_000, high=1000), *zeros]
     ).astype(np.float32)
     sines, cosines = sines_and_cosines(x)
     assert ulp(sines, np.sin(x.astype(np.float64))).max() <= MOST_ULP
@@ -147,7 +146,7 @@ def test_sine_and_cosine_pass_nan_and_are_exact_at_zero():
 @pytest.mark.parametrize("exponent", [0.01, 0.3, 0.7, 0.9999, 1.00001, 1.5, 3.0, 10.0])
 def test_unit_pow_is_within_1_2e_minus_7(exponent):
     x = np.concatenate(
-        [normal_floats(50_000, high=1), np.linspace(0, 1, 300_001, dtype=np.float32), neighbours_of(1, 500)]
+        [normal_floats(50_000, high=1), np.linspace(0, 1, 100_001, dtype=np.float32), neighbours_of(1, 500)]
     )
     x = x[x <= 1]
     found = np.empty_like(x)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-numba = pytest.importorskip("numba")
-
-from detaug.kernels.threefry import key_words, random_words, threefry4x32  # noqa: E402
+from detaug.kernels.threefry import block as block_of_13
+from detaug.kernels.threefry import key_words, random_words, threefry4x32
 
 ONES = "ffffffff " * 8
 PI = "243f6a88 85a308d3 13198a2e 03707344 a4093822 299f31d0 082efa98 ec4e6c89"
@@ -35,7 +34,7 @@ def as_words(text):
 
 @pytest.mark.parametrize("rounds", [13, 20])
 def test_blocks_are_the_published_answers(rounds):
-    block = threefry4x32(rounds)
+    block = block_of_13 if rounds == 13 else threefry4x32(rounds)
     for _, counter_and_key, answer in (each for each in KNOWN_ANSWERS if each[0] == rounds):
         assert [int(word) for word in block(*as_words(counter_and_key))] == [int(word) for word in as_words(answer)]
 
@@ -45,12 +44,13 @@ def test_word_0_of_stream_0_under_key_0_is_published_too():
 
 
 def test_word_4i_plus_j_is_output_j_of_block_i_of_the_stream():
-    block = threefry4x32(13)
     key = 0x0123456789ABCDEF
     found = words(42, key, 7)
     low, high = key_words(key)
     zero = np.uint32(0)
-    made = [word for i in range(11) for word in block(np.uint32(i), np.uint32(7), zero, zero, low, high, zero, zero)]
+    made = [
+        word for i in range(11) for word in block_of_13(np.uint32(i), np.uint32(7), zero, zero, low, high, zero, zero)
+    ]
     assert found.tolist() == made[:42]
 
 
@@ -76,7 +76,7 @@ def test_words_are_even_and_every_bit_is_set_half_the_time():
     ],
 )
 def test_neighbouring_keys_and_streams_have_nothing_in_common(one, other):
-    count = 2**18
+    count = 2**17
     a, b = words(count, **one), words(count, **other)
     different_bits = np.unpackbits((a ^ b).view(np.uint8)).mean()
     assert abs(different_bits - 0.5) < 4.5 * 0.5 / np.sqrt(32 * count)
@@ -86,5 +86,5 @@ def test_neighbouring_keys_and_streams_have_nothing_in_common(one, other):
 
 @pytest.mark.parametrize("lag", [1, 2, 3, 4, 5, 128, 4096])
 def test_neighbouring_counters_have_nothing_in_common(lag):
-    found = words(2**18).astype(float)
+    found = words(2**17).astype(float)
     assert abs(np.corrcoef(found[:-lag], found[lag:])[0, 1]) < 4.5 / np.sqrt(len(found))

@@ -123,3 +123,32 @@ def test_outlier_gates_and_percentiles():
     assert stats.kstest([upper for _, upper in first], stats.uniform(90, 9).cdf).pvalue > 1e-3
     together = sampled(CutOffOutliers((1, 5), (90, 99), True))
     assert all(len(set(params["percentiles"])) == 1 for params in together)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "says"),
+    [
+        (lambda: MultiplicativeBrightness((2, 1), False), ValueError, "low <= high"),
+        (lambda: MultiplicativeBrightness(np.nan, False), ValueError, "finite"),
+        (lambda: MultiplicativeBrightness((1, 2), False, 1.5), ValueError, "probability"),
+        (lambda: BrightnessAdditive(1, 0.5), ValueError, "evenly between mu and sigma"),
+        (lambda: BrightnessAdditive(0, -1, False), ValueError, "sigma"),
+        (lambda: BrightnessAdditive("0", 1), TypeError, "number"),
+        (lambda: Contrast("2", True, False), TypeError, "contrast_range"),
+        (lambda: BGContrast((0.2, 0.9)), ValueError, "reach up to 1"),
+        (lambda: BGContrast(1.0), TypeError, "callable"),
+        (lambda: Gamma((0, 1), 0, False, 1, 1), ValueError, "greater than 0"),
+        (lambda: Gamma(1, 2, False, 1, 1), ValueError, "p_invert_image"),
+        (lambda: InvertImage(-0.1), ValueError, "probability"),
+        (lambda: CutOffOutliers(-1), ValueError, "percentile_lower"),
+        (lambda: CutOffOutliers(1, 101), ValueError, "percentile_upper"),
+    ],
+)
+def test_bad_arguments_are_refused(make, error, says):
+    with pytest.raises(error, match=says):
+        make()
+
+
+def test_integer_images_are_refused():
+    with pytest.raises(TypeError, match="floating point"):
+        MultiplicativeBrightness(2.0, False)(image=np.zeros((1, 2, 2), np.int16), rng=np.random.default_rng(0))
