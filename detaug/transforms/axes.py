@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.rearranging import copy_rows, copy_tiles, flip_in_place
-from detaug.transforms import draws
+from detaug.transforms import buffers, draws
 from detaug.transforms.base import Params, Shapes, Transform
 from detaug.transforms.checks import axes, random_scalar
 from detaug.transforms.draws import RandomScalar
@@ -218,7 +218,7 @@ def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:
         for volume in array:
             flip_in_place(_memory(volume), *space, *flipped)
         return
-    result = np.empty((array.shape[0], *wanted.shape(array.shape[1:])), dtype=array.dtype)
+    result = buffers.empty((array.shape[0], *wanted.shape(array.shape[1:])), array.dtype)
     of_source = (0,) * lead + tuple(stride // array.itemsize for stride in array.strides[1:])
     strides = [-of_source[axis] if f else of_source[axis] for axis, f in zip(order, flipped, strict=True)]
     start = sum((space[axis] - 1) * of_source[axis] for axis, f in zip(order, flipped, strict=True) if f)

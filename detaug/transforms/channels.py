@@ -10,6 +10,7 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import indicator
+from detaug.transforms import buffers
 from detaug.transforms.base import Params, Shapes, Transform
 from detaug.transforms.checks import channels, finite
 from detaug.transforms.labels import as_label, as_list, comparable
@@ -53,7 +54,7 @@ class MoveSegAsOneHotToData(Transform):
         (channel,) = channels("source_channel_idx", [self.source_channel_idx], len(labels))
         if self.all_labels:
             image = workspace["image"]
-            result = np.empty((len(image) + len(self.all_labels), *labels.shape[1:]), dtype=np.float32)
+            result = buffers.empty((len(image) + len(self.all_labels), *labels.shape[1:]), dtype=np.float32)
             result[: len(image)] = image
             voxels = comparable(labels)[channel]
             for label, added in zip(self.all_labels, result[len(image) :], strict=True):
@@ -121,7 +122,7 @@ class MoveChannels(Transform):
                     f"{self.source_key} and {self.target_key} differ in their spatial shape: {moved.array.shape[1:]} "
                     f"and {target.shape[1:]}"
                 )
-            result = np.empty(
+            result = buffers.empty(
                 (len(target) + len(moved.array), *target.shape[1:]), dtype=self._dtype(target, moved.array)
             )
             result[: len(target)] = target

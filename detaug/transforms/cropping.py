@@ -9,7 +9,7 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import pick
-from detaug.transforms import draws
+from detaug.transforms import buffers, draws
 from detaug.transforms.base import Params, Shapes, Transform
 from detaug.transforms.checks import finite, spatial_size
 from detaug.transforms.points import move_points, spatial_shape
@@ -149,7 +149,7 @@ def _padded_with(
     value: float, common: np.ndarray, inside: Sequence[tuple[int, int]], size: Sequence[int]
 ) -> np.ndarray:
     filling = _representable(value, common.dtype)
-    result = np.empty((common.shape[0], *size), dtype=common.dtype)
+    result = buffers.empty((common.shape[0], *size), dtype=common.dtype)
     at = [slice(None), *(slice(begin, end) for begin, end in inside)]
     result[tuple(at)] = common
     # slabs before and after, axis by axis: whole ones first, then within what is left
@@ -167,7 +167,7 @@ def _picked(array: np.ndarray, indices: Sequence[np.ndarray]) -> np.ndarray:
         every: Any = (slice(None), *np.ix_(*indices))
         repeated: np.ndarray = array[every]
         return repeated
-    result = np.empty((len(array), *(len(index) for index in indices)), dtype=array.dtype)
+    result = buffers.empty((len(array), *(len(index) for index in indices)), array.dtype)
     # a plane is a volume of one slice
     lead = 3 - len(indices)
     bits = f"u{array.dtype.itemsize}"

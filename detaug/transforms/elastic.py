@@ -16,6 +16,7 @@ from detaug.arithmetic import cosine, exponential, sine
 from detaug.kernels.displacement import evaluate_plane, evaluate_point, largest_magnitude, project
 from detaug.kernels.normals import add_normals
 from detaug.kernels.threefry import key_words
+from detaug.transforms import buffers
 
 # A frequency that the filter weakens to less than 2**-30 is left out.
 _NEGLIGIBLE_BITS = 30.0
@@ -72,7 +73,8 @@ class _Component:
         self._shape = shape
         self._counts = tuple(_frequencies(n, sigma) for n in shape)
         bases = [basis(n, count) for n, count in zip(shape, self._counts, strict=True)]
-        noise = np.zeros(shape, np.float32)
+        noise = buffers.empty(shape, np.float32)
+        noise[...] = 0
         flat = noise.reshape(-1)
         add_normals(flat, flat, np.float32(1), *key_words(key), np.uint32(stream))
         padded = -(-self._counts[2] // 4) * 4

@@ -9,6 +9,7 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import is_any_of, pick, replace_label, set_where_negative
+from detaug.transforms import buffers
 from detaug.transforms.base import Params, Shapes, Transform
 from detaug.transforms.checks import channels, finite
 from detaug.transforms.workspace import Workspace
@@ -92,7 +93,7 @@ class ConvertSegmentationToRegions(_LabelTransform):
         labels = workspace.labels("segmentation")
         (channel,) = channels("channel_in_seg", [self.channel_in_seg], len(labels))
         voxels = comparable(labels)[channel]
-        result = np.empty((len(self.regions), *labels.shape[1:]), dtype=bool)
+        result = buffers.empty((len(self.regions), *labels.shape[1:]), dtype=bool)
         for region, found in zip(self.regions, result.view(np.uint8).reshape(len(result), -1), strict=True):
             wanted = [value for label in region if (value := as_label(label, labels.dtype)) is not None]
             is_any_of(voxels, np.array(wanted, dtype=voxels.dtype), found)
@@ -206,7 +207,7 @@ class DownsampleSegForDS(_LabelTransform):
 
 
 def _smaller(labels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    result = np.empty((labels.shape[0], *size), dtype=labels.dtype)
+    result = buffers.empty((labels.shape[0], *size), dtype=labels.dtype)
     lead = (1,) * (3 - len(size))
     bits = f"u{labels.dtype.itemsize}"
     source, destination = (a.view(bits).reshape(a.shape[0], *lead, *a.shape[1:]) for a in (labels, result))

@@ -12,6 +12,7 @@ from detaug.kernels import coordinates
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
 from detaug.kernels.resampling import resample_images
+from detaug.transforms import buffers
 from detaug.transforms.affine import Matrix, applied, identity, inverse
 from detaug.transforms.elastic import DisplacementField
 from detaug.transforms.label_codes import as_int16
@@ -102,14 +103,14 @@ class PatchMap:
         matrix = np.eye(3)
         matrix[lift:, lift:] = self._matrix
         offset = np.array([0.0] * lift + self._offset)
-        new_images = [np.empty((len(image), *out_shape), np.float32) for image in images]
+        new_images = [buffers.empty((len(image), *out_shape), np.float32) for image in images]
         codes = new_codes = None
         if labels is not None:
             border = label_mode[1]
             codes, pad, decode = as_int16(
                 labels, label_mode[2] if BORDER_MODES[border] == coordinates.CONSTANT else None
             )
-            new_codes = np.empty((len(labels), *out_shape), np.int16)
+            new_codes = buffers.empty((len(labels), *out_shape), np.int16)
         for first, last, displacement in self._parts(out_shape[0]):
             where = (shape, matrix, offset, displacement, first, last)
             for image, new in zip(images, new_images, strict=True):

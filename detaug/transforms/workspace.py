@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.transforms import buffers
 from detaug.transforms.checks import checked_array
 
 # The keys whose values are arrays of shape (channels, *space).
@@ -95,8 +96,10 @@ class Workspace:
         """The array, C-contiguous (and float32 if it is an image), to be changed in place: copied first if it is not owned."""
         array = self.image(key) if key in IMAGE_KEYS else self.labels(key)
         if key not in self._owned:
-            array = array.copy()
-            self.put(key, array)
+            own = buffers.empty_like(array)
+            own[...] = array
+            self.put(key, own)
+            return own
         return array
 
     def source_and_destination(self, key: str) -> tuple[np.ndarray, np.ndarray]:
@@ -108,7 +111,7 @@ class Workspace:
         source = self.image(key) if key in IMAGE_KEYS else self.labels(key)
         if key in self._owned:
             return source, source
-        destination = np.empty_like(source)
+        destination = buffers.empty_like(source)
         self.put(key, destination)
         return source, destination
 
