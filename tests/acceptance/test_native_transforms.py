@@ -48,9 +48,7 @@ def pipeline() -> Compose:
 
 @pytest.mark.parametrize("torch_arrays", [False, True])
 @pytest.mark.parametrize("key", ["seg", "target"])
-def test_each_sample_of_a_batch_is_augmented_from_its_own_generator(
-    make: Maker, key: str, torch_arrays: bool
-) -> None:
+def test_each_sample_of_a_batch_is_augmented_from_its_own_generator(make: Maker, key: str, torch_arrays: bool) -> None:
     raw = take(make(Volumes(key, torch_arrays), None, 0, seed=3, num_streams=4), 6)
     batches = take(make(Volumes(key, torch_arrays), pipeline(), 2, seed=3, num_streams=4), 6)
     for step, (given, made) in enumerate(zip(raw, batches, strict=True)):

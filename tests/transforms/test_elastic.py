@@ -40,7 +40,9 @@ def test_planes_are_parts_of_the_whole_and_points_agree_with_voxels() -> None:
     array = field.array()
     assert np.array_equal(field.planes(4, 7), array[:, 4:7])
     voxels = np.array([[0, 0, 0], [11, 12, 13], [5, 6, 7]])
-    assert np.abs(field.at(voxels.astype(np.float64)) - array[:, voxels[:, 0], voxels[:, 1], voxels[:, 2]].T).max() < 1e-5
+    assert (
+        np.abs(field.at(voxels.astype(np.float64)) - array[:, voxels[:, 0], voxels[:, 1], voxels[:, 2]].T).max() < 1e-5
+    )
 
 
 def test_a_magnitude_of_zero_is_hardly_a_displacement() -> None:
