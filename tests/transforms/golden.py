@@ -49,7 +49,7 @@ def labels(seed: int, shape: tuple[int, ...]) -> np.ndarray:
         channel[...] = -1
         channel[inside] = 0
     for ball in range(8):
-        centre = [int(words[4 * ball + axis] % n) for axis, n in enumerate(shape[1:])]
+        centre = [int(words[4 * ball + axis]) % n for axis, n in enumerate(shape[1:])]
         distance = sum((place - middle) ** 2 for place, middle in zip(where, centre, strict=True))
         made[:, (distance < 20 + 6 * ball) & (made[0] >= 0)] = 1 + ball % 2
     return made
