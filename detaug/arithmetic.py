@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 _LN2_HIGH = 6.93147180369123816490e-01  # ln 2 to 32 bits, so that its products with small integers are exact
 _LN2_LOW = 1.90821492927058770002e-10
 _HALF_PI_HIGH = 1.57079632673412561417e00  # pi/2 to 33 bits
@@ -74,6 +76,16 @@ def exponential(x: float) -> float:
     n = math.floor(x / 0.6931471805599453 + 0.5)
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
     return math.ldexp(_polynomial(_EXP, r), n)
+
+
+def exponentials(x: np.ndarray) -> np.ndarray:
+    """`exponential` of every element of a float64 array, bit for bit; elements must be within -745 ... 709."""
+    n = np.floor(x / 0.6931471805599453 + 0.5)
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    total = np.zeros_like(r)
+    for coefficient in reversed(_EXP):
+        total = total * r + coefficient
+    return np.ldexp(total, n.astype(np.int64))
 
 
 def natural_log(x: float) -> float:

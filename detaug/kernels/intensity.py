@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.elementary import unit_power
 from detaug.kernels.normals import PIECE, fill_piece
 from detaug.kernels.statistics import LANES, add_to_lanes, mean_and_deviation
 
@@ -49,61 +48,6 @@ def scale_around(values: Any, center: Any, factor: Any, offset: Any) -> None:
 def _add_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
     for start in range(0, values.shape[0], LANES):
         add_to_lanes(values[start : start + LANES], pivot, sums, squares)
-
-
-@inlined
-def _curve_of_piece(source: Any, origin: Any, width: Any, exponent: Any, out: Any) -> None:
-    for i in range(source.shape[0]):
-        out[i] = unit_power((source[i] - origin) / width, exponent)
-
-
-@kernel("void(float32[::1], float32[::1], float32, float32, float32, float32, float32)")
-def gamma_curve(
-    source: Any, destination: Any, origin: Any, width: Any, exponent: Any, factor: Any, offset: Any
-) -> None:
-    """``((source - origin) / width) ^ exponent · factor + offset``; all bases must be from 0 to 1."""
-    curve = np.empty(PIECE, np.float32)
-    for start in range(0, source.shape[0], PIECE):
-        result = destination[start : start + PIECE]
-        _curve_of_piece(source[start : start + PIECE], origin, width, exponent, curve)
-        for i in range(result.shape[0]):
-            result[i] = curve[i] * factor + offset
-
-
-@inlined
-def _add_whole_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
-    """As `_add_piece`, of exactly `PIECE` values, four of which are added in float32 before they go to their lane.
-
-    With a pivot next to the mean, float32 loses nothing that matters.
-    """
-    for i in range(LANES):
-        a = values[i] - pivot
-        b = values[LANES + i] - pivot
-        c = values[2 * LANES + i] - pivot
-        d = values[3 * LANES + i] - pivot
-        sums[i] += np.float64((a + b) + (c + d))
-        squares[i] += np.float64((a * a + b * b) + (c * c + d * d))
-
-
-@kernel("UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32, float32, float32)")
-def measured_gamma_curve(source: Any, destination: Any, origin: Any, width: Any, exponent: Any, pivot: Any) -> Any:
-    """`gamma_curve` without factor and offset; gives the mean and standard deviation of what it wrote.
-
-    The pivot is a guess at that mean.
-    """
-    curve = np.empty(PIECE, np.float32)
-    sums = np.zeros(LANES)
-    squares = np.zeros(LANES)
-    for start in range(0, source.shape[0], PIECE):
-        result = destination[start : start + PIECE]
-        _curve_of_piece(source[start : start + PIECE], origin, width, exponent, curve)
-        if result.shape[0] == PIECE:
-            _add_whole_piece(curve, pivot, sums, squares)
-        else:
-            _add_piece(curve[: result.shape[0]], np.float64(pivot), sums, squares)
-        for i in range(result.shape[0]):
-            result[i] = curve[i]
-    return mean_and_deviation(sums, squares, np.float64(pivot), source.shape[0])
 
 
 @kernel("UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32)")

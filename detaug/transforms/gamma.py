@@ -10,7 +10,8 @@ import numpy as np
 
 from detaug.arithmetic import exponential, natural_log
 from detaug.kernels.compiling import Kernel
-from detaug.kernels.intensity import gamma_curve, measured_gamma_curve, scale_around
+from detaug.kernels.gamma import gamma_curve, measured_gamma_curve, power_parts
+from detaug.kernels.intensity import scale_around
 from detaug.kernels.statistics import moments
 from detaug.transforms import draws
 from detaug.transforms.base import ImageTransform, Params, Shapes
@@ -86,7 +87,10 @@ def bend(source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool
         return
     # the negative's minimum is the negated maximum: both cases are one curve from the origin, up or down
     origin, direction = (high, -1.0) if invert else (low, 1.0)
-    curve = tuple(np.float32(number) for number in (origin, direction * max(span, _LEAST_RANGE), gamma))
+    curve: tuple[Any, ...] = tuple(
+        np.float32(number) for number in (origin, direction * max(span, _LEAST_RANGE), gamma)
+    )
+    curve += power_parts(float(curve[2]))
     if not retain:
         gamma_curve(source, destination, *curve, np.float32(direction * span), np.float32(origin))
         return

@@ -154,3 +154,26 @@ def test_unit_pow_is_within_1_2e_minus_7(exponent):
     assert np.abs(found - x.astype(np.float64) ** np.float64(np.float32(exponent))).max() <= 1.2e-7
     assert found[x == 0] == 0
     assert (found[x == 1] == 1).all()
+
+
+@pytest.mark.parametrize(("exponent", "ulps"), [(0.3, 3), (0.7, 3), (1.0, 3), (1.5, 3), (3.0, 6), (8.0, 50)])
+def test_a_gamma_curve_is_a_power_of_numbers_from_0_to_1(exponent: float, ulps: float) -> None:
+    from detaug.kernels.gamma import gamma_curve, power_parts
+
+    gamma = np.float32(exponent)
+    x = np.concatenate(([0, 1], np.linspace(0, 1, 100_001), 10.0 ** np.linspace(-37, 0, 100_001))).astype(np.float32)
+    found = np.empty_like(x)
+    gamma_curve(x, found, np.float32(0), np.float32(1), gamma, *power_parts(float(gamma)), np.float32(1), np.float32(0))
+    expected = x.astype(np.float64) ** float(gamma)
+    normal = expected > 1e-37
+    error = np.abs(found - expected)
+    assert (error[normal] / np.spacing(expected[normal].astype(np.float32))).max() < ulps
+    assert error.max() < (1.3e-7 if exponent <= 3 else 4e-7)
+    assert found[0] == 0
+
+
+def test_many_exponentials_are_each_ones() -> None:
+    from detaug.arithmetic import exponential, exponentials
+
+    x = np.linspace(-740, 700, 2001)
+    assert exponentials(x).tolist() == [exponential(float(value)) for value in x]
