@@ -135,9 +135,10 @@ def _answer(
 
 def single_thread() -> None:
     """One thread for torch, BLAS and OpenMP: the workers are the parallelism, and sums depend on the thread count."""
-    torch.set_num_threads(1)
-    threadpool_limits(1)
     numba = sys.modules.get("numba")
     if numba is not None:
+        # first of all: it starts its thread pool, and tells OpenMP, which torch uses as well, to have that many threads
         numba.set_num_threads(1)
+    torch.set_num_threads(1)
+    threadpool_limits(1)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

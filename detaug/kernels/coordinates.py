@@ -126,6 +126,18 @@ def touches_nothing(rows: Any, k: Any, shape: Any, flat: Any) -> Any:
 
 
 @inlined
+def touching_part(rows: Any, length: Any, shape: Any, flat: Any) -> Any:
+    """The part ``low, high`` of a straight piece beyond which no voxel has a neighbour inside the source."""
+    low = 0
+    while low < length and touches_nothing(rows, low, shape, flat):
+        low += 1
+    high = length
+    while high > low and touches_nothing(rows, high - 1, shape, flat):
+        high -= 1
+    return low, high
+
+
+@inlined
 def tap_piece(
     rows: Any, length: Any, start: Any, stop: Any, shape: Any, mode: Any, padding: Any, align_corners: Any, flat: Any,
     index: Any, weight: Any,

@@ -13,6 +13,7 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
+    CUBIC,
     LINEAR,
     NEAREST,
     PIECE,
@@ -21,6 +22,7 @@ from detaug.kernels.coordinates import (
     place_row,
     tap_piece,
     touches_nothing,
+    touching_part,
 )
 from detaug.kernels.pointers import load_label_pair
 
@@ -266,16 +268,27 @@ def resample_labels(
                     bundle_labels, bundle_weights, nearest_labels, places,
                 )  # fmt: skip
                 bundled += found
-            if stop - start < length:
+            low = 0
+            high = length
+            if straight & (padding == CONSTANT) & (mode != CUBIC):
+                low, high = touching_part(rows, length, shape, flat)
+                line[:low] = pad
+                line[high:] = pad
+            if stop - start < high - low:
+                if stop == start:
+                    start = stop = low
+                part = rows[low:]
                 tap_piece(
-                    rows, length, start, stop, shape, NEAREST, padding, align_corners, flat, near_index, tap_weight
-                )
+                    part, high - low, start - low, stop - low, shape, NEAREST, padding, align_corners, flat,
+                    near_index, tap_weight,
+                )  # fmt: skip
                 count = tap_piece(
-                    rows, length, start, stop, shape, mode, padding, align_corners, flat, tap_index, tap_weight
-                )
+                    part, high - low, start - low, stop - low, shape, mode, padding, align_corners, flat,
+                    tap_index, tap_weight,
+                )  # fmt: skip
                 _settle_rest(
-                    channel, line, rows, length, start, stop, shape, mode, padding, pad, tiebreak, flat,
-                    count, tap_index, tap_weight, near_index, labels, scores,
+                    channel, line[low:high], part, high - low, start - low, stop - low, shape, mode, padding, pad,
+                    tiebreak, flat, count, tap_index, tap_weight, near_index, labels, scores,
                 )  # fmt: skip
             if (bundled > PIECE) | (number == last * out.shape[2] * pieces - 1):
                 _settle_bundle(

@@ -9,6 +9,7 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
+    CUBIC,
     LINEAR,
     PIECE,
     bring_inside,
@@ -16,6 +17,7 @@ from detaug.kernels.coordinates import (
     place_row,
     tap_piece,
     touches_nothing,
+    touching_part,
 )
 from detaug.kernels.pointers import load_float_pair
 
@@ -169,12 +171,23 @@ def resample_images(
                     for c in range(source.shape[0]):
                         _gather(source[c], stop - start, shape, flat, index, pairs)
                         _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
-                if stop - start < length:
+                low = 0
+                high = length
+                if straight & (padding == CONSTANT) & (mode != CUBIC):
+                    low, high = touching_part(rows, length, shape, flat)
+                    for c in range(source.shape[0]):
+                        out[c, i, j, begin : begin + low] = np.float32(value)
+                        out[c, i, j, begin + high : begin + length] = np.float32(value)
+                if stop - start < high - low:
+                    if stop == start:
+                        start = stop = low
+                    part = rows[low:]
                     count = tap_piece(
-                        rows, length, start, stop, shape, mode, padding, align_corners, flat, tap_index, tap_weight
-                    )
+                        part, high - low, start - low, stop - low, shape, mode, padding, align_corners, flat,
+                        tap_index, tap_weight,
+                    )  # fmt: skip
                     for c in range(source.shape[0]):
                         _sample_rest(
-                            source[c], out[c, i, j, begin : begin + length], rows, length, start, stop, shape,
-                            mode, padding, value, flat, count, tap_index, tap_weight,
+                            source[c], out[c, i, j, begin + low : begin + high], part, high - low, start - low,
+                            stop - low, shape, mode, padding, value, flat, count, tap_index, tap_weight,
                         )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -96,6 +97,18 @@ def wants_image(wanted: Any) -> bool:
 
 
 def _arguments(function: Callable[..., Any]) -> tuple[set[str], bool]:
+    try:
+        return _arguments_of_hashable(function)
+    except TypeError:  # not hashable
+        return _inspected(function)
+
+
+@lru_cache(maxsize=256)
+def _arguments_of_hashable(function: Callable[..., Any]) -> tuple[set[str], bool]:
+    return _inspected(function)
+
+
+def _inspected(function: Callable[..., Any]) -> tuple[set[str], bool]:
     try:
         declared = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin without a signature
