@@ -16,6 +16,15 @@ from .processes import Script, start_script
 START_METHODS = ("fork", "spawn", "forkserver")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """forkserver's cases go with the slow tests: to the engine it differs from spawn in how a worker is born only."""
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        if parameters is not None and "forkserver" in parameters.params.values():
+            item.add_marker(pytest.mark.slow)
+
+
 class Maker:
     """Makes augmenters as a test asks for them and closes them when it is over."""
 

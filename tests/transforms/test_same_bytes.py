@@ -101,6 +101,7 @@ def test_seeds_give_different_bytes(committed: dict[str, str]) -> None:
     assert len({committed[name] for name in pipelines}) == len(pipelines)
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_setting_makes_the_committed_bytes(setting: str, committed: dict[str, str], numba_cache: Path) -> None:
     environment = dict(SETTINGS[setting])
@@ -111,6 +112,7 @@ def test_setting_makes_the_committed_bytes(setting: str, committed: dict[str, st
     assert differing(made["fingerprints"], committed) == []
 
 
+@pytest.mark.timeout(1800)
 def test_all_settings_at_once_make_the_committed_bytes(committed: dict[str, str], numba_cache: Path) -> None:
     made = made_with({**ALL_AT_ONCE, "NUMBA_CACHE_DIR": str(numba_cache)})
     assert_took_effect(ALL_AT_ONCE, made["surroundings"])
