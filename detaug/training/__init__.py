@@ -1,0 +1,76 @@
+"""What makes the rest of a training reproducible: seeds, switches, random state, splits, layers, audit, environment.
+
+The batches are `DeterministicAugmenter`'s; this package is for everything else between a seed and a checkpoint.
+docs/training.md sets it beside what MMEngine, Lightning, Determined and PyTorch's notes have.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from detaug.training import layers
+    from detaug.training.auditing import audit
+    from detaug.training.data_loading import EpochSampler, generator, worker_init_fn
+    from detaug.training.layers.swapping import make_deterministic
+    from detaug.training.machine import environment
+    from detaug.training.nnunet_splits import check_nnunet_splits, write_nnunet_splits
+    from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
+    from detaug.training.run_seed import seed_everything
+    from detaug.training.splits import Split, kfold, train_val_split
+    from detaug.training.switches import deterministic_mode
+
+__all__ = [
+    "EpochSampler",
+    "Split",
+    "audit",
+    "check_nnunet_splits",
+    "deterministic_mode",
+    "environment",
+    "generator",
+    "isolate_rng",
+    "kfold",
+    "layers",
+    "make_deterministic",
+    "rng_state",
+    "seed_everything",
+    "set_rng_state",
+    "train_val_split",
+    "worker_init_fn",
+    "write_nnunet_splits",
+]
+
+_HOMES = {
+    "EpochSampler": "data_loading",
+    "Split": "splits",
+    "audit": "auditing",
+    "check_nnunet_splits": "nnunet_splits",
+    "deterministic_mode": "switches",
+    "environment": "machine",
+    "generator": "data_loading",
+    "isolate_rng": "random_state",
+    "kfold": "splits",
+    "make_deterministic": "layers.swapping",
+    "rng_state": "random_state",
+    "seed_everything": "run_seed",
+    "set_rng_state": "random_state",
+    "train_val_split": "splits",
+    "worker_init_fn": "data_loading",
+    "write_nnunet_splits": "nnunet_splits",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "layers":
+        return importlib.import_module("detaug.training.layers")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'detaug.training' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"detaug.training.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
