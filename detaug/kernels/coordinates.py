@@ -6,6 +6,7 @@ integers). Two-dimensional arrays have a first axis of one voxel, which is never
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,25 @@ _CUBIC = -0.75  # Keys' parameter as torch's grid_sample has it
 # A row is worked on in pieces of at most this length. Scratch arrays are flat, their parts this far apart: a constant
 # distance lets the compiler see that they do not overlap, and use vectors.
 PIECE = 512
+
+
+# What `layout` has behind the three extents.
+LINE, PLANE, ORIGIN = 3, 4, 5
+
+
+def layout(space: Sequence[int], starts: Sequence[int], window: Sequence[int]) -> np.ndarray:
+    """Where the voxels of a volume are that is there as a window only, for kernels that are handed the window, flat.
+
+    Args:
+        space: three extents of the volume.
+        starts, window: three numbers each, the window's first voxel and its extents.
+
+    Returns:
+        (6,) int64: the extents of the volume; how far a step along the second axis is, and one along the first; and what
+        to take off the index of a voxel of the volume.
+    """
+    line, plane = window[2], window[1] * window[2]
+    return np.array([*space, line, plane, starts[0] * plane + starts[1] * line + starts[2]], np.int64)
 
 
 @inlined

@@ -14,9 +14,12 @@ from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
     CUBIC,
+    LINE,
     LINEAR,
     NEAREST,
+    ORIGIN,
     PIECE,
+    PLANE,
     bring_inside,
     inner_part,
     place_row,
@@ -39,8 +42,9 @@ _BUNDLE = 2 * PIECE + 24
 
 @inlined
 def _lowest_neighbours(rows: Any, count: Any, shape: Any, flat: Any, index: Any) -> None:
-    plane = np.int32(shape[1] * shape[2])
-    line = np.int32(shape[2])
+    plane = np.int32(shape[PLANE])
+    line = np.int32(shape[LINE])
+    origin = np.int32(shape[ORIGIN])
     last_x = np.int32(shape[0] - 2)
     last_y = np.int32(shape[1] - 2)
     last_z = np.int32(shape[2] - 2)
@@ -48,21 +52,21 @@ def _lowest_neighbours(rows: Any, count: Any, shape: Any, flat: Any, index: Any)
         for k in range(count):
             iy = min(np.int32(rows[PIECE + k]), last_y)
             iz = min(np.int32(rows[2 * PIECE + k]), last_z)
-            index[k] = np.int32(np.int32(iy * line) + iz)
+            index[k] = np.int32(np.int32(iy * line) + np.int32(iz - origin))
         return
     for k in range(count):
         ix = min(np.int32(rows[k]), last_x)
         iy = min(np.int32(rows[PIECE + k]), last_y)
         iz = min(np.int32(rows[2 * PIECE + k]), last_z)
-        index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + iz)
+        index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + np.int32(iz - origin))
 
 
 @inlined
 def _compare_neighbours(source: Any, out: Any, count: Any, shape: Any, flat: Any, index: Any, mixed: Any) -> Any:
     """The lowest neighbour's label everywhere, which is the answer where all neighbours agree; the positions of the others
     go to ``mixed``, and how many there are is the result."""
-    plane = np.intp(shape[1] * shape[2])
-    line = np.intp(shape[2])
+    plane = np.intp(shape[PLANE])
+    line = np.intp(shape[LINE])
     found: Any = 0
     half = np.uint32(16)
     for k in range(count):
@@ -85,8 +89,8 @@ def _add_to_bundle(
     bundled: Any, labels: Any, weights: Any, nearest: Any, places: Any,
 ) -> None:  # fmt: skip
     """The labels of the neighbours of the mixed voxels and their weights, as columns of the bundle."""
-    plane = shape[1] * shape[2]
-    line = shape[2]
+    plane = shape[PLANE]
+    line = shape[LINE]
     for m in range(found):
         n = bundled + m
         k = mixed[m] + start
@@ -168,7 +172,7 @@ def _settle_rest(
         x = 0 if flat else near[k]
         y = near[4 * PIECE + k]
         z = near[8 * PIECE + k]
-        nearest = pad if (x < 0) | (y < 0) | (z < 0) else source[(x * shape[1] + y) * shape[2] + z]
+        nearest = pad if (x < 0) | (y < 0) | (z < 0) else source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
         if mode == NEAREST:
             out[k] = nearest
             continue
@@ -186,7 +190,7 @@ def _settle_rest(
                         continue
                     label = pad
                     if not ((x < 0) | (y < 0) | (z < 0)):
-                        label = source[(x * shape[1] + y) * shape[2] + z]
+                        label = source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
                     n = 0
                     while n < known and labels[n] != label:
                         n += 1

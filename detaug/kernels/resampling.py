@@ -10,8 +10,11 @@ from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
     CUBIC,
+    LINE,
     LINEAR,
+    ORIGIN,
     PIECE,
+    PLANE,
     bring_inside,
     inner_part,
     place_row,
@@ -25,8 +28,9 @@ from detaug.kernels.pointers import load_float_pair
 @inlined
 def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
     """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
-    plane = np.int32(shape[1] * shape[2])
-    line = np.int32(shape[2])
+    plane = np.int32(shape[PLANE])
+    line = np.int32(shape[LINE])
+    origin = np.int32(shape[ORIGIN])
     last_x = np.int32(shape[0] - 2)
     last_y = np.int32(shape[1] - 2)
     last_z = np.int32(shape[2] - 2)
@@ -38,7 +42,7 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
             iz = min(np.int32(z), last_z)
             rest[PIECE + k] = np.float32(y - np.float64(iy))
             rest[2 * PIECE + k] = np.float32(z - np.float64(iz))
-            index[k] = np.int32(np.int32(iy * line) + iz)
+            index[k] = np.int32(np.int32(iy * line) + np.int32(iz - origin))
         return
     for k in range(count):
         x = rows[k]
@@ -50,13 +54,13 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
         rest[k] = np.float32(x - np.float64(ix))
         rest[PIECE + k] = np.float32(y - np.float64(iy))
         rest[2 * PIECE + k] = np.float32(z - np.float64(iz))
-        index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + iz)
+        index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + np.int32(iz - origin))
 
 
 @inlined
 def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
-    plane = np.intp(shape[1] * shape[2])
-    line = np.intp(shape[2])
+    plane = np.intp(shape[PLANE])
+    line = np.intp(shape[LINE])
     if flat:
         for k in range(count):
             p = np.intp(index[k])
@@ -125,7 +129,7 @@ def _sample_rest(
                         if (x < 0) | (y < 0) | (z < 0):
                             total += share * value
                         else:
-                            total += share * np.float64(source[(x * shape[1] + y) * shape[2] + z])
+                            total += share * np.float64(source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]])
         out[k] = np.float32(total)
 
 
@@ -140,7 +144,8 @@ def resample_images(
     """Planes ``first`` to ``last`` (excluded) of a patch, all channels.
 
     Args:
-        source: (C, voxels), each channel flat, of spatial shape ``shape`` (3,).
+        source: (C, voxels), each channel flat: a window of a volume, or all of it.
+        shape: (6,), where a window lies in its volume (see `detaug.kernels.coordinates.layout`).
         out: (C, X, Y, Z), the patch.
         matrix, offset, displacement: see `detaug.kernels.coordinates`.
         mode, padding: its constants; ``value`` lies outside with a constant border.

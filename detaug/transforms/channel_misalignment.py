@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.kernels.coordinates import CONSTANT, LINEAR
+from detaug.kernels.coordinates import CONSTANT, LINEAR, layout
 from detaug.kernels.resampling import resample_images
 from detaug.transforms import draws
 from detaug.transforms.affine import Matrix, applied, identity, rotation_and_scaling
@@ -157,7 +157,8 @@ def _resampled(source: np.ndarray, affine: Matrix, first: Sequence[int], inside:
     matrix, offset = np.eye(3), np.zeros(3)
     matrix[lift:, lift:] = affine
     offset[lift:] = [value + m for value, m in zip(from_middle, middle, strict=True)]
-    shape = np.array((1,) * lift + source.shape, np.int64)
+    space = (*(1,) * lift, *source.shape)
+    shape = layout(space, (0, 0, 0), space)
     planes = result.shape[1]
     resample_images(
         source.reshape(1, -1), result, shape, matrix, offset, _NO_DISPLACEMENT, 0, planes, LINEAR, CONSTANT, 0.0, False,

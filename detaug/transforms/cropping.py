@@ -12,6 +12,7 @@ from detaug.kernels.labels import pick
 from detaug.transforms import buffers, draws
 from detaug.transforms.base import Params, Shapes, Transform
 from detaug.transforms.checks import finite, spatial_size
+from detaug.transforms.lazy_volumes import read_around
 from detaug.transforms.points import move_points, spatial_shape
 from detaug.transforms.workspace import VOXEL_KEYS, Workspace
 
@@ -60,6 +61,20 @@ def crop_array(
     return _picked(array, indices), False
 
 
+def crop_in(
+    workspace: Workspace, key: str, center: Sequence[int], size: Sequence[int], pad_mode: str, value: float
+) -> None:
+    """`crop_array` for what a workspace holds under a key; of a volume that is not read yet, it reads the crop only."""
+    volume = workspace.lazy(key)
+    if volume is not None and pad_mode != "reflect":
+        starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
+        window, lows = read_around(volume, starts, [start + n for start, n in zip(starts, size, strict=True)])
+        workspace.put(key, window)
+        center = [c - low for c, low in zip(center, lows, strict=True)]
+    array, is_view = crop_array(workspace[key], center, size, pad_mode, value)
+    workspace.put(key, array, owned=not is_view or workspace.owns(key))
+
+
 class _Crop(Transform):
     """What crops have in common; the params say where."""
 
@@ -86,8 +101,7 @@ class _Crop(Transform):
         for key in VOXEL_KEYS:
             if key in workspace:
                 value = self.padding_value_seg if key == "segmentation" else self.padding_value_image
-                array, is_view = crop_array(workspace[key], center, self.crop_size, self.pad_mode, value)
-                workspace.put(key, array, owned=not is_view or workspace.owns(key))
+                crop_in(workspace, key, center, self.crop_size, self.pad_mode, value)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         changed = {key: (shapes[key][0], *self.crop_size) for key in VOXEL_KEYS if shapes.get(key) is not None}

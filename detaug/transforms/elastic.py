@@ -38,6 +38,8 @@ class DisplacementField:
     def __init__(self, shape: Sequence[int], key: int, sigmas: Sequence[float], magnitudes: Sequence[float]) -> None:
         self.dims = len(shape)
         self.shape = (1,) * (3 - self.dims) + tuple(shape)
+        #: No displacement along an axis is larger, by more than a rounding.
+        self.magnitudes = [max(abs(float(magnitude)), 1e-8) for magnitude in magnitudes]
         self._components = [
             _Component(self.shape, key, stream, float(sigma), max(float(magnitude), 1e-8))
             for stream, (sigma, magnitude) in enumerate(zip(sigmas, magnitudes, strict=True))

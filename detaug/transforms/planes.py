@@ -37,9 +37,13 @@ class Convert3DTo2D(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         for key, count in _COUNTS.items():
             if key in workspace:
-                shape = workspace[key].shape
+                volume = workspace.lazy(key)
+                shape = volume.shape if volume is not None else workspace[key].shape
                 _check_volume(key, shape)
-                _reshape(workspace, key, (shape[0] * shape[1], *shape[2:]))
+                if volume is not None:
+                    workspace.put(key, volume.planes_as_channels(), owned=False)
+                else:
+                    _reshape(workspace, key, (shape[0] * shape[1], *shape[2:]))
                 workspace.put(count, int(shape[0]))
         for key, (kept, _) in _ALONG_FIRST_AXIS.items():
             if key in workspace:

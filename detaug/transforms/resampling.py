@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ TIEBREAKS = {"nearest": TIE_NEAREST, "lowest": TIE_LOWEST, "highest": TIE_HIGHES
 
 _NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 _FIXED_POINT_STEPS = 50
+_REACH = 4
 
 
 class PatchMap:
@@ -84,21 +85,49 @@ class PatchMap:
         inside = all(0 <= s <= n - p for s, n, p in zip(starts, self._space, self._patch, strict=True))
         return starts if inside else None
 
+    def region(self, modes: Iterable[tuple[str, str]]) -> tuple[list[int], list[int]]:
+        """The box ``starts``, ``stops`` (excluded) of the source outside of which no voxel is looked at.
+
+        Args:
+            modes: mode and border mode of everything that will be resampled.
+        """
+        space = self._space
+        if any(border == "reflection" for _, border in modes):
+            return [0] * len(space), list(space)
+        # Two voxels more than the neighbours that a cubic kernel has: an integer's worth of room for rounding.
+        reach = [_REACH] * len(space)
+        if self._field is not None:
+            largest = self._field.magnitudes
+            for axis, row in enumerate(self._matrix):
+                reach[axis] += math.ceil(sum(abs(a) * m for a, m in zip(row, largest, strict=True)))
+        starts, stops = [], []
+        for row, offset, n, more in zip(self._matrix, self._offset, space, reach, strict=True):
+            ends = [a * (extent - 1) for a, extent in zip(row, self._patch, strict=True)]
+            low = offset + sum(min(0.0, end) for end in ends)
+            high = offset + sum(max(0.0, end) for end in ends)
+            first = min(max(math.floor(low) - more, 0), n - 1)
+            starts.append(first)
+            stops.append(min(max(math.ceil(high) + more + 1, first + 1), n))
+        return starts, stops
+
     def resample(
         self,
         images: Sequence[np.ndarray],
         image_mode: tuple[str, str, float],
         labels: np.ndarray | None,
         label_mode: tuple[str, str, float, str],
+        window: tuple[Sequence[int], Sequence[int]] | None = None,
     ) -> tuple[list[np.ndarray], np.ndarray | None]:
         """Everything of a sample in one go, so that a displacement field is evaluated once.
 
         Args:
             images: each (C, *space) float32. image_mode: mode, border mode, value outside.
             labels: (C, *space) of any dtype, or None. label_mode: mode, border mode, label outside, tiebreak.
+            window: first voxel and extents, where the arrays are that part of the source only. It must hold `region`.
         """
         lift = 3 - len(self._space)
-        shape = np.array((1,) * lift + self._space, np.int64)
+        starts, extents = window if window is not None else ([0] * len(self._space), self._space)
+        shape = coordinates.layout((*(1,) * lift, *self._space), (*(0,) * lift, *starts), (*(1,) * lift, *extents))
         out_shape = (1,) * lift + self._patch
         matrix = np.eye(3)
         matrix[lift:, lift:] = self._matrix

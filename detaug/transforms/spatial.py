@@ -13,7 +13,7 @@ from detaug.transforms import cropping, draws, elastic
 from detaug.transforms.affine import rotation_and_scaling
 from detaug.transforms.base import Params, Shapes, Transform
 from detaug.transforms.checks import finite, probability, random_scalar, spatial_size
-from detaug.transforms.cropping import crop_array
+from detaug.transforms.cropping import crop_in
 from detaug.transforms.draws import RandomScalar
 from detaug.transforms.points import move_points, spatial_shape
 from detaug.transforms.resampling import BORDER_MODES, IMAGE_MODES, TIEBREAKS, PatchMap
@@ -192,18 +192,33 @@ class SpatialTransform(Transform):
             return
         if "keypoints" in workspace or "bbox" in workspace:
             move_points(workspace, len(space), patch.points_to_patch)
+        window = self._read_needed(workspace, patch)
         images = {key: workspace.image(key) for key in IMAGE_KEYS if key in workspace}
         labels = workspace.labels() if "segmentation" in workspace else None
         value = self.padding_value_image if self.padding_mode_image == "constant" else 0.0
         label = self.padding_value_seg if self.border_mode_seg == "constant" else 0
         new_images, new_labels = patch.resample(
             list(images.values()), (self.mode_image, self.padding_mode_image, value),
-            labels, (self.mode_seg, self.border_mode_seg, label, self.seg_tiebreak),
+            labels, (self.mode_seg, self.border_mode_seg, label, self.seg_tiebreak), window,
         )  # fmt: skip
         for key, array in zip(images, new_images, strict=True):
             workspace.put(key, array)
         if new_labels is not None:
             workspace.put("segmentation", new_labels)
+
+    def _read_needed(self, workspace: Workspace, patch: PatchMap) -> tuple[list[int], list[int]] | None:
+        """Of volumes that are not read yet, the part that the patch looks at: its first voxel and extents. None where every
+        array is here already, or some are."""
+        present = [key for key in VOXEL_KEYS if key in workspace]
+        volumes = {key: volume for key in present if (volume := workspace.lazy(key)) is not None}
+        if not volumes or len(volumes) < len(present):
+            return None
+        modes = dict.fromkeys(IMAGE_KEYS, (self.mode_image, self.padding_mode_image))
+        modes["segmentation"] = (self.mode_seg, self.border_mode_seg)
+        starts, stops = patch.region([modes[key] for key in volumes])
+        for key, volume in volumes.items():
+            workspace.put(key, volume.read(starts, stops))
+        return starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
 
     def _crop(self, workspace: Workspace, space: Sequence[int], center: Sequence[int]) -> None:
         starts = [c - n // 2 for c, n in zip(center, self.patch_size, strict=True)]
@@ -218,8 +233,7 @@ class SpatialTransform(Transform):
             if key == "segmentation":
                 border, value = self.border_mode_seg, self.padding_value_seg
             padding = value if border == "constant" else 0.0
-            array, is_view = crop_array(workspace[key], center, self.patch_size, _PAD_MODES[border], padding)
-            workspace.put(key, array, owned=not is_view or workspace.owns(key))
+            crop_in(workspace, key, center, self.patch_size, _PAD_MODES[border], padding)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         changed = {key: (shapes[key][0], *self.patch_size) for key in VOXEL_KEYS if shapes.get(key) is not None}

@@ -10,6 +10,7 @@ import torch
 
 from detaug.transforms import buffers
 from detaug.transforms.checks import checked_array
+from detaug.transforms.lazy_volumes import LazyVolume
 
 # The keys whose values are arrays of shape (channels, *space).
 IMAGE_KEYS = ("image", "regression_target")
@@ -26,7 +27,7 @@ class Workspace:
     Args:
         arrays: ``image`` and ``regression_target`` of shape (C, X, Y) or (C, X, Y, Z), floating point; ``segmentation`` of
             such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through untouched. NumPy
-            arrays or CPU tensors.
+            arrays or CPU tensors; the first three also a `LazyVolume`, of which only what is needed is read.
 
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
@@ -39,7 +40,7 @@ class Workspace:
         self._owned: set[str] = set()
         self._unchanged: dict[str, Any] = {}
         for key, value in self._given.items():
-            if value is None or key not in (*VOXEL_KEYS, "keypoints", "bbox"):
+            if value is None or key not in (*VOXEL_KEYS, "keypoints", "bbox") or isinstance(value, LazyVolume):
                 self._arrays[key] = value
             else:
                 self._arrays[key] = self._unchanged[key] = checked_array(key, value)
@@ -48,11 +49,20 @@ class Workspace:
         return self._arrays.get(key) is not None
 
     def __getitem__(self, key: str) -> Any:
-        return self._arrays[key]
+        value = self._arrays[key]
+        if isinstance(value, LazyVolume):
+            value = value.read_all()
+            self.put(key, value)
+        return value
 
     def get(self, key: str) -> Any:
         """The value, or None where there is none."""
-        return self._arrays.get(key)
+        return self[key] if key in self._arrays else None
+
+    def lazy(self, key: str) -> LazyVolume | None:
+        """The volume that stands for the array, as long as nobody has asked for all of its voxels."""
+        value = self._arrays.get(key)
+        return value if isinstance(value, LazyVolume) else None
 
     def keys(self) -> list[str]:
         return list(self._arrays)
@@ -78,7 +88,7 @@ class Workspace:
 
     def image(self, key: str = "image") -> np.ndarray:
         """The image as a C-contiguous float32 array, to be read."""
-        array = self._arrays[key]
+        array = self[key]
         if array.dtype != np.float32 or not array.flags.c_contiguous:
             self.put(key, np.ascontiguousarray(array, dtype=np.float32))
         result: np.ndarray = self._arrays[key]
@@ -86,7 +96,7 @@ class Workspace:
 
     def labels(self, key: str = "segmentation") -> np.ndarray:
         """The array as a C-contiguous one of its own dtype, to be read."""
-        array: np.ndarray = self._arrays[key]
+        array: np.ndarray = self[key]
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
             self.put(key, array)
@@ -120,7 +130,7 @@ class Workspace:
 
         What no transform touched is the very object that came in.
         """
-        return {key: self._finished(key, value) for key, value in self._arrays.items()}
+        return {key: self._finished(key, self[key]) for key in self.keys()}
 
     def _finished(self, key: str, value: Any) -> Any:
         if value is None or key not in (*VOXEL_KEYS, "keypoints", "bbox"):

@@ -1,0 +1,135 @@
+"""Volumes read when needed give the bytes that arrays give, and no more of them is read than is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detaug import SeedTree
+from detaug.nnunet import training_transforms, validation_transforms
+from detaug.transforms import CenterCrop, GaussianNoise, Mirror, SpatialTransform
+from detaug.transforms.lazy_volumes import LazyVolume
+
+
+class Recorded(LazyVolume):
+    """An array that notes what is read of it."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+        self.boxes: list[tuple[list[int], list[int]]] = []
+
+    def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
+        assert all(0 <= a < b <= n for a, b, n in zip(starts, stops, self.shape[1:], strict=True))
+        self.boxes.append((list(starts), list(stops)))
+        inside = tuple(slice(a, b) for a, b in zip(starts, stops, strict=True))
+        return np.ascontiguousarray(self.array[(slice(None), *inside)]).copy()
+
+    @property
+    def part_read(self) -> float:
+        voxels = sum(int(np.prod(np.subtract(stops, starts))) for starts, stops in self.boxes)
+        return voxels / int(np.prod(self.shape[1:]))
+
+
+def sample(space: Sequence[int], channels: int = 2) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    image = rng.normal(size=(channels, *space)).astype(np.float32)
+    return {"image": image, "segmentation": rng.integers(-1, 3, (1, *space)).astype(np.int16)}
+
+
+def both_ways(
+    transform: Any, arrays: dict[str, np.ndarray], seed: int
+) -> tuple[dict[str, Any], dict[str, Any], list[Recorded]]:
+    lazy = {key: Recorded(array) for key, array in arrays.items()}
+    eager = transform(rng=SeedTree(seed).generator(0, 0, sample=0), **arrays)
+    late = transform(rng=SeedTree(seed).generator(0, 0, sample=0), **lazy)
+    return eager, late, list(lazy.values())
+
+
+def assert_same(eager: dict[str, Any], late: dict[str, Any]) -> None:
+    assert list(eager) == list(late)
+    for key in eager:
+        ours, theirs = late[key], eager[key]
+        levels = zip(ours, theirs, strict=True) if isinstance(theirs, list) else [(ours, theirs)]
+        for mine, other in levels:
+            assert mine.dtype == other.dtype
+            assert mine.shape == other.shape
+            assert mine.tobytes() == np.ascontiguousarray(other).tobytes()
+
+
+@pytest.mark.parametrize("border", ["zeros", "border", "reflection", "constant"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("space", [(30, 27, 33), (41, 38)])
+def test_spatial_transforms_give_the_same_bytes(space: tuple[int, ...], mode: str, border: str) -> None:
+    arrays = sample(space)
+    for seed in range(6):
+        transform = SpatialTransform(
+            (14, 17, 15)[: len(space)], (0, 9)[seed % 2], bool(seed % 2), 0.3, (0.1, 0.2), (0, 3), p_rotation=0.7,
+            rotation=(-1.0, 1.0), p_scaling=0.6, scaling=(0.4, 1.6), mode_image=mode, mode_seg=mode,
+            padding_mode_image=border, border_mode_seg=border, padding_value_image=1.5, padding_value_seg=-1,
+            align_corners=seed == 5,
+        )  # fmt: skip
+        eager, late, _ = both_ways(transform, arrays, seed)
+        assert_same(eager, late)
+
+
+@pytest.mark.parametrize("space", [(9, 40, 30), (50, 48, 1), (3, 3, 3), (1, 35, 35)])
+def test_patches_larger_than_the_source_give_the_same_bytes(space: tuple[int, ...]) -> None:
+    for seed in range(8):
+        transform = SpatialTransform(
+            (20, 20, 20), 0, False, p_rotation=0.5, rotation=(-3.0, 3.0), p_scaling=0.5, scaling=(0.5, 2),
+            padding_mode_image=("zeros", "border")[seed % 2],
+        )  # fmt: skip
+        eager, late, _ = both_ways(transform, sample(space), seed)
+        assert_same(eager, late)
+
+
+@pytest.mark.parametrize("dummy_2d", [False, True])
+def test_nnunets_pipeline_gives_the_same_bytes(dummy_2d: bool) -> None:
+    transform = training_transforms(
+        (16, 20, 20),
+        rotation=(-0.5, 0.5),
+        ds_scales=[[1, 1, 1], [0.5, 0.5, 0.5]],
+        mirror_axes=(0, 1, 2),
+        do_dummy_2d=dummy_2d,
+    )
+    arrays = sample((16, 29, 29) if dummy_2d else (29, 33, 33))
+    for seed in range(12):
+        eager, late, _ = both_ways(transform, arrays, seed)
+        assert_same(eager, late)
+
+
+def test_a_pipeline_without_a_spatial_transform_reads_everything_once() -> None:
+    arrays = sample((12, 13, 14))
+    eager, late, volumes = both_ways(validation_transforms([[1, 1, 1], [0.5, 0.5, 0.5]]), arrays, 0)
+    assert_same(eager, late)
+    for transform in (GaussianNoise((0.1, 0.2)), Mirror((0, 1))):
+        eager, late, volumes = both_ways(transform, arrays, 0)
+        assert_same(eager, late)
+        assert [len(v.boxes) for v in volumes] == [1, 1]
+
+
+def test_what_is_not_turned_is_read_as_far_as_the_patch_reaches() -> None:
+    for transform in (SpatialTransform((10, 10, 10), 0, False), CenterCrop((10, 10, 10))):
+        eager, late, volumes = both_ways(transform, sample((30, 30, 30)), 0)
+        assert_same(eager, late)
+        assert [v.boxes for v in volumes] == [[([10] * 3, [20] * 3)]] * 2
+
+
+def test_a_small_turn_reads_little_more_than_the_patch() -> None:
+    transform = SpatialTransform((24, 24, 24), 0, False, p_rotation=1, rotation=(0.05, 0.05))
+    eager, late, volumes = both_ways(transform, sample((80, 80, 80)), 0)
+    assert_same(eager, late)
+    assert all(v.part_read < (36 / 80) ** 3 for v in volumes)
+
+
+def test_arrays_beside_a_volume_are_read_as_always() -> None:
+    arrays = sample((30, 30, 30))
+    transform = SpatialTransform((12, 12, 12), 0, False, p_rotation=1, rotation=(0.3, 0.4))
+    expected = transform(rng=SeedTree(1).generator(0, 0), **arrays)
+    got = transform(
+        rng=SeedTree(1).generator(0, 0), image=Recorded(arrays["image"]), segmentation=arrays["segmentation"]
+    )
+    assert_same(expected, got)
