@@ -21,16 +21,25 @@ def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
     """
     words = sequence.generate_state(18, np.uint32)
     random.seed(int.from_bytes(words[:8].astype("<u4").tobytes(), "little"))
-    np.random.seed(words[8:16])
+    _seed_numpy(words[8:16])
     # 63 bits: torch takes a signed 64-bit number.
     torch.default_generator.manual_seed(int(words[16]) | (int(words[17]) & 0x7FFFFFFF) << 32)
+
+
+def _seed_numpy(words: np.ndarray) -> None:
+    try:
+        np.random.seed(words)
+    except TypeError:  # numpy.random.set_bit_generator put another kind in place, and `seed` only knows MT19937
+        kind = type(np.random.get_bit_generator())  # type: ignore[attr-defined]
+        state = {**kind(np.random.SeedSequence(words.tolist())).state, "has_gauss": 0, "gauss": 0.0}
+        np.random.set_state(state)
 
 
 @contextmanager
 def preserved_global_rngs() -> Iterator[None]:
     """Whatever happens inside, the caller finds its own global random state again afterwards."""
     python_state = random.getstate()
-    numpy_state = np.random.get_state()
+    numpy_state = np.random.get_state(legacy=False)
     torch_state = torch.default_generator.get_state()
     try:
         yield

@@ -1,0 +1,97 @@
+"""Which process of a distributed training this is, and one value agreed on by all of them.
+
+Where `torch.distributed` is initialised, it is asked. Before that, only ``RANK`` and ``WORLD_SIZE`` are known, which
+torchrun sets for every process that it starts.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed
+
+from detaug.seeding import non_negative_int
+
+RANK_VARIABLE = "RANK"
+WORLD_SIZE_VARIABLE = "WORLD_SIZE"
+
+
+class RankUnknown(RuntimeError, ValueError):
+    """Something needs this process's rank, or a word from rank 0, and there is no process group to ask."""
+
+
+def process_group() -> tuple[int, int] | None:
+    """(rank, world size) of the default process group; None where `torch.distributed` is not initialised."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return None
+    return torch.distributed.get_rank(), torch.distributed.get_world_size()
+
+
+def known_rank(rank: int | None = None) -> int | None:
+    """The rank of this process: the one given, else the process group's, else ``RANK`` of the environment, else None.
+
+    Raises:
+        TypeError: the rank is not an integer (bool is refused).
+        ValueError: it is negative, it is not the rank that the process group gives this process, or the environment's
+            ``RANK`` is not a rank.
+    """
+    group = process_group()
+    if rank is not None:
+        given = non_negative_int("rank", rank)
+        if group is not None and given != group[0]:
+            raise ValueError(
+                f"rank={given} was given, but torch.distributed says that this process is rank {group[0]} of {group[1]}: "
+                "pass that rank, or leave rank out"
+            )
+        return given
+    if group is not None:
+        return group[0]
+    return _from_environment(RANK_VARIABLE)
+
+
+def known_world_size() -> int | None:
+    """How many processes train together: the process group's word, else ``WORLD_SIZE`` of the environment, else None.
+
+    Raises:
+        ValueError: the environment's ``WORLD_SIZE`` is not a non-negative integer.
+    """
+    group = process_group()
+    return group[1] if group is not None else _from_environment(WORLD_SIZE_VARIABLE)
+
+
+def _from_environment(variable: str) -> int | None:
+    text = os.environ.get(variable)
+    if not text:
+        return None
+    try:
+        return non_negative_int(variable, int(text))
+    except ValueError:
+        raise ValueError(
+            f"{variable}={text!r} in the environment must be a non-negative integer, as torchrun sets it: correct it, "
+            f"or unset {variable}"
+        ) from None
+
+
+def broadcast_from_rank_0(value: Any) -> Any:
+    """Rank 0's `value` on every rank of the default process group. Every rank must call it.
+
+    The value is pickled. With gloo and MPI it travels as a CPU tensor. NCCL only moves GPU memory: it takes this
+    process's current device, or, where none was chosen yet, the one that torchrun's ``LOCAL_RANK`` names, so that two
+    ranks do not meet on device 0.
+    """
+    held = [value]
+    torch.distributed.broadcast_object_list(held, src=0, device=_device_for_objects())
+    return held[0]
+
+
+def _device_for_objects() -> torch.device | None:
+    """None leaves the choice to torch: right for each backend that can move CPU tensors."""
+    if torch.distributed.get_backend() != "nccl" or not torch.cuda.is_available():
+        return None
+    current = torch.cuda.current_device()
+    local_rank = _from_environment("LOCAL_RANK")
+    if current == 0 and local_rank is not None and local_rank < torch.cuda.device_count():
+        return torch.device("cuda", local_rank)
+    return torch.device("cuda", current)
