@@ -27,12 +27,10 @@ def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
 
 
 def _seed_numpy(words: np.ndarray) -> None:
-    try:
-        np.random.seed(words)
-    except TypeError:  # numpy.random.set_bit_generator put another kind in place, and `seed` only knows MT19937
-        kind = type(np.random.get_bit_generator())  # type: ignore[attr-defined]
-        state = {**kind(np.random.SeedSequence(words.tolist())).state, "has_gauss": 0, "gauss": 0.0}
-        np.random.set_state(state)
+    np.random.seed(words)
+    if not isinstance(np.random.get_bit_generator(), np.random.MT19937):  # type: ignore[attr-defined]
+        # numpy.random.set_bit_generator put another kind in place; `seed` then keeps the cached second normal.
+        np.random.set_state({**np.random.get_state(legacy=False), "has_gauss": 0, "gauss": 0.0})
 
 
 @contextmanager

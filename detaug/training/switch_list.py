@@ -40,8 +40,9 @@ class Switch:
     fine: tuple[Any, ...] = ()
     own: Callable[[], Any] | None = None
 
-    def stands_right(self) -> bool:
-        return self.read() in (self.wanted, *self.fine, None, fp32.UNREADABLE)
+    def is_right(self, value: Any) -> bool:
+        """Whether `value`, as `read` gave it, is to be left as it is."""
+        return value in (self.wanted, *self.fine, None, fp32.UNREADABLE)
 
 
 def checked_mode(what: str, mode: Any) -> Mode:

@@ -113,12 +113,13 @@ def set_deterministic_mode(
 
 def _set(switches: list[Switch]) -> Changes:
     before = [switch.read() for switch in switches]
-    for switch in switches:
+    for switch, was in zip(switches, before, strict=True):
         if switch.name == CUBLAS_VARIABLE:
-            _warn_of_cublas(switch.read())
-            if switch.read() != NOT_SET:
+            _warn_of_cublas(was)
+            if was != NOT_SET:
                 continue  # the user's own value is kept
-        if not switch.stands_right():
+        # Also as it was: a flag may have become unreadable, or half right, by the one before it.
+        if not (switch.is_right(was) and switch.is_right(switch.read())):
             switch.write(switch.wanted)
     changes = {}
     for switch, was in zip(switches, before, strict=True):

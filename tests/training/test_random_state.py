@@ -1,0 +1,353 @@
+"""The state of all generators: saved, put back, refused when it does not fit, and never half put back."""
+
+from __future__ import annotations
+
+import copy
+import io
+import random
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detaug.errors import StateMismatch
+from detaug.training import isolate_rng, rng_state, seed_everything, set_rng_state
+
+BIT_GENERATORS = [
+    np.random.PCG64,
+    np.random.PCG64DXSM,
+    np.random.Philox,
+    np.random.SFC64,
+    np.random.MT19937,
+]
+
+
+@pytest.fixture(autouse=True)
+def _isolated():
+    with isolate_rng():
+        yield
+
+
+def through_a_file(state):
+    """As a checkpoint goes: saved, and loaded without trusting the file."""
+    file = io.BytesIO()
+    torch.save({"rng": state}, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)["rng"]
+
+
+def draw_globals(count=5):
+    """Odd numbers of normals of every kind, so that a second normal is left over in each cache."""
+    return [
+        *[random.gauss(0, 1) for _ in range(count)],
+        *[random.random() for _ in range(count)],
+        *[float(np.random.standard_normal()) for _ in range(count)],
+        *np.random.random(3).tolist(),
+        *[float(torch.randn(1)) for _ in range(count)],
+        *[float(torch.randn(1, dtype=torch.float64)) for _ in range(count)],
+        *torch.rand(3).tolist(),
+    ]
+
+
+def draw(generator, count=3):
+    if isinstance(generator, np.random.Generator):
+        # 32-bit draws leave half a word in the bit generator's buffer
+        return [
+            *generator.integers(0, 2**32, count, dtype=np.uint32).tolist(),
+            *generator.standard_normal(count).tolist(),
+        ]
+    if isinstance(generator, np.random.RandomState):
+        return generator.standard_normal(count).tolist()
+    if isinstance(generator, random.Random):
+        return [generator.gauss(0, 1) for _ in range(count)]
+    return [float(torch.randn(1, generator=generator, dtype=torch.float64)) for _ in range(count)]
+
+
+def named_generators(seed=1):
+    return {
+        **{kind.__name__: np.random.Generator(kind(seed)) for kind in BIT_GENERATORS},
+        "RandomState": np.random.RandomState(seed),
+        "RandomState, PCG64": np.random.RandomState(np.random.PCG64(seed)),
+        "torch": torch.Generator().manual_seed(seed),
+        "python": random.Random(seed),
+    }
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), before=st.integers(0, 9), after=st.integers(0, 9))
+def test_what_is_drawn_next_is_drawn_again(seed, before, after):
+    seed_everything(seed, workers=False)
+    generators = named_generators(seed)
+    draw_globals(before), [draw(generator, before) for generator in generators.values()]
+    state = rng_state(generators)
+    expected = draw_globals(), [draw(generator) for generator in generators.values()]
+    draw_globals(after), [draw(generator, after) for generator in generators.values()]
+    for kept in (state, through_a_file(state)):
+        fresh = named_generators(seed + 1)  # a new process has new objects
+        set_rng_state(kept, fresh)
+        assert (draw_globals(), [draw(generator) for generator in fresh.values()]) == expected
+
+
+def test_the_caches_are_what_makes_an_odd_number_of_normals_go_on():
+    seed_everything(1, workers=False)
+    random.gauss(0, 1), np.random.standard_normal(), torch.randn(1)
+    state = rng_state()
+    assert state["python"]["gauss"] is not None
+    assert state["numpy"]["has_gauss"] == 1
+    forgetful = {
+        **state,
+        "python": {**state["python"], "gauss": None},
+        "numpy": {**state["numpy"], "has_gauss": 0, "gauss": 0.0},
+    }
+    set_rng_state(state)
+    expected = [random.gauss(0, 1), np.random.standard_normal()]
+    set_rng_state(forgetful)
+    assert random.gauss(0, 1) != expected[0]
+    assert np.random.standard_normal() != expected[1]
+
+
+def test_a_state_is_a_copy_and_can_be_used_many_times():
+    state = rng_state()
+    first = draw_globals()
+    kept = copy.deepcopy(state)
+    for _ in range(2):
+        set_rng_state(state)
+        assert draw_globals() == first
+    assert all(torch.equal(state[name], kept[name]) for name in ("cpu",))
+
+
+def test_another_kind_of_global_numpy_generator_is_kept_and_not_mistaken():
+    usual = rng_state()
+    original = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.Philox(3))
+        np.random.standard_normal()
+        state = through_a_file(rng_state())
+        expected = np.random.standard_normal(3).tolist()
+        set_rng_state(state)
+        assert np.random.standard_normal(3).tolist() == expected
+        with pytest.raises(StateMismatch, match=r"MT19937.*Philox"):
+            set_rng_state(usual)
+    finally:
+        np.random.set_bit_generator(original)
+    with pytest.raises(StateMismatch, match=r"Philox.*MT19937"):
+        set_rng_state(state)
+
+
+def test_a_default_device_of_tensors_is_no_matter():
+    torch.set_default_device("meta")
+    try:
+        state = rng_state({"a": np.random.default_rng(1)})
+        set_rng_state(state, {"a": np.random.default_rng(2)})
+    finally:
+        torch.set_default_device(None)
+    assert state["python"]["words"].device.type == "cpu"
+
+
+def damaged(change):
+    def make():
+        state = copy.deepcopy(rng_state({"a": np.random.default_rng(1), "p": np.random.Generator(np.random.Philox(1))}))
+        change(state)
+        return state
+
+    return make
+
+
+def replaced(*path, value):
+    def change(state):
+        for name in path[:-1]:
+            state = state[name]
+        state[path[-1]] = value
+
+    return damaged(change)
+
+
+def without(name):
+    return damaged(lambda state: state.pop(name))
+
+
+PHILOX = ("generators", "p", "state")
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (replaced("torch", value="1.13.1"), StateMismatch, "1.13.1.*this is torch.*Resume with torch 1.x"),
+        (replaced("torch", value="99.0.0+cu999"), StateMismatch, "99.0.0"),
+        (replaced("torch", value="new"), ValueError, "version"),
+        (replaced("torch", value=None), ValueError, "version"),
+        (replaced("format", value=2), StateMismatch, "format 2"),
+        (without("python"), ValueError, r"missing \['python'\]"),
+        (without("format"), ValueError, r"missing \['format'\]"),
+        (replaced("extra", value=1), ValueError, r"unknown \['extra'\]"),
+        (lambda: None, TypeError, "rng_state"),
+        (lambda: [1], TypeError, "rng_state"),
+        (dict, ValueError, "missing"),
+        (replaced("python", value=(3, (1,), None)), TypeError, "python"),
+        (replaced("python", "words", value=torch.zeros(624, dtype=torch.int64)), ValueError, "words.*625"),
+        (replaced("python", "words", value=torch.full((625,), 700)), ValueError, "python is damaged"),
+        (replaced("python", "words", value=torch.full((625,), -1)), ValueError, "words"),
+        (replaced("python", "words", value=[1] * 625), TypeError, "words"),
+        (replaced("python", "version", value=9), ValueError, "python is damaged"),
+        (replaced("python", "gauss", value="0.5"), TypeError, "gauss"),
+        (replaced("numpy", value={}), ValueError, "numpy"),
+        (replaced("numpy", "bit_generator", value="PCG64"), StateMismatch, "PCG64.*MT19937"),
+        (replaced("numpy", "bit_generator", value=5), TypeError, "bit_generator"),
+        (replaced("numpy", "state", "pos", value=625), ValueError, "pos.*624"),
+        (replaced("numpy", "state", "pos", value=-1), ValueError, "pos"),
+        (replaced("numpy", "state", "pos", value=1.5), TypeError, "pos"),
+        (replaced("numpy", "state", "key", value=torch.zeros(3, dtype=torch.int64)), ValueError, "key"),
+        (replaced("numpy", "state", "key", value=torch.full((624,), 2**32)), ValueError, "key"),
+        (replaced("numpy", "gauss", value=None), TypeError, "gauss"),
+        (replaced("cpu", value=torch.zeros(10, dtype=torch.uint8)), ValueError, "cpu"),
+        (replaced("cpu", value=torch.zeros(5056, dtype=torch.uint8)), ValueError, "cpu"),
+        (replaced("cpu", value=torch.zeros(5056)), ValueError, "cpu"),
+        (replaced("cpu", value=b"bytes"), TypeError, "cpu"),
+        (replaced("cuda", value=None), TypeError, "cuda"),
+        (replaced("cuda", value=[torch.zeros(16, dtype=torch.uint8)] * 99), StateMismatch, "99 CUDA devices"),
+        (replaced("generators", value=None), TypeError, "generators"),
+        (without("generators"), ValueError, "generators"),
+        (damaged(lambda state: state["generators"].pop("a")), StateMismatch, r"\['p'\].*\['a', 'p'\]"),
+        (replaced("generators", "b", value={}), StateMismatch, r"\['a', 'b', 'p'\].*\['a', 'p'\]"),
+        (replaced("generators", "a", value={}), ValueError, "generators.*a"),
+        (replaced("generators", "a", "kind", value="torch.Generator"), StateMismatch, "torch.Generator"),
+        (replaced("generators", "a", "state", "bit_generator", value="SFC64"), StateMismatch, "SFC64.*PCG64"),
+        (replaced("generators", "a", "state", "state", "inc", value=2**128), ValueError, "inc"),
+        (replaced(*PHILOX, "buffer_pos", value=5), ValueError, "buffer_pos"),
+        (replaced(*PHILOX, "buffer", value=torch.zeros(2, dtype=torch.int64)), ValueError, "buffer"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_nothing_has_changed(make, error, message):
+    state = make()
+    generators = {"a": np.random.default_rng(5), "p": np.random.Generator(np.random.Philox(5))}
+    before = rng_state(generators)
+    with pytest.raises(error, match=message):
+        set_rng_state(state, generators)
+    after = draw_globals(), [draw(generator) for generator in generators.values()]
+    set_rng_state(before, generators)
+    assert (draw_globals(), [draw(generator) for generator in generators.values()]) == after
+
+
+def test_a_mismatch_is_a_value_error():
+    with pytest.raises(ValueError, match="99"):
+        set_rng_state({**rng_state(), "torch": "99.0"})
+
+
+@pytest.mark.parametrize(
+    "generators",
+    [
+        [np.random.default_rng(1)],
+        {1: np.random.default_rng(1)},
+        {"a": 5},
+        {"a": np.random},
+        {"a": random.SystemRandom()},
+        {"a": None},
+        "a",
+    ],
+)
+def test_what_is_no_generator_is_refused(generators):
+    state = rng_state()
+    for call in (lambda: rng_state(generators), lambda: set_rng_state(state, generators)):
+        with pytest.raises(TypeError, match="generator"):
+            call()
+    with pytest.raises(TypeError, match="generator"), isolate_rng(generators=generators):
+        pass
+
+
+def test_a_generator_of_another_kind_under_the_same_name_is_refused():
+    state = rng_state({"a": np.random.default_rng(1)})
+    for other in (np.random.Generator(np.random.MT19937(1)), torch.Generator(), np.random.RandomState(1)):
+        with pytest.raises(StateMismatch, match="generators"):
+            set_rng_state(state, {"a": other})
+
+
+def test_the_outside_does_not_notice_what_happens_inside():
+    seed_everything(4, workers=False)
+    generator = np.random.default_rng(1)
+    draw_globals(3)
+    with isolate_rng(generators={"mine": generator}):
+        expected = draw_globals(), draw(generator)
+    with isolate_rng(generators={"mine": generator}):
+        with isolate_rng(include_cuda=False):
+            seed_everything(99, workers=False)
+        assert (draw_globals(), draw(generator)) == expected
+    with pytest.raises(ZeroDivisionError), isolate_rng():
+        draw_globals()[0] / 0
+    assert draw_globals() == expected[0]
+
+
+def test_a_function_can_be_isolated_and_called_again():
+    @isolate_rng()
+    def drawn(seed):
+        seed_everything(seed, workers=False)
+        return draw_globals()
+
+    with isolate_rng():
+        expected = draw_globals()
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert draw_globals() == expected
+
+
+def test_a_forked_child_leaves_the_devices_out(monkeypatch):
+    """CUDA cannot be asked there: a DataLoader's worker may isolate all the same."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: True)
+    assert rng_state()["cuda"] == []
+    with isolate_rng():
+        pass
+
+
+class TestTwoDevices:
+    """A machine with two CUDA devices, as far as their generators are concerned: CPU generators stand in for them."""
+
+    @pytest.fixture
+    def devices(self, monkeypatch):
+        generators = (torch.Generator().manual_seed(1), torch.Generator().manual_seed(2))
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "_is_in_bad_fork", lambda: False)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        monkeypatch.setattr(torch.cuda, "init", lambda: None)
+        monkeypatch.setattr(torch.cuda, "default_generators", generators)
+        monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [g.get_state() for g in generators])
+        return generators
+
+    def test_each_goes_on_exactly(self, devices):
+        state = through_a_file(rng_state())
+        expected = [draw(generator) for generator in devices]
+        set_rng_state(state)
+        assert [draw(generator) for generator in devices] == expected
+        with isolate_rng():
+            draw(devices[0])
+        set_rng_state(state)
+        assert [draw(generator) for generator in devices] == expected
+
+    def test_another_number_of_devices_is_refused_unless_they_are_left_out(self, devices, monkeypatch):
+        state = rng_state()
+        expected = draw_globals()
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        with pytest.raises(StateMismatch, match="2 CUDA devices, and here there are 1"):
+            set_rng_state(state)
+        before = devices[0].get_state()
+        set_rng_state(state, include_cuda=False)
+        assert draw_globals() == expected
+        assert torch.equal(devices[0].get_state(), before)
+
+    def test_a_state_without_devices_leaves_them_as_they_are(self, devices):
+        state = rng_state(include_cuda=False)
+        assert state["cuda"] == []
+        before = devices[0].get_state()
+        set_rng_state(state)
+        assert torch.equal(devices[0].get_state(), before)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: it draws there")
+def test_a_real_device_goes_on_exactly():
+    generator = torch.Generator("cuda").manual_seed(3)
+    torch.randn(7, device="cuda")
+    state = through_a_file(rng_state({"gpu": generator}))
+    expected = torch.randn(7, device="cuda"), torch.rand(5, device="cuda", generator=generator)
+    set_rng_state(state, {"gpu": generator})
+    assert torch.equal(torch.randn(7, device="cuda"), expected[0])
+    assert torch.equal(torch.rand(5, device="cuda", generator=generator), expected[1])

@@ -1,0 +1,246 @@
+"""One seed for every global generator: what they draw, which seeds are taken, what is exported and logged."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import DeterministicAugmenter, SeedTree
+from detaug.training import isolate_rng, seed_everything
+from detaug.training import run_seed as run_seed_module
+
+
+def draws():
+    return [random.random(), float(np.random.random()), float(torch.rand(1))]
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    for variable in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("DETAUG_SEED", "")  # so that what a test leaves there is taken away again
+    with isolate_rng():
+        yield
+
+
+@pytest.fixture
+def accelerator_seeds(monkeypatch):
+    """The numbers that CUDA devices are seeded with."""
+    seen = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seen.append)
+    return seen
+
+
+def test_one_seed_draws_the_same_again_and_another_draws_anew():
+    assert seed_everything(7) == 7
+    first = draws()
+    random.gauss(0, 1), np.random.standard_normal(), torch.randn(1)  # leave a second normal in each cache
+    assert seed_everything(np.uint32(7)) == 7
+    normals = [random.gauss(0, 1), np.random.standard_normal(), float(torch.randn(1))]
+    seed_everything(7)
+    assert draws() == first
+    seed_everything(7)
+    assert [random.gauss(0, 1), np.random.standard_normal(), float(torch.randn(1))] == normals
+    seed_everything(8)
+    assert all(a != b for a, b in zip(draws(), first, strict=True))
+
+
+def test_the_words_are_those_of_the_seed_tree(accelerator_seeds):
+    words = SeedTree(7).child("everything").sequence().generate_state(20, np.uint32)
+    seed_everything(7)
+    assert random.random() == random.Random(int.from_bytes(words[:8].tobytes(), "little")).random()
+    assert np.random.random() == np.random.RandomState(words[8:16]).random()
+    assert torch.initial_seed() == int(words[16]) | (int(words[17]) & 0x7FFFFFFF) << 32
+    assert accelerator_seeds == [int(words[18]) | (int(words[19]) & 0x7FFFFFFF) << 32]
+
+
+def test_no_two_of_neighbouring_seeds_and_ranks_draw_the_same(accelerator_seeds):
+    drawn = []
+    for seed in range(4):
+        for rank in range(4):
+            seed_everything(seed, rank=rank, diff_rank_seed=True)
+            drawn.append([*draws(), accelerator_seeds[-1]])
+    for of_one_generator in zip(*drawn, strict=True):
+        assert len(set(of_one_generator)) == 16
+    # Adding the rank to the seed would have had seed 0 on rank 1 draw what seed 1 on rank 0 draws.
+
+
+def test_the_rank_changes_nothing_unless_ranks_are_to_differ(accelerator_seeds):
+    numbers = []
+    for keywords in ({}, {"rank": 0}, {"rank": 3}):
+        seed_everything(11, **keywords)
+        numbers.append([*draws(), accelerator_seeds[-1]])
+    assert numbers[0] == numbers[1] == numbers[2]
+    assert seed_everything(11, rank=0, diff_rank_seed=True) == 11
+    assert draws() != numbers[0][:3]
+
+
+def test_cuda_is_not_started():
+    running = torch.cuda.is_initialized()
+    seed_everything(3)
+    assert torch.cuda.is_initialized() == running
+
+
+def test_another_kind_of_global_numpy_generator_is_seeded_too():
+    original = np.random.get_bit_generator()
+    try:
+        np.random.set_bit_generator(np.random.PCG64(1))
+        seed_everything(3)
+        first = np.random.standard_normal()
+        seed_everything(3)
+        assert np.random.standard_normal() == first
+        seed_everything(4)
+        assert np.random.standard_normal() != first
+    finally:
+        np.random.set_bit_generator(original)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 - 1, np.int64(4), np.uint32(2**32 - 1)])
+def test_the_range_is_numpys(seed):
+    assert seed_everything(seed) == int(seed)
+    assert type(seed_everything(seed)) is int
+
+
+@pytest.mark.parametrize(
+    ("seed", "error"),
+    [
+        (-1, ValueError),
+        (2**32, ValueError),
+        (np.int64(-5), ValueError),
+        (1.0, TypeError),
+        (np.float64(1), TypeError),
+        ("1", TypeError),
+        (True, TypeError),
+        (np.True_, TypeError),
+        ([1], TypeError),
+        ((1, 2), TypeError),
+        (np.array([1, 2]), TypeError),
+    ],
+)
+def test_a_wrong_seed_is_refused_and_changes_nothing(seed, error):
+    seed_everything(7)
+    expected = draws()
+    seed_everything(7)
+    with pytest.raises(error, match="seed must"):
+        seed_everything(seed)
+    assert draws() == expected
+    assert os.environ["DETAUG_SEED"] == "7"
+
+
+def test_a_wrong_seed_says_what_is_allowed():
+    with pytest.raises(ValueError, match=r"0 \.\.\. 4294967295 .*got 4294967296"):
+        seed_everything(2**32)
+
+
+@pytest.mark.parametrize("text", ["4294967296", "-1", "abc", "1.5", "1,2", "0x10"])
+def test_a_wrong_variable_is_refused_and_named(monkeypatch, text):
+    monkeypatch.setenv("DETAUG_SEED", text)
+    with pytest.raises(ValueError, match=f"DETAUG_SEED='{text}'"):
+        seed_everything()
+    assert seed_everything(5, workers=False) == 5, "a given seed does not read it"
+
+
+def test_the_variable_is_taken_where_no_seed_is_given(monkeypatch, caplog):
+    seed_everything(21)
+    expected = draws()
+    monkeypatch.setenv("DETAUG_SEED", "21")
+    with caplog.at_level(logging.INFO, logger="detaug"):
+        assert seed_everything() == 21
+    assert draws() == expected
+    assert "seed=21 (from DETAUG_SEED)" in caplog.text
+
+
+def test_without_any_seed_one_is_drawn_said_aloud_and_can_be_repeated(caplog):
+    with caplog.at_level(logging.INFO, logger="detaug"):
+        seed = seed_everything(workers=False)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert f"seed={seed}" in caplog.text
+    first = draws()
+    assert 0 <= seed < 2**32
+    assert seed_everything(seed) == seed
+    assert draws() == first
+
+
+def test_drawn_seeds_differ_and_owe_nothing_to_the_global_state():
+    drawn = set()
+    for _ in range(8):
+        random.seed(0), np.random.seed(0), torch.manual_seed(0)
+        drawn.add(seed_everything(workers=False))
+    assert len(drawn) >= 7
+
+
+def test_a_given_seed_is_logged_quietly(caplog):
+    with caplog.at_level(logging.INFO, logger="detaug"):
+        seed_everything(9)
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.INFO, "seed=9 (given)")]
+
+
+def test_workers_and_augmenters_take_the_same_seed():
+    seed_everything(33)
+    assert os.environ["DETAUG_SEED"] == "33"
+    assert SeedTree().seed == 33
+    with DeterministicAugmenter([{"x": np.zeros(1)}], None, 0) as augmenter:
+        assert augmenter.seed == 33
+    assert seed_everything() == 33, "and so does a later call in this process"
+    assert seed_everything(34, workers=False) == 34
+    assert os.environ["DETAUG_SEED"] == "33"
+
+
+@pytest.mark.parametrize("mode", [True, "warn"])
+def test_deterministic_sets_the_switches_for_good_and_says_so(monkeypatch, caplog, mode):
+    asked = []
+
+    def remembered(mode):
+        asked.append(mode)
+        return "cudnn: off -> on"
+
+    monkeypatch.setattr(run_seed_module, "set_deterministic_mode", remembered)
+    with caplog.at_level(logging.INFO, logger="detaug"):
+        seed_everything(1, deterministic=mode)
+    assert asked == [mode]
+    assert "cudnn: off -> on" in caplog.text
+
+
+def test_without_deterministic_no_switch_is_touched():
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.benchmark = True
+    try:
+        seed_everything(1)
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert torch.backends.cudnn.benchmark
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.backends.cudnn.benchmark = False
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error"),
+    [
+        ({"deterministic": "yes"}, ValueError),
+        ({"deterministic": 1}, TypeError),
+        ({"deterministic": None}, TypeError),
+        ({"workers": 4}, TypeError),
+        ({"diff_rank_seed": "no"}, TypeError),
+    ],
+)
+def test_wrong_switches_are_refused_before_anything_is_seeded(keywords, error):
+    seed_everything(7)
+    expected = draws()
+    seed_everything(7)
+    with pytest.raises(error, match=next(iter(keywords))):
+        seed_everything(8, **keywords)
+    assert draws() == expected
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: it draws there")
+def test_cuda_devices_repeat_themselves():
+    drawn = []
+    for _ in range(2):
+        seed_everything(5)
+        drawn.append([torch.rand(4, device=f"cuda:{index}").cpu() for index in range(torch.cuda.device_count())])
+    assert all(torch.equal(one, other) for one, other in zip(*drawn, strict=True))

@@ -1,0 +1,333 @@
+"""Every switch: set, seen to be missing, put back."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+
+import pytest
+import torch
+
+from detaug.training import deterministic_mode
+from detaug.training import switches as switches_module
+from detaug.training.switch_list import CUBLAS_VARIABLE, chosen_switches
+from detaug.training.switches import set_deterministic_mode
+
+NEW_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")
+PRECISIONS = [("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"), ("mkldnn", "matmul"), ("mkldnn", "conv")]
+
+
+def in_force():
+    """Everything that a deterministic run depends on, read from torch itself."""
+
+    def readable(read):
+        try:
+            return read()
+        except (RuntimeError, AttributeError) as error:
+            return type(error).__name__
+
+    found = {
+        "cudnn.deterministic": torch.backends.cudnn.deterministic,
+        "cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "algorithms": torch.are_deterministic_algorithms_enabled(),
+        "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
+        "mkldnn": readable(lambda: torch.backends.mkldnn.deterministic),
+        "tunable": readable(lambda: torch.cuda.tunable.is_enabled()),
+        "cublas": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
+        "fill": torch.utils.deterministic.fill_uninitialized_memory,
+        "matmul.allow_tf32": readable(lambda: torch.backends.cuda.matmul.allow_tf32),
+        "cudnn.allow_tf32": readable(lambda: torch.backends.cudnn.allow_tf32),
+        "matmul precision": readable(torch.get_float32_matmul_precision),
+    }
+    if "torch._inductor.config" in sys.modules:
+        found["inductor"] = readable(lambda: sys.modules["torch._inductor.config"].deterministic)
+    if NEW_PRECISION:
+        for backend, operation in [("generic", "all"), ("cuda", "all"), ("mkldnn", "all"), *PRECISIONS]:
+            found[f"{backend}.{operation}"] = torch._C._get_fp32_precision_getter(backend, operation)
+    return found
+
+
+def not_deterministic():
+    """What of `in_force` would let two runs differ (or two kinds of GPU), by the name of the setting."""
+    now = in_force()
+    wanted = {
+        "cudnn.deterministic": (True,),
+        "cudnn.benchmark": (False,),
+        "algorithms": (True,),
+        "warn_only": (False,),
+        "inductor": (True, "AttributeError"),
+        "mkldnn": (True, "AttributeError"),
+        "tunable": (False, "AttributeError"),
+        "cublas": (":4096:8", ":16:8"),
+        "fill": (False,),
+        "matmul.allow_tf32": (False,),
+        "cudnn.allow_tf32": (False,),
+        "matmul precision": ("highest",),
+        **{f"{backend}.{operation}": ("ieee", "none") for backend, operation in PRECISIONS},
+    }
+    return {name for name, allowed in wanted.items() if name in now and now[name] not in allowed}
+
+
+def set_everything_the_wrong_way():
+    torch.backends.cudnn.deterministic = False
+    torch.backends.cudnn.benchmark = True
+    torch.use_deterministic_algorithms(False)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.allow_tf32 = True
+    if hasattr(torch.backends.mkldnn, "deterministic"):
+        torch.backends.mkldnn.deterministic = False
+    if hasattr(torch.cuda, "tunable") and torch.backends.cuda.is_built():
+        torch.cuda.tunable.enable(True)
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    """Torch's defaults before and after, and no variable from outside."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+
+    def defaults():
+        set_everything_the_wrong_way()
+        torch.backends.cudnn.benchmark = False
+        if hasattr(torch.cuda, "tunable") and torch.backends.cuda.is_built():
+            torch.cuda.tunable.enable(False)
+        if NEW_PRECISION:
+            torch.backends.fp32_precision = "none"
+            for backend in ("cuda", "mkldnn"):
+                torch._C._set_fp32_precision_setter(backend, "all", "none")
+            for backend, operation in PRECISIONS:
+                torch._C._set_fp32_precision_setter(backend, operation, "none")
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = True
+        torch.set_float32_matmul_precision("highest")
+
+    defaults()
+    yield
+    defaults()
+
+
+def test_everything_is_set_inside_and_put_back_outside():
+    set_everything_the_wrong_way()
+    before = in_force()
+    assert len(not_deterministic()) >= 8
+    with deterministic_mode() as changes:
+        assert not_deterministic() == set()
+    assert in_force() == before
+    assert changes["torch.backends.cudnn.benchmark"] == (True, False)
+    assert changes["torch.use_deterministic_algorithms"] == (False, True)
+    assert changes[CUBLAS_VARIABLE] == ("not set", ":4096:8")
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("torch.backends.cudnn.deterministic", {"cudnn.deterministic"}),
+        ("torch.backends.cudnn.benchmark", {"cudnn.benchmark"}),
+        ("torch.use_deterministic_algorithms", {"algorithms"}),
+        ("torch.utils.deterministic.fill_uninitialized_memory", {"fill"}),
+        ("torch.backends.mkldnn.deterministic", {"mkldnn"}),
+        ("torch.cuda.tunable", {"tunable"}),
+        (CUBLAS_VARIABLE, {"cublas"}),
+        ("torch.backends.cudnn.allow_tf32", {"cudnn.allow_tf32", "cuda.conv", "cuda.rnn"}),
+        # Matmul has two names for one flag: only where both are missing is TF32 left on.
+        (
+            ("torch.backends.cuda.matmul.allow_tf32", "torch.get_float32_matmul_precision"),
+            {"matmul.allow_tf32", "matmul precision", "cuda.matmul", "mkldnn.matmul"},
+        ),
+    ],
+)
+def test_a_switch_that_is_left_out_is_noticed(monkeypatch, name, seen):
+    set_everything_the_wrong_way()
+    names = (name,) if isinstance(name, str) else name
+    absent = {
+        "mkldnn": not hasattr(torch.backends.mkldnn, "deterministic"),
+        "tunable": not (hasattr(torch.cuda, "tunable") and torch.backends.cuda.is_built()),
+    }
+    if any(absent.get(setting) for setting in seen):
+        pytest.skip("this torch does not have the switch")
+
+    def without(mode, **keywords):
+        kept = [switch for switch in chosen_switches(mode, **keywords) if switch.name not in names]
+        return [switch for switch in kept if "fp32_precision" not in switch.name]
+
+    monkeypatch.setattr(switches_module, "chosen_switches", without)
+    with deterministic_mode():
+        now = in_force()
+        missed = not_deterministic()
+    assert missed == {setting for setting in seen if setting in now}
+
+
+@pytest.mark.skipif(not NEW_PRECISION, reason="this torch has no fp32_precision")
+@pytest.mark.parametrize("place", ["everything", "cuda.matmul", "cudnn.conv", "mkldnn.matmul"])
+def test_precision_set_in_the_new_way_is_lifted_and_put_back(place):
+    if place == "everything":
+        torch.backends.fp32_precision = "tf32"
+    elif place == "cuda.matmul":
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+    elif place == "cudnn.conv":
+        torch.backends.cudnn.conv.fp32_precision = "tf32"
+    else:
+        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    before = in_force()
+    with deterministic_mode():
+        assert not_deterministic() == set()
+    assert in_force() == before
+    # What followed the setting above it follows it again.
+    torch.backends.fp32_precision = "ieee"
+    if place == "everything":
+        assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+
+
+def test_an_operation_without_a_deterministic_algorithm_raises_only_inside():
+    def put():
+        torch.zeros(3).put_(torch.tensor([0]), torch.ones(1), accumulate=False)
+
+    put()
+    with deterministic_mode(), pytest.raises(RuntimeError, match="deterministic"):
+        put()
+    with deterministic_mode("warn"), pytest.warns(UserWarning, match="deterministic"):
+        put()
+    put()
+
+
+def test_memory_is_filled_only_if_asked_for():
+    def is_filled():
+        block = [torch.zeros(1000) for _ in range(20)]
+        del block  # whatever memory comes next was last written with zeros
+        return bool(torch.empty(1000).isnan().all())
+
+    with deterministic_mode(fill_memory=True):
+        assert is_filled()
+    with deterministic_mode():
+        assert not is_filled()
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    with deterministic_mode(fill_memory=None) as changes:
+        assert is_filled()
+    assert not any("fill" in name for name in changes)
+
+
+def test_tf32_can_be_left_alone_or_allowed():
+    with deterministic_mode(tf32=None) as changes:
+        assert torch.backends.cudnn.allow_tf32
+    assert not any("tf32" in name or "precision" in name for name in changes)
+    before = in_force()
+    with deterministic_mode(tf32=True):
+        assert torch.backends.cuda.matmul.allow_tf32
+        assert torch.get_float32_matmul_precision() == "high"
+    assert in_force() == before
+
+
+def test_an_exception_puts_everything_back_too():
+    set_everything_the_wrong_way()
+    before = in_force()
+    with pytest.raises(KeyError), deterministic_mode(fill_memory=True):
+        raise KeyError
+    assert in_force() == before
+
+
+def test_nested_modes_come_off_one_by_one():
+    before = in_force()
+    with deterministic_mode("warn"):
+        outer = in_force()
+        with deterministic_mode(True, fill_memory=True) as changes:
+            assert changes["torch.use_deterministic_algorithms"] == ("warn", True)
+            with deterministic_mode(False) as nothing:
+                assert not_deterministic() == {"fill"}  # asked for, and not needed
+            assert len(nothing) == 0
+        assert in_force() == outer
+    assert in_force() == before
+
+
+def test_a_function_can_be_decorated_and_called_again():
+    @deterministic_mode()
+    def enabled():
+        return torch.are_deterministic_algorithms_enabled()
+
+    assert [enabled(), torch.are_deterministic_algorithms_enabled(), enabled()] == [True, False, True]
+
+
+def test_what_stood_right_is_not_listed_and_the_rest_reads_line_by_line():
+    torch.backends.cudnn.deterministic = True
+    with deterministic_mode() as changes:
+        pass
+    assert "torch.backends.cudnn.deterministic" not in changes
+    assert "torch.use_deterministic_algorithms: False -> True" in repr(changes).splitlines()
+    assert all(change.before != change.after for change in changes.values())
+    assert json.loads(json.dumps(dict(changes)))["torch.use_deterministic_algorithms"] == [False, True]
+    with deterministic_mode(), deterministic_mode() as again:
+        assert repr(again) == "nothing changed"
+
+
+@pytest.mark.parametrize("value", [":4096:8", ":16:8"])
+def test_a_cublas_workspace_that_is_set_is_kept(monkeypatch, caplog, value):
+    monkeypatch.setenv(CUBLAS_VARIABLE, value)
+    with deterministic_mode() as changes:
+        assert os.environ[CUBLAS_VARIABLE] == value
+    assert os.environ[CUBLAS_VARIABLE] == value
+    assert CUBLAS_VARIABLE not in changes
+    assert not caplog.records
+
+
+def test_a_cublas_workspace_that_promises_nothing_is_kept_with_a_warning(monkeypatch, caplog):
+    monkeypatch.setenv(CUBLAS_VARIABLE, ":0:0")
+    with deterministic_mode():
+        assert os.environ[CUBLAS_VARIABLE] == ":0:0"
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "':0:0'" in caplog.text
+    assert ":4096:8" in caplog.text
+
+
+def test_a_cublas_workspace_that_comes_late_is_warned_of(monkeypatch, caplog):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with deterministic_mode():
+        assert os.environ[CUBLAS_VARIABLE] == ":4096:8"
+    assert "already running" in caplog.text
+    caplog.clear()
+    monkeypatch.setenv(CUBLAS_VARIABLE, ":16:8")
+    with deterministic_mode():
+        pass
+    monkeypatch.delenv(CUBLAS_VARIABLE)
+    with deterministic_mode(cublas=False) as changes:
+        assert CUBLAS_VARIABLE not in os.environ
+    assert CUBLAS_VARIABLE not in changes
+    assert not caplog.records
+
+
+def test_for_good_is_for_good(monkeypatch):
+    monkeypatch.setenv(CUBLAS_VARIABLE, ":16:8")  # so that it is taken away again
+    changes = set_deterministic_mode()
+    assert not_deterministic() == set()
+    assert "torch.use_deterministic_algorithms" in changes
+
+
+@pytest.mark.parametrize(
+    ("mode", "keywords", "error", "message"),
+    [
+        ("strict", {}, ValueError, "'strict'"),
+        (1, {}, TypeError, "False, True or \"warn\", got 1"),
+        (None, {}, TypeError, "None"),
+        (True, {"tf32": "ieee"}, TypeError, "tf32 must be True, False or None"),
+        (True, {"fill_memory": 1}, TypeError, "fill_memory"),
+        (True, {"cublas": None}, TypeError, "cublas must be True or False"),
+    ],
+)  # fmt: skip
+def test_other_values_are_refused_and_change_nothing(mode, keywords, error, message):
+    before = in_force()
+    with pytest.raises(error, match=message), deterministic_mode(mode, **keywords):
+        pass
+    assert in_force() == before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: it compares two convolutions there")
+def test_a_convolution_on_a_gpu_gives_the_same_gradient_twice():
+    with deterministic_mode():
+        convolution = torch.nn.Conv3d(8, 8, 3).cuda()
+        image = torch.randn(2, 8, 24, 24, 24, device="cuda")
+        gradients = []
+        for _ in range(2):
+            convolution.zero_grad()
+            convolution(image).square().sum().backward()
+            gradients.append(convolution.weight.grad.clone())
+    assert torch.equal(*gradients)
