@@ -93,7 +93,7 @@ def worker_init_fn(
         if epoch is None and base_seed is not None:
             tree = tree.child(f"iteration {base_seed}")
     reseed_global_rngs(tree.sequence(0 if epoch is None else epoch, stream=worker))
-    _give_note_once(in_worker=info is not None)
+    _give_note_once(None if info is None else worker)
 
 
 def generator(seed: int | Sequence[int] | None = None, *, rank: int | None = None, epoch: int = 0) -> torch.Generator:
@@ -117,7 +117,7 @@ def generator(seed: int | Sequence[int] | None = None, *, rank: int | None = Non
     made = torch.Generator()
     # 63 bits: torch takes a signed 64-bit number.
     made.manual_seed(int(words[0]) | (int(words[1]) & 0x7FFFFFFF) << 32)
-    _give_note_once(in_worker=False)
+    _give_note_once()
     return made
 
 
@@ -278,8 +278,9 @@ def _shared_seed(seed: int | Sequence[int] | None, world_size: int) -> int | Seq
     return broadcast_from_rank_0(drawn)  # type: ignore[no-any-return]
 
 
-def _give_note_once(in_worker: bool) -> None:
-    if _noted[0] or (in_worker and os.getpid() == _imported_in):  # a spawned worker shares nothing with the others
+def _give_note_once(worker: int | None = None) -> None:
+    """Outside of workers, or in worker 0 if it was forked: a spawned one does not know what others have said."""
+    if _noted[0] or (worker is not None and (worker > 0 or os.getpid() == _imported_in)):
         return
     _noted[0] = 1
     logger.warning("%s", NOTE)
