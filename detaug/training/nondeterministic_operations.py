@@ -122,7 +122,7 @@ def _max_bag(arguments: Mapping[str, Any]) -> bool:
 
 
 def _built_with(name: str, value: Any) -> Callable[[nn.Module], bool]:
-    return lambda module: getattr(module, name) == value
+    return lambda module: bool(getattr(module, name) == value)
 
 
 _LAYERS = "detaug.training.layers"
@@ -138,7 +138,7 @@ OPERATIONS: tuple[NondeterministicOperation, ...] = (
         modules=("NLLLoss", "NLLLoss2d", "CrossEntropyLoss"),
         where="forward and backward on CUDA, inputs with spatial axes, reduction 'mean' or 'sum'",
         called=_reduced,
-        built=lambda module: module.reduction != "none",
+        built=lambda module: bool(module.reduction != "none"),
     ),
     NondeterministicOperation(
         "torch.nn.AvgPool3d",

@@ -1,0 +1,274 @@
+"""One run of a training step, watched: a digest of every module's output and of every gradient, and who made it.
+
+Gradients are seen at autograd's own nodes and not through full backward hooks, which forbid in-place activations. A node
+belongs to the innermost module in whose forward pass it was made: whatever is reachable from a module's outputs and was
+not there before the module ran. The gradients that it hands on are compared, so that a module is blamed for what its
+own backward computes and not for what arrives from above.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from detaug.hashing import fingerprint
+from detaug.training.audit_report import Phase
+from detaug.training.nondeterministic_operations import NondeterministicOperation, aten_name, operation_called
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A module by name and class, in the part of the step to which it belongs."""
+
+    phase: Phase
+    module: str
+    module_class: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One value that can be compared with that of another run."""
+
+    owner: Owner
+    what: str
+    digest: str
+    operation: str | None = None
+    #: an input: it says where to look, and is not itself a module's doing
+    given: bool = False
+
+    def same_place(self, other: Seen) -> bool:
+        return dataclasses.replace(self, digest="") == dataclasses.replace(other, digest="")
+
+
+@dataclass(frozen=True)
+class OperationCall:
+    row: NondeterministicOperation
+    aten: str
+    owner: Owner
+
+
+#: Which value: ("forward", its place in the order of execution) or ("backward", node, which of its gradients).
+Key = tuple[Any, ...]
+
+
+@dataclass
+class Recording:
+    """What one run showed.
+
+    Attributes:
+        forward: modules' inputs, outputs and buffers and the loss, in order of execution.
+        backward: gradients, in order of execution, by (number of the node in order of creation, number of its gradient).
+        operations: calls of what PyTorch calls non-deterministic, with how often.
+        kept: copies on the CPU of the values that were asked for.
+    """
+
+    forward: list[Seen] = field(default_factory=list)
+    backward: dict[Key, Seen] = field(default_factory=dict)
+    operations: dict[OperationCall, int] = field(default_factory=dict)
+    kept: dict[Key, torch.Tensor] = field(default_factory=dict)
+    module_calls: int = 0
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches one run while it is entered.
+
+    Args:
+        model, loss: as given to `audit`; a loss that is a module is watched inside as well.
+        keep: of which values to keep a copy.
+    """
+
+    def __init__(self, model: nn.Module, loss: Any, keep: frozenset[Key] = frozenset()) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.recording = Recording()
+        self._keep = keep
+        self._model_owner = Owner("forward", "", type(model).__name__)
+        self._loss_owner = Owner("loss", "loss", _class_name(loss))
+        self._owners: dict[nn.Module, Owner] = {}
+        self._parameters: dict[int, str] = {}
+        self._register(model, "forward", "")
+        if isinstance(loss, nn.Module):
+            self._register(loss, "loss", "loss")
+        self._phase_owner = self._model_owner
+        self._inside: list[Owner] = []
+        self._nodes: dict[Any, int] = {}
+        # autograd has one thread for each device
+        self._backward = threading.local()
+        self._busy = threading.local()
+        self._hooks = ExitStack()
+
+    # ---- what the run tells it ------------------------------------------------------------------------------------
+    def model_done(self, model: nn.Module) -> None:
+        """The model's forward pass is over and its buffers are what the next step starts from."""
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                module, _, short = name.rpartition(".")
+                owner = self._owners.get(model.get_submodule(module), self._model_owner)
+                self._see_value(owner, buffer, f"buffer {short}")
+        self._phase_owner = self._loss_owner
+
+    def loss_done(self, value: torch.Tensor) -> None:
+        """The loss is there, and the backward pass may begin."""
+        self._claim([value], self._loss_owner)
+        self._see_value(self._loss_owner, value.detach(), "output")
+
+    def backward_done(self, roots: dict[str, nn.Module]) -> None:
+        """All gradients are there."""
+        for prefix, root in roots.items():
+            for name, parameter in root.named_parameters():
+                if parameter.grad is not None:
+                    module, _, short = name.rpartition(".")
+                    owner = self._owners[root.get_submodule(module)]
+                    owner = Owner("backward", owner.module, owner.module_class)
+                    key = ("backward", f"{prefix}{name}", -1)
+                    self._see_gradient(key, owner, f"gradient of {short}", None, parameter.grad)
+
+    # ---- hooks ----------------------------------------------------------------------------------------------------
+    def __enter__(self) -> Recorder:
+        for module in self._owners:
+            before = module.register_forward_pre_hook(self._before, with_kwargs=True)
+            after = module.register_forward_hook(self._after, with_kwargs=True, always_call=True)
+            self._hooks.callback(before.remove)
+            self._hooks.callback(after.remove)
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._hooks.close()
+        # nodes hold the graph
+        self._nodes.clear()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # wrapping would load the compiler, seconds of imports for a mode that runs no compiled code
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not getattr(self._busy, "on", False):
+            row = operation_called(func, args, kwargs)
+            if row is not None:
+                call = OperationCall(row, aten_name(func), self._current())
+                self.recording.operations[call] = self.recording.operations.get(call, 0) + 1
+        return func(*args, **kwargs)
+
+    def _current(self) -> Owner:
+        backward: Owner | None = getattr(self._backward, "owner", None)
+        if backward is not None:
+            return backward
+        return self._inside[-1] if self._inside else self._phase_owner
+
+    def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        owner = self._owners[module]
+        values = list(leaves((args, kwargs)))
+        # what the code between modules made belongs to the module around it
+        self._claim([value for _, value in values], self._inside[-1] if self._inside else self._phase_owner)
+        for where, value in values:
+            self._see_value(owner, value, f"input{where}", given=True)
+        self._inside.append(owner)
+
+    def _after(self, module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+        owner = self._owners[module]
+        while self._inside and self._inside.pop() != owner:
+            pass
+        self.recording.module_calls += 1
+        values = list(leaves(output))
+        self._claim([value for _, value in values], owner)
+        for where, value in values:
+            self._see_value(owner, value, f"output{where}")
+
+    def _claim(self, values: list[Any], owner: Owner) -> None:
+        """Nodes that are reachable from these tensors and have no owner yet get this one."""
+        waiting = [value.grad_fn for value in values if isinstance(value, torch.Tensor) and value.requires_grad]
+        found = []
+        while waiting:
+            node = waiting.pop()
+            if node is None or node in self._nodes or node.name() == "torch::autograd::AccumulateGrad":
+                continue
+            self._nodes[node] = len(self._nodes)
+            found.append(node)
+            waiting += [following for following, _ in reversed(node.next_functions)]
+        for node in found:
+            self._watch(node, owner)
+
+    def _watch(self, node: Any, owner: Owner) -> None:
+        number, operation = self._nodes[node], node.name()
+        whose = [self._parameters.get(id(getattr(following, "variable", None))) for following, _ in node.next_functions]
+        backward_owner = Owner("backward", owner.module, owner.module_class)
+
+        def before(_: Any) -> None:
+            self._backward.owner = backward_owner
+
+        def after(gradients: Any, _: Any) -> None:
+            self._backward.owner = None
+            for i, gradient in enumerate(gradients):
+                if gradient is not None:
+                    parameter = whose[i] if i < len(whose) else None
+                    what = f"gradient of {parameter or 'its input'}"
+                    self._see_gradient(("backward", number, i), backward_owner, what, operation, gradient)
+
+        self._hooks.callback(node.register_prehook(before).remove)
+        self._hooks.callback(node.register_hook(after).remove)
+
+    # ---- values ---------------------------------------------------------------------------------------------------
+    def _see_value(self, owner: Owner, value: Any, what: str, given: bool = False) -> None:
+        key = ("forward", len(self.recording.forward))
+        self.recording.forward.append(Seen(owner, what, self._digest(key, value), given=given))
+
+    def _see_gradient(self, key: Key, owner: Owner, what: str, operation: str | None, gradient: torch.Tensor) -> None:
+        self.recording.backward[key] = Seen(owner, what, self._digest(key, gradient), operation)
+
+    def _digest(self, key: Key, value: Any) -> str:
+        if not isinstance(value, torch.Tensor):
+            return fingerprint(value)
+        self._busy.on = True
+        try:
+            with torch.no_grad():
+                if key in self._keep:
+                    self.recording.kept[key] = dense(value).cpu().clone()
+                return fingerprint(dense(value))
+        finally:
+            self._busy.on = False
+
+    def _register(self, root: nn.Module, phase: Phase, prefix: str) -> None:
+        for name, module in root.named_modules():
+            full = ".".join(part for part in (prefix, name) if part)
+            self._owners.setdefault(module, Owner(phase, full, type(module).__name__))
+            for short, parameter in module.named_parameters(recurse=False):
+                self._parameters.setdefault(id(parameter), short)
+
+
+def leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Tensors, arrays and numbers in nested dicts, lists, tuples and dataclasses, with the way to each."""
+    if isinstance(value, (torch.Tensor, np.ndarray, bool, int, float, complex, str, np.generic)):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for key in value:
+            yield from leaves(value[key], f"{where}[{key!r}]")
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from leaves(item, f"{where}[{i}]")
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for each in dataclasses.fields(value):
+            yield from leaves(getattr(value, each.name), f"{where}.{each.name}")
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values as a strided tensor that is no one's view of a quantized, sparse or subclassed one."""
+    tensor = tensor.detach()
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    return tensor.to_dense() if tensor.layout != torch.strided else tensor
+
+
+def _class_name(loss: Any) -> str:
+    return str(getattr(loss, "__name__", None) or type(loss).__name__)

@@ -1,0 +1,335 @@
+"""`audit`: is one training step deterministic, and if not, where does it stop being so?"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from detaug.seeding import non_negative_int
+from detaug.training.audit_batch import input_and_target, on_device
+from detaug.training.audit_recording import Key, Recorder, Recording, Seen
+from detaug.training.audit_report import AuditReport, Difference, OperationUse
+from detaug.training.found_state import FoundState, preserved_random_state, preserved_switches
+
+_NO_IMPLEMENTATION = "does not have a deterministic implementation"
+
+Loss = Callable[[Any, Any], torch.Tensor]
+
+
+def audit(
+    model: nn.Module,
+    loss: Loss,
+    sample_batch: Any,
+    device: str | torch.device = "cpu",
+    *,
+    runs: int = 2,
+) -> AuditReport:
+    """Run forward and backward several times from one state, and report where two runs first differ.
+
+    Every run starts from the same weights, buffers, batch and random state (`random`, NumPy, torch, CUDA), so that
+    dropout repeats. What a module keeps in Python (a counter, a generator of its own, a cached tensor) is not put back
+    between runs: an output that depends on it depends on history, and is found. Afterwards everything is as it was
+    found: weights, buffers, gradients, modes, Python attributes, devices, random state and switches.
+
+    The step runs with the switches that are set, e.g. inside ``deterministic_mode()`` or outside; where an operation
+    raises because of them, PyTorch's ``warn_only`` is used instead so that the audit can go on. Compiled models are
+    run uncompiled. On CUDA one more run collects PyTorch's own warnings. A difference that depends on luck may need
+    more ``runs``.
+
+    Memory: the gradients and activations of one step, a copy of the weights, and 16 bytes for each value compared. Where
+    runs differ, two more measure by how much.
+
+    Args:
+        model: in the mode, training or evaluation, in which it is to be audited.
+        loss: called as ``loss(output, target)``; returns a tensor with one element. If it is a module, its own modules
+            are reported as ``"loss.…"``.
+        sample_batch: ``(input, target)``, or a dict with the input under ``"data"``, ``"image"``, ``"input"`` or ``"x"``
+            and the target under ``"target"``, ``"segmentation"``, ``"seg"``, ``"label"`` or ``"y"``. Both may be nested
+            (deep supervision: a list of targets); NumPy arrays become tensors. An input that is a tuple is passed to the
+            model as several arguments.
+        device: where to run, e.g. ``"cuda"``.
+        runs: how many runs to compare, at least 2.
+
+    Raises:
+        TypeError: the model is no module, the loss cannot be called or does not return a tensor, or the batch has
+            another form.
+        ValueError: no parameter requires a gradient, the device is unknown or not there, the loss has several elements
+            or does not depend on the parameters, or ``runs`` is less than 2.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {model!r} of type {type(model).__name__}")
+    if not callable(loss):
+        raise TypeError(f"loss must be called as loss(output, target), got {loss!r} of type {type(loss).__name__}")
+    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+    _check_parameters(model)
+    place = checked_device(device)
+    if non_negative_int("runs", runs) < 2:
+        raise ValueError(f"runs must be at least 2, for there is nothing to compare otherwise, got {runs}")
+    inputs, target = input_and_target(sample_batch)
+    with ExitStack() as stack:
+        stack.enter_context(preserved_switches())
+        stack.enter_context(preserved_random_state(place))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        stack.enter_context(_uncompiled([each for each in (model, loss) if isinstance(each, nn.Module)]))
+        return _Audit(model, loss, inputs, target, place, stack).report(runs)
+
+
+class _Audit:
+    def __init__(
+        self, model: nn.Module, loss: Loss, inputs: Any, target: Any, device: torch.device, stack: ExitStack
+    ) -> None:
+        self.model, self.loss, self.inputs, self.target, self.device = model, loss, inputs, target, device
+        self.roots = {"": model, **({"loss.": loss} if isinstance(loss, nn.Module) else {})}
+        modules = list(self.roots.values())
+        self.start = FoundState(modules)
+        stack.callback(self.start.restore)
+        if any(tensor.device != device for root in modules for tensor in _tensors_of(root)):
+            for root in modules:
+                root.to(device)
+            self.start = FoundState(modules)
+        self.alerts: dict[str, None] = {}
+
+    def report(self, runs: int) -> AuditReport:
+        first = self._first_run()
+        forward: tuple[Key, Seen, str] | None = None
+        backward: tuple[Key, Seen, str] | None = None
+        for number in range(2, runs + 1):
+            other = self._run()
+            forward, backward = _first_forward(first, other), _first_backward(first, other)
+            if forward or backward:
+                runs = number
+                break
+        if self.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled():
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            self._run()
+        found = [place for place in (forward, backward) if place is not None]
+        measured = self._measure(frozenset(key for key, _, _ in found)) if found else {}
+        return AuditReport(
+            device=str(self.device),
+            runs=runs,
+            forward_difference=_described(forward, measured) if forward else None,
+            backward_difference=_described(backward, measured) if backward else None,
+            operations=_uses(first),
+            alerts=tuple(self.alerts),
+            modules=first.module_calls,
+            gradients=len(first.backward),
+        )
+
+    def _first_run(self) -> Recording:
+        try:
+            return self._run()
+        except RuntimeError as error:
+            if _NO_IMPLEMENTATION not in str(error):
+                raise
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        self.start.restore_attributes()
+        return self._run()
+
+    def _measure(self, keys: frozenset[Key]) -> dict[Key, tuple[torch.Tensor, torch.Tensor]]:
+        """The values themselves, from two more runs that follow each other as the first two did."""
+        self.start.restore_attributes()
+        one, two = self._run(keys), self._run(keys)
+        return {key: (one.kept[key], two.kept[key]) for key in keys if key in one.kept and key in two.kept}
+
+    def _run(self, keep: frozenset[Key] = frozenset()) -> Recording:
+        self.start.restore_tensors()
+        inputs, target = on_device((self.inputs, self.target), self.device)
+        with preserved_random_state(self.device), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with Recorder(self.model, self.loss, keep) as recorder:
+                output = self.model(*inputs) if isinstance(inputs, tuple) else self.model(inputs)
+                recorder.model_done(self.model)
+                value = _checked_loss(self.loss(output, target))
+                recorder.loss_done(value)
+                value.backward()  # type: ignore[no-untyped-call]
+                recorder.backward_done(self.roots)
+        self.alerts.update(dict.fromkeys(_alert(str(each.message)) for each in caught if _is_alert(each)))
+        return recorder.recording
+
+
+def checked_device(device: str | torch.device) -> torch.device:
+    """The device as torch names it, with an index where it is CUDA's.
+
+    Raises:
+        TypeError: neither a string nor a device.
+        ValueError: unknown, or not on this machine.
+    """
+    if not isinstance(device, (str, torch.device)):
+        raise TypeError(f"device must be a string such as 'cpu' or 'cuda:0', or a torch.device, got {device!r}")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {device!r} is none that PyTorch knows; pass 'cpu' or 'cuda' ({reason})") from None
+    if place.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(f"device {str(device)!r} is not there: torch.cuda.is_available() is False; pass 'cpu'")
+        index = torch.cuda.current_device() if place.index is None else place.index
+        if index >= torch.cuda.device_count():
+            raise ValueError(f"device {str(device)!r} is not there: PyTorch sees {torch.cuda.device_count()} GPU(s)")
+        return torch.device("cuda", index)
+    if place.type == "mps" and not torch.backends.mps.is_available():
+        raise ValueError(f"device {str(device)!r} is not there: torch.backends.mps.is_available() is False; pass 'cpu'")
+    if place.type not in ("cpu", "mps"):
+        raise ValueError(f"device {str(device)!r} cannot be audited; pass 'cpu', 'cuda' or 'mps'")
+    return torch.device(place.type)
+
+
+def _check_parameters(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ValueError(f"parameter {name!r} has no shape yet: run the model once, then audit it")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(
+            f"no parameter of {type(model).__name__} requires a gradient, so there is no backward pass to audit: "
+            "unfreeze at least one with requires_grad_()"
+        )
+
+
+def _checked_loss(value: Any) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"loss(output, target) must return a tensor with one element, got {type(value).__name__}; "
+            "where a loss returns more, wrap it: lambda output, target: loss(output, target)[0]"
+        )
+    if value.numel() != 1:
+        raise ValueError(
+            f"loss(output, target) must return a tensor with one element, got shape {tuple(value.shape)}; take its mean"
+        )
+    if not value.requires_grad:
+        raise ValueError("the loss does not depend on any parameter that requires a gradient: nothing to differentiate")
+    return value.reshape(()) if value.ndim else value
+
+
+def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()]
+
+
+def _uncompiled(roots: list[nn.Module]) -> Any:
+    """Compiled modules run as they are written: hooks inside a compiled graph would not be called."""
+    compiled = any(
+        getattr(module, "_compiled_call_impl", None) is not None or hasattr(module, "_orig_mod")
+        for root in roots
+        for module in root.modules()
+    )
+    set_stance = getattr(torch.compiler, "set_stance", None)
+    # asked for only where needed: it loads the compiler
+    return set_stance("force_eager") if compiled and set_stance else ExitStack()
+
+
+def _is_alert(warning: warnings.WarningMessage) -> bool:
+    text = str(warning.message)
+    return _NO_IMPLEMENTATION in text or "non-deterministic" in text or "not deterministic" in text
+
+
+def _alert(text: str) -> str:
+    """The first sentence; what follows is about setting the mode."""
+    return text.strip().splitlines()[0].split(", but you set")[0]
+
+
+def _first_forward(first: Recording, other: Recording) -> tuple[Key, Seen, str] | None:
+    """The first output, buffer or loss that differs. The note says if what went into the module differed already."""
+    given: Seen | None = None
+    for i, (one, two) in enumerate(zip(first.forward, other.forward, strict=False)):
+        if not one.same_place(two):
+            note = (
+                f"the second run came to {two.what} of {two.owner.module or 'the model'} here: another path was taken"
+            )
+            return ("forward", i), one, note
+        if one.digest == two.digest:
+            continue
+        if one.given:
+            given = given or one
+            continue
+        note = ""
+        if given is not None:
+            around = given.owner.module.rpartition(".")[0]
+            note = (
+                f"what went into {given.owner.module or 'the model'} differed already ({given.what}): look at the code "
+                f"that calls it, in {around or ('the loss' if given.owner.phase == 'loss' else 'the model')}"
+            )
+        return ("forward", i), one, note
+    if len(first.forward) != len(other.forward):
+        longer = max(first.forward, other.forward, key=len)
+        i = min(len(first.forward), len(other.forward))
+        return ("forward", i), longer[i], "only one of the two runs came here: another path was taken"
+    return None
+
+
+def _first_backward(first: Recording, other: Recording) -> tuple[Key, Seen, str] | None:
+    for key, one in first.backward.items():
+        two = other.backward.get(key)
+        if two is None or not one.same_place(two):
+            return key, one, "the second run did not compute this: its graph is another one"
+        if one.digest != two.digest:
+            return key, one, ""
+    extra = next((key for key in other.backward if key not in first.backward), None)
+    return (
+        (extra, other.backward[extra], "the first run did not compute this: its graph is another one")
+        if extra
+        else None
+    )
+
+
+def _described(place: tuple[Key, Seen, str], measured: Mapping[Key, tuple[torch.Tensor, torch.Tensor]]) -> Difference:
+    key, seen, note = place
+    owner = seen.owner
+    found = Difference(owner.phase, owner.module, owner.module_class, seen.what, seen.operation, note=note)
+    if key not in measured:
+        return found
+    one, two = measured[key]
+    found = replace(found, shape=tuple(one.shape), dtype=str(one.dtype).removeprefix("torch."), elements=one.numel())
+    if one.shape != two.shape or one.dtype != two.dtype:
+        shapes = f"its shape or dtype differs too: {tuple(one.shape)} {one.dtype} and {tuple(two.shape)} {two.dtype}"
+        return replace(found, note="; ".join(part for part in (note, shapes) if part))
+    differing = differing_elements(one, two)
+    if not differing:
+        again = "two more runs agreed here: it is rare, or of the first run only (something set up on first use)"
+        return replace(found, note="; ".join(part for part in (note, again) if part))
+    return replace(found, differing_elements=differing, max_abs_difference=max_abs_difference(one, two))
+
+
+def differing_elements(one: torch.Tensor, two: torch.Tensor) -> int:
+    """How many elements of two tensors of one shape and dtype, on the CPU, differ in any byte."""
+    if not one.numel():
+        return 0
+    first, second = (
+        tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy() for tensor in (one, two)
+    )
+    return int(np.any((first != second).reshape(one.numel(), -1), axis=1).sum())
+
+
+def max_abs_difference(one: torch.Tensor, two: torch.Tensor) -> float:
+    """The largest absolute difference in float64; equal infinities and NaN against NaN count as none."""
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    first, second = one.to(wide), two.to(wide)
+    same = (first == second) | (first.isnan() & second.isnan())
+    distance = torch.where(same, torch.zeros((), dtype=torch.float64), (first - second).abs())
+    largest = float(distance.max())
+    return math.nan if bool(distance.isnan().any()) else largest
+
+
+def _uses(recording: Recording) -> tuple[OperationUse, ...]:
+    return tuple(
+        OperationUse(
+            name=call.row.name,
+            aten=call.aten,
+            phase=call.owner.phase,
+            module=call.owner.module,
+            module_class=call.owner.module_class,
+            calls=calls,
+            status=call.row.status,
+            where=call.row.where,
+            advice=call.row.advice,
+        )
+        for call, calls in recording.operations.items()
+    )
