@@ -1,0 +1,226 @@
+"""`make_deterministic`: a model's or loss's layers replaced in place, and a report of what was and what could not be.
+
+A layer is swapped by giving the module another class. The object stays: its parameters, hooks, name and everyone's
+references to it. A user's subclass (nnU-Net's RobustCrossEntropyLoss) gets a class made for it, with this package's
+layer between it and PyTorch's in the order in which ``super()`` looks.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from detaug.training.layers import losses, padding, pooling, upsampling
+from detaug.training.layers.functions import redirected_names
+from detaug.training.layers.swap_report import SwapReport
+from detaug.training.nondeterministic_operations import HANDLED, operations_of_module
+
+#: PyTorch's class → this package's. A subclass is found by the most derived of these that it has.
+REPLACEMENTS: Mapping[type[nn.Module], type[nn.Module]] = {
+    nn.CrossEntropyLoss: losses.CrossEntropyLoss,
+    nn.NLLLoss: losses.NLLLoss,
+    nn.AvgPool1d: pooling.AvgPool1d,
+    nn.AvgPool2d: pooling.AvgPool2d,
+    nn.AvgPool3d: pooling.AvgPool3d,
+    nn.AdaptiveAvgPool1d: pooling.AdaptiveAvgPool1d,
+    nn.AdaptiveAvgPool2d: pooling.AdaptiveAvgPool2d,
+    nn.AdaptiveAvgPool3d: pooling.AdaptiveAvgPool3d,
+    nn.Upsample: upsampling.Upsample,
+    nn.UpsamplingNearest2d: upsampling.UpsamplingNearest2d,
+    nn.UpsamplingBilinear2d: upsampling.UpsamplingBilinear2d,
+    nn.ReflectionPad1d: padding.ReflectionPad1d,
+    nn.ReflectionPad2d: padding.ReflectionPad2d,
+    nn.ReflectionPad3d: padding.ReflectionPad3d,
+    nn.ReplicationPad1d: padding.ReplicationPad1d,
+    nn.ReplicationPad2d: padding.ReplicationPad2d,
+    nn.ReplicationPad3d: padding.ReplicationPad3d,
+}
+
+_LAYERS = tuple(REPLACEMENTS.values())
+_REDIRECT = "run it within detaug.training.layers.deterministic_functions()"
+
+
+def make_deterministic(model: nn.Module) -> SwapReport:
+    """Swap the deterministic layers into a model or loss, in place, and report.
+
+    Modules in lists, tuples and dictionaries among a module's attributes are found too. Hooks, parameters and
+    state_dict keys stay as they are, `isinstance` with the original class holds, and the model can be copied and
+    pickled. Calling it again changes nothing. Call it before torch.compile or torch.jit.
+
+    Args:
+        model: any module; a loss is one as well. It may itself be a layer that is swapped.
+
+    Returns:
+        What was swapped, what could not be and what to use instead.
+
+    Raises:
+        TypeError: `model` is not an `nn.Module`.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"make_deterministic takes a torch.nn.Module (a model or a loss), not {type(model).__name__}; for a "
+            f"function, {_REDIRECT}"
+        )
+    report = SwapReport()
+    for name, module in _modules(model):
+        _swap(name, module, report)
+    return report
+
+
+def deterministic_class(kind: type[nn.Module]) -> type[nn.Module]:
+    """The class that a module of class `kind` is given.
+
+    For PyTorch's own layers it is this package's; for a subclass of one, a new class that derives from both.
+
+    Raises:
+        LookupError: there is no deterministic layer for this class.
+        TypeError: Python cannot combine the two classes.
+    """
+    if kind in REPLACEMENTS:
+        return REPLACEMENTS[kind]
+    base = _original(kind)
+    if base is None:
+        raise LookupError(f"there is no deterministic layer for {kind.__module__}.{kind.__qualname__}")
+    return _combined(kind, REPLACEMENTS[base])
+
+
+def _original(kind: type) -> type[nn.Module] | None:
+    return next((base for base in kind.__mro__ if base in REPLACEMENTS), None)
+
+
+@functools.cache
+def _combined(kind: Any, layer: Any) -> type[nn.Module]:
+    """A class whose ``super().forward`` in the user's code finds `layer`."""
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        # The class made here cannot be imported; the user's can, and from it this one is made again.
+        maker, arguments, *rest = super(combined, self).__reduce_ex__(protocol)
+        if arguments and arguments[0] is combined:
+            return (_new_instance, (kind, *arguments[1:]), *rest)
+        return (maker, arguments, *rest)
+
+    namespace = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce_ex__": reduce}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # that a class such as NLLLoss2d has an older name
+        metaclass: Any = type(kind)
+        combined: Any = metaclass(f"Deterministic{kind.__name__}", (kind, layer), namespace)
+    made: type[nn.Module] = combined
+    return made
+
+
+def _new_instance(kind: type[nn.Module], *arguments: Any) -> nn.Module:
+    made = deterministic_class(kind)
+    return made.__new__(made, *arguments)
+
+
+def _swap(name: str, module: nn.Module, report: SwapReport) -> None:
+    kind = type(module)
+    if isinstance(module, _LAYERS):
+        report.already[name] = _title(kind)
+        return
+    original = _original(kind)
+    if original is None:
+        _note_what_stays(name, module, report)
+        return
+    obstacle = _obstacle(module, original)
+    if obstacle is None:
+        try:
+            made = deterministic_class(kind)
+            module.__class__ = made
+        except TypeError as error:  # a metaclass or a layout of its own
+            obstacle = f"Python cannot give it another class ({error})"
+        else:
+            report.swapped[name] = (_title(kind), _title(made))
+            return
+    layer = REPLACEMENTS[original]
+    report.could_not[name] = (
+        f"{_title(kind)}: {obstacle}; derive it from {_title(layer)} and call super().forward, or {_REDIRECT}"
+    )
+
+
+def _obstacle(module: nn.Module, original: type[nn.Module]) -> str | None:
+    """Why another class would not change what this module computes, or None."""
+    if "forward" in vars(module):
+        return "its forward was replaced on the instance"
+    for base in type(module).__mro__:
+        if base is original:
+            return None
+        own = vars(base).get("forward")
+        if own is not None and not _calls_super_forward(own):
+            return f"{base.__qualname__}.forward does not call super().forward"
+    return None
+
+
+def _calls_super_forward(function: Any) -> bool:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return code is not None and {"super", "forward"} <= set(code.co_names)
+
+
+def _note_what_stays(name: str, module: nn.Module, report: SwapReport) -> None:
+    if isinstance(module, torch.jit.ScriptModule):
+        if getattr(module, "original_name", None) in {kind.__name__ for kind in REPLACEMENTS}:
+            report.could_not[name] = (
+                f"{module.original_name}: it is TorchScript already; call make_deterministic before torch.jit"
+            )
+        return
+    operations = [operation for operation in operations_of_module(module) if operation.status != HANDLED]
+    if operations:
+        reasons = "; ".join(f"{operation.where}: {operation.advice}" for operation in operations)
+        report.could_not[name] = f"{_title(type(module))}: {reasons}"
+        return
+    called = _redirected_calls(type(module))
+    if called:
+        report.could_not[name] = f"{_title(type(module))}: its code calls {', '.join(called)}; {_REDIRECT}"
+
+
+@functools.cache
+def _redirected_calls(kind: Any) -> tuple[str, ...]:
+    """Names of redirected functions in the methods of a class that is not PyTorch's own."""
+    names: set[str] = set()
+    for base in kind.__mro__:
+        if not base.__module__.startswith(("torch.", "builtins", "detaug.training.layers")):
+            for method in vars(base).values():
+                code = getattr(inspect.unwrap(method), "__code__", None) if inspect.isfunction(method) else None
+                names.update(code.co_names if code is not None else ())
+    return tuple(sorted(names & (redirected_names() | {"grid_sample"})))
+
+
+def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Every module once, under its first name; those in plain containers as ``name[0]`` or ``name['key']``."""
+    seen: set[int] = set()
+    waiting: list[tuple[str, Any]] = [("", model)]
+    inner: list[tuple[str, Any]]
+    while waiting:
+        name, found = waiting.pop(0)
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        prefix = f"{name}." if name else ""
+        if isinstance(found, nn.Module):
+            yield name, found
+            inner = [(prefix + key, child) for key, child in found._modules.items() if child is not None]
+            inner += [
+                (prefix + key, value)
+                for key, value in vars(found).items()
+                if isinstance(value, (nn.Module, list, tuple, dict)) and not key.startswith("_")
+            ]
+        elif isinstance(found, dict):
+            inner = [(f"{name}[{key!r}]", value) for key, value in found.items()]
+        else:
+            inner = [(f"{name}[{number}]", value) for number, value in enumerate(found)]
+        waiting = [(key, value) for key, value in inner if isinstance(value, (nn.Module, list, tuple, dict))] + waiting
+
+
+def _title(kind: type) -> str:
+    module = kind.__module__
+    if module.startswith("torch.nn."):
+        module = "torch.nn"
+    elif module.startswith("detaug.training.layers."):
+        module = "detaug.training.layers"
+    return f"{module}.{kind.__qualname__}"
