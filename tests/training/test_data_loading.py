@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
 
@@ -251,6 +251,7 @@ def test_an_epoch_is_resumed_by_its_number():
 # ----- EpochSampler
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 60), st.integers(1, 7), st.integers(0, 5), st.booleans(), st.booleans())
 def test_ranks_share_one_order_in_equal_parts(length, world_size, epoch, shuffle, drop_last):
     parts = []
@@ -275,6 +276,7 @@ def test_ranks_share_one_order_in_equal_parts(length, world_size, epoch, shuffle
     assert together[:length] == list(whole)[: len(together)]
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.integers(1, 60), st.integers(1, 7), st.booleans())
 def test_lengths_and_parts_without_shuffling_are_those_of_torchs_distributedsampler(length, world_size, drop_last):
     for rank in range(world_size):
