@@ -126,8 +126,8 @@ def _read_inductor() -> bool | None:
 
 
 def _write_inductor(value: bool) -> None:
-    config = sys.modules.get("torch._inductor.config")
-    if config is not None:
+    config: Any = sys.modules.get("torch._inductor.config")
+    if hasattr(config, "deterministic"):
         config.deterministic = value
 
 
