@@ -134,6 +134,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     # ---- hooks ----------------------------------------------------------------------------------------------------
     def __enter__(self) -> Recorder:
         for module in self._owners:
+            if isinstance(module, torch.jit.ScriptModule):
+                continue  # takes no hooks: what happens in it is the surrounding module's
             before = module.register_forward_pre_hook(self._before, with_kwargs=True)
             after = module.register_forward_hook(self._after, with_kwargs=True, always_call=True)
             self._hooks.callback(before.remove)

@@ -59,13 +59,15 @@ def audit(
         runs: how many runs to compare, at least 2.
 
     Raises:
-        TypeError: the model is no module, the loss cannot be called or does not return a tensor, or the batch has
-            another form.
+        TypeError: the model is no module or a scripted one, the loss cannot be called or does not return a tensor, or
+            the batch has another form.
         ValueError: no parameter requires a gradient, the device is unknown or not there, the loss has several elements
             or does not depend on the parameters, or ``runs`` is less than 2.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {model!r} of type {type(model).__name__}")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise TypeError("a scripted model cannot be watched: pass the module that it was scripted from")
     if not callable(loss):
         raise TypeError(f"loss must be called as loss(output, target), got {loss!r} of type {type(loss).__name__}")
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
@@ -142,6 +144,7 @@ class _Audit:
 
     def _run(self, keep: frozenset[Key] = frozenset()) -> Recording:
         self.start.restore_tensors()
+        torch.clear_autocast_cache()  # an audit within autocast: casts of an earlier run are not this one's
         inputs, target = on_device((self.inputs, self.target), self.device)
         with preserved_random_state(self.device), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")

@@ -67,7 +67,8 @@ class FoundState:
                 tensor.data = data
                 data.copy_(copy)
         for tensor, gradient, flag in self._gradients:
-            tensor.requires_grad_(flag)
+            if tensor.requires_grad != flag:
+                tensor.requires_grad_(flag)
             tensor.grad = gradient
 
 

@@ -106,7 +106,7 @@ def _given(name: str) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def _reduced(arguments: Mapping[str, Any]) -> bool:
-    return arguments.get("reduction", 1) != 0  # at::Reduction: none 0, mean 1, sum 2
+    return int(arguments.get("reduction", 1)) != 0  # at::Reduction: none 0, mean 1, sum 2
 
 
 def _tensor_source(arguments: Mapping[str, Any]) -> bool:

@@ -397,7 +397,7 @@ def test_operation_that_raises_in_deterministic_mode_is_reported_and_does_not_en
             return x.clone().put_(torch.tensor([0]), torch.zeros(1))
 
     model = network(Putting())
-    torch.use_deterministic_algorithms(True)
+    torch.set_deterministic_debug_mode("error")
     try:
         with pytest.raises(RuntimeError, match="deterministic implementation"):
             model(batch()[0])
@@ -405,7 +405,7 @@ def test_operation_that_raises_in_deterministic_mode_is_reported_and_does_not_en
         assert torch.are_deterministic_algorithms_enabled()
         assert not torch.is_deterministic_algorithms_warn_only_enabled()
     finally:
-        torch.use_deterministic_algorithms(False)
+        torch.set_deterministic_debug_mode("default")
     assert report.deterministic
     assert ("put_", "forward", "3") in listed(report, "torch.Tensor.put_")
     assert any("put_" in alert for alert in report.alerts)
@@ -479,6 +479,14 @@ def test_bad_input_is_refused(change: dict[str, Any], error: type[Exception], me
     arguments: dict[str, Any] = {"model": network(), "loss": cross_entropy, "sample_batch": batch(), **change}
     with pytest.raises(error, match=message):
         audit(**arguments)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_scripted_model_is_refused_and_a_scripted_part_counts_as_the_module_around_it() -> None:
+    scripted = torch.jit.script(nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU()))
+    with pytest.raises(TypeError, match="pass the module that it was scripted from"):
+        audit(scripted, cross_entropy, batch())
+    assert audit(network(scripted), cross_entropy, batch()).deterministic
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA: its absence is meant")
