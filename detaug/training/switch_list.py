@@ -190,9 +190,10 @@ def _tf32_switches(tf32: bool) -> list[Switch]:
     ]
     if fp32.has_settings_per_operation():
         for backend, operation, name in fp32.OPERATIONS:
-            if tf32 and backend != "cuda":
-                continue  # TF32 is a word of NVIDIA's; a CPU keeps what it has
             read, write = partial(fp32.precision, backend, operation), partial(fp32.set_precision, backend, operation)
-            wanted, fine = ("tf32", ()) if tf32 else ("ieee", ("none",))
+            wanted = "tf32" if tf32 else "ieee"
+            fine: tuple[str, ...] = () if tf32 else ("none",)
+            if tf32 and backend != "cuda":  # TF32 is NVIDIA's: not set, but put back, since the flags above reach it
+                fine = ("none", "ieee", "bf16")
             switches.append(Switch(name, read, write, wanted, fine, partial(fp32.own_precision, backend, operation)))
     return switches

@@ -75,8 +75,8 @@ def named_generators(seed=1):
     }
 
 
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), before=st.integers(0, 9), after=st.integers(0, 9))
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 2), before=st.integers(0, 9), after=st.integers(0, 9))
 def test_what_is_drawn_next_is_drawn_again(seed, before, after):
     seed_everything(seed, workers=False)
     generators = named_generators(seed)

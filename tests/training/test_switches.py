@@ -102,6 +102,9 @@ def _clean(monkeypatch):
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = True
         torch.set_float32_matmul_precision("highest")
+        if NEW_PRECISION:  # the calls above gave matmul a setting of its own, which it has not by default
+            for backend in ("cuda", "mkldnn"):
+                torch._C._set_fp32_precision_setter(backend, "matmul", "none")
 
     defaults()
     yield
@@ -171,12 +174,14 @@ def test_precision_set_in_the_new_way_is_lifted_and_put_back(place):
     else:
         torch.backends.mkldnn.matmul.fp32_precision = "bf16"
     before = in_force()
+    assert ("cuda.matmul" if place == "everything" else place.replace("cudnn", "cuda")) in not_deterministic()
     with deterministic_mode():
         assert not_deterministic() == set()
     assert in_force() == before
     # What followed the setting above it follows it again.
-    torch.backends.fp32_precision = "ieee"
     if place == "everything":
+        assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+        torch.backends.fp32_precision = "ieee"
         assert torch.backends.cuda.matmul.fp32_precision == "ieee"
 
 
