@@ -107,9 +107,11 @@ class AxisWeights:
         best, best_work = None, 2 * int(most) * self.inputs  # a gather writes a copy, which is then added
         for p, s in sorted({_reduced(*guess) for guess in guesses}):
             if 1 <= p <= _MOST_SLICES and s >= 1:
+                if _count_of_slices(entries, p, s) > _MOST_SLICES:
+                    continue
                 steps = _slices_of_period(entries, self.inputs, p, s)
                 work = sum(len(step.weight) for step in steps)
-                if len(steps) <= _MOST_SLICES and work <= best_work:
+                if work <= best_work:
                     best, best_work = steps, work
         return best
 
@@ -131,6 +133,12 @@ class _Slices:
     source: slice
     weight: npt.NDArray[np.float64]
     covers: bool
+
+
+def _count_of_slices(entries: _Entries, p: int, s: int) -> int:
+    quotient, phase = np.divmod(entries.input_index, p)
+    offset = entries.output_index - s * quotient
+    return len(np.unique(offset * p + phase))
 
 
 def _slices_of_period(entries: _Entries, inputs: int, p: int, s: int) -> list[_Slices]:

@@ -40,10 +40,6 @@ def apply(linear_map: LinearMap, tensor: torch.Tensor) -> torch.Tensor:
     return linear_map.forward(tensor)
 
 
-# torch.compile calls this as it is, instead of following it into the caches of weights.
-apply._torchdynamo_disable = True  # type: ignore[attr-defined]
-
-
 class _Forward(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, linear_map: LinearMap) -> torch.Tensor:

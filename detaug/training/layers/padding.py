@@ -42,7 +42,10 @@ class _Padding:
     constants: tuple[torch.Tensor, ...] = ()
 
     def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        return functional.pad(tensor, self.amounts, self.mode, self.value)
+        # Not functional.pad: in deterministic mode it composes replication of index_put, for the sake of a gradient
+        # that is not needed here.
+        result: torch.Tensor = torch.ops.aten.pad(tensor, self.amounts, self.mode, self.value)
+        return result
 
     def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
         dtype = gradient.dtype

@@ -92,7 +92,7 @@ def index_put(
     value stays is undefined; `torch.use_deterministic_algorithms` makes it the same one every time.)
     """
     if not accumulate or not _rounds(input) or values.dtype != input.dtype:
-        return torch.index_put(input, indices, values, accumulate)
+        return torch.index_put(input, tuple(indices), values, accumulate)
     position = torch.arange(input.numel(), device=input.device).view(input.shape)
     place = position[tuple(slice(None) if index is None else index for index in indices)]
     summed = linear_maps.apply(_SegmentSum(place.reshape(-1), input.numel()), values.expand(place.shape).reshape(-1))

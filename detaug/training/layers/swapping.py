@@ -87,7 +87,7 @@ def deterministic_class(kind: type[nn.Module]) -> type[nn.Module]:
     base = _original(kind)
     if base is None:
         raise LookupError(f"there is no deterministic layer for {kind.__module__}.{kind.__qualname__}")
-    return _combined(kind, REPLACEMENTS[base])
+    return _combined(kind, REPLACEMENTS[base])  # type: ignore[arg-type]
 
 
 def _original(kind: type) -> type[nn.Module] | None:
@@ -174,7 +174,7 @@ def _note_what_stays(name: str, module: nn.Module, report: SwapReport) -> None:
         reasons = "; ".join(f"{operation.where}: {operation.advice}" for operation in operations)
         report.could_not[name] = f"{_title(type(module))}: {reasons}"
         return
-    called = _redirected_calls(type(module))
+    called = _redirected_calls(type(module))  # type: ignore[arg-type]
     if called:
         report.could_not[name] = f"{_title(type(module))}: its code calls {', '.join(called)}; {_REDIRECT}"
 

@@ -25,6 +25,13 @@ from detaug.training.layers.pooling import adaptive_weights
 
 _CORNERED = ("linear", "bilinear", "bicubic", "trilinear")
 
+#: What `torch.nn.functional.interpolate` ends in, in the modes that deterministic mode treats in another way.
+_KERNELS: dict[str, Any] = {
+    "bilinear": torch.ops.aten.upsample_bilinear2d,
+    "bicubic": torch.ops.aten.upsample_bicubic2d,
+    "trilinear": torch.ops.aten.upsample_trilinear3d,
+}
+
 
 def interpolate(
     input: torch.Tensor,  # noqa: A002
@@ -105,6 +112,13 @@ class _Resize:
     antialias: bool
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
+        if (
+            torch.are_deterministic_algorithms_enabled()
+            and not tensor.is_cpu
+            and self.mode in _KERNELS
+            and not self.antialias
+        ):
+            return self._by_kernel(tensor)
         return functional.interpolate(
             tensor,
             self.size,
@@ -114,6 +128,20 @@ class _Resize:
             self.recompute_scale_factor,
             self.antialias,
         )
+
+    def _by_kernel(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The kernel itself. In deterministic mode, PyTorch's function would take a slow composition of index_put
+        instead, for the sake of a gradient that is not needed here, and round differently."""
+        likeness = torch.empty_like(tensor, device="meta")
+        shape = functional.interpolate(
+            likeness, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
+        ).shape[2:]
+        scales = [self.scale_along(axis) for axis in range(len(shape))]
+        by_size = scales[0] is None
+        result: torch.Tensor = _KERNELS[self.mode].vec(
+            tensor, list(shape) if by_size else None, bool(self.align_corners), None if by_size else scales
+        )
+        return result
 
     def scale_along(self, axis: int) -> float | None:
         """The scale factor that enters the coordinates; None where the ratio of the sizes does."""
