@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from detaug.errors import BatchError, StateMismatch, WorkerDied
     from detaug.hashing import fingerprint
     from detaug.seeding import SeedTree
+    from detaug.training.run_seed import seed_everything
 
 __all__ = [
     "BatchError",
@@ -26,6 +27,7 @@ __all__ = [
     "__version__",
     "current",
     "fingerprint",
+    "seed_everything",
 ]
 
 # Loaded on first use: torch takes seconds to import, and neither `detaug --help` nor the engine's helper process
@@ -38,6 +40,7 @@ _HOMES = {
     "WorkerDied": "detaug.errors",
     "current": "detaug.context",
     "fingerprint": "detaug.hashing",
+    "seed_everything": "detaug.training.run_seed",
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from detaug.cli.demo import demo
+from detaug.cli.doctor import doctor
 from detaug.cli.warmup import warmup
 
 
@@ -18,6 +19,7 @@ def main() -> None:
 
 
 main.add_command(demo)
+main.add_command(doctor)
 main.add_command(warmup)
 
 __all__ = ["main"]

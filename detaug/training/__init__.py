@@ -13,19 +13,21 @@ if TYPE_CHECKING:
     from detaug.training import layers
     from detaug.training.auditing import audit
     from detaug.training.data_loading import EpochSampler, generator, worker_init_fn
+    from detaug.training.layers.functions import deterministic_functions
     from detaug.training.layers.swapping import make_deterministic
     from detaug.training.machine import environment
     from detaug.training.nnunet_splits import check_nnunet_splits, write_nnunet_splits
     from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
     from detaug.training.run_seed import seed_everything
     from detaug.training.splits import Split, kfold, train_val_split
-    from detaug.training.switches import deterministic_mode
+    from detaug.training.switches import deterministic_mode, set_deterministic_mode
 
 __all__ = [
     "EpochSampler",
     "Split",
     "audit",
     "check_nnunet_splits",
+    "deterministic_functions",
     "deterministic_mode",
     "environment",
     "generator",
@@ -35,6 +37,7 @@ __all__ = [
     "make_deterministic",
     "rng_state",
     "seed_everything",
+    "set_deterministic_mode",
     "set_rng_state",
     "train_val_split",
     "worker_init_fn",
@@ -46,6 +49,7 @@ _HOMES = {
     "Split": "splits",
     "audit": "auditing",
     "check_nnunet_splits": "nnunet_splits",
+    "deterministic_functions": "layers.functions",
     "deterministic_mode": "switches",
     "environment": "machine",
     "generator": "data_loading",
@@ -54,6 +58,7 @@ _HOMES = {
     "make_deterministic": "layers.swapping",
     "rng_state": "random_state",
     "seed_everything": "run_seed",
+    "set_deterministic_mode": "switches",
     "set_rng_state": "random_state",
     "train_val_split": "splits",
     "worker_init_fn": "data_loading",
