@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from detaug.training import layers
+from detaug.training.layers.losses import _Picking
 from tests.training.layer_checks import assert_same_as, assert_same_bytes_on_cuda, needs_cuda
 
 SHAPES = [(), (4,), (3, 5), (2, 4, 5), (2, 3, 4, 5), (2, 2, 2, 2, 3), (0, 3, 3)]
@@ -184,11 +185,19 @@ def test_the_operation_that_varies_is_not_called() -> None:
     with Record():
         layers.cross_entropy(logits.requires_grad_(), target, label_smoothing=0.1).backward()
     assert called
-    assert not [name for name in called if name.startswith(("nll_loss", "scatter", "index_add", "index_put"))]
+    assert not [name for name in called if name.startswith(("nll_loss", "scatter_add", "index_add", "index_put"))]
     called.clear()
     with Record():
         functional.cross_entropy(logits, target).backward()
     assert [name for name in called if name.startswith("nll_loss2d")]
+
+
+def test_the_gradient_by_comparison_is_that_by_scattering() -> None:
+    logits, target = logits_and_target((2, 4, 5), 3)
+    picking = _Picking(target, target == 1, 1, logits.shape, logits.dtype)
+    gradient = torch.randn(2, 4, 5, dtype=torch.float64)
+    value = gradient.masked_fill(target == 1, 0).unsqueeze(1)
+    assert torch.equal(picking._by_comparison(value), picking.transposed(gradient))
 
 
 @needs_cuda

@@ -76,15 +76,15 @@ def nll_loss(
     ignored = target == ignore_index
     classes = torch.where(ignored, 0, target).long()
     picked = _Picking(classes, ignored, 0 if input.ndim == 1 else 1, input.shape, input.dtype)
-    loss = -linear_maps.apply(picked, input)
+    likelihood = linear_maps.apply(picked, input)
     if weight is not None:
-        loss = loss * weight.detach()[classes]
+        likelihood = likelihood * weight.detach()[classes]
     if reduction == "none":
-        return loss
-    total = _sum(loss)
+        return 0 - likelihood
+    total = 0 - _sum(likelihood)
     if reduction == "mean":
         total = total / _total_weight(classes, ignored, weight, total.dtype)
-    return total.to(loss.dtype)
+    return total.to(likelihood.dtype)
 
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
@@ -143,11 +143,20 @@ class _Picking:
         return picked.masked_fill_(self.ignored, 0)
 
     def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
-        number = torch.arange(self.shape[self.axis], device=gradient.device)
+        value = gradient.masked_fill(self.ignored, 0).unsqueeze(self.axis)
+        if gradient.is_cpu:
+            result = gradient.new_zeros(self.shape).scatter_(self.axis, self.classes.unsqueeze(self.axis), value)
+        else:
+            result = self._by_comparison(value)
+        return result.to(self.dtype)
+
+    def _by_comparison(self, value: torch.Tensor) -> torch.Tensor:
+        """Each voxel's value at its own class, 0 at the others. No voxel is written twice, so that scattering would
+        give the same; but in deterministic mode PyTorch sorts what it scatters on a CUDA device."""
+        number = torch.arange(self.shape[self.axis], device=value.device)
         number = number.view([-1] + [1] * (len(self.shape) - 1 - self.axis))
         own = number == self.classes.unsqueeze(self.axis)
-        value = gradient.masked_fill(self.ignored, 0).unsqueeze(self.axis)
-        return torch.where(own, value, 0).to(self.dtype)
+        return torch.where(own, value, 0)
 
 
 def _takes(log_probability: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: str) -> bool:
@@ -167,7 +176,7 @@ def _total_weight(
 ) -> torch.Tensor:
     """What a mean divides by: the voxels that are not ignored, or their classes' weights."""
     if weight is None:
-        return (~ignored).sum().to(dtype)
+        return (ignored.numel() - torch.count_nonzero(ignored)).to(dtype)
     return weight.detach().to(dtype)[classes].masked_fill(ignored, 0).sum()
 
 
