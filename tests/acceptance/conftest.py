@@ -21,7 +21,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """forkserver's cases go with the slow tests: to the engine it differs from spawn in how a worker is born only."""
     for item in items:
         parameters = getattr(item, "callspec", None)
-        if parameters is not None and "forkserver" in parameters.params.values():
+        if parameters is not None and any(
+            isinstance(value, str) and value == "forkserver" for value in parameters.params.values()
+        ):
             item.add_marker(pytest.mark.slow)
 
 
