@@ -1,0 +1,204 @@
+"""`PatchSource`: nnU-Net's loader, reading only the voxels that the transforms will look at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from batchgenerators.dataloading.data_loader import DataLoader
+
+from detaug.context import current
+from detaug.nnunet.loading.case_files import Case, CaseFolder
+from detaug.nnunet.loading.case_patch import CasePatch
+from detaug.nnunet.loading.patch_sampling import draw_patch_start
+from detaug.seeding import positive_int
+from detaug.transforms import draws
+from detaug.transforms.base import Transform
+from detaug.transforms.checks import probability
+
+IMAGE_PADDING, LABEL_PADDING = 0.0, -1
+
+
+class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
+    """Batches of patches of nnU-Net's preprocessed cases, drawn as ``nnUNetDataLoader`` draws them and with its arguments.
+
+    For each sample, from its own Generator: a case, the patch's place in it, then the transforms' params. Only then are
+    voxels read, and of them only those that the transforms will look at: nnU-Net reads the enlarged patch for every
+    sample, though most of them are neither turned nor scaled. What lies outside of the case, or of the enlarged patch, is
+    padding as nnU-Net has it (0, and -1 for labels; then what the spatial transform puts outside).
+
+    Hand it to a `DeterministicAugmenter` as its loader, with no transform. It keeps nothing between batches.
+
+    Args:
+        data: the folder of a preprocessed configuration, or one of nnU-Net's own data set objects of it.
+        batch_size: samples per batch.
+        patch_size: what is cut for the transforms, voxels along (X, Y, Z), or (Y, Z) for planes of volumes; larger than
+            `final_patch_size` where the transforms turn and scale.
+        final_patch_size: what the network gets.
+        label_manager: nnU-Net's, for its labels and whether there is an ignore label.
+        oversample_foreground_percent: the part of a batch that is made to show foreground: its last samples (rounded), or,
+            with `probabilistic_oversampling`, each sample with this probability. nnU-Net's trainer has 0.33.
+        sampling_probabilities: one per case, summing to 1; None: all alike.
+        pad_sides: further voxels around every case that patches may reach into.
+        transforms: `detaug.nnunet.training_transforms` and the like, applied to every sample. Any other callable with
+            batchgeneratorsv2's calling convention works as well; it is handed the whole enlarged patch.
+        identifiers: names of the cases to use, where `data` is a folder; None: all.
+        previous_stage: the folder with the previous stage's segmentations, where `data` is a folder, for a cascade.
+
+    A batch is ``{"data": (B, C, X, Y, Z) float32, "target": labels or a list of them, highest resolution first, "keys":
+    identifiers}``, tensors, without the X axis for 2-D patches. Without transforms labels are int16.
+
+    Raises:
+        FileNotFoundError, ValueError: there are no such cases, or an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int,
+        patch_size: Sequence[int],
+        final_patch_size: Sequence[int],
+        label_manager: Any,
+        oversample_foreground_percent: float = 0.0,
+        sampling_probabilities: Sequence[float] | None = None,
+        pad_sides: Sequence[int] | None = None,
+        probabilistic_oversampling: bool = False,
+        transforms: Any = None,
+        *,
+        identifiers: Sequence[str] | None = None,
+        previous_stage: str | Path | None = None,
+    ) -> None:
+        cases = _case_folder(data, identifiers, previous_stage)
+        super().__init__(
+            cases, positive_int("batch_size", batch_size), 1, None, True, False, True, sampling_probabilities
+        )
+        self.cases = cases
+        self.indices = cases.identifiers
+        patch, final = _sizes(patch_size, final_patch_size)
+        self.patch_size_was_2d = len(patch) == 2
+        lift = (1,) * (3 - len(patch))
+        self.patch_size, self.final_patch_size = lift + patch, lift + final
+        self.pad_sides = tuple(int(n) for n in pad_sides) if pad_sides is not None else None
+        sides = (0,) * len(lift) + (self.pad_sides or (0,) * len(patch))
+        if len(sides) != 3:
+            raise ValueError(f"pad_sides must have {len(patch)} numbers, got {pad_sides!r}")
+        self.need_to_pad = [p - f + s for p, f, s in zip(self.patch_size, self.final_patch_size, sides, strict=True)]
+        self.annotated_classes_key = (-1, *label_manager.all_labels)
+        self.has_ignore = bool(label_manager.has_ignore_label)
+        self.oversample_foreground_percent = probability("oversample_foreground_percent", oversample_foreground_percent)
+        self.probabilistic_oversampling = bool(probabilistic_oversampling)
+        self.sampling_probabilities = sampling_probabilities
+        self._cumulative = _cumulative(sampling_probabilities, len(cases.identifiers))
+        self.transforms = transforms
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        """The batch that the running augmenter wants: its sample n is made from the batch's sample child n.
+
+        Raises:
+            RuntimeError: no `DeterministicAugmenter` is making a batch here; `sample` makes single samples anywhere.
+        """
+        batch = current()
+        samples = [self.sample(batch.next_sample_generator(), number) for number in range(self.batch_size)]
+        return {
+            "data": torch.stack([_tensor(sample["image"]) for sample in samples]),
+            "target": _joined([sample["segmentation"] for sample in samples]),
+            "keys": [sample["key"] for sample in samples],
+        }
+
+    def sample(self, rng: np.random.Generator, number: int = 0) -> dict[str, Any]:
+        """One sample of a batch.
+
+        Args:
+            rng: where everything about it is drawn from.
+            number: which sample of the batch it is; the last ones show foreground.
+
+        Returns:
+            ``image``, ``segmentation`` and whatever else the transforms add; ``key``, the case's name.
+        """
+        identifier = self.cases.identifiers[self._draw_case(rng)]
+        foreground = self._wants_foreground(rng, number)
+        case = self.cases.open(identifier)
+        start = draw_patch_start(
+            rng, case.image.shape[1:], self.patch_size, self.need_to_pad, foreground=foreground,
+            class_locations=case.class_locations, annotated_key=self.annotated_classes_key, has_ignore=self.has_ignore,
+        )  # fmt: skip
+        arrays: dict[str, Any] = self.patch(case, start)
+        if isinstance(self.transforms, Transform):
+            arrays = self.transforms(rng=rng, **arrays)
+        else:
+            arrays = {name: torch.from_numpy(volume.read_all()) for name, volume in arrays.items()}
+            if self.transforms is not None:
+                arrays = self.transforms(**arrays)
+        return {**arrays, "key": identifier}
+
+    def patch(self, case: Case, start: Sequence[int]) -> dict[str, CasePatch]:
+        """``image`` and ``segmentation`` of the patch that begins at a voxel of a case, not read yet. The previous stage's
+        segmentation is the second channel of ``segmentation``."""
+        labels = [case.segmentation, *([case.previous_stage] if case.previous_stage is not None else [])]
+        box = (start, self.patch_size)
+        return {
+            "image": CasePatch([case.image], *box, IMAGE_PADDING, np.float32, self.patch_size_was_2d),
+            "segmentation": CasePatch(labels, *box, LABEL_PADDING, np.int16, self.patch_size_was_2d),
+        }
+
+    def _draw_case(self, rng: np.random.Generator) -> int:
+        if self._cumulative is None:
+            return draws.integer(rng, len(self.cases.identifiers))
+        return int(
+            np.searchsorted(self._cumulative, draws.uniform(rng), side="right").clip(0, len(self._cumulative) - 1)
+        )
+
+    def _wants_foreground(self, rng: np.random.Generator, number: int) -> bool:
+        if self.probabilistic_oversampling:
+            return draws.happens(rng, self.oversample_foreground_percent)
+        return bool(number >= round(self.batch_size * (1 - self.oversample_foreground_percent)))
+
+
+def _case_folder(data: Any, identifiers: Sequence[str] | None, previous_stage: str | Path | None) -> CaseFolder:
+    if isinstance(data, CaseFolder):
+        return data
+    if isinstance(data, (str, Path)):
+        return CaseFolder(data, identifiers, previous_stage)
+    if identifiers is not None or previous_stage is not None:
+        raise ValueError("identifiers and previous_stage go with a folder; nnU-Net's data set object has them itself")
+    try:
+        return CaseFolder(data.source_folder, data.identifiers, data.folder_with_segs_from_previous_stage)
+    except AttributeError:
+        raise TypeError(
+            f"data must be a folder of preprocessed cases or one of nnU-Net's data set objects, got {type(data).__name__}"
+        ) from None
+
+
+def _sizes(patch_size: Sequence[int], final_patch_size: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    patch = tuple(positive_int("patch_size", n) for n in np.asarray(patch_size).tolist())
+    final = tuple(positive_int("final_patch_size", n) for n in np.asarray(final_patch_size).tolist())
+    if len(patch) not in (2, 3) or len(patch) != len(final):
+        raise ValueError(
+            f"patch_size and final_patch_size must have two or three numbers each, got {patch} and {final}"
+        )
+    return patch, final
+
+
+def _cumulative(probabilities: Sequence[float] | None, cases: int) -> np.ndarray | None:
+    if probabilities is None:
+        return None
+    shares = np.asarray(probabilities, dtype=np.float64)
+    if shares.shape != (cases,) or not np.all(shares >= 0) or abs(float(shares.sum()) - 1) > 1e-6:
+        raise ValueError(f"sampling_probabilities must be {cases} numbers, one per case, that sum to 1")
+    total = np.cumsum(shares)
+    total /= total[-1]
+    return total
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    return array if isinstance(array, torch.Tensor) else torch.from_numpy(array)
+
+
+def _joined(segmentations: Sequence[Any]) -> Any:
+    """One tensor per resolution, or one alone."""
+    if isinstance(segmentations[0], list):
+        return [torch.stack([_tensor(level) for level in levels]) for levels in zip(*segmentations, strict=True)]
+    return torch.stack([_tensor(each) for each in segmentations])

@@ -1,0 +1,156 @@
+"""nnU-Net's cases read in part: the same patches as nnU-Net's own loader cuts, and the same bytes from any process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from acvl_utils.cropping_and_padding.bounding_boxes import crop_and_pad_nd
+from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
+from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2, nnUNetDatasetNumpy
+from nnunetv2.utilities.label_handling.label_handling import LabelManager
+from scipy.stats import ks_2samp
+
+from detaug import DeterministicAugmenter, SeedTree, fingerprint
+from detaug.nnunet import training_transforms
+from detaug.nnunet.loading import PatchSource
+from detaug.nnunet.loading.case_files import CaseFolder
+from detaug.nnunet.loading.patch_sampling import draw_patch_start, room_for_patches
+
+LABELS = LabelManager({"background": 0, "one": 1, "two": 2}, None)
+FINAL, PATCH = (12, 14, 16), (17, 20, 23)
+SHAPES = {"small": (9, 30, 22), "case": (28, 25, 31), "large": (40, 33, 29)}
+
+
+def case(name: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    rng = np.random.default_rng(len(name))
+    image = rng.normal(size=(2, *SHAPES[name])).astype(np.float32)
+    labels = rng.integers(0, 3, (1, *SHAPES[name])).astype(np.int8)
+    places = {label: np.argwhere(labels == label)[::7] for label in (1, 2)}
+    return image, labels, {"class_locations": places}
+
+
+@pytest.fixture(scope="module", params=["b2nd", "npz"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp(request.param)
+    (path / "previous").mkdir()
+    kind = {"b2nd": nnUNetDatasetBlosc2, "npz": nnUNetDatasetNumpy}[request.param]
+    for name in SHAPES:
+        extra = {"chunks": (1, 8, 16, 16), "blocks": (1, 8, 8, 8)} if request.param == "b2nd" else {}
+        image, labels, properties = case(name)
+        kind.save_case(image, labels, properties, str(path / name), **extra)
+        kind.save_seg(np.roll(labels[0], 1, axis=0), str(path / "previous" / name))
+    return path
+
+
+def stock_dataset(folder: Path, previous: bool = False) -> Any:
+    kind = nnUNetDatasetBlosc2 if any(folder.glob("*.b2nd")) else nnUNetDatasetNumpy
+    return kind(str(folder), None, str(folder / "previous") if previous else None)
+
+
+def boxes() -> list[tuple[int, int, int]]:
+    return [(0, 0, 0), (-4, -3, -5), (3, 5, 6), (-8, 14, 12), (20, 11, -2)]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("previous", [False, True])
+def test_a_patch_has_the_voxels_that_nnunet_cuts(folder: Path, name: str, previous: bool) -> None:
+    source = PatchSource(stock_dataset(folder, previous), 2, PATCH, FINAL, LABELS)
+    image, labels, before, _ = stock_dataset(folder, previous).load_case(name)
+    for start in boxes():
+        box = [[a, a + n] for a, n in zip(start, PATCH, strict=True)]
+        if any(stop <= 0 or a >= n for (a, stop), n in zip(box, image.shape[1:], strict=True)):
+            continue  # nnU-Net never cuts beside a case
+        volumes = source.patch(source.cases.open(name), start)
+        ours = {key: volume.read_all() for key, volume in volumes.items()}
+        assert np.array_equal(ours["image"], crop_and_pad_nd(image, box, 0))
+        theirs = [crop_and_pad_nd(labels, box, -1, cast_cropped_to=np.int16)]
+        if previous:
+            theirs.append(crop_and_pad_nd(before, box, -1, cast_cropped_to=np.int16)[None])
+        assert ours["segmentation"].dtype == np.int16
+        assert np.array_equal(ours["segmentation"], np.concatenate(theirs))
+        low, high = (2, 0, 5), (9, 20, 11)
+        part = tuple(slice(a, b) for a, b in zip(low, high, strict=True))
+        assert np.array_equal(volumes["image"].read(low, high), ours["image"][(slice(None), *part)])
+
+
+@pytest.mark.parametrize("foreground", [False, True])
+@pytest.mark.parametrize("name", SHAPES)
+def test_places_are_distributed_as_nnunets(folder: Path, name: str, foreground: bool) -> None:
+    stock = nnUNetDataLoader(stock_dataset(folder), 2, PATCH, FINAL, LABELS)
+    locations = case(name)[2]["class_locations"]
+    np.random.seed(3)
+    theirs = np.array([stock.get_bbox(SHAPES[name], foreground, locations)[0] for _ in range(1500)])
+    rng = SeedTree(5).generator(0)
+    padding = [p - f for p, f in zip(PATCH, FINAL, strict=True)]
+    ours = np.array(
+        [
+            draw_patch_start(
+                rng, SHAPES[name], PATCH, padding, foreground=foreground, class_locations=locations,
+                annotated_key=stock.annotated_classes_key, has_ignore=False,
+            )
+            for _ in range(1500)
+        ]
+    )  # fmt: skip
+    lowest, _ = room_for_patches(SHAPES[name], PATCH, padding)
+    assert (ours >= lowest).all()
+    for axis in range(3):
+        assert ks_2samp(ours[:, axis], theirs[:, axis]).pvalue > 1e-4
+        assert ours[:, axis].min() >= theirs[:, axis].min() - 1
+        assert ours[:, axis].max() <= theirs[:, axis].max() + 1
+
+
+def test_planes_of_volumes_are_two_dimensional(folder: Path) -> None:
+    source = PatchSource(folder, 3, (20, 20), (14, 14), LABELS, 0.33)
+    sample = source.sample(SeedTree(1).generator(0, 0, sample=0))
+    assert sample["image"].shape == (2, 20, 20)
+    assert sample["segmentation"].shape == (1, 20, 20)
+
+
+def pipeline() -> Any:
+    return training_transforms(FINAL, (-0.5, 0.5), [[1, 1, 1], [0.5, 0.5, 0.5]], (0, 1, 2), False)
+
+
+def test_any_number_of_processes_gives_the_same_batches(folder: Path) -> None:
+    def batches(processes: int) -> list[str]:
+        source = PatchSource(folder, 2, PATCH, FINAL, LABELS, 0.33, transforms=pipeline())
+        with DeterministicAugmenter(source, None, processes, seed=4) as augmenter:
+            made = [next(augmenter) for _ in range(6)]
+        assert made[0]["data"].shape == (2, 2, *FINAL)
+        assert isinstance(made[0]["data"], torch.Tensor)
+        assert [level.shape[2:] for level in made[0]["target"]] == [FINAL, (6, 7, 8)]
+        return [fingerprint(batch) for batch in made]
+
+    expected = batches(0)
+    assert len(set(expected)) == 6
+    assert batches(2) == expected
+
+
+def test_the_last_samples_of_a_batch_show_foreground(folder: Path) -> None:
+    source = PatchSource(folder, 3, FINAL, FINAL, LABELS, 0.33)
+    assert [source._wants_foreground(SeedTree(0).generator(0), n) for n in range(3)] == [False, False, True]
+
+
+def test_missing_and_half_written_cases_are_named(tmp_path: Path) -> None:
+    for name in SHAPES:
+        image, labels, properties = case(name)
+        nnUNetDatasetBlosc2.save_case(image, labels, properties, str(tmp_path / name), (1, 8, 16, 16), (1, 8, 8, 8))
+    CaseFolder(tmp_path).check()
+    whole = CaseFolder(tmp_path).contents()
+    (tmp_path / "small.pkl").unlink()
+    content = (tmp_path / "large.pkl").read_bytes()
+    (tmp_path / "large.pkl").write_bytes(content[: len(content) // 2])
+    content = (tmp_path / "case_seg.b2nd").read_bytes()
+    (tmp_path / "case_seg.b2nd").write_bytes(content[: len(content) // 2])
+    with pytest.raises(ValueError, match=r"3 of 3 cases") as error:
+        CaseFolder(tmp_path).check()
+    assert all(name in str(error.value) for name in SHAPES)
+    (tmp_path / "small.pkl").write_bytes(b"")
+    assert CaseFolder(tmp_path).contents() != whole
+    with pytest.raises(ValueError, match="absent"):
+        CaseFolder(tmp_path, ["case", "absent"])
+    with pytest.raises(FileNotFoundError, match="nnUNetv2_preprocess"):
+        CaseFolder(tmp_path / "nowhere")
