@@ -220,6 +220,20 @@ def test_first_module_whose_gradient_differs_is_named(fault: type[nn.Module], wh
     assert found.max_abs_difference
 
 
+def test_code_before_a_part_is_its_parent_s_fault() -> None:
+    class NoisyBeforeItsPart(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = nn.Identity()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.part(_NoisyGradient.apply(x)) * 1.0  # type: ignore[no-any-return]
+
+    found = audit(network(NoisyBeforeItsPart()), cross_entropy, batch()).first_difference
+    assert found is not None
+    assert (found.phase, found.module) == ("backward", "3")
+
+
 def test_of_two_branches_the_one_at_fault_is_named() -> None:
     found = audit(network(TwoBranches()), cross_entropy, batch()).first_difference
     assert found is not None
