@@ -81,7 +81,7 @@ def seed_everything(
             "diff_rank_seed=True needs this process's rank, and nothing tells it: pass rank=, initialise the process "
             f"group (torch.distributed.init_process_group) first, or start with torchrun, which sets {RANK_VARIABLE}"
         )
-    common = _announced(given, "given") if given is not None else _common_seed(own_rank)
+    common = _announced(given, "given") if given is not None else common_seed(own_rank)
     tree = SeedTree(common).child(BRANCH)
     seed_global_generators((tree.child(f"rank/{own_rank}") if diff_rank_seed else tree).sequence())
     if workers:
@@ -116,8 +116,13 @@ def seed_global_generators(sequence: np.random.SeedSequence) -> None:
     reseed_global_rngs(sequence)
 
 
-def _common_seed(rank: int | None) -> int:
-    """The seed where none was given, one for all ranks."""
+def common_seed(rank: int | None) -> int:
+    """The seed where none was given, one for all ranks: ``DETAUG_SEED``, else one that is drawn and logged.
+
+    Raises:
+        ValueError: ``DETAUG_SEED`` is no seed.
+        RankUnknown: one of several processes without a process group, where each would draw another.
+    """
     if process_group() is None:
         if not os.environ.get(SEED_VARIABLE):
             _check_that_nobody_else_draws(rank)

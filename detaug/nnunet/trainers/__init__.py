@@ -1,0 +1,74 @@
+"""Trainers for nnU-Net v2 that repeat themselves, and the mixins that do the same to any other trainer. They need nnU-Net."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from detaug.nnunet.trainers.detaug_loading import DetAugLoading
+from detaug.nnunet.trainers.mixin import DeterministicTraining
+
+try:
+    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+    from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
+except ModuleNotFoundError as error:
+    if error.name != "nnunetv2":
+        raise
+    raise ModuleNotFoundError(
+        'the trainers need nnU-Net: pip install "detaug[nnunet]"', name=error.name, path=error.path
+    ) from None
+
+
+class nnUNetTrainerDeterministic(DeterministicTraining, nnUNetTrainer):  # type: ignore[misc]  # nnU-Net has no types
+    """nnU-Net's default trainer with its own loader and transforms, seeded for every batch."""
+
+
+class nnUNetTrainerDetAug(DetAugLoading, nnUNetTrainer):  # type: ignore[misc]
+    """nnU-Net's default trainer with detaug's loader and transforms."""
+
+
+_MIXINS: dict[str, type] = {
+    "nnUNetTrainerDeterministic": DeterministicTraining,
+    "nnUNetTrainerDetAug": DetAugLoading,
+}
+
+
+def trainer_named(name: str) -> Any:
+    """``nnUNetTrainerDetAug_250epochs`` is ``nnUNetTrainer_250epochs`` with `DetAugLoading`; so for every trainer that
+    nnU-Net comes with, and for ``nnUNetTrainerDeterministic...`` with `DeterministicTraining`.
+
+    Raises:
+        AttributeError: the name is not made like that, or nnU-Net has no such trainer.
+    """
+    for prefix, mixin in _MIXINS.items():
+        if name.startswith(prefix):
+            base = _nnunet_trainer("nnUNetTrainer" + name[len(prefix) :])
+            if base is not None:
+                made = type(
+                    name,
+                    (mixin, base),
+                    {"__module__": __name__, "__doc__": f"`{base.__name__}` with `{mixin.__name__}`."},
+                )
+                # found here again when it is unpickled
+                globals()[name] = made
+                return made
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _nnunet_trainer(name: str) -> Any:
+    folder = os.path.dirname(sys.modules[nnUNetTrainer.__module__].__file__ or "")
+    return recursive_find_python_class(folder, name, nnUNetTrainer.__module__.rpartition(".")[0])
+
+
+def __getattr__(name: str) -> Any:
+    return trainer_named(name)
+
+
+__all__ = [
+    "DetAugLoading",
+    "DeterministicTraining",
+    "nnUNetTrainerDetAug",
+    "nnUNetTrainerDeterministic",
+    "trainer_named",
+]

@@ -1,0 +1,106 @@
+"""Checkpoints whose bytes depend on their values only.
+
+`torch.save` of equal values gives other bytes when a file has another name (it is the archive's inner name), and when
+objects are shared in another way: pickle writes an object that it has met before as a reference, and which strings, dtypes
+and scalars are one object depends on whether they were computed or loaded. Here every container is rebuilt, equal strings
+become one object, and every other leaf an object of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def canonical(value: Any) -> Any:
+    """`value` rebuilt, so that equal values are pickled to equal bytes.
+
+    Dictionaries keep their order. Tensors stay themselves (two that share memory still do). Objects that are neither
+    containers, strings, NumPy's nor numbers are left as they are.
+    """
+    if isinstance(value, str):
+        return sys.intern(str(value)) if type(value) is str else value
+    if type(value) in (dict, OrderedDict):
+        return _canonical_dict(value)
+    if type(value) in (list, tuple):
+        return type(value)(canonical(each) for each in value)
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _canonical_numpy(value)
+    if isinstance(value, torch.Size):
+        return torch.Size(tuple(value))
+    return value
+
+
+def _canonical_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    made = type(value)((canonical(key), canonical(each)) for key, each in value.items())
+    # a state_dict's _metadata
+    for name, attribute in getattr(value, "__dict__", {}).items():
+        setattr(made, sys.intern(name), canonical(attribute))
+    return made
+
+
+def _canonical_numpy(value: Any) -> Any:
+    if value.dtype.hasobject or value.dtype.names:
+        return value
+    # a dtype that was unpickled is another object than NumPy's own of the same kind
+    plain = np.dtype(value.dtype.str)
+    array = np.array(value, dtype=plain, copy=True)
+    return array[()] if isinstance(value, np.generic) else array
+
+
+def write_checkpoint(checkpoint: Any, file: str | os.PathLike[str]) -> None:
+    """`torch.save`, with bytes that follow from the values, and so that there is never half a file.
+
+    Args:
+        checkpoint: what `torch.save` takes.
+        file: replaced if it exists.
+
+    Raises:
+        OSError: it cannot be written; a file that was there before is still there.
+    """
+    path = Path(file)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    try:
+        with open(unfinished, "wb") as stream:
+            torch.save(canonical(checkpoint), stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def saves_through(write: Callable[[Any, Any], None]) -> Iterator[None]:
+    """Inside, what this thread hands to `torch.save` goes to ``write(object, file)``.
+
+    nnU-Net's `save_checkpoint` decides what goes into a checkpoint, and subclasses of its trainer add to that: so their
+    method runs, and only the writing is ours.
+    """
+    original, thread = torch.save, threading.get_ident()
+
+    def save(obj: Any, f: Any, *arguments: Any, **options: Any) -> None:
+        if threading.get_ident() != thread:
+            original(obj, f, *arguments, **options)
+            return
+        torch.save = original
+        try:
+            write(obj, f)
+        finally:
+            torch.save = save
+
+    torch.save = save
+    try:
+        yield
+    finally:
+        torch.save = original

@@ -1,0 +1,36 @@
+"""`DetAugLoading`: nnU-Net's trainer with detaug's loader and transforms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detaug.nnunet.loading import PatchSource
+from detaug.nnunet.trainers.mixin import DeterministicTraining
+from detaug.nnunet.transforms import validation_transforms
+from detaug.nnunet.variants import TRAINING_TRANSFORMS
+
+
+class DetAugLoading(DeterministicTraining):
+    """A mixin: `DeterministicTraining`, and cases are read and augmented by detaug, several times faster.
+
+        class MyTrainer(DetAugLoading, nnUNetTrainerDA5):
+            ...
+
+    The pipelines of nnU-Net's own trainers are replaced by detaug's of the same distribution. A `get_training_transforms`
+    or `get_validation_transforms` of your own stays as it is, and gets the whole enlarged patch.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _replace(cls, "get_training_transforms", TRAINING_TRANSFORMS)
+        _replace(cls, "get_validation_transforms", {"nnUNetTrainer": validation_transforms})
+
+    def _loader_class(self) -> Any:
+        return PatchSource
+
+
+def _replace(trainer: type, method: str, ours: Any) -> None:
+    """Give the class our pipeline, where it would have one of nnU-Net's own."""
+    owner = next((base for base in trainer.__mro__ if method in vars(base)), None)
+    if owner is not None and owner.__module__.startswith("nnunetv2.") and owner.__name__ in ours:
+        setattr(trainer, method, staticmethod(ours[owner.__name__]))

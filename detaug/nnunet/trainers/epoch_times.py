@@ -1,0 +1,38 @@
+"""When epochs began and ended. nnU-Net keeps it in its checkpoints, where it makes equal trainings differ; here it is a
+file beside them, from which its plot of epoch durations goes on after a training was continued."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+FILE = "epoch_times.json"
+NAMES = ("epoch_start_timestamps", "epoch_end_timestamps")
+
+
+def without(logged: Mapping[str, Any]) -> dict[str, Any]:
+    """What nnU-Net's logger holds, with zeros for times."""
+    return {name: [0.0] * len(values) if name in NAMES else values for name, values in logged.items()}
+
+
+def keep(logged: Mapping[str, Any], folder: str | Path) -> None:
+    """Write the times, in seconds since 1970, to the file in a training's output folder."""
+    path = Path(folder) / FILE
+    unfinished = path.with_name(f"{FILE}.{os.getpid()}.unfinished")
+    unfinished.write_text(json.dumps({name: [float(time) for time in logged.get(name, [])] for name in NAMES}))
+    os.replace(unfinished, path)
+
+
+def restore(logged: dict[str, Any], folder: str | Path) -> None:
+    """Put the times back in place of the zeros, as far as the file has them."""
+    try:
+        known = json.loads((Path(folder) / FILE).read_text())
+    except (OSError, ValueError):
+        return
+    for name in NAMES:
+        times = known.get(name) if isinstance(known, dict) else None
+        if name in logged and isinstance(times, list) and len(times) >= len(logged[name]):
+            logged[name] = [float(time) for time in times[: len(logged[name])]]

@@ -1,0 +1,323 @@
+"""`DeterministicTraining`: nnU-Net's trainer, made to repeat itself.
+
+Everything is done in hooks around nnU-Net's own methods, whichever subclass they come from; nothing of them is copied.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.nnunet.loading.case_files import CaseFolder
+from detaug.nnunet.trainers import epoch_times
+from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, write_checkpoint
+from detaug.nnunet.trainers.loader_requests import AugmenterRequest, requests_instead_of_augmenters
+from detaug.nnunet.trainers.nnunet_version import check_nnunet_version
+from detaug.nnunet.trainers.run_record import KEY, RunRecord
+from detaug.seeding import SEED_VARIABLE, SeedTree, positive_int
+from detaug.training.layers.swapping import make_deterministic
+from detaug.training.run_seed import common_seed, seed_global_generators
+from detaug.training.switch_list import Mode
+from detaug.training.switches import set_deterministic_mode
+
+#: How many threads torch computes with on a CPU. Sums change with it, and nnU-Net's command line takes all there are.
+CPU_THREADS_VARIABLE = "DETAUG_CPU_THREADS"
+
+logger = logging.getLogger("detaug")
+
+
+class DeterministicTraining:
+    """A mixin that makes any trainer of nnU-Net's repeat itself.
+
+        class MyTrainer(DeterministicTraining, nnUNetTrainer):
+            ...
+
+    The seed comes from ``DETAUG_SEED``; without it one is drawn, and written to the log and the checkpoints. A training
+    that is continued takes its checkpoint's. Two trainings with one seed write the same checkpoints, byte for byte, on one
+    kind of machine (GPU, CPU, versions of torch and nnU-Net), however many processes load their data, and also where one
+    of them was stopped, or killed, and continued with ``--c``.
+
+    What is done, and where:
+
+    - `initialize`: nnU-Net's version is looked at; the seed is found; the network's weights are drawn from it; layers and
+      losses without a deterministic backward pass are swapped (`detaug.training.make_deterministic`).
+    - `get_dataloaders`: nnU-Net's loader and transforms in a `DeterministicAugmenter`, training and validation from
+      different branches of the seed tree. Nothing is drawn ahead and thrown away. Epoch e's batches are those of epoch e,
+      also when training goes on from there.
+    - every epoch: Python's, NumPy's and torch's generators start from (seed, rank, epoch).
+    - `on_train_start`, every epoch and every forward pass of the final validation: torch's switches
+      (`detaug.training.deterministic_mode`), which nnU-Net resets. torch.compile is not used. On a CPU, torch computes
+      with ``DETAUG_CPU_THREADS`` threads, by default one.
+    - `on_train_start`: all cases of the fold are there and whole, and are those that the training began with.
+    - `save_checkpoint`: times are kept in a file beside it; pickling does not depend on history; a file is whole or not
+      there.
+    - no process outlives `run_training`.
+
+    Attributes:
+        deterministic_mode: as for `detaug.training.deterministic_mode`: True, or "warn" for networks with operations that
+            torch cannot repeat (what they compute is then different from run to run).
+    """
+
+    deterministic_mode: Mode = True
+
+    # What nnU-Net's trainer has, as far as it is used here.
+    batch_size: int
+    configuration_manager: Any
+    current_epoch: int
+    dataloader_train: Any
+    dataloader_val: Any
+    dataset_class: Any
+    device: torch.device
+    folder_with_segs_from_previous_stage: str | None
+    is_ddp: bool
+    label_manager: Any
+    local_rank: int
+    logger: Any
+    loss: Any
+    network: Any
+    num_iterations_per_epoch: int
+    num_val_iterations_per_epoch: int
+    output_folder: str
+    preprocessed_dataset_folder: str
+    print_to_log_file: Any
+    was_initialized: bool
+
+    _seed: int | None = None
+    _data: str = ""
+    _continued: RunRecord | None = None
+
+    # --- seed -------------------------------------------------------------------------------------------------------
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run: 0 ... 2**32 - 1."""
+        if self._seed is None:
+            self._seed = common_seed(self.local_rank if self.is_ddp else None)
+            self.print_to_log_file(
+                f"detaug: seed {self._seed} ({SEED_VARIABLE}={self._seed} repeats this training)", add_timestamp=False
+            )
+        return self._seed
+
+    def seed_tree(self, branch: str) -> SeedTree:
+        """A branch of the run's seed tree: "initialization", "epoch/rank/0", "final validation"; the loaders have "train"
+        and "val"."""
+        return SeedTree(self.seed).child(branch)
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks train together."""
+        return torch.distributed.get_world_size() if self.is_ddp else 1
+
+    # --- network ----------------------------------------------------------------------------------------------------
+
+    def initialize(self) -> None:
+        if not self.was_initialized:
+            check_nnunet_version()
+            self._set_switches()
+            seed_global_generators(self.seed_tree("initialization").sequence())
+        super().initialize()  # type: ignore[misc]
+        self._swap_layers("network", self.network)
+
+    def _build_loss(self) -> Any:
+        loss = super()._build_loss()  # type: ignore[misc]
+        self._swap_layers("loss", loss)
+        return loss
+
+    def _do_i_compile(self) -> bool:
+        return False
+
+    def _swap_layers(self, what: str, module: Any) -> None:
+        if isinstance(module, torch.nn.Module):
+            report = make_deterministic(module)
+            if report.swapped or report.could_not:
+                self.print_to_log_file(f"detaug: {what}: {report}", add_timestamp=False, also_print_to_console=False)
+
+    def _set_switches(self) -> None:
+        """torch's switches, for good: this process trains, and nnU-Net resets them whenever it makes a predictor."""
+        set_deterministic_mode(self.deterministic_mode, tf32=None)
+        if self.device.type == "cpu":
+            torch.set_num_threads(cpu_threads())
+
+    # --- data -------------------------------------------------------------------------------------------------------
+
+    def get_dataloaders(self) -> tuple[Any, Any]:
+        with requests_instead_of_augmenters(type(self), self._loader_class()):
+            train, val = super().get_dataloaders()  # type: ignore[misc]
+        return (
+            self._augmenter(train, "train", self.num_iterations_per_epoch),
+            self._augmenter(val, "val", self.num_val_iterations_per_epoch),
+        )
+
+    def _loader_class(self) -> Any:
+        """What takes the place of nnU-Net's loader; None: nothing."""
+        return None
+
+    def _augmenter(self, request: Any, name: str, iterations: int) -> Any:
+        if not isinstance(request, AugmenterRequest):
+            logger.warning(
+                "%s.get_dataloaders gives a %s for %s, which is left as it is: its batches are what it makes them",
+                type(self).__name__,
+                type(request).__name__,
+                name,
+            )
+            return request
+        augmenter = DeterministicAugmenter(
+            request.data_loader,
+            request.transform,
+            request.num_processes,
+            request.num_cached,
+            pin_memory=request.pin_memory,
+            seed=self.seed,
+            name=name,
+            batches_per_epoch=iterations * self.world_size,
+            rank=self.local_rank if self.is_ddp else 0,
+            world_size=self.world_size,
+        )
+        augmenter.set_epoch(self.current_epoch)
+        return augmenter
+
+    def _prepare_cases(self) -> None:
+        """Unpack, check and fingerprint the cases of this fold, before any process opens one."""
+        if self.local_rank == 0 and self.dataset_class is not None:
+            self.dataset_class.unpack_dataset(self.preprocessed_dataset_folder, overwrite_existing=False, verify=True)
+        if self.is_ddp:
+            torch.distributed.barrier()
+        train, val = self.do_split()  # type: ignore[attr-defined]
+        folder = CaseFolder(
+            self.preprocessed_dataset_folder, sorted({*train, *val}), self.folder_with_segs_from_previous_stage
+        )
+        folder.check()
+        self._data = folder.contents()
+
+    # --- the training's course --------------------------------------------------------------------------------------
+
+    def run_training(self) -> None:
+        try:
+            super().run_training()  # type: ignore[misc]
+        finally:
+            self._close_loaders()
+
+    def on_train_start(self) -> None:
+        if not self.was_initialized:
+            self.initialize()
+        self._set_switches()
+        self._prepare_cases()
+        if self._continued is not None:
+            for difference in self._record().check_continues(self._continued):
+                self.print_to_log_file(f"detaug: continued although changed: {difference}")
+        super().on_train_start()  # type: ignore[misc]
+
+    def on_train_epoch_start(self) -> None:
+        self._set_switches()
+        for loader in (self.dataloader_train, self.dataloader_val):
+            if isinstance(loader, DeterministicAugmenter):
+                loader.set_epoch(self.current_epoch)
+        seed_global_generators(self.seed_tree(f"epoch/rank/{self.local_rank}").sequence(self.current_epoch))
+        super().on_train_epoch_start()  # type: ignore[misc]
+
+    def on_train_end(self) -> None:
+        super().on_train_end()  # type: ignore[misc]
+        self._close_loaders()
+
+    def perform_actual_validation(self, save_probabilities: bool = False) -> None:
+        """nnU-Net's; its predictor's switches are put right before every forward pass."""
+        self._set_switches()
+        seed_global_generators(self.seed_tree("final validation").sequence())
+        with self._switches_at_every_forward_pass():
+            super().perform_actual_validation(save_probabilities)  # type: ignore[misc]
+        self._set_switches()
+
+    @contextmanager
+    def _switches_at_every_forward_pass(self) -> Iterator[None]:
+        handle = self.network.register_forward_pre_hook(lambda *_: self._set_switches())
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def _close_loaders(self) -> None:
+        for loader in (self.dataloader_train, self.dataloader_val):
+            if isinstance(loader, DeterministicAugmenter):
+                loader.close()
+
+    # --- checkpoints ------------------------------------------------------------------------------------------------
+
+    def save_checkpoint(self, filename: str) -> None:
+        with saves_through(self._write):
+            super().save_checkpoint(filename)  # type: ignore[misc]
+
+    def load_checkpoint(self, filename_or_checkpoint: Any) -> None:
+        record = _record_of(filename_or_checkpoint)
+        if record is None:
+            self.print_to_log_file(
+                "detaug: this checkpoint has no record of a seed: what was trained before it cannot be repeated"
+            )
+        elif self._seed is None and not os.environ.get(SEED_VARIABLE):
+            self._seed = record.seed
+            self.print_to_log_file(f"detaug: seed {record.seed}, the checkpoint's", add_timestamp=False)
+        self._continued = record
+        super().load_checkpoint(filename_or_checkpoint)  # type: ignore[misc]
+        epoch_times.restore(self.logger.get_checkpoint(), self.output_folder)
+
+    def _record(self) -> RunRecord:
+        return RunRecord(
+            seed=self.seed,
+            loading="detaug" if self._loader_class() is not None else "nnU-Net",
+            data=self._data,
+            world_size=self.world_size,
+            cpu_threads=torch.get_num_threads() if self.device.type == "cpu" else 0,
+            iterations=(self.num_iterations_per_epoch, self.num_val_iterations_per_epoch),
+        )
+
+    def _write(self, checkpoint: Any, file: Any) -> None:
+        """What `torch.save` was handed goes to its file in its canonical form, nnU-Net's checkpoint with its record."""
+        if isinstance(checkpoint, dict) and {"network_weights", "logging"} <= checkpoint.keys():
+            logging_of_run = checkpoint["logging"]
+            epoch_times.keep(logging_of_run, self.output_folder)
+            checkpoint = {
+                **checkpoint,
+                "logging": epoch_times.without(logging_of_run),
+                "_best_ema": best_so_far(checkpoint.get("_best_ema"), logging_of_run.get("ema_fg_dice", [])),
+                KEY: self._record().as_dict(),
+            }
+        if isinstance(file, (str, os.PathLike)):
+            write_checkpoint(checkpoint, file)
+        else:
+            torch.save(canonical(checkpoint), file)
+
+
+def cpu_threads() -> int:
+    """How many threads torch is to compute with on a CPU: ``DETAUG_CPU_THREADS``, by default 1.
+
+    Raises:
+        ValueError: the variable is no positive integer.
+    """
+    text = os.environ.get(CPU_THREADS_VARIABLE, "1")
+    try:
+        return positive_int(CPU_THREADS_VARIABLE, int(text))
+    except ValueError:
+        raise ValueError(f"{CPU_THREADS_VARIABLE}={text!r} in the environment must be a positive integer") from None
+
+
+def best_so_far(best: Any, averages: Any) -> Any:
+    """nnU-Net's ``_best_ema`` after the epoch whose moving average is the last of `averages`.
+
+    nnU-Net writes ``checkpoint_latest`` before it looks whether the epoch was the best, so what it writes may be stale.
+    """
+    if len(averages) == 0:
+        return best
+    return averages[-1] if best is None or averages[-1] > best else best
+
+
+def _record_of(checkpoint: Any) -> RunRecord | None:
+    if isinstance(checkpoint, (str, Path)):
+        # nnU-Net's own checkpoints hold NumPy's scalars, which want a full unpickling, as nnU-Net does itself
+        checkpoint = torch.load(checkpoint, map_location="cpu", weights_only=False, mmap=True)
+    return RunRecord.from_checkpoint(checkpoint)

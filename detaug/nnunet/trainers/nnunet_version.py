@@ -1,0 +1,51 @@
+"""Which versions of nnU-Net the trainers are made for."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+
+#: nnU-Net's hooks are not a documented interface: they were read in these versions.
+SUPPORTED = ("2.8",)
+
+#: Set to 1 to go on with another version.
+ANY_VERSION_VARIABLE = "DETAUG_ANY_NNUNET"
+
+
+class UnsupportedNNUNet(RuntimeError):
+    """The nnU-Net that is installed is none that detaug's trainers were made for."""
+
+
+def installed_version() -> str:
+    """The version of nnunetv2.
+
+    Raises:
+        UnsupportedNNUNet: it is not installed as a package.
+    """
+    try:
+        return importlib.metadata.version("nnunetv2")
+    except importlib.metadata.PackageNotFoundError:
+        raise UnsupportedNNUNet('nnunetv2 is not installed: pip install "detaug[nnunet]"') from None
+
+
+def check_nnunet_version() -> str:
+    """The installed version, if the trainers were made for it.
+
+    ``DETAUG_ANY_NNUNET=1`` in the environment lets every version pass.
+
+    Raises:
+        UnsupportedNNUNet: they were not.
+    """
+    version = installed_version()
+    if _supported(version) or os.environ.get(ANY_VERSION_VARIABLE) == "1":
+        return version
+    known = " or ".join(f"{each}.x" for each in SUPPORTED)
+    raise UnsupportedNNUNet(
+        f"nnunetv2 {version} is installed, and detaug's trainers are made for {known}: a training would perhaps not be "
+        f'reproducible, and say nothing. Install one of them (pip install "nnunetv2=={SUPPORTED[-1]}.*"), or set '
+        f"{ANY_VERSION_VARIABLE}=1 to go on and check the result with `detaug nnunet verify`"
+    )
+
+
+def _supported(version: str) -> bool:
+    return any(version == each or version.startswith(f"{each}.") for each in SUPPORTED)

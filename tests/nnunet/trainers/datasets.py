@@ -1,0 +1,134 @@
+"""Small nnU-Net data sets of real MRI: made by detaug's demo, planned and preprocessed by nnU-Net, of every kind that its
+loader treats in its own way.
+
+The planned networks are made narrow (features per stage), so that a training takes seconds on a CPU; nothing else about
+nnU-Net's plans changes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+
+from detaug.demo.nnunet_dataset import make_raw_dataset, nnunet_folders, plan_and_preprocess
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of data set.
+
+    Attributes:
+        number: nnU-Net's.
+        crop: voxels of each case.
+        configurations: that are preprocessed.
+        change: what is done to the raw data set before nnU-Net sees it.
+        plan: what is done to nnU-Net's plans.
+    """
+
+    number: int
+    crop: tuple[int, int, int] = (28, 28, 28)
+    configurations: tuple[str, ...] = ("3d_fullres",)
+    change: Callable[[Path], None] = lambda folder: None
+    plan: Callable[[dict[str, Any]], None] = lambda plans: None
+
+    @property
+    def name(self) -> str:
+        return f"Dataset{self.number:03d}_MNI152"
+
+
+def _describe(folder: Path, **changes: Any) -> None:
+    file = folder / "dataset.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def _flat(folder: Path) -> None:
+    """Slices six times as far apart as voxels within them."""
+    for file in sorted(folder.glob("*/*.nii.gz")):
+        image = nibabel.load(file)
+        # nnU-Net's first axis is the last one of the file
+        data = np.asarray(image.dataobj)
+        nibabel.save(nibabel.Nifti1Image(data, np.diag([1.0, 1.0, 6.0, 1.0])), file)
+
+
+def _two_channels_and_regions(folder: Path) -> None:
+    for file in sorted((folder / "imagesTr").glob("*_0000.nii.gz")):
+        image = nibabel.load(file)
+        data = np.asarray(image.dataobj)
+        second = nibabel.Nifti1Image(np.gradient(data.astype(np.float32), axis=0), image.affine)
+        nibabel.save(second, str(file).replace("_0000", "_0001"))
+    _describe(
+        folder,
+        channel_names={"0": "T1", "1": "gradient"},
+        labels={"background": 0, "brain": [1, 2], "white_matter": 2},
+        regions_class_order=[1, 2],
+    )
+
+
+def _ignored_parts(folder: Path) -> None:
+    """All but some slices of every case are without annotation."""
+    for file in sorted((folder / "labelsTr").glob("*.nii.gz")):
+        image = nibabel.load(file)
+        labels = np.asarray(image.dataobj).astype(np.uint8).copy()
+        labels[:, :, ::2] = 3
+        nibabel.save(nibabel.Nifti1Image(labels, image.affine), file)
+    _describe(folder, labels={"background": 0, "grey_matter": 1, "white_matter": 2, "ignore": 3})
+
+
+def _narrow(plans: dict[str, Any]) -> None:
+    for configuration in plans["configurations"].values():
+        if "architecture" in configuration:
+            arguments = configuration["architecture"]["arch_kwargs"]
+            arguments["features_per_stage"] = [4 * 2**stage for stage in range(arguments["n_stages"])]
+        if "batch_size" in configuration:
+            configuration["batch_size"] = 2
+
+
+def _with_a_cascade(plans: dict[str, Any]) -> None:
+    """As nnU-Net plans it for cases that are larger than a patch."""
+    full = plans["configurations"]["3d_fullres"]
+    plans["configurations"]["3d_lowres"] = {
+        "inherits_from": "3d_fullres",
+        "data_identifier": "nnUNetPlans_3d_lowres",
+        "spacing": [1.4 * each for each in full["spacing"]],
+        "next_stage": "3d_cascade_fullres",
+    }
+    plans["configurations"]["3d_cascade_fullres"] = {"inherits_from": "3d_fullres", "previous_stage": "3d_lowres"}
+
+
+KINDS = {
+    "plain": Kind(1, configurations=("2d", "3d_fullres")),
+    "flat": Kind(2, crop=(40, 40, 8), change=_flat),
+    "regions": Kind(3, change=_two_channels_and_regions),
+    "ignore": Kind(4, change=_ignored_parts),
+    "cascade": Kind(5, configurations=("3d_lowres", "3d_fullres"), plan=_with_a_cascade),
+}
+
+
+def prepare(root: Path, kind: str) -> Kind:
+    """Make, plan and preprocess a data set below `root`. nnU-Net's folders are ``raw`` and ``preprocessed`` there."""
+    from nnunetv2.experiment_planning import plan_and_preprocess_api as nnunet
+
+    made = KINDS[kind]
+    with nnunet_folders(root):
+        folder = make_raw_dataset(root / "raw", made.number, "MNI152", 5, made.crop)
+        made.change(folder)
+        plan_and_preprocess(made.number, ())
+        file = root / "preprocessed" / made.name / "nnUNetPlans.json"
+        plans = json.loads(file.read_text())
+        _narrow(plans)
+        made.plan(plans)
+        file.write_text(json.dumps(plans, indent=4))
+        nnunet.preprocess([made.number], "nnUNetPlans", made.configurations, [1] * len(made.configurations), False)
+    return made
+
+
+if __name__ == "__main__":
+    import sys
+
+    prepare(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,39 @@
+"""Trainings of a few batches, by nnU-Net's own means: attributes that its documentation tells people to change."""
+
+import os
+import signal
+
+import torch
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+from detaug.nnunet import DetAugLoading, DeterministicTraining
+
+
+class _Short(nnUNetTrainer):
+    def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device=torch.device("cuda")):
+        super().__init__(plans, configuration, fold, dataset_json, device)
+        self.num_epochs = int(os.environ.get("SHORT_EPOCHS", "4"))
+        self.num_iterations_per_epoch = 2
+        self.num_val_iterations_per_epoch = 2
+        self.save_every = 2
+        self.stop_at = os.environ.get("SHORT_STOP_AT", "")
+
+    def train_step(self, batch: dict) -> dict:
+        outcome = super().train_step(batch)
+        if self.stop_at == f"{self.current_epoch}":
+            # mid-epoch: whoever started this waits for the line and then kills the process
+            print("WAITING TO BE KILLED", flush=True)
+            signal.pause()
+        return outcome
+
+
+class ShortDetAug(DetAugLoading, _Short):
+    pass
+
+
+class ShortDeterministic(DeterministicTraining, _Short):
+    pass
+
+
+class ShortStock(_Short):
+    pass
