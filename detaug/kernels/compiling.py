@@ -121,7 +121,10 @@ class Kernel:
     def __call__(self, *arguments: Any) -> Any:
         if not self._compiled:
             self.compile()
-        return self.dispatcher(*[_for_kernel(argument) for argument in arguments])
+        for argument in arguments:
+            if isinstance(argument, np.ndarray) and not argument.flags.writeable:
+                return self.dispatcher(*[_for_kernel(each) for each in arguments])
+        return self.dispatcher(*arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _kernel_of_that_name, (self.dispatcher.py_func.__module__, self.__name__)

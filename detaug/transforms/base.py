@@ -63,8 +63,9 @@ class Transform(ABC):
         Args:
             shapes: ``{"image": (C, X, Y[, Z]), ...}`` of what the transform will be applied to.
         """
-        if any(draws.wants_image(wanted) for wanted in vars(self).values()):
-            return {_DEFERRED: draws.key(rng)}
+        for wanted in vars(self).values():
+            if callable(wanted) and draws.wants_image(wanted):
+                return {_DEFERRED: draws.key(rng)}
         return self.draw(rng, shapes, {})
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -192,18 +193,25 @@ class DownsampleSegForDS(_LabelTransform):
     def kernels(self) -> Iterable[Kernel]:
         return (pick,)
 
-    def _sizes(self, space: tuple[int, ...]) -> list[tuple[int, ...] | None]:
+    def _sizes(self, space: tuple[int, ...]) -> tuple[tuple[int, ...] | None, ...]:
         """The spatial shape of each copy, None for the segmentation itself."""
-        sizes: list[tuple[int, ...] | None] = []
-        for scale in self.ds_scales:
-            factors = scale if isinstance(scale, tuple) else (scale,) * len(space)
-            if len(factors) != len(space):
-                raise ValueError(f"ds_scales has {scale} for a segmentation of spatial shape {space}")
-            size = tuple(round(n * factor) for n, factor in zip(space, factors, strict=True))
-            if 0 in size:
-                raise ValueError(f"ds_scales {scale} leave nothing of a segmentation of spatial shape {space}")
-            sizes.append(None if all(factor == 1 for factor in factors) else size)
-        return sizes
+        return _sizes_of_levels(tuple(self.ds_scales), space)
+
+
+@lru_cache(maxsize=64)
+def _sizes_of_levels(
+    ds_scales: tuple[float | tuple[float, ...], ...], space: tuple[int, ...]
+) -> tuple[tuple[int, ...] | None, ...]:
+    sizes: list[tuple[int, ...] | None] = []
+    for scale in ds_scales:
+        factors = scale if isinstance(scale, tuple) else (scale,) * len(space)
+        if len(factors) != len(space):
+            raise ValueError(f"ds_scales has {scale} for a segmentation of spatial shape {space}")
+        size = tuple(round(n * factor) for n, factor in zip(space, factors, strict=True))
+        if 0 in size:
+            raise ValueError(f"ds_scales {scale} leave nothing of a segmentation of spatial shape {space}")
+        sizes.append(None if all(factor == 1 for factor in factors) else size)
+    return tuple(sizes)
 
 
 def _smaller(labels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
@@ -211,15 +219,15 @@ def _smaller(labels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     lead = (1,) * (3 - len(size))
     bits = f"u{labels.dtype.itemsize}"
     source, destination = (a.view(bits).reshape(a.shape[0], *lead, *a.shape[1:]) for a in (labels, result))
-    rows = [nearest(n, m) for n, m in zip(source.shape[1:], destination.shape[1:], strict=True)]
-    pick(source, *rows, destination)
+    pick(source, *map(nearest, source.shape[1:], destination.shape[1:]), destination)
     return result
 
 
+@lru_cache(maxsize=256)
 def nearest(length: int, size: int) -> np.ndarray:
     """For each voxel of an axis of ``size``, the one of an axis of ``length`` that it lies in, as torch's
     nearest-exact finds it (which differs between CPUs where a finer axis meets the border between two voxels; this
-    does not).
+    does not). Every caller gets the same array, to be read.
     """
     step = np.float32(length) / np.float32(size)
     rows: np.ndarray = np.floor((np.arange(size, dtype=np.float32) + np.float32(0.5)) * step).astype(np.int64)

@@ -11,6 +11,7 @@ import torch
 from acvl_utils.cropping_and_padding.bounding_boxes import crop_and_pad_nd
 from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2, nnUNetDatasetNumpy
+from nnunetv2.training.dataloading.utils import _convert_to_npy
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
 from scipy.stats import ks_2samp
 
@@ -33,16 +34,18 @@ def case(name: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     return image, labels, {"class_locations": places}
 
 
-@pytest.fixture(scope="module", params=["b2nd", "npz"])
+@pytest.fixture(scope="module", params=["b2nd", "npz", "npy"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp(request.param)
     (path / "previous").mkdir()
-    kind = {"b2nd": nnUNetDatasetBlosc2, "npz": nnUNetDatasetNumpy}[request.param]
+    kind = nnUNetDatasetBlosc2 if request.param == "b2nd" else nnUNetDatasetNumpy
     for name in SHAPES:
         extra = {"chunks": (1, 8, 16, 16), "blocks": (1, 8, 8, 8)} if request.param == "b2nd" else {}
         image, labels, properties = case(name)
         kind.save_case(image, labels, properties, str(path / name), **extra)
         kind.save_seg(np.roll(labels[0], 1, axis=0), str(path / "previous" / name))
+        if request.param == "npy":
+            _convert_to_npy(str(path / f"{name}.npz"))  # as nnU-Net does when a training starts
     return path
 
 
@@ -74,6 +77,9 @@ def test_a_patch_has_the_voxels_that_nnunet_cuts(folder: Path, name: str, previo
         assert np.array_equal(ours["segmentation"], np.concatenate(theirs))
         low, high = (2, 0, 5), (9, 20, 11)
         part = tuple(slice(a, b) for a, b in zip(low, high, strict=True))
+        read = volumes["image"].read(low, high)
+        assert np.array_equal(read, ours["image"][(slice(None), *part)])
+        read[...] = 7  # it is ours to change
         assert np.array_equal(volumes["image"].read(low, high), ours["image"][(slice(None), *part)])
 
 
@@ -132,6 +138,26 @@ def test_any_number_of_processes_gives_the_same_batches(folder: Path) -> None:
 def test_the_last_samples_of_a_batch_show_foreground(folder: Path) -> None:
     source = PatchSource(folder, 3, FINAL, FINAL, LABELS, 0.33)
     assert [source._wants_foreground(SeedTree(0).generator(0), n) for n in range(3)] == [False, False, True]
+
+
+class OneVoxelLess:
+    """Crops the second sample that it sees."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, image: torch.Tensor, segmentation: torch.Tensor) -> dict[str, torch.Tensor]:
+        self.calls += 1
+        return {"image": image[..., 1:] if self.calls == 2 else image, "segmentation": segmentation}
+
+
+def test_transforms_whose_samples_differ_in_shape_are_named(folder: Path) -> None:
+    source = PatchSource(folder, 3, PATCH, FINAL, LABELS, transforms=OneVoxelLess())
+    with (
+        DeterministicAugmenter(source, None, 0, seed=1) as augmenter,
+        pytest.raises(ValueError, match=r"sample 1 of a batch is \(2, 17, 20, 22\)"),
+    ):
+        next(augmenter)
 
 
 def test_missing_and_half_written_cases_are_named(tmp_path: Path) -> None:

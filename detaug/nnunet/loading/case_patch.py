@@ -47,24 +47,29 @@ class CasePatch(LazyVolume):
         lows = [min(max(0, a), n) for a, n in zip(first, space, strict=True)]
         highs = [max(low, min(n, b)) for low, b, n in zip(lows, last, space, strict=True)]
         box = tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))
-        extents = [b - a for a, b in zip(first, last, strict=True)]
         whole = lows == first and highs == last
         if whole and len(self._stored) == 1:
             array = self._sliced(self._stored[0], box)
+            if array.dtype != self.dtype or isinstance(self._stored[0], np.ndarray):  # else it was made for this call
+                own = buffers.empty(array.shape, self.dtype)
+                own[...] = array
+                array = own
         else:
+            extents = [b - a for a, b in zip(first, last, strict=True)]
             array = buffers.empty((sum(self._channels), *extents), self.dtype)
+            inside = [(low - a, high - a) for low, high, a in zip(lows, highs, first, strict=True)]
             if not whole:
-                array[...] = self._padding
-            inside = tuple(slice(low - a, high - a) for low, high, a in zip(lows, highs, first, strict=True))
-            channel = 0
-            for stored, count in zip(self._stored, self._channels, strict=True):
-                if all(low < high for low, high in zip(lows, highs, strict=True)):
-                    array[(slice(channel, channel + count), *inside)] = self._sliced(stored, box)
-                channel += count
-        return array.reshape(len(array), *extents[1:]) if self._flat else array
+                _fill_around(array, inside, self._padding)
+            if all(low < high for low, high in inside):
+                within = tuple(slice(low, high) for low, high in inside)
+                channel = 0
+                for stored, count in zip(self._stored, self._channels, strict=True):
+                    array[(slice(channel, channel + count), *within)] = self._sliced(stored, box)
+                    channel += count
+        return array.reshape(len(array), *array.shape[2:]) if self._flat else array
 
     def _sliced(self, stored: Any, box: tuple[slice, ...]) -> np.ndarray:
-        """(C, *box), C-contiguous, of this volume's dtype, and nobody else's."""
+        """(C, *box) of the stored dtype; a view of what is stored if that is NumPy's."""
         bare = len(stored.shape) == 3
         if not bare:
             box = (slice(0, stored.shape[0]), *box)
@@ -74,6 +79,17 @@ class CasePatch(LazyVolume):
             stored.get_slice_numpy(part, (tuple(each.start for each in box), tuple(each.stop for each in box)))
         else:
             part = stored[box]
-        array = np.ascontiguousarray(part[None] if bare else part, dtype=self.dtype)
-        # An array that is mapped gives views of its file.
-        return array.copy() if isinstance(stored, np.ndarray) and np.may_share_memory(array, part) else array
+        return part[None] if bare else part
+
+
+def _fill_around(array: np.ndarray, inside: Sequence[tuple[int, int]], value: float) -> None:
+    """Set what lies outside of a box (first and last voxel, excluded, along each axis) in every channel."""
+    if not all(low < high for low, high in inside):
+        array[...] = value
+        return
+    rest = array
+    for axis, (low, high) in enumerate(inside, start=1):
+        before = (slice(None),) * axis
+        rest[(*before, slice(0, low))] = value
+        rest[(*before, slice(high, None))] = value
+        rest = rest[(*before, slice(low, high))]

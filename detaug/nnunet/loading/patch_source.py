@@ -101,12 +101,20 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             RuntimeError: no `DeterministicAugmenter` is making a batch here; `sample` makes single samples anywhere.
         """
         batch = current()
-        samples = [self.sample(batch.next_sample_generator(), number) for number in range(self.batch_size)]
-        return {
-            "data": torch.stack([_tensor(sample["image"]) for sample in samples]),
-            "target": _joined([sample["segmentation"] for sample in samples]),
-            "keys": [sample["key"] for sample in samples],
-        }
+        data: torch.Tensor | None = None
+        targets: list[torch.Tensor] = []
+        keys = []
+        for number in range(self.batch_size):
+            sample = self.sample(batch.next_sample_generator(), number)
+            image, levels = _tensor(sample["image"]), [_tensor(level) for level in _as_list(sample["segmentation"])]
+            if data is None:
+                data, *targets = (each.new_empty((self.batch_size, *each.shape)) for each in (image, *levels))
+            # each sample goes to its place while it is still in the CPU's cache
+            for level, target in zip((image, *levels), (data, *targets), strict=True):
+                _put(level, target, number)
+            keys.append(sample["key"])
+        is_list = isinstance(sample["segmentation"], list)
+        return {"data": data, "target": targets if is_list else targets[0], "keys": keys}
 
     def sample(self, rng: np.random.Generator, number: int = 0) -> dict[str, Any]:
         """One sample of a batch.
@@ -197,8 +205,14 @@ def _tensor(array: Any) -> torch.Tensor:
     return array if isinstance(array, torch.Tensor) else torch.from_numpy(array)
 
 
-def _joined(segmentations: Sequence[Any]) -> Any:
-    """One tensor per resolution, or one alone."""
-    if isinstance(segmentations[0], list):
-        return [torch.stack([_tensor(level) for level in levels]) for levels in zip(*segmentations, strict=True)]
-    return torch.stack([_tensor(each) for each in segmentations])
+def _as_list(levels: Any) -> list[Any]:
+    return levels if isinstance(levels, list) else [levels]
+
+
+def _put(sample: torch.Tensor, batch: torch.Tensor, number: int) -> None:
+    if sample.shape != batch.shape[1:] or sample.dtype != batch.dtype:
+        raise ValueError(
+            f"sample {number} of a batch is {tuple(sample.shape)} of {sample.dtype}, those before it are "
+            f"{tuple(batch.shape[1:])} of {batch.dtype}: the transforms must give all samples one shape"
+        )
+    batch[number] = sample

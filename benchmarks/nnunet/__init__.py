@@ -1,0 +1,1 @@
+"""nnU-Net's loader with nnU-Net's transforms against `PatchSource` with detaug's: time, memory, and waiting for data."""

@@ -1,0 +1,110 @@
+"""`python -m benchmarks.nnunet`: run the rows, print one table, write JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from benchmarks.cpu_time import CoresElsewhere
+from benchmarks.environment import environment_record
+from benchmarks.measure import MeasurementError, in_fresh_process
+from benchmarks.nnunet.dataset import dataset_folder, preprocessed
+from benchmarks.nnunet.loaders import IN_2D, IN_3D, IN_3D_FOUR_CHANNELS, Task
+from benchmarks.nnunet.memory import measure_memory
+from benchmarks.nnunet.speed import measure_speed
+from benchmarks.nnunet.waiting import measure_waiting
+from benchmarks.report import Row, show, write_json
+
+TITLE = "detaug's loader against nnU-Net's (medians; ratios with the range over rounds)"
+
+
+@dataclass(frozen=True)
+class SpeedRow:
+    """A row about time on one thread: the least ratio that counts as reached, and how many rounds of 25 batches."""
+
+    name: str
+    task: Task
+    bound: float
+    rounds: int
+
+
+SPEED = {
+    "3d": SpeedRow("3d_fullres, 128³, batch 2", IN_3D, 6.0, 5),
+    "2d": SpeedRow("2d, 320², batch 32", IN_2D, 3.0, 7),
+    "3d-4-channels": SpeedRow("3d_fullres, 128³, batch 2, 4 channels", IN_3D_FOUR_CHANNELS, 5.0, 3),
+}
+
+
+def _speed(name: str) -> Callable[[Path, bool], Row]:
+    row = SPEED[name]
+
+    def measure(root: Path, quick: bool) -> Row:
+        data = preprocessed(root, row.task.kind, row.task.configuration)
+        return in_fresh_process(measure_speed, row.name, row.task, data, row.bound, row.rounds, quick)
+
+    return measure
+
+
+def _memory(name: str) -> Callable[[Path, bool], Row]:
+    row = SPEED[name]
+    return lambda root, quick: measure_memory(
+        row.name, row.task, preprocessed(root, row.task.kind, row.task.configuration), quick
+    )
+
+
+def _waiting(name: str) -> Callable[[Path, bool], Row]:
+    row = SPEED[name]
+    return lambda root, quick: measure_waiting(
+        row.name, row.task, preprocessed(root, row.task.kind, row.task.configuration), quick
+    )
+
+
+ROWS: dict[str, Callable[[Path, bool], Row]] = {
+    **{name: _speed(name) for name in SPEED},
+    **{f"memory-{name}": _memory(name) for name in ("3d", "2d")},
+    **{f"waiting-{name}": _waiting(name) for name in ("3d",)},
+}
+
+
+@click.command()
+@click.option("--only", "names", multiple=True, type=click.Choice(list(ROWS)), help="Run this row; may be repeated.")
+@click.option("--quick", is_flag=True, help="A few batches of each: shows that it runs, not how fast.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the results here.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep the data sets in this folder, or find them there.  [default: made anew, minutes]",
+)
+def main(names: tuple[str, ...], quick: bool, json_path: Path | None, data: Path | None) -> None:
+    """Measure `PatchSource` with detaug's transforms against nnU-Net's loader with its own, on MRI that nnU-Net planned and
+    preprocessed. Ratios are taken within this run."""
+    console = Console(width=None if sys.stdout.isatty() else 120)  # a file or a log has no width of its own
+    environment = environment_record()
+    rows: list[Row] = []
+    failed: list[str] = []
+    with dataset_folder(data) as root:
+        for name in names or ROWS:
+            with console.status(f"measuring {name} ..."):
+                try:
+                    elsewhere = CoresElsewhere()
+                    row = ROWS[name](root, quick)
+                    row.cores_elsewhere = elsewhere.read()
+                    rows.append(row)
+                except MeasurementError as error:
+                    failed.append(name)
+                    console.print(f"{name}: not measured. {error}", style="red", markup=False, highlight=False)
+                    continue
+            if json_path is not None:  # after every row: a long run that is stopped keeps what it has
+                write_json(rows, environment, json_path)
+    show(rows, console, title=TITLE)
+    if failed or any(check.reached is False for row in rows for check in row.checks):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

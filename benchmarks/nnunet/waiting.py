@@ -1,0 +1,65 @@
+"""Row: how much of a training's time goes into waiting for data, with a network that takes 90 ms for a batch."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+from benchmarks.engine.settings import Settings
+from benchmarks.engine.systems import SYSTEMS
+from benchmarks.measure import in_fresh_process, interleaved
+from benchmarks.nnunet.dataset import Preprocessed
+from benchmarks.nnunet.loaders import DETAUG, STOCK, Task, make_loader
+from benchmarks.nnunet.memory import AUGMENTERS
+from benchmarks.report import Check, Row
+
+NETWORK = 0.09  # seconds for a batch: forward, backward and step on a GPU, during which the CPU is free
+BATCHES, ROUNDS = 150, 3
+#: Long enough for every worker of nnU-Net's to be through with timing its blur's algorithms (seconds, once).
+WARMUP = 24
+SHARE, STOCK_SHARE = 5.0, 60.0  # per cent
+
+
+def measure_waiting(name: str, task: Task, data: Preprocessed, quick: bool) -> Row:
+    """Per cent of the loop's time that is spent in ``next()``."""
+    settings = Settings(quick=quick)
+    rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
+    shares = interleaved(
+        (DETAUG, STOCK),
+        rounds,
+        lambda system: in_fresh_process(_share, system, task, data, settings, 4 if quick else WARMUP, batches),
+    )
+    ours, theirs = shares[DETAUG], shares[STOCK]
+    return Row(
+        name=f"{name}, {NETWORK * 1e3:.0f} ms per step: share of time spent waiting",
+        unit="%",
+        ours=median(ours),
+        checks=[
+            Check("nothing", None, median(ours), (min(ours), max(ours)), "<=", SHARE),
+            Check(STOCK, median(theirs), median(theirs), (min(theirs), max(theirs)), ">=", STOCK_SHARE),
+        ],
+        repeats=rounds,
+        settings={
+            **task.settings(),
+            "processes": settings.processes,
+            "num_cached": settings.num_cached,
+            "batches": batches,
+            "step_seconds": NETWORK,
+        },
+        details={"per_cent": shares},
+    )
+
+
+def _share(system: str, task: Task, data: Preprocessed, settings: Settings, warm_up: int, batches: int) -> float:
+    with SYSTEMS[AUGMENTERS[system]](make_loader(system, task, data), settings) as iterator:
+        for _ in range(warm_up):
+            next(iterator)
+            time.sleep(NETWORK)
+        waited, began = 0.0, time.perf_counter()
+        for _ in range(batches):
+            asked = time.perf_counter()
+            batch = next(iterator)
+            waited += time.perf_counter() - asked
+            time.sleep(NETWORK)
+        del batch
+        return 100 * waited / (time.perf_counter() - began)
