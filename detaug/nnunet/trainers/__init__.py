@@ -13,7 +13,7 @@ try:
     from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
     from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
 except ModuleNotFoundError as error:
-    if error.name != "nnunetv2":
+    if (error.name or "").partition(".")[0] != "nnunetv2":
         raise
     raise ModuleNotFoundError(
         'the trainers need nnU-Net: pip install "detaug[nnunet]"', name=error.name, path=error.path

@@ -8,9 +8,11 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug.nnunet import DetAugLoading, DeterministicTraining
 
+CUDA = torch.device("cuda")
+
 
 class _Short(nnUNetTrainer):
-    def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device=torch.device("cuda")):
+    def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device=CUDA):
         super().__init__(plans, configuration, fold, dataset_json, device)
         self.num_epochs = int(os.environ.get("SHORT_EPOCHS", "4"))
         self.num_iterations_per_epoch = 2

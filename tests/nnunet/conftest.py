@@ -1,0 +1,42 @@
+"""Small data sets that nnU-Net has planned and preprocessed, made once per session when a test first wants them.
+
+Making one takes most of a minute. ``DETAUG_TEST_NNUNET`` names a folder where they are kept from session to session.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.nnunet.trainers.datasets import KINDS
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function from a kind of `tests.nnunet.trainers.datasets` to the folder with its ``raw`` and ``preprocessed``."""
+    kept = os.environ.get("DETAUG_TEST_NNUNET")
+    root = Path(kept) if kept else tmp_path_factory.mktemp("nnunet")
+
+    def prepared(kind: str) -> Path:
+        if not (root / "preprocessed" / KINDS[kind].name / "ready").exists():
+            # nnU-Net spawns processes, which import the main module anew
+            command = [sys.executable, "-m", "tests.nnunet.trainers.datasets", str(root), kind]
+            done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+            (root / "preprocessed" / KINDS[kind].name / "ready").touch()
+        return root
+
+    return prepared
+
+
+@pytest.fixture(scope="session")
+def nnunet_root(nnunet_kind: Callable[[str], Path]) -> Path:
+    """The folder with ``raw`` and ``preprocessed`` of the plain data set, Dataset001_MNI152."""
+    return nnunet_kind("plain")
