@@ -34,6 +34,7 @@ class Run:
         kind: of data set.
         trainer, configuration: as for ``nnUNetv2_train``.
         environment: further variables.
+        plans, device: as for ``nnUNetv2_train``.
     """
 
     root: Path
@@ -42,11 +43,13 @@ class Run:
     trainer: str = "ShortDetAug"
     configuration: str = "3d_fullres"
     environment: dict[str, str] = field(default_factory=dict)
+    plans: str = "nnUNetPlans"
+    device: str = "cpu"
 
     @property
     def folder(self) -> Path:
         """Where fold 0's checkpoints are."""
-        name = f"{self.trainer}__nnUNetPlans__{self.configuration}"
+        name = f"{self.trainer}__{self.plans}__{self.configuration}"
         return self.results / KINDS[self.kind].name / name / "fold_0"
 
     def variables(self, seed: int | None, processes: int, **more: str) -> dict[str, str]:
@@ -67,7 +70,7 @@ class Run:
 
     def command(self, *flags: str) -> list[str]:
         return [str(NNUNET_TRAIN), str(KINDS[self.kind].number), self.configuration, "0", "-tr", self.trainer,
-                "-device", "cpu", *flags]  # fmt: skip
+                "-p", self.plans, "-device", self.device, *flags]  # fmt: skip
 
     def train(self, *flags: str, seed: int | None = 1, processes: int = 2, **more: str) -> str:
         """Run the command to its end; what it printed.

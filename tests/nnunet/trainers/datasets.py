@@ -18,6 +18,9 @@ import numpy as np
 
 from detaug.demo.nnunet_dataset import make_raw_dataset, nnunet_folders, plan_and_preprocess
 
+#: The name of the plans with the residual-encoder U-Net, which every data set has besides nnU-Net's default ones.
+RESIDUAL_ENCODER = "nnUNetResEncUNetPlans"
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -89,6 +92,21 @@ def _narrow(plans: dict[str, Any]) -> None:
             configuration["batch_size"] = 2
 
 
+def _residual_encoder(plans: dict[str, Any]) -> dict[str, Any]:
+    """The same plans with nnU-Net's residual-encoder U-Net, as its ResEnc planners write them."""
+    changed: dict[str, Any] = json.loads(json.dumps(plans))
+    changed["plans_name"] = RESIDUAL_ENCODER
+    for configuration in changed["configurations"].values():
+        if "architecture" in configuration:
+            architecture = configuration["architecture"]
+            architecture["network_class_name"] = "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet"
+            arguments = architecture["arch_kwargs"]
+            del arguments["n_conv_per_stage"]
+            arguments["n_blocks_per_stage"] = [1, 3, 4, 6, 6, 6][: arguments["n_stages"]]
+            arguments["n_conv_per_stage_decoder"] = [1] * (arguments["n_stages"] - 1)
+    return changed
+
+
 def _with_a_cascade(plans: dict[str, Any]) -> None:
     """As nnU-Net plans it for cases that are larger than a patch."""
     full = plans["configurations"]["3d_fullres"]
@@ -124,6 +142,7 @@ def prepare(root: Path, kind: str) -> Kind:
         _narrow(plans)
         made.plan(plans)
         file.write_text(json.dumps(plans, indent=4))
+        file.with_name(f"{RESIDUAL_ENCODER}.json").write_text(json.dumps(_residual_encoder(plans), indent=4))
         nnunet.preprocess([made.number], "nnUNetPlans", made.configurations, [1] * len(made.configurations), False)
     return made
 

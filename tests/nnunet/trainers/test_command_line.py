@@ -13,6 +13,7 @@ import SimpleITK
 import torch
 
 from tests.nnunet.trainers.command_line import Run, checkpoints
+from tests.nnunet.trainers.datasets import RESIDUAL_ENCODER
 
 TRAINERS = ["ShortDetAug", "ShortDeterministic"]
 
@@ -86,6 +87,20 @@ def test_every_kind_of_data_set_trains_to_the_same_bytes(
     one, continued, other = (checkpoints(run.folder) for run in runs)
     assert one == continued
     assert one["checkpoint_final.pth"] != other["checkpoint_final.pth"], "another seed is another training"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_residual_encoder_trains_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> None:
+    runs = [
+        Run(nnunet_root, tmp_path / name, environment={"SHORT_EPOCHS": "3"}, plans=RESIDUAL_ENCODER)
+        for name in ("straight", "killed")
+    ]
+    runs[0].train(processes=2)
+    runs[1].train_until_killed(2, processes=1)
+    runs[1].train("--c", processes=0)
+    assert "AvgPool3d" in next(runs[0].folder.glob("training_log*")).read_text(), "its pooling was swapped"
+    assert checkpoints(runs[0].folder) == checkpoints(runs[1].folder)
 
 
 @pytest.mark.slow
