@@ -2,7 +2,7 @@
 
 No fast-math, no contraction, no threads: each operation is rounded as IEEE 754 says, in the order in which it is
 written, so that a kernel gives the same bytes whatever instructions the CPU has. Compiled code is cached on disk:
-`cache_folder` says where.
+`cache_folder` says where, `usable_cache_folder` what is done where that cannot be written to.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
+import stat
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +28,8 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": False, "error_model": "numpy"}
 
+_PACKAGE_FOLDER = Path(__file__).parent / "__pycache__" / "compiled"
+
 _registry: dict[str, Kernel] = {}
 _compiling = threading.RLock()
 
@@ -36,8 +41,42 @@ def cache_folder() -> Path:
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return Path(chosen) / "detaug"
-    beside = Path(__file__).parent / "__pycache__" / "compiled"
-    return beside if _can_be_written(beside) else _users_cache_folder() / "detaug"
+    return _PACKAGE_FOLDER if _can_be_written(_PACKAGE_FOLDER) else _users_cache_folder() / "detaug"
+
+
+def usable_cache_folder() -> Path | None:
+    """`cache_folder`; if it cannot be written to, a folder of this user's own among the temporary files, and without
+    one none: kernels are then compiled in every process anew.
+
+    Compiled code is run as it is found. So the folder must be this user's and closed to all others.
+    """
+    try:
+        folder = cache_folder()
+    except RuntimeError:  # no home
+        folder = None
+    if folder is not None and _can_be_written(folder):
+        return folder
+    try:
+        private = Path(tempfile.gettempdir()) / f"detaug-{os.geteuid()}"
+        private.mkdir(mode=0o700, exist_ok=True)
+        found = private.lstat()
+    except OSError:
+        return None
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return private if ours else None
+
+
+def _bring_compiled(digest: str, folder: Path) -> None:
+    """Code that was compiled into the package before it became read-only (`detaug warmup` in a container's image)."""
+    there, here = _PACKAGE_FOLDER / digest, folder / digest
+    if folder == _PACKAGE_FOLDER or here.exists() or not there.is_dir():
+        return
+    partial = folder / f"{digest}.{os.getpid()}-{threading.get_ident()}"
+    try:
+        shutil.copytree(there, partial)
+        partial.rename(here)
+    except OSError:  # another process was first, or the disk is full: Numba compiles what it does not find
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def source_digest(module: str) -> str:
@@ -76,14 +115,17 @@ def _users_cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
-_CACHE_FOLDER = cache_folder()
+_CACHE_FOLDER = usable_cache_folder()
 
 
 @contextmanager
 def _cached_for(module: str) -> Iterator[None]:
     """Numba reads its setting at the moment a function is decorated; other packages' functions keep their own place."""
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-    numba.config.CACHE_DIR = str(_CACHE_FOLDER / source_digest(module))  # type: ignore[attr-defined]
+    if _CACHE_FOLDER is not None:
+        digest = source_digest(module)
+        _bring_compiled(digest, _CACHE_FOLDER)
+        numba.config.CACHE_DIR = str(_CACHE_FOLDER / digest)  # type: ignore[attr-defined]
     try:
         yield
     finally:
@@ -103,7 +145,7 @@ class Kernel:
         self.name = f"{function.__module__.removeprefix('detaug.kernels.')}.{function.__name__}"
         self.signatures = signatures
         with _cached_for(function.__module__.rpartition(".")[2]):
-            self.dispatcher = numba.njit(**_OPTIONS)(function)
+            self.dispatcher = numba.njit(**{**_OPTIONS, "cache": _CACHE_FOLDER is not None})(function)
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self._compiled = False
