@@ -133,9 +133,12 @@ class CaseFolder:
             )
 
     def _check_case(self, identifier: str, channels: int | None) -> int:
-        absent = [str(file) for file in self.files(identifier) if not file.is_file()]
+        absent = [file for file in self.files(identifier) if not file.is_file()]
         if absent:
-            raise FileNotFoundError(f"missing {_some(absent)}")
+            advice = ""
+            if all(file.parent == self.previous_stage for file in absent):
+                advice = " (predictions of the previous stage: train that stage first, in all folds, with the same trainer)"
+            raise FileNotFoundError(f"missing {_some([str(file) for file in absent])}{advice}")
         for file in self.files(identifier):
             _places.forget(str(file))
             _compressed.forget(str(file))

@@ -89,29 +89,29 @@ class DeterministicTraining:
     print_to_log_file: Any
     was_initialized: bool
 
-    _seed: int | None = None
-    _data: str = ""
+    _run_seed: int | None = None
+    _cases: str = ""
     _continued: RunRecord | None = None
 
     # --- seed -------------------------------------------------------------------------------------------------------
 
     @property
-    def seed(self) -> int:
+    def run_seed(self) -> int:
         """The seed of the run: 0 ... 2**32 - 1."""
-        if self._seed is None:
-            self._seed = common_seed(self.local_rank if self.is_ddp else None)
+        if self._run_seed is None:
+            self._run_seed = common_seed(self.local_rank if self.is_ddp else None)
             self.print_to_log_file(
-                f"detaug: seed {self._seed} ({SEED_VARIABLE}={self._seed} repeats this training)", add_timestamp=False
+                f"detaug: seed {self._run_seed} ({SEED_VARIABLE}={self._run_seed} repeats this training)",
+                add_timestamp=False,
             )
-        return self._seed
+        return self._run_seed
 
-    def seed_tree(self, branch: str) -> SeedTree:
+    def _branch(self, branch: str) -> SeedTree:
         """A branch of the run's seed tree: "initialization", "epoch/rank/0", "final validation"; the loaders have "train"
         and "val"."""
-        return SeedTree(self.seed).child(branch)
+        return SeedTree(self.run_seed).child(branch)
 
-    @property
-    def world_size(self) -> int:
+    def _number_of_ranks(self) -> int:
         """How many ranks train together."""
         return torch.distributed.get_world_size() if self.is_ddp else 1
 
@@ -121,7 +121,7 @@ class DeterministicTraining:
         if not self.was_initialized:
             check_nnunet_version()
             self._set_switches()
-            seed_global_generators(self.seed_tree("initialization").sequence())
+            seed_global_generators(self._branch("initialization").sequence())
         super().initialize()  # type: ignore[misc]
         self._swap_layers("network", self.network)
 
@@ -174,11 +174,11 @@ class DeterministicTraining:
             request.num_processes,
             request.num_cached,
             pin_memory=request.pin_memory,
-            seed=self.seed,
+            seed=self.run_seed,
             name=name,
-            batches_per_epoch=iterations * self.world_size,
+            batches_per_epoch=iterations * self._number_of_ranks(),
             rank=self.local_rank if self.is_ddp else 0,
-            world_size=self.world_size,
+            world_size=self._number_of_ranks(),
         )
         augmenter.set_epoch(self.current_epoch)
         return augmenter
@@ -194,7 +194,7 @@ class DeterministicTraining:
             self.preprocessed_dataset_folder, sorted({*train, *val}), self.folder_with_segs_from_previous_stage
         )
         folder.check()
-        self._data = folder.contents()
+        self._cases = folder.contents()
 
     # --- the training's course --------------------------------------------------------------------------------------
 
@@ -219,7 +219,7 @@ class DeterministicTraining:
         for loader in (self.dataloader_train, self.dataloader_val):
             if isinstance(loader, DeterministicAugmenter):
                 loader.set_epoch(self.current_epoch)
-        seed_global_generators(self.seed_tree(f"epoch/rank/{self.local_rank}").sequence(self.current_epoch))
+        seed_global_generators(self._branch(f"epoch/rank/{self.local_rank}").sequence(self.current_epoch))
         super().on_train_epoch_start()  # type: ignore[misc]
 
     def on_train_end(self) -> None:
@@ -229,7 +229,7 @@ class DeterministicTraining:
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
         """nnU-Net's; its predictor's switches are put right before every forward pass."""
         self._set_switches()
-        seed_global_generators(self.seed_tree("final validation").sequence())
+        seed_global_generators(self._branch("final validation").sequence())
         with self._switches_at_every_forward_pass():
             super().perform_actual_validation(save_probabilities)  # type: ignore[misc]
         self._set_switches()
@@ -259,8 +259,8 @@ class DeterministicTraining:
             self.print_to_log_file(
                 "detaug: this checkpoint has no record of a seed: what was trained before it cannot be repeated"
             )
-        elif self._seed is None and not os.environ.get(SEED_VARIABLE):
-            self._seed = record.seed
+        elif self._run_seed is None and not os.environ.get(SEED_VARIABLE):
+            self._run_seed = record.seed
             self.print_to_log_file(f"detaug: seed {record.seed}, the checkpoint's", add_timestamp=False)
         self._continued = record
         super().load_checkpoint(filename_or_checkpoint)  # type: ignore[misc]
@@ -268,10 +268,10 @@ class DeterministicTraining:
 
     def _record(self) -> RunRecord:
         return RunRecord(
-            seed=self.seed,
+            seed=self.run_seed,
             loading="detaug" if self._loader_class() is not None else "nnU-Net",
-            data=self._data,
-            world_size=self.world_size,
+            data=self._cases,
+            world_size=self._number_of_ranks(),
             cpu_threads=torch.get_num_threads() if self.device.type == "cpu" else 0,
             iterations=(self.num_iterations_per_epoch, self.num_val_iterations_per_epoch),
         )

@@ -97,8 +97,8 @@ def test_a_seed_that_is_none(nnunet_environment: Path, monkeypatch: pytest.Monke
 def test_without_a_seed_one_is_drawn_and_logged(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DETAUG_SEED")
     one, other = (new_trainer(nnunet_environment, ShortDetAug) for _ in range(2))
-    assert one.seed != other.seed
-    assert f"DETAUG_SEED={one.seed} repeats this training" in Path(one.log_file).read_text()
+    assert one.run_seed != other.run_seed
+    assert f"DETAUG_SEED={one.run_seed} repeats this training" in Path(one.log_file).read_text()
 
 
 @BOTH

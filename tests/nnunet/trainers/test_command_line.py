@@ -108,6 +108,9 @@ def test_a_residual_encoder_trains_to_the_same_bytes(nnunet_root: Path, tmp_path
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_cascade_trains_to_the_same_bytes(nnunet_kind: Callable[[str], Path], tmp_path: Path, trainer: str) -> None:
     root = nnunet_kind("cascade")
+    alone = Run(root, tmp_path / "alone", "cascade", trainer, "3d_cascade_fullres").attempt()
+    assert alone.returncode != 0
+    assert "train that stage first" in alone.stdout
     final = []
     for name, processes in (("one", 2), ("other", 0)):
         for configuration in ("3d_lowres", "3d_cascade_fullres"):

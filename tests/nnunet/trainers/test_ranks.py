@@ -50,7 +50,7 @@ def rank_main(rank: int, port: int, root: str, trainer: type[DeterministicTraini
         assert made.is_ddp
         made._set_batch_size_and_oversample()
         train, val = made.get_dataloaders()
-        found: dict[str, Any] = {"seed": made.seed, "rank": made.local_rank, "length": len(train)}
+        found: dict[str, Any] = {"seed": made.run_seed, "rank": made.local_rank, "length": len(train)}
         for epoch in range(2):
             for loader in (train, val):
                 loader.set_epoch(epoch)
