@@ -68,6 +68,7 @@ def demo(batches: int, patch: int, processes: tuple[int, ...], seed: int, json_f
         raise click.ClickException(str(error)) from error
     from rich.console import Console
 
+    from detaug.atomic_files import write_text
     from detaug.demo.report import as_json, notices, table, verdict
 
     settings = Settings(batches=batches, patch=patch, processes=processes, seed=seed)
@@ -79,7 +80,7 @@ def demo(batches: int, patch: int, processes: tuple[int, ...], seed: int, json_f
     console.print(verdict(runs), highlight=False)
     console.print(f"[dim]{len(runs)} runs of {batches} batches in {time.perf_counter() - began:.0f} s[/]")
     if json_file is not None:
-        json_file.write_text(json.dumps(as_json(runs, settings), indent=2) + "\n")
+        write_text(json_file, json.dumps(as_json(runs, settings), indent=2) + "\n")
     if not all_same(runs):
         raise click.exceptions.Exit(1)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from detaug.atomic_files import write_text
 from detaug.demo.mri import load_template
 
 #: Where nnU-Net looks for its folders. They have to be set before nnunetv2 is imported by versions that read them once.
@@ -93,7 +94,7 @@ def make_raw_dataset(
         "numTraining": num_cases,
         "file_ending": ".nii.gz",
     }
-    (dataset / "dataset.json").write_text(json.dumps(description, indent=2))
+    write_text(dataset / "dataset.json", json.dumps(description, indent=2))
     return dataset
 
 

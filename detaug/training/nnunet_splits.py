@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from detaug.atomic_files import write_text
 from detaug.training.partitioning import checked_ids, shown
 from detaug.training.splits import Split
 
@@ -57,7 +58,7 @@ def write_nnunet_splits(
             f"{path} already has other splits, by which models may have been trained: pass overwrite=True to replace it"
         )
     # nnU-Net's own save_json: sorted keys, four spaces.
-    _write_whole(path, json.dumps(folds, sort_keys=True, indent=4))
+    write_text(path, json.dumps(folds, sort_keys=True, indent=4))
     return path
 
 
@@ -213,19 +214,6 @@ def _same_splits(path: Path, folds: list[dict[str, list[str]]]) -> bool:
         return bool(json.loads(path.read_text(encoding="utf-8")) == folds)
     except ValueError:
         return False
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """By a file of another name, so that a reader finds the old splits or the new ones, never a part."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _bulleted(faults: Sequence[str]) -> str:
