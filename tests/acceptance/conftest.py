@@ -16,14 +16,18 @@ from .processes import Script, start_script
 START_METHODS = ("fork", "spawn", "forkserver")
 
 
+#: Where spawn's cases are always run: what the start method could change about batches, deaths and what travels.
+SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects", "test_bad_input", "test_parent_killed"}
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """forkserver's cases go with the slow tests: to the engine it differs from spawn in how a worker is born only."""
+    """forkserver's cases go with the slow tests: to the engine it differs from spawn in how a worker is born only. So do most
+    of spawn's, each of which starts several interpreters that import torch."""
     for item in items:
         parameters = getattr(item, "callspec", None)
-        if parameters is not None and any(
-            isinstance(value, str) and value == "forkserver" for value in parameters.params.values()
-        ):
+        values = [] if parameters is None else [each for each in parameters.params.values() if isinstance(each, str)]
+        if "forkserver" in values or ("spawn" in values and item.path.stem not in SPAWN_ALWAYS):
             item.add_marker(pytest.mark.slow)
 
 
