@@ -26,6 +26,7 @@ from detaug.training.layers.swapping import make_deterministic
 from detaug.training.run_seed import common_seed, seed_global_generators
 from detaug.training.switch_list import Mode
 from detaug.training.switches import set_deterministic_mode
+from detaug.versions import __version__
 
 #: How many threads torch computes with on a CPU. Sums change with it, and nnU-Net's command line takes all there are.
 CPU_THREADS_VARIABLE = "DETAUG_CPU_THREADS"
@@ -101,7 +102,7 @@ class DeterministicTraining:
         if self._run_seed is None:
             self._run_seed = common_seed(self.local_rank if self.is_ddp else None)
             self.print_to_log_file(
-                f"detaug: seed {self._run_seed} ({SEED_VARIABLE}={self._run_seed} repeats this training)",
+                f"detaug {__version__}: seed {self._run_seed} ({SEED_VARIABLE}={self._run_seed} repeats this training)",
                 add_timestamp=False,
             )
         return self._run_seed
@@ -261,7 +262,7 @@ class DeterministicTraining:
             )
         elif self._run_seed is None and not os.environ.get(SEED_VARIABLE):
             self._run_seed = record.seed
-            self.print_to_log_file(f"detaug: seed {record.seed}, the checkpoint's", add_timestamp=False)
+            self.print_to_log_file(f"detaug {__version__}: seed {record.seed}, the checkpoint's", add_timestamp=False)
         self._continued = record
         super().load_checkpoint(filename_or_checkpoint)  # type: ignore[misc]
         epoch_times.restore(self.logger.get_checkpoint(), self.output_folder)
