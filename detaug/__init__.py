@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from detaug.hashing import fingerprint
     from detaug.seeding import SeedTree
     from detaug.training.run_seed import seed_everything
+    from detaug.verify import verify
 
 __all__ = [
     "BatchError",
@@ -28,6 +29,7 @@ __all__ = [
     "current",
     "fingerprint",
     "seed_everything",
+    "verify",
 ]
 
 # Loaded on first use: torch takes seconds to import, and neither `detaug --help` nor the engine's helper process
@@ -41,6 +43,7 @@ _HOMES = {
     "current": "detaug.context",
     "fingerprint": "detaug.hashing",
     "seed_everything": "detaug.training.run_seed",
+    "verify": "detaug.verify",
 }
 
 

@@ -51,9 +51,10 @@ class History:
     Args:
         roots: the objects to start from; everything small that is reachable from them is remembered.
         reseed: whether Generators found on the way are reseeded for every batch (else they are left alone).
+        restore: whether what has changed is put back (else it is left alone).
     """
 
-    def __init__(self, roots: Iterable[Any], reseed: bool = True) -> None:
+    def __init__(self, roots: Iterable[Any], reseed: bool = True, restore: bool = True) -> None:
         self._restorers: list[Callable[[], None]] = []
         self._generators: list[Any] = []
         self._seen: set[int] = set()
@@ -62,6 +63,8 @@ class History:
             self._walk(root)
         if not reseed:
             self._generators.clear()
+        if not restore:
+            self._restorers.clear()
         self._seen.clear()
 
     def restore(self) -> None:

@@ -82,6 +82,8 @@ class Producer:
         num_streams: logical workers.
         log: what is told to the user.
         guard: report generators created without a seed.
+        repairs: "all", "generators" (those that the objects own are reseeded for every batch, and that is all), or
+            "none": the objects as they are by themselves, which only those who test them want.
     """
 
     def __init__(
@@ -91,8 +93,10 @@ class Producer:
         num_streams: int,
         log: Callable[[str], None] = logger.warning,
         guard: bool = False,
+        repairs: str = "all",
     ) -> None:
         self._guard = Guard(log) if guard else None
+        self._repairs = repairs
         self._copy = copy
         self._entropy = entropy
         self._num_streams = num_streams
@@ -104,7 +108,7 @@ class Producer:
         roots = [self._transform, source.loader] if source.stateless else [self._transform]
         self._tellable = _with_set_epoch(self._transform)
         self._roots = roots
-        self._history = History(roots)
+        self._history = self._remember()
         self._told_epoch: int | None = None
         self._streams: dict[int, _StreamCopy] = {}
 
@@ -133,8 +137,14 @@ class Producer:
 
     def _pristine(self) -> tuple[Source, Any]:
         source, transform = self._copy()
-        settle_known_quirks((source, transform), self._log)
+        if self._repairs == "all":
+            settle_known_quirks((source, transform), self._log)
         return source, transform
+
+    def _remember(self) -> History:
+        if self._repairs == "none":
+            return History([])
+        return History(self._roots, restore=self._repairs == "all")
 
     def _tell_epoch(self, epoch: int) -> None:
         if epoch == self._told_epoch:
@@ -145,7 +155,7 @@ class Producer:
         if self._stateless and hasattr(self._source.loader, "set_epoch"):
             self._source.loader.set_epoch(epoch)
         # What set_epoch changed is what every batch of this epoch starts from.
-        self._history = History(self._roots)
+        self._history = self._remember()
         self._told_epoch = epoch
 
     def _from_stateless(self, batch: Current) -> Any:

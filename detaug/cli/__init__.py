@@ -10,6 +10,7 @@ import click
 from detaug.cli.demo import demo
 from detaug.cli.doctor import doctor
 from detaug.cli.nnunet import nnunet
+from detaug.cli.verify import verify
 from detaug.cli.warmup import warmup
 
 
@@ -22,6 +23,7 @@ def main() -> None:
 main.add_command(demo)
 main.add_command(doctor)
 main.add_command(nnunet)
+main.add_command(verify)
 main.add_command(warmup)
 
 __all__ = ["main"]

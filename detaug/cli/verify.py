@@ -1,0 +1,103 @@
+"""`detaug verify`: prove that a pipeline is deterministic, or name the line that is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from detaug.verify import Result
+
+
+class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(int(part) for part in str(value).split(",") if part.strip())
+        except ValueError:
+            numbers = (-1,)
+        if any(number < 0 for number in numbers):
+            self.fail(f"{value!r} is not a list of non-negative integers such as 1,2,3", param, ctx)
+        return numbers
+
+
+def _in_a_folder_that_exists(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
+    """Refused at once and not after a minute of work, when it comes to writing."""
+    if file is not None and not file.resolve().parent.is_dir():
+        raise click.BadParameter(f"the folder {str(file.parent)!r} does not exist")
+    return file
+
+
+@click.command(short_help="Prove that a pipeline is deterministic, or find the line that is not.")
+@click.argument("target", metavar="MODULE:FACTORY")
+@click.option("--batches", type=click.IntRange(min=1), default=12, help="Batches that every row compares.")
+@click.option("--seed", type=click.IntRange(min=0), default=1234, help="The one seed of all rows.")
+@click.option("--thorough", is_flag=True, help="All start methods with all process counts, more faults: minutes.")
+@click.option("--processes", type=_Numbers(), help="Process counts, comma-separated.  [default: 1,2,3]")
+@click.option(
+    "--start-method",
+    "start_methods",
+    type=click.Choice(["fork", "spawn", "forkserver"]),
+    multiple=True,
+    help="How workers start; may be given more than once.  [default: this system's, and spawn]",
+)
+@click.option("--hash-seeds", type=_Numbers(), help="PYTHONHASHSEED of other interpreters.  [default: 1,2]")
+@click.option("--stateless/--stateful", default=None, help="Declare the loader so, as stateless=... does.")
+@click.option("--num-streams", type=click.IntRange(min=1), help="As for DeterministicAugmenter.")
+@click.option("--batches-per-epoch", type=click.IntRange(min=1), help="As for DeterministicAugmenter.")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    callback=_in_a_folder_that_exists,
+    help="Write the results to this file as well.",
+)
+def verify(target: str, json_file: Path | None, **options: Any) -> None:
+    """Prove that a pipeline gives the same batches under all circumstances, or name the line that does not.
+
+    MODULE:FACTORY is a function without arguments that returns (loader, transform), as package.module:factory or as
+    path/to/file.py:factory; the transform may be None. Its batches are made with several process counts and start
+    methods, with workers held up and killed, resumed, replayed, with another clock, another PYTHONHASHSEED and more.
+
+    The exit status is 0 if all are equal, 1 if any row differs, 2 on wrong use. What the pipeline does by itself and
+    DeterministicAugmenter repairs is shown and does not count.
+    """
+    from rich.console import Console
+
+    from detaug.verify import UnusableError
+
+    options["start_methods"] = options["start_methods"] or None  # click's word for "not given" is an empty tuple
+    console = Console()
+    try:
+        result = _with_progress(target, options, console)
+    except (UnusableError, ImportError) as error:
+        raise click.UsageError(str(error)) from error
+    console.print(result, highlight=False)
+    if json_file is not None:
+        json_file.write_text(json.dumps(result.as_json(), indent=2) + "\n")
+    if not result.ok:
+        raise click.exceptions.Exit(1)
+
+
+def _with_progress(target: str, options: dict[str, Any], console: Console) -> Result:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from detaug.verify import verify as run
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    # What is left on screen is the table; the bar is for the time until then.
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=None)
+
+        def report(what: str, done: int, total: int) -> None:
+            progress.update(task, description=what, completed=done, total=total)
+
+        return run(target, progress=report, **options)

@@ -1,0 +1,197 @@
+"""State that a pipeline carries from batch to batch: which attributes, class attributes and module variables changed,
+and which of these a later batch depends on."""
+
+from __future__ import annotations
+
+import copy
+import sys
+import types
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.interception import is_standard_library
+from detaug.pipeline import Producer
+from detaug.plan import BatchKey
+from detaug.verify.values import GENERATORS, digest
+
+_MAX_HOLDERS = 2_000
+_MAX_BYTES = 64 << 20
+_CLASS, _MODULE = "its class", "its module"
+_VALUES = (bool, int, float, complex, str, bytes, bytearray, np.generic, np.ndarray, torch.Tensor, *GENERATORS)
+_NOT_SEARCHED = frozenset({"numpy", "torch", "scipy", "batchgenerators", "batchgeneratorsv2", "nnunetv2", "detaug"})
+
+
+@dataclass(frozen=True)
+class Variable:
+    """Something that keeps a value from batch to batch.
+
+    Attributes:
+        holder: how to get from the pipeline's objects to what holds it.
+        name: under which name.
+        owner: the class whose attribute it is, or the module whose variable.
+        file: the file of a module's variable, else "".
+    """
+
+    holder: str
+    name: str
+    owner: str
+    file: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.owner}.{self.name}"
+
+
+class Snapshot:
+    """The small state that a producer's objects, their classes and their modules hold now.
+
+    Args:
+        producer: the pipeline.
+        shared: only that of classes and modules, which all copies of the objects in a process share.
+    """
+
+    def __init__(self, producer: Producer, shared: bool = False) -> None:
+        self._values: dict[Variable, tuple[str, Any]] = {}
+        self._shared = shared
+        for _, variable, value in self._variables(producer):
+            try:
+                self._values[variable] = (digest(value), copy.deepcopy(value))
+            except Exception:  # what cannot be copied cannot be put back: it is not tried
+                continue
+
+    def _variables(self, producer: Producer) -> Iterator[tuple[Any, Variable, Any]]:
+        for each in _variables(producer):
+            if not self._shared or each[1].holder in (_CLASS, _MODULE):
+                yield each
+
+    def changed(self, producer: Producer) -> list[Variable]:
+        """What has changed since, or come to be."""
+        found = []
+        for _, variable, value in self._variables(producer):
+            before = self._values.get(variable)
+            if before is None or before[0] != digest(value):
+                found.append(variable)
+        return found
+
+    def put_back(self, producer: Producer, keep: Collection[Variable] = ()) -> None:
+        """Everything but `keep` as it was; what was not there is taken away."""
+        for holder, variable, value in list(self._variables(producer)):
+            if variable in keep:
+                continue
+            before = self._values.get(variable)
+            if before is not None and before[0] == digest(value):
+                continue
+            if before is not None and _put_into(value, before[1]):
+                continue
+            if isinstance(holder, dict):
+                if before is None:
+                    holder.pop(variable.name, None)
+                else:
+                    holder[variable.name] = copy.deepcopy(before[1])
+            elif before is not None:
+                setattr(holder, variable.name, copy.deepcopy(before[1]))
+
+
+def _put_into(value: Any, saved: Any) -> bool:
+    """Make `value` what `saved` is, in place, so that whoever else holds it sees it too; whether that could be done."""
+    if type(value) is not type(saved):
+        return False
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        if value.shape != saved.shape or value.dtype != saved.dtype:
+            return False
+        value[...] = saved
+        return True
+    if isinstance(value, list):
+        value[:] = copy.deepcopy(saved)
+        return True
+    if isinstance(value, (dict, set)):
+        value.clear()
+        value.update(copy.deepcopy(saved))
+        return True
+    return False
+
+
+def settle(producer: Producer, key: BatchKey) -> None:
+    """Tell the pipeline the epoch, which is no state that one batch leaves to the next."""
+    producer._tell_epoch(key.epoch)
+
+
+def _variables(producer: Producer) -> Iterator[tuple[Any, Variable, Any]]:
+    """(what holds it, which, its value) for everything below the transform and, if it is stateless, the loader."""
+    seen: set[int] = set()
+    classes: dict[type, None] = {}
+    modules: dict[str, None] = {}
+    roots = [("transform", producer._transform)]
+    if producer._stateless:
+        roots.append(("loader", producer._source.loader))
+    else:
+        classes[type(producer._source.loader)] = None
+    pending: list[tuple[str, Any]] = roots
+    while pending and len(seen) < _MAX_HOLDERS:
+        path, value = pending.pop(0)
+        if value is None or id(value) in seen or isinstance(value, _VALUES):
+            continue
+        seen.add(id(value))
+        if isinstance(value, (types.FunctionType, types.MethodType)):
+            modules[str(value.__module__)] = None
+            continue
+        if isinstance(value, dict):
+            pending.extend((f"{path}[{key!r}]", item) for key, item in list(value.items())[:1_000])
+            continue
+        if isinstance(value, (list, tuple)):
+            pending.extend((f"{path}[{number}]", item) for number, item in enumerate(value[:1_000]))
+            continue
+        attributes = getattr(value, "__dict__", None)
+        if not isinstance(attributes, dict) or isinstance(value, (type, types.ModuleType)):
+            continue
+        classes[type(value)] = None
+        for name, item in list(attributes.items()):
+            if _is_value(item):
+                yield attributes, Variable(path, name, type(value).__qualname__), item
+            else:
+                pending.append((f"{path}.{name}", item))
+    yield from _of_classes_and_modules(classes, modules)
+
+
+def _of_classes_and_modules(classes: dict[type, None], modules: dict[str, None]) -> Iterator[tuple[Any, Variable, Any]]:
+    done: set[type] = set()
+    for kind in classes:
+        for owner in kind.__mro__:
+            if owner in done or _is_library(owner.__module__):
+                continue
+            done.add(owner)
+            modules[owner.__module__] = None
+            for name, item in list(vars(owner).items()):
+                if not name.startswith("__") and _is_value(item):
+                    yield owner, Variable(_CLASS, name, owner.__qualname__), item
+    for module_name in modules:
+        module = sys.modules.get(module_name)
+        if module is None or _is_library(module_name):
+            continue
+        for name, item in list(vars(module).items()):
+            if not name.startswith("__") and _is_value(item):
+                yield vars(module), Variable(_MODULE, name, module_name, str(module.__file__ or "")), item
+
+
+def _is_library(module: str) -> bool:
+    return is_standard_library(module) or module.partition(".")[0] in _NOT_SEARCHED
+
+
+def _is_value(value: Any, depth: int = 3) -> bool:
+    """Whether it is data, all the way down, and not too large to be kept twice."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes <= _MAX_BYTES
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size() <= _MAX_BYTES
+    if value is None or isinstance(value, _VALUES):
+        return True
+    if depth == 0:
+        return False
+    if isinstance(value, dict):
+        return len(value) <= 1_000 and all(_is_value(item, depth - 1) for item in value.values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return len(value) <= 10_000 and all(_is_value(item, depth - 1) for item in value)
+    return False

@@ -1,0 +1,257 @@
+"""From a difference to its cause: the line that makes it, and the first transform whose output differs."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from detaug.interception import Site
+from detaug.pipeline import Producer
+from detaug.plan import BatchKey
+from detaug.verify.bench import Outcome, Subject, Trial, perform
+from detaug.verify.carried import Snapshot, Variable, settle
+from detaug.verify.conditions import Conditions
+from detaug.verify.interpreter import start
+from detaug.verify.lines import Parting, line_that_changes, parting_of
+from detaug.verify.outputs import Difference, first_difference
+from detaug.verify.result import Cause
+
+#: No more lines or variables than this are tried one by one.
+_MOST_TRIED = 24
+#: How often an experiment whose outcome is a matter of chance (threads) is tried again.
+_ATTEMPTS = 6
+
+_SENTENCES = {
+    "chance": "draws chance from the operating system ({function}), which no seed governs: use "
+    "detaug.current().generator, or a generator seeded from it",
+    "clock": "lets the batch depend on the clock ({function}): a seed taken from it, or a choice made by timing",
+    "process": "lets the batch depend on the process that makes it ({function})",
+    "folders": "lets the batch depend on the order in which a folder lists its files ({function}): sort them",
+}
+_FROM_HERE_ON = {
+    "threads": "depends on which thread is first: runs part at this line",
+    "global_state": "draws from a global random generator where detaug has not seeded it, before any batch",
+    "history": "depends on which batches were made before",
+    "hash": "depends on hash order (PYTHONHASHSEED), as the order of a set does",
+    "place": "depends on the process that makes the batch",
+    "nothing": "gives something else every time, under equal circumstances",
+    **{factor: sentence.partition(" ({")[0] for factor, sentence in _SENTENCES.items()},
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Two trials that differ in one thing alone.
+
+    Attributes:
+        factor: what that is: a field of `Conditions`, "history", "hash", "place" or "nothing".
+        still, changed: the two; for "hash" in two interpreters, for "place" here and in another interpreter.
+        hash_seeds: of the other interpreters.
+    """
+
+    factor: str
+    still: Trial
+    changed: Trial
+    hash_seeds: tuple[int, int] = (1, 2)
+
+    def run(self, subject: Subject) -> tuple[Outcome, Outcome]:
+        """Both trials."""
+        if self.factor == "hash":
+            pair = [
+                start(subject, trial, seed)
+                for trial, seed in zip((self.still, self.changed), self.hash_seeds, strict=True)
+            ]
+            here, there = (each.outcome() for each in pair)
+            return here, there
+        if self.factor == "place":
+            elsewhere = start(subject, self.changed, self.hash_seeds[0])
+            return perform(subject, self.still), elsewhere.outcome()
+        return perform(subject, self.still), perform(subject, self.changed)
+
+    def of(self, still: tuple[BatchKey, ...], changed: tuple[BatchKey, ...]) -> Experiment:
+        """The same with other batches."""
+        return replace(self, still=replace(self.still, order=still), changed=replace(self.changed, order=changed))
+
+    def watching(self, what: str) -> Experiment:
+        """The same with the last batch watched."""
+        return replace(self, still=replace(self.still, watch=what), changed=replace(self.changed, watch=what))
+
+
+def differing(first: Outcome, second: Outcome) -> list[BatchKey]:
+    """The batches that are not the same in two outcomes, among those that both made, in order."""
+    return sorted(key for key, code in first.prints.items() if second.prints.get(key, code) != code)
+
+
+def causes_of(
+    subject: Subject, experiment: Experiment, different: Sequence[BatchKey], repaired: bool = False
+) -> list[Cause]:
+    """Why batches differ in the two trials. Never empty.
+
+    Args:
+        subject: the pipeline.
+        experiment: the one that showed it.
+        different: the batches that differed.
+        repaired: detaug puts it right.
+    """
+    if experiment.factor == "nothing" and perform(subject, experiment.still).sites["threads"]:
+        held_up = replace(experiment.still, conditions=Conditions(threads=1))
+        experiment = replace(experiment, factor="threads", changed=held_up)
+    found: list[Cause] = []
+    if experiment.factor in _SENTENCES:
+        found = _by_site(subject, experiment)
+    elif experiment.factor == "history":
+        found = _by_variable(subject, experiment)
+    return [replace(cause, repaired=repaired) for cause in found or [_by_line(subject, experiment, different[0])]]
+
+
+def _up_to(experiment: Experiment, key: BatchKey) -> list[Experiment]:
+    """The same with that batch as the last one, the shortest first, which may not show the difference."""
+    if experiment.factor == "history":
+        order = experiment.changed.order[: experiment.changed.order.index(key) + 1]
+        return [experiment.of((key,), order[-2:]), experiment.of((key,), order)]
+    order = experiment.still.order[: experiment.still.order.index(key) + 1]
+    return [experiment.of((key,), (key,)), experiment.of(order, order)]
+
+
+# --- calls from one line -----------------------------------------------------------------------------------------------
+
+
+def _by_site(subject: Subject, experiment: Experiment) -> list[Cause]:
+    factor = experiment.factor
+    still = perform(subject, experiment.still)
+    if still.sites["threads"] and differing(still, perform(subject, experiment.still)):
+        return []  # it differs whatever is changed, so that no line can be told by it
+    sites = perform(subject, experiment.changed).sites[factor]
+    found = []
+    for site, function in list(sites.items())[:_MOST_TRIED]:
+        conditions = replace(experiment.changed.conditions, only=site)
+        alone = replace(experiment, changed=replace(experiment.changed, conditions=conditions))
+        different = differing(still, perform(subject, alone.changed))
+        if different:
+            short = _up_to(alone, different[0])[0].watching("outputs")
+            here, there = short.run(subject)
+            what = f"{_code(site)}{_SENTENCES[factor].format(function=function)}"
+            found.append(Cause(what, site, first_difference(here.outputs, there.outputs)))
+    return _one_per_transform(found)
+
+
+def _one_per_transform(causes: list[Cause]) -> list[Cause]:
+    """Two readings of a clock make one measurement."""
+    kept: dict[object, Cause] = {}
+    for cause in causes:
+        where = None if cause.difference is None or cause.site is None else (cause.difference.where, cause.site.file)
+        before = kept.get(where) if where is not None and "clock" in cause.what else None
+        if before is None or cause.site is None:
+            kept[where if "clock" in cause.what else id(cause)] = cause
+        else:
+            kept[where] = replace(before, what=f"{before.what}; so does line {cause.site.line}")
+    return list(kept.values())
+
+
+# --- state carried from batch to batch ---------------------------------------------------------------------------------
+
+
+class _Keeping:
+    """Between batches, puts back what they changed, but for what is to be kept; None: puts nothing back."""
+
+    def __init__(self, keep: set[Variable] | None) -> None:
+        self.changed: dict[Variable, None] = {}
+        self._keep = keep
+        self._snapshot: Snapshot | None = None
+
+    def begin(self, producer: Producer, key: BatchKey) -> None:
+        settle(producer, key)
+        self._snapshot = Snapshot(producer)
+
+    def between(self, producer: Producer) -> None:
+        assert self._snapshot is not None
+        self.changed.update(dict.fromkeys(self._snapshot.changed(producer)))
+        if self._keep is not None:
+            self._snapshot.put_back(producer, self._keep)
+
+
+def _by_variable(subject: Subject, experiment: Experiment) -> list[Cause]:
+    found = _variables_that_matter(subject, experiment)
+    if not found:
+        return []
+    names = frozenset(variable.name for variable in found)
+    outcome = perform(subject, replace(experiment.changed, watch="lines", names=names))
+    events = [*outcome.earlier_lines, *outcome.lines]
+    causes = []
+    for variable, difference in found.items():
+        if variable.file:
+            site = line_that_changes(events, f"the module's {variable.name}", file=variable.file)
+        else:
+            site = line_that_changes(events, f"self.{variable.name}", owner=variable.owner)
+            site = site or line_that_changes(events, f"self.{variable.name}")
+        text = "" if site is None else _code(site)
+        what = f"{text}changes {variable}, which is carried from batch to batch"
+        causes.append(Cause(what, site, difference))
+    return _one_per_line(causes)
+
+
+def _variables_that_matter(subject: Subject, experiment: Experiment) -> dict[Variable, Difference | None]:
+    """Those that make some batch another one although nothing else is carried over to it."""
+    nothing, everything = _Keeping(set()), _Keeping(None)
+    still = perform(subject, experiment.still, nothing)
+    perform(subject, experiment.changed, everything)
+    found = {}
+    for variable in list(everything.changed)[:_MOST_TRIED]:
+        changed = perform(subject, experiment.changed, _Keeping({variable}))
+        order = experiment.changed.order
+        different = [key for key in order if key in differing(still, changed)]
+        if different:
+            upto = replace(experiment.changed, order=order[: order.index(different[0]) + 1], watch="outputs")
+            alone = replace(experiment.still, order=(different[0],), watch="outputs")
+            here, there = perform(subject, alone), perform(subject, upto, _Keeping({variable}))
+            found[variable] = first_difference(here.outputs, there.outputs)
+    return found
+
+
+def _one_per_line(causes: list[Cause]) -> list[Cause]:
+    kept: dict[object, Cause] = {}
+    for cause in causes:
+        kept.setdefault(cause.site or cause.what, cause)
+    return list(kept.values())
+
+
+# --- anything else -----------------------------------------------------------------------------------------------------
+
+
+def _by_line(subject: Subject, experiment: Experiment, key: BatchKey) -> Cause:
+    short, whole = _up_to(experiment, key)
+    difference: Difference | None = None
+    parting: Parting | None = None
+    for number in range(_ATTEMPTS):
+        again = _another_chance(whole if number == 1 else short, number).watching("both")
+        here, there = again.run(subject)
+        if key not in differing(here, there):
+            continue
+        difference = difference or first_difference(here.outputs, there.outputs)
+        # What the factory and the constructors do comes first, unless it is meant to differ.
+        earlier = None if short.factor == "history" else parting_of(here.earlier_lines, there.earlier_lines)
+        parting = parting or earlier or parting_of(here.lines, there.lines)
+        if difference is not None and parting is not None:
+            break
+    threads = short.factor in (*_SENTENCES, "history") and bool(here.sites["threads"])
+    what = _FROM_HERE_ON["threads" if threads else short.factor]
+    if parting is None:
+        return Cause(f"the pipeline {what}; the line could not be found", None, difference)
+    names = f" (first seen in {', '.join(parting.names[:3])})" if parting.names else ""
+    if parting.on_entry:
+        return Cause(f"what {parting.function} is given {what}{names}", parting.site, difference)
+    return Cause(f"{_code(parting.site)}{what}{names}", parting.site, difference)
+
+
+def _another_chance(experiment: Experiment, number: int) -> Experiment:
+    if experiment.factor != "threads" or number == 0:
+        return experiment
+    conditions = replace(experiment.changed.conditions, threads=experiment.changed.conditions.threads + 10 * number)
+    return replace(experiment, changed=replace(experiment.changed, conditions=conditions))
+
+
+def _code(site: Site) -> str:
+    """The line itself, for the sentence to begin with."""
+    text = linecache.getline(site.file, site.line).strip()
+    return f"`{text}` " if text else "this line "

@@ -1,0 +1,62 @@
+"""What happens to worker processes while their batches are taken: stopped for a while, or killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from detaug.engine.augmenter import DeterministicAugmenter
+
+
+class Disturbance:
+    """Sends signals to random workers at random times, and before batches.
+
+    Args:
+        kill: SIGKILL; else SIGSTOP, and SIGCONT a random time later.
+        chance: decides whom and when.
+        most: no more than this many times.
+    """
+
+    def __init__(self, kill: bool, chance: random.Random, most: int) -> None:
+        self.times = 0
+        self._kill = kill
+        self._chance = chance
+        self._most = most
+        self._over = threading.Event()
+
+    @contextmanager
+    def of(self, augmenter: DeterministicAugmenter) -> Iterator[None]:
+        """Inside, that augmenter's workers are disturbed."""
+        thread = threading.Thread(target=self._disturb, args=(augmenter,), name="detaug-disturbance", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def _disturb(self, augmenter: DeterministicAugmenter) -> None:
+        while not self._over.wait(self._chance.uniform(0.001, 0.03)) and self.times < self._most:
+            self.strike(augmenter)
+
+    def strike(self, augmenter: DeterministicAugmenter) -> None:
+        """Disturb one worker now, if there is one."""
+        engine = augmenter._engine
+        pids = engine.worker_pids() if engine is not None else []
+        if not pids:
+            return
+        pid = self._chance.choice(pids)
+        try:
+            if self._kill:
+                os.kill(pid, signal.SIGKILL)
+            else:
+                os.kill(pid, signal.SIGSTOP)
+                self._over.wait(self._chance.uniform(0.001, 0.1))
+                os.kill(pid, signal.SIGCONT)
+            self.times += 1
+        except ProcessLookupError:
+            pass  # it had just ended

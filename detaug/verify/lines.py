@@ -1,0 +1,202 @@
+"""Following a batch line by line, with a digest of every variable, to find the first line at which two runs part."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType, FunctionType, ModuleType
+from typing import Any
+
+from detaug.interception import Site, is_machinery, is_standard_library, module_of
+from detaug.verify.values import digest
+
+#: Followed no further than this: a loop over voxels in Python would take for ever.
+_MAX_EVENTS = 60_000
+_MAX_SECONDS = 30.0
+
+#: Libraries whose inside is not followed; the line that calls them is the one that is named.
+_NOT_FOLLOWED = frozenset(
+    {"numpy", "torch", "scipy", "numba", "llvmlite", "cloudpickle", "skimage", "xxhash", "_pytest"}
+)
+
+_RETURNED = "its return value"
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line that is about to run, a function that is entered, or one that returns.
+
+    Attributes:
+        file, line: where.
+        function: its qualified name.
+        owner: the class of its `self`, or "".
+        kind: "call", "line" or "return".
+        before: the line that ran before it in the same call of the same function; 0 for "call".
+        values: digests of the variables that have changed since; of all, for "call".
+    """
+
+    file: str
+    line: int
+    function: str
+    owner: str
+    kind: str
+    before: int
+    values: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where two runs part.
+
+    Attributes:
+        site: the line whose outcome differs; for what differed on entry already, the function.
+        function: in which function.
+        names: the variables that differ.
+        on_entry: the function was entered with them; nothing that was followed made the difference.
+    """
+
+    site: Site
+    function: str
+    names: list[str]
+    on_entry: bool
+
+
+class LineRecorder:
+    """Follows what runs inside `following`.
+
+    Args:
+        names: only these variables (attributes, variables of modules), in functions that speak of them; empty: all.
+    """
+
+    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+        self.names = names
+        self.events: list[Event] = []
+        self._until = time.monotonic() + _MAX_SECONDS
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Inside, in this thread, the pipeline's lines are recorded."""
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            yield
+        finally:
+            sys.settrace(before)
+
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
+        module = module_of(frame)
+        if is_machinery(module) or is_standard_library(module) or module.partition(".")[0] in _NOT_FOLLOWED:
+            return None
+        if frame.f_code.co_name in ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<lambda>"):
+            return None  # the line that holds them says enough
+        if self.names and self.names.isdisjoint(frame.f_code.co_names):
+            return None
+        if len(self.events) >= _MAX_EVENTS or time.monotonic() > self._until:
+            return None
+        return _Call(self, frame).trace
+
+
+class _Call:
+    """One call of a function, being followed."""
+
+    def __init__(self, recorder: LineRecorder, frame: FrameType) -> None:
+        self._recorder = recorder
+        code = frame.f_code
+        self._file = code.co_filename
+        self._function = getattr(code, "co_qualname", code.co_name)  # Python 3.11
+        owner = frame.f_locals.get("self")
+        self._owner = "" if owner is None else type(owner).__qualname__
+        self._names = code.co_names
+        self._globals = [name for name in code.co_names if _is_data(frame.f_globals.get(name))]
+        self._values = self._digests(frame)
+        self._before = 0
+        self._record(frame.f_lineno, "call", dict(self._values))
+
+    def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event not in ("line", "return") or len(self._recorder.events) >= _MAX_EVENTS:
+            return self.trace
+        now = self._digests(frame)
+        changed = {name: code for name, code in now.items() if self._values.get(name) != code}
+        self._values = now
+        if event == "return":
+            changed[_RETURNED] = digest(argument)
+        self._record(frame.f_lineno, event, changed)
+        self._before = frame.f_lineno
+        return self.trace
+
+    def _record(self, line: int, kind: str, values: dict[str, str]) -> None:
+        self._recorder.events.append(Event(self._file, line, self._function, self._owner, kind, self._before, values))
+
+    def _digests(self, frame: FrameType) -> dict[str, str]:
+        only = self._recorder.names
+        if only:
+            owner = frame.f_locals.get("self")
+            found = {f"self.{name}": digest(getattr(owner, name)) for name in only if _has(owner, name)}
+            return {
+                **found,
+                **{f"the module's {name}": digest(frame.f_globals[name]) for name in only & {*self._globals}},
+            }
+        found = {}
+        for name, value in list(frame.f_locals.items()):
+            if name == "self":
+                attributes = getattr(value, "__dict__", None)
+                if isinstance(attributes, dict):
+                    found.update({f"self.{key}": digest(item, 2) for key, item in list(attributes.items())})
+                found.update({f"self.{key}": digest(item) for key, item in self._of_the_class(value)})
+            else:
+                found[name] = digest(value)
+        for name in self._globals:
+            found[f"the module's {name}"] = digest(frame.f_globals.get(name))
+        return found
+
+    def _of_the_class(self, value: Any) -> Iterator[tuple[str, Any]]:
+        """Attributes of its class that this function speaks of."""
+        for name in self._names:
+            if name not in getattr(value, "__dict__", {}) and _is_data(getattr(type(value), name, None)):
+                yield name, getattr(type(value), name)
+
+
+def _has(owner: Any, name: str) -> bool:
+    return name in getattr(owner, "__dict__", {}) or (
+        hasattr(type(owner), name) and _is_data(getattr(type(owner), name))
+    )
+
+
+def _is_data(value: Any) -> bool:
+    return (
+        value is not None and not callable(value) and not isinstance(value, (ModuleType, FunctionType, type, property))
+    )
+
+
+def parting_of(first: list[Event], second: list[Event]) -> Parting | None:
+    """The first place at which two runs are not the same; None where none was seen."""
+    last = None
+    for here, there in zip(first, second, strict=False):
+        if (here.file, here.function) != (there.file, there.function):
+            last = last or here
+            return Parting(Site(last.file, last.line), last.function, [], False)
+        last = here
+        if (here.kind, here.line) != (there.kind, there.line):
+            return Parting(Site(here.file, here.before or here.line), here.function, [], False)
+        if here.values != there.values:
+            names = sorted(
+                name for name in {*here.values, *there.values} if here.values.get(name) != there.values.get(name)
+            )
+            on_entry = here.kind == "call"
+            # At a return, `before` is the return statement itself, unless the function ran off its end.
+            line = here.line if here.kind != "line" else here.before
+            return Parting(Site(here.file, line or here.line), here.function, names, on_entry)
+    return None
+
+
+def line_that_changes(events: list[Event], name: str, owner: str = "", file: str = "") -> Site | None:
+    """The last line after which that variable was another one, in methods of class `owner` or functions of `file`."""
+    for event in reversed(events):
+        if event.kind == "call" or name not in event.values:
+            continue
+        if (not owner or event.owner == owner) and (not file or event.file == file):
+            return Site(event.file, event.before or event.line)
+    return None

@@ -1,0 +1,179 @@
+"""What each transform of a composition returned, to see which is the first that differs, and by how much."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.verify.values import digest
+
+#: Where compositions and loaders of all libraries keep their transforms.
+_INNER = ("transforms", "transform", "list_of_transforms")
+_CALLS = ("__call__", "_wrapped_call_impl")
+_MAX_DEPTH = 8
+
+LOADER = "the loader"
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a transform (or the loader) returned.
+
+    Attributes:
+        name: e.g. ``transform.transforms[3] (GammaTransform)``.
+        leaves: by their path in the batch: arrays as copies, digests of anything else.
+    """
+
+    name: str
+    leaves: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two outputs differ.
+
+    Attributes:
+        where: the first transform whose output differs, or the loader.
+        key: the first part of the batch that differs.
+        largest: the largest absolute difference of its elements; None where that has no meaning.
+        elements, of: how many of its elements differ, of how many.
+    """
+
+    where: str
+    key: str
+    largest: float | None
+    elements: int
+    of: int
+
+    def __str__(self) -> str:
+        if self.of == 0:
+            return f"{self.where}: {self.key} differs"
+        by = "" if self.largest is None else f", by at most {self.largest:.3g}"
+        return f"{self.where}: {self.key} differs in {self.elements} of {self.of} elements{by}"
+
+
+class OutputRecorder:
+    """Records what the transforms below a pipeline's objects return.
+
+    Args:
+        source: detaug's own wrapper of the loader, whose `make` gives the raw batch.
+        transform: the batches' transform.
+    """
+
+    def __init__(self, source: Any, transform: Any) -> None:
+        self.outputs: list[Output] = []
+        self._source = source
+        self._names: dict[int, str] = {}
+        self._codes: dict[int, str] = {}
+        self._kept: list[Any] = []
+        self._find(transform, "transform", 0)
+        for name, value in list(getattr(source.loader, "__dict__", {}).items()):
+            if name in _INNER or callable(value):
+                self._find(value, f"loader.{name}", 0)
+
+    def _find(self, value: Any, path: str, depth: int) -> None:
+        if value is None or depth > _MAX_DEPTH or id(value) in self._names or isinstance(value, type):
+            return
+        if isinstance(value, (list, tuple)):
+            for number, item in enumerate(value):
+                if callable(item):
+                    self._find(item, f"{path}[{number}]", depth)
+            return
+        if not callable(value):
+            return
+        self._kept.append(value)
+        code = getattr(value, "__code__", None)
+        if code is not None:
+            self._codes[id(code)] = f"{path} ({value.__qualname__})"
+            return
+        self._names[id(value)] = f"{path} ({type(value).__name__})"
+        for name in _INNER:
+            inner = getattr(value, "__dict__", {}).get(name)
+            if inner is not None:
+                self._find(inner, f"{path}.{name}", depth + 1)
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Inside, in this thread, outputs are recorded."""
+        before = sys.getprofile()
+        sys.setprofile(self._event)
+        try:
+            yield
+        finally:
+            sys.setprofile(before)
+
+    def _event(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event != "return" or argument is None:
+            return
+        code = frame.f_code
+        name = self._codes.get(id(code))
+        if name is None and code.co_name in _CALLS:
+            name = self._names.get(id(frame.f_locals.get("self")))
+        elif name is None and code.co_name == "make" and type(frame.f_locals.get("self")) is type(self._source):
+            name = LOADER
+        if name is not None:
+            leaves: dict[str, Any] = {}
+            _collect(argument, "", leaves)
+            self.outputs.append(Output(name, leaves))
+
+
+def _collect(value: Any, path: str, into: dict[str, Any]) -> None:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            _collect(item, f"{path}[{key!r}]", into)
+    elif isinstance(value, (list, tuple)) and len(value) <= 1_000:
+        for number, item in enumerate(value):
+            _collect(item, f"{path}[{number}]", into)
+    elif isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout == torch.strided:
+        detached = value.detach()
+        into[path] = (detached.float() if value.dtype == torch.bfloat16 else detached).resolve_neg().numpy().copy()
+    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        into[path] = np.array(value)
+    elif isinstance(value, (bool, int, float, np.generic)):
+        into[path] = np.asarray(value)
+    else:
+        into[path] = digest(value)
+
+
+def first_difference(first: list[Output], second: list[Output]) -> Difference | None:
+    """The first transform whose outputs differ in two runs of one batch; None where all are equal."""
+    for here, there in zip(first, second, strict=False):
+        if here.name != there.name:
+            return Difference(here.name, "the order of transforms", None, 0, 0)
+        for key in [*here.leaves, *(key for key in there.leaves if key not in here.leaves)]:
+            found = _difference(here.name, key, here.leaves.get(key), there.leaves.get(key))
+            if found is not None:
+                return found
+    return None
+
+
+def _difference(where: str, key: str, here: Any, there: Any) -> Difference | None:
+    name = key or "the batch"
+    if not isinstance(here, np.ndarray) or not isinstance(there, np.ndarray):
+        same = isinstance(here, str) and isinstance(there, str) and here == there
+        return None if same else Difference(where, name, None, 0, 0)
+    if here.dtype != there.dtype or here.shape != there.shape:
+        return Difference(where, f"the shape or type of {name}", None, 0, 0)
+    unequal = _bits(here) != _bits(there) if here.size else np.zeros(0, dtype=bool)
+    if not unequal.any():
+        return None
+    largest = None
+    if here.dtype.kind in "fiub":
+        with np.errstate(all="ignore"):
+            largest = float(np.nanmax(np.abs(here.astype(np.float64) - there.astype(np.float64))))
+    return Difference(where, name, largest, int(unequal.sum()), int(here.size))
+
+
+def _bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """One row of bytes per element, so that a NaN equals itself, reduced to one comparable number or void."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if flat.dtype.itemsize in (1, 2, 4, 8):
+        return flat.view(f"u{flat.dtype.itemsize}")
+    return flat.view(np.dtype((np.void, flat.dtype.itemsize)))

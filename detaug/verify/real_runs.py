@@ -1,0 +1,249 @@
+"""Rows of the table that run DeterministicAugmenter itself: real processes, signals, resumes and replays."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.errors import BatchError
+from detaug.hashing import fingerprint
+from detaug.plan import BatchKey
+from detaug.sources import resolve_source
+from detaug.verify.bench import Factory, UnusableError, call_factory
+from detaug.verify.disturbing import Disturbance
+from detaug.verify.settings import Settings
+
+_MANY_RESTARTS = 1_000
+
+Prints = list[str]
+#: Called before every batch.
+Before = Callable[[DeterministicAugmenter], None]
+
+
+@dataclass(frozen=True)
+class RealRun:
+    """A row that is still to be run.
+
+    Attributes:
+        what: for the reader.
+        run: gives, for each of the reference's batches that it made again, its number and its fingerprint, and what is
+            worth adding.
+    """
+
+    what: str
+    run: Callable[[], tuple[list[tuple[int, str]], str]]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The batches as this process makes them, one after the other.
+
+    Attributes:
+        keys: where the augmenter stood before each.
+        prints: their fingerprints.
+        num_streams, entropy: of the augmenter.
+        stateless: what the loader was taken for.
+    """
+
+    keys: list[BatchKey]
+    prints: Prints
+    num_streams: int
+    entropy: tuple[int, ...]
+    stateless: bool
+
+
+class RealRuns:
+    """Makes augmenters of one pipeline.
+
+    Args:
+        factory: gives a fresh (loader, transform) at every call.
+        settings: see there.
+    """
+
+    def __init__(self, factory: Factory, settings: Settings) -> None:
+        self._factory = factory
+        self._settings = settings
+        self._batches_per_epoch = settings.batches_per_epoch
+
+    def reference(self) -> Reference:
+        """Make the batches in this process.
+
+        Raises:
+            UnusableError: there is no pipeline here that makes batches that can be compared.
+        """
+        loader, transform = call_factory(self._factory)
+        try:
+            source = resolve_source(loader, self._settings.stateless)
+        except (TypeError, ValueError) as error:
+            raise UnusableError(str(error)) from error
+        if self._batches_per_epoch is None and not source.pass_per_epoch:
+            # So that the second epoch is looked at as well.
+            self._batches_per_epoch = max(1, (2 * self._settings.batches + 2) // 3)
+        del loader, transform, source
+        try:
+            augmenter = self._augmenter(0)
+        except (TypeError, ValueError) as error:
+            raise UnusableError(str(error)) from error
+        with closing(augmenter):
+            keys: list[BatchKey] = []
+            try:
+                prints = self._take(augmenter, self._settings.batches, keys)
+            except BatchError as error:
+                raise UnusableError(f"the pipeline fails: {error}") from error
+            if not prints:
+                raise UnusableError("the loader gives no batches")
+            stateless = augmenter._source.stateless
+            return Reference(keys, prints, augmenter.num_streams, tuple(augmenter._tree.entropy), stateless)
+
+    def runs(self, reference: Reference) -> Iterator[RealRun]:
+        """The rows, in order."""
+        settings = self._settings
+        main = settings.start_methods[0]
+        for count in settings.processes:
+            yield RealRun(f"{_processes(count)}, {main}", partial(self._plain, reference, count, main))
+        two = 2 if 2 in settings.processes else max(settings.processes)
+        for method in settings.start_methods[1:]:
+            counts = settings.processes if settings.thorough else (two,)
+            for count in counts:
+                yield RealRun(f"{_processes(count)}, {method}", partial(self._plain, reference, count, method))
+        for method in settings.start_methods if settings.thorough else (main,):
+            for kill, what in ((False, "held up at random"), (True, "killed at random")):
+                yield RealRun(
+                    f"{_processes(two)}, {method}, {what}",
+                    partial(self._disturbed, reference, two, method, kill),
+                )
+        yield RealRun("resumed at random steps", partial(self._resumed, reference, two))
+        yield RealRun("replayed in another order", partial(self._replayed, reference))
+        for count in (0, two):
+            yield RealRun(
+                f"{_processes(count)}, global random state scrambled between batches",
+                partial(self._plain, reference, count, main, _scramble),
+            )
+
+    # --- one row each
+
+    def _plain(
+        self, reference: Reference, processes: int, method: str, before: Before | None = None
+    ) -> tuple[list[tuple[int, str]], str]:
+        with closing(self._augmenter(processes, method)) as augmenter:
+            return list(enumerate(self._take(augmenter, len(reference.prints), None, before))), ""
+
+    def _disturbed(
+        self, reference: Reference, processes: int, method: str, kill: bool
+    ) -> tuple[list[tuple[int, str]], str]:
+        chance = random.Random(f"{self._settings.seed}/{method}/{kill}")
+        disturbance = Disturbance(kill, chance, self._settings.disturbances)
+        struck: set[int] = set(chance.sample(range(len(reference.prints)), min(3, len(reference.prints))))
+        number = iter(range(len(reference.prints) + 1))
+
+        def before(augmenter: DeterministicAugmenter) -> None:
+            if next(number) in struck:
+                disturbance.strike(augmenter)
+
+        with closing(self._augmenter(processes, method)) as augmenter:
+            augmenter._start()
+            prints = self._take(augmenter, len(reference.prints), None, before, disturbance.of(augmenter))
+        return list(enumerate(prints)), f"{disturbance.times} {'kills' if kill else 'stops'}"
+
+    def _resumed(self, reference: Reference, processes: int) -> tuple[list[tuple[int, str]], str]:
+        chance = random.Random(f"{self._settings.seed}/resume")
+        count = len(reference.prints)
+        room = range(1, max(2, count - count // 3)) if count > 1 else range(0)
+        places = sorted(chance.sample(room, min(self._settings.resumes, len(room))))
+        found: list[tuple[int, str]] = []
+        method = self._settings.start_methods[0]
+        for turn, place in enumerate(places):
+            # From processes to none and back: where a stream was left does not matter either.
+            first, second = (processes, 0) if turn % 2 else (0, processes)
+            with closing(self._augmenter(first, method)) as augmenter:
+                self._take(augmenter, place)
+                state = json.loads(json.dumps(augmenter.state_dict()))
+            end = min(count, place + max(4, count // 2))
+            with closing(self._augmenter(second, method)) as augmenter:
+                augmenter.load_state_dict(state)
+                found += enumerate(self._take(augmenter, end - place), place)
+        return found, "at batch " + ", ".join(map(str, places)) if places else ""
+
+    def _replayed(self, reference: Reference) -> tuple[list[tuple[int, str]], str]:
+        order = list(range(len(reference.keys)))
+        random.Random(f"{self._settings.seed}/replay").shuffle(order)
+        found = []
+        with closing(self._augmenter(0)) as augmenter:
+            for number in order:
+                try:
+                    found.append((number, fingerprint(augmenter.replay(*reference.keys[number]))))
+                except ValueError as error:
+                    if "there is no step" not in str(error):
+                        raise
+        return sorted(found), ""
+
+    # --- how
+
+    def _augmenter(self, processes: int, method: str | None = None) -> DeterministicAugmenter:
+        loader, transform = call_factory(self._factory)
+        settings = self._settings
+        return DeterministicAugmenter(
+            loader,
+            transform,
+            processes,
+            seed=settings.seed,
+            batches_per_epoch=self._batches_per_epoch,
+            num_streams=settings.num_streams,
+            stateless=settings.stateless,
+            start_method=method,
+            max_restarts=_MANY_RESTARTS,
+        )
+
+    def _take(
+        self,
+        augmenter: DeterministicAugmenter,
+        count: int,
+        keys: list[BatchKey] | None = None,
+        before: Before | None = None,
+        during: AbstractContextManager[None] | None = None,
+    ) -> Prints:
+        prints: Prints = []
+        empty = 0
+        with during or nullcontext():
+            while len(prints) < count and empty < 2:
+                if before is not None:
+                    before(augmenter)
+                key = BatchKey(augmenter.epoch, augmenter.step)
+                try:
+                    batch = next(augmenter)
+                except StopIteration:
+                    empty += 1
+                    continue
+                empty = 0
+                if keys is not None:
+                    keys.append(key)
+                try:
+                    prints.append(fingerprint(batch))
+                except TypeError as error:
+                    raise UnusableError(f"a batch holds what cannot be compared: {error}") from error
+        return prints
+
+
+def compared(reference: Sequence[str], found: list[tuple[int, str]]) -> list[int]:
+    """The numbers of the batches that differ."""
+    return sorted({number for number, code in found if code != reference[number]})
+
+
+def _processes(count: int) -> str:
+    return f"{count} process{'' if count == 1 else 'es'}"
+
+
+def _scramble(_: Any) -> None:
+    """As a training script might that draws numbers of its own."""
+    random.seed(random.SystemRandom().getrandbits(64))
+    np.random.seed(random.SystemRandom().getrandbits(32))
+    torch.default_generator.manual_seed(random.SystemRandom().getrandbits(62))

@@ -1,0 +1,217 @@
+"""`detaug.verify`: run a pipeline under every circumstance, compare, and find the cause of what differs."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from detaug.global_rng import preserved_global_rngs
+from detaug.plan import BatchKey
+from detaug.verify.bench import Factory, Subject, Trial, UnusableError
+from detaug.verify.diagnosis import Experiment, causes_of, differing
+from detaug.verify.experiments import Question, questions
+from detaug.verify.real_runs import RealRun, RealRuns, Reference, compared
+from detaug.verify.result import DIFFERENT, EQUAL, REPAIRED, Cause, Result, Row
+from detaug.verify.settings import DEFAULT_BATCHES, DEFAULT_SEED, Settings, checked_settings
+from detaug.verify.statelessness import judge_statelessness
+from detaug.verify.target import load_factory
+
+#: Told what is being done, how many rows are done, and how many there are.
+Progress = Callable[[str, int, int], None]
+
+
+def verify(
+    factory: Factory | str,
+    *,
+    batches: int = DEFAULT_BATCHES,
+    seed: int | Sequence[int] = DEFAULT_SEED,
+    thorough: bool = False,
+    processes: Sequence[int] | None = None,
+    start_methods: Sequence[str] | None = None,
+    hash_seeds: Sequence[int] | None = None,
+    stateless: bool | None = None,
+    num_streams: int | None = None,
+    batches_per_epoch: int | None = None,
+    progress: Progress | None = None,
+) -> Result:
+    """Prove that a pipeline is deterministic under DeterministicAugmenter, or find the line that is not.
+
+    Args:
+        factory: gives a freshly made (loader, transform) at every call; the transform may be None. Or where it is, as
+            ``"module:factory"`` or ``"path/to/file.py:factory"``. Called some thirty times.
+        batches: how many every row compares.
+        seed: the one seed of all rows.
+        thorough: every process count with every start method, more faults and more hash seeds: takes minutes.
+        processes: process counts; None: 1, 2 and 3, or with `thorough` 1, 2, 3, 5 and 8.
+        start_methods: None: this system's default and "spawn", or with `thorough` all.
+        hash_seeds: PYTHONHASHSEED of other interpreters; None: two, or with `thorough` four; with fewer than two there
+            is no such row.
+        stateless, num_streams, batches_per_epoch: as for DeterministicAugmenter.
+        progress: told what is being done.
+
+    Returns:
+        A verdict for each row, the causes of what differs, and whether the loader may be declared stateless. ``print``
+        shows it as a table; ``.ok`` is False if any row of DeterministicAugmenter's own differs.
+
+    Raises:
+        UnusableError: (a ValueError) the factory does not give a pipeline that makes batches that can be compared.
+        TypeError, ValueError: another argument cannot be right.
+    """
+    settings = checked_settings(
+        batches, seed, thorough, processes, start_methods, hash_seeds, stateless, num_streams, batches_per_epoch
+    )
+    made = load_factory(factory) if isinstance(factory, str) else factory
+    if not callable(made):
+        raise UnusableError(f"the factory must be callable, got {made!r} of type {type(made).__name__}")
+    with preserved_global_rngs():
+        return _Verification(made, settings, progress or _untold).result()
+
+
+def _untold(what: str, done: int, total: int) -> None:
+    """Nobody wants to know."""
+
+
+class _Verification:
+    def __init__(self, factory: Factory, settings: Settings, progress: Progress) -> None:
+        self._factory = factory
+        self._settings = settings
+        self._progress = progress
+        self._rows: list[Row] = []
+        self._shown: list[tuple[Question, Experiment, list[BatchKey]]] = []
+        self._notes: list[str] = []
+
+    def result(self) -> Result:
+        began = time.perf_counter()
+        self._progress("0 processes", 0, 1)
+        real = RealRuns(self._factory, self._settings)
+        with _collected_notices() as notices:
+            reference = real.reference()
+        self._notes += notices
+        seconds = time.perf_counter() - began
+        self._rows.append(Row("0 processes", EQUAL, len(reference.prints), seconds=seconds, detail="the reference"))
+        subject = Subject(self._factory, reference.entropy, reference.num_streams, self._settings.stateless)
+        runs = list(real.runs(reference))
+        asked = questions(reference.keys, self._settings.hash_seeds, self._settings.thorough)
+        total = 1 + len(runs) + len(asked)
+        with _collected_notices():
+            for run in runs:
+                self._progress(run.what, len(self._rows), total)
+                self._rows.append(_answer_by_running(run, reference))
+            for question in asked:
+                self._progress(question.what, len(self._rows), total)
+                self._rows.append(self._answer(subject, question))
+            self._progress("is the loader stateless?", total, total)
+            stateless = judge_statelessness(subject, reference.keys, reference.stateless)
+            causes = self._causes(subject, reference.keys, total)
+        self._take_notes(reference)
+        return Result(
+            tuple(self._rows),
+            causes,
+            stateless,
+            tuple(self._notes),
+            len(reference.prints),
+            self._settings.seed,
+            time.perf_counter() - began,
+        )
+
+    def _answer(self, subject: Subject, question: Question) -> Row:
+        began = time.perf_counter()
+        number = len(question.experiments[0].still.order)
+        for experiment in question.experiments:
+            try:
+                different = differing(*experiment.run(subject))
+            except UnusableError as error:
+                if experiment.factor != "hash":
+                    raise
+                return Row(question.what, DIFFERENT, 0, seconds=time.perf_counter() - began, detail=str(error))
+            if different:
+                self._shown.append((question, experiment, different))
+                verdict = REPAIRED if question.alone and not self._shown_with_repairs(question.factor) else DIFFERENT
+                seconds = time.perf_counter() - began
+                return Row(question.what, verdict, number, len(different), different[0], seconds)
+        return Row(question.what, EQUAL, number, seconds=time.perf_counter() - began)
+
+    def _shown_with_repairs(self, factor: str) -> bool:
+        return any(shown.factor == factor and not shown.alone for shown, _, _ in self._shown)
+
+    def _causes(self, subject: Subject, keys: list[BatchKey], total: int) -> tuple[Cause, ...]:
+        shown = self._shown
+        if any(question.factor == "nothing" for question, _, _ in shown):
+            # Then every other experiment differs as well, and shows nothing.
+            shown = [each for each in shown if each[0].factor == "nothing"]
+        elif any(question.factor == "threads" for question, _, _ in shown):
+            # Then another may have differed by chance.
+            shown = [each for each in shown if each[0].factor == "threads"]
+        found: dict[Any, Cause] = {}
+        for question, experiment, different in shown:
+            self._progress(f"looking for the cause: {question.what}", total, total)
+            repaired = question.alone and not self._shown_with_repairs(question.factor)
+            for cause in causes_of(subject, experiment, different, repaired):
+                found.setdefault(cause.site or cause.what, cause)
+        if not found and not all(row.ok for row in self._rows):
+            self._progress("looking for the cause: in another process", total, total)
+            still = Trial(tuple(dict.fromkeys(keys)))
+            place = Experiment("place", still, still)
+            different = differing(*place.run(subject))
+            if different:
+                return tuple(causes_of(subject, place, different))
+            rows = [row.what for row in self._rows if not row.ok]
+            what = f"the pipeline depends on something that only shows with: {'; '.join(rows)}"
+            found[what] = Cause(what, None)
+        return tuple(sorted(found.values(), key=lambda cause: cause.repaired))
+
+    def _take_notes(self, reference: Reference) -> None:
+        if len(set(reference.prints)) == 1 and len(reference.prints) > 1:
+            self._notes.append(f"all {len(reference.prints)} batches are the same")
+        if len(reference.prints) < self._settings.batches:
+            self._notes.append(f"the loader gave {len(reference.prints)} of {self._settings.batches} batches")
+
+
+def _answer_by_running(run: RealRun, reference: Reference) -> Row:
+    began = time.perf_counter()
+    count = len(reference.prints)
+    try:
+        found, detail = run.run()
+    except Exception as error:  # here where the reference had none: that is a difference
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Row(run.what, DIFFERENT, count, count, None, time.perf_counter() - began, text)
+    different = compared(reference.prints, found)
+    numbers = {number for number, _ in found}
+    row = Row(run.what, EQUAL, len(numbers), seconds=time.perf_counter() - began, detail=detail)
+    if len(found) < count and not detail and run.what.endswith("fork"):
+        different += [number for number in range(count) if number not in numbers]
+    if not different:
+        return row
+    return replace(row, verdict=DIFFERENT, differing=len(different), first=reference.keys[different[0]])
+
+
+class _Collector(logging.Handler):
+    def __init__(self, into: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self.into = into
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() not in self.into:
+            self.into.append(record.getMessage())
+
+
+@contextmanager
+def _collected_notices() -> Iterator[list[str]]:
+    """What detaug logs meanwhile, kept so that it does not tear up the table. Workers are killed on purpose here."""
+    notices: list[str] = []
+    logger = logging.getLogger("detaug")
+    collector, propagate = _Collector(notices), logger.propagate
+    logger.addHandler(collector)
+    logger.propagate = False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield notices
+    finally:
+        logger.removeHandler(collector)
+        logger.propagate = propagate
