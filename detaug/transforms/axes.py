@@ -237,6 +237,8 @@ def _memory(channel: np.ndarray) -> np.ndarray:
     """What lies in memory from a channel's first voxel to its last one (for a crop, also what is between its rows), as
     unsigned integers as wide as a voxel.
     """
+    if channel.flags.c_contiguous:
+        return channel.reshape(-1).view(f"u{channel.itemsize}")
     extent = sum((n - 1) * stride for n, stride in zip(channel.shape, channel.strides, strict=True))
     flat = as_strided(channel, (extent // channel.itemsize + 1,), (channel.itemsize,))
     return flat.view(f"u{channel.itemsize}")

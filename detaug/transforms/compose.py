@@ -26,6 +26,9 @@ class Compose(Transform):
     def __init__(self, transforms: Sequence[Transform]) -> None:
         self.transforms = checked_transforms(transforms)
 
+    def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
+        return self.draw(rng, shapes, {})  # it has no scalar of its own that could want the image
+
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         params = []
         for transform in self.transforms:
@@ -108,6 +111,9 @@ class RandomApply(Transform):
     def __init__(self, transform: Transform, apply_probability: float = 1.0) -> None:
         (self.transform,) = checked_transforms([transform])
         self.apply_probability = probability("apply_probability", apply_probability)
+
+    def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
+        return self.draw(rng, shapes, {})
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         if not draws.happens(rng, self.apply_probability):

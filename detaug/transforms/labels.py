@@ -181,7 +181,8 @@ class DownsampleSegForDS(_LabelTransform):
 
     def change(self, workspace: Workspace, params: Params) -> None:
         full = workspace.labels("segmentation")
-        levels = [full if size is None else _smaller(full, size) for size in self._sizes(full.shape[1:])]
+        source = _as_bits_of_volume(full)
+        levels = [full if size is None else _smaller(full, source, size) for size in self._sizes(full.shape[1:])]
         workspace.put("segmentation", levels, owned=False)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
@@ -214,11 +215,15 @@ def _sizes_of_levels(
     return tuple(sizes)
 
 
-def _smaller(labels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+def _as_bits_of_volume(labels: np.ndarray) -> np.ndarray:
+    """(C, X, Y, Z) unsigned integers of the same width; a plane is a volume of one slice."""
+    space = (1,) * (4 - labels.ndim) + labels.shape[1:]
+    return labels.view(f"u{labels.dtype.itemsize}").reshape(labels.shape[0], *space)
+
+
+def _smaller(labels: np.ndarray, source: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     result = buffers.empty((labels.shape[0], *size), dtype=labels.dtype)
-    lead = (1,) * (3 - len(size))
-    bits = f"u{labels.dtype.itemsize}"
-    source, destination = (a.view(bits).reshape(a.shape[0], *lead, *a.shape[1:]) for a in (labels, result))
+    destination = _as_bits_of_volume(result)
     pick(source, *map(nearest, source.shape[1:], destination.shape[1:]), destination)
     return result
 
@@ -235,6 +240,7 @@ def nearest(length: int, size: int) -> np.ndarray:
     return rows
 
 
+@lru_cache(maxsize=256)
 def as_label(value: float, dtype: np.dtype[Any]) -> Any:
     """A label as kernels take it (see `comparable`), or None if no voxel of that dtype can have it."""
     if dtype.kind == "f":

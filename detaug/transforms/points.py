@@ -104,12 +104,13 @@ def spatial_shape(shapes: Mapping[str, Any]) -> tuple[int, ...]:
     Raises:
         ValueError: there is no array of voxels, or two of them differ.
     """
-    found = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
+    found = [tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None]
     if not found:
         raise ValueError(f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not known")
-    if len(set(found.values())) > 1:
-        raise ValueError(f"the sample's arrays differ in their spatial shape: {found}")
-    return next(iter(found.values()))
+    if found.count(found[0]) != len(found):
+        spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
+        raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
+    return found[0]
 
 
 def _result_type(rows: np.ndarray) -> np.dtype[Any]:

@@ -157,7 +157,7 @@ def shapes_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
     shapes: dict[str, Any] = {}
     for key, value in arrays.items():
         if hasattr(value, "shape"):
-            shapes[key] = tuple(int(n) for n in value.shape)
+            shapes[key] = tuple(value.shape)
         elif isinstance(value, int):
             shapes[key] = value
     return shapes
