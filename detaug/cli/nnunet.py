@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from detaug.cli.nnunet_verify import verify
+
 
 @click.group(short_help="Trainers for nnU-Net v2, and a proof that they repeat themselves.")
 def nnunet() -> None:
@@ -26,3 +28,6 @@ def path() -> None:
     import detaug
 
     click.echo(Path(detaug.__file__).parent / "nnunet" / "external")
+
+
+nnunet.add_command(verify)

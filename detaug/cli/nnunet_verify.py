@@ -1,0 +1,132 @@
+"""`detaug nnunet verify`: the determinism test for a user's own data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from detaug.nnunet.verification import Result, Settings
+
+#: What `detaug.training.seed_everything` takes.
+MAX_SEED = 2**32 - 1
+
+
+class _WrongUse(click.ClickException):
+    exit_code = 2
+
+
+def _fold(_context: click.Context, _parameter: click.Parameter, text: str) -> int | str:
+    if text == "all":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither a number nor 'all'") from None
+
+
+def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Path | None) -> Path | None:
+    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise click.BadParameter(f"{str(folder)!r} is there already, and not an empty folder")
+    return folder
+
+
+def _writable(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
+    if file is not None and not file.resolve().parent.is_dir():
+        raise click.BadParameter(f"the folder {str(file.parent)!r} does not exist")
+    return file
+
+
+@click.command(short_help="Train your own data three times for a few steps; compare the checkpoints.")
+@click.argument("dataset")
+@click.argument("configuration", metavar="CONFIG")
+@click.option("-f", "--fold", callback=_fold, default="0", help="Fold: a number, or 'all'.")
+@click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="The trainer's class.")
+@click.option("-p", "--plans", default="nnUNetPlans", help="The plans' identifier.")
+@click.option(
+    "-device",
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default=None,
+    show_default="cuda where there is a GPU",
+    help="What to train on.",
+)
+@click.option("--seed", type=click.IntRange(0, MAX_SEED), envvar="DETAUG_SEED", default=1234, help="Of all trainings.")
+@click.option("--epochs", type=click.IntRange(2), default=2, help="Epochs of a training.")
+@click.option("--iterations", type=click.IntRange(1), default=3, help="Training batches of an epoch.")
+@click.option("--validation-iterations", type=click.IntRange(1), default=2, help="Validation batches of an epoch.")
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    callback=_new_folder,
+    help="Leave logs, traces and checkpoints in this folder, which is new or empty.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    callback=_writable,
+    help="Write the result to this file as well.",
+)
+def verify(device: str | None, keep: Path | None, json_file: Path | None, **asked: Any) -> None:
+    """Prove that a training of your own preprocessed data repeats itself, or find where it does not.
+
+    DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a few steps, each
+    time in new processes and with results of its own: straight through with two processes that load data, straight
+    through with none, and interrupted between two epochs and resumed, with other numbers of processes again. The
+    three checkpoint_final.pth are compared byte for byte. Where they differ, it is said where that began: initial
+    weights, data, forward pass, backward pass, optimizer, resuming, or bookkeeping.
+
+    The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
+    """
+    try:
+        from detaug.nnunet.verification import Settings
+    except ModuleNotFoundError as error:
+        raise _WrongUse(f"{error}") from error
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    result = _verified(Settings(**asked, device=device or _default_device()), keep, console)
+    console.print(result)
+    if keep is not None:
+        console.print(f"Logs, traces and checkpoints are in {keep}", style="dim", soft_wrap=True)
+    if json_file is not None:
+        json_file.write_text(json.dumps(result.as_json(), indent=2) + "\n")
+    if not result.ok:
+        raise click.exceptions.Exit(1)
+
+
+def _default_device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _verified(settings: Settings, keep: Path | None, console: Console) -> Result:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from detaug.nnunet.verification import CannotVerify, TrainingFailed, verify_training
+    from detaug.nnunet.verification.settings import Training, trainings
+
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    # What is left on screen is the table; the bar is for the time until then.
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=sum(training.moments() for training in trainings(settings)))
+
+        def started(training: Training) -> None:
+            processes = ", then ".join(map(str, training.processes))
+            progress.update(task, description=f"{training.what}, processes: {processes}")
+
+        try:
+            return verify_training(settings, keep, started, lambda moments: progress.advance(task, moments))
+        except CannotVerify as error:
+            raise _WrongUse(str(error)) from error
+        except TrainingFailed as error:
+            if error.unexpected:
+                click.echo(error.traceback, err=True)
+            raise _WrongUse(f"the training failed: {error}") from error

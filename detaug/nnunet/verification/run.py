@@ -1,0 +1,122 @@
+"""One part of a training, in a process of its own: what ``nnUNetv2_train`` does, with a trace and without the validation
+at its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from detaug.nnunet.verification.recording import Interruption, recording
+from detaug.nnunet.verification.settings import Part
+from detaug.nnunet.verification.trace import TraceWriter
+from detaug.nnunet.verification.wrong_use import CannotVerify
+
+#: Files in a training's folder.
+TRACE, FAILURE = "trace.jsonl", "failure.json"
+
+
+def main(text: str) -> None:
+    """Run a part.
+
+    Args:
+        text: `Part.as_json`. The environment is set already, see `environment`.
+
+    Raises:
+        SystemExit: it failed; `FAILURE` says how.
+    """
+    part = Part.from_json(text)
+    folder = Path(part.results).parent
+    try:
+        set_threads(part.settings.device)
+        train(part, folder / TRACE)
+    except Exception as error:
+        traceback.print_exc()
+        failure = {"kind": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
+        (folder / FAILURE).write_text(json.dumps(failure))
+        raise SystemExit(1) from None
+
+
+def environment(part: Part) -> dict[str, str]:
+    """What a part's process has in its environment: the caller's, with nnU-Net's folders and the seed."""
+    import detaug
+
+    ours = str(Path(detaug.__file__).parent / "nnunet" / "external")
+    theirs = os.environ.get("nnUNet_extTrainer", "").split(os.pathsep)
+    return {
+        **os.environ,
+        "nnUNet_results": part.results,
+        "nnUNet_n_proc_DA": str(part.processes),
+        "nnUNet_extTrainer": os.pathsep.join([*(each for each in theirs if each and each != ours), ours]),
+        # a trial is no run that anybody wants on a dashboard
+        "nnUNet_wandb_enabled": "0",
+        "DETAUG_SEED": str(part.settings.seed),
+    }
+
+
+def set_threads(device: str) -> None:
+    """As ``nnUNetv2_train`` does."""
+    import torch
+
+    if device == "cpu":
+        torch.set_num_threads(os.cpu_count() or 1)
+    else:
+        torch.set_num_threads(1)
+        torch.set_num_interop_threads(1)
+
+
+def train(part: Part, trace: Path) -> None:
+    """nnU-Net's own `run_training`, with `Recording` in front of the trainer that it finds.
+
+    Args:
+        part: what to train. The environment is that of `environment`.
+        trace: the moments are appended to this file.
+    """
+    import torch
+    from nnunetv2.run import run_training as nnunet
+
+    settings = part.settings
+    writer = TraceWriter(trace)
+    try:
+        with _recorded(part, writer):
+            nnunet.run_training(
+                settings.dataset,
+                settings.configuration,
+                settings.fold,
+                settings.trainer,
+                settings.plans,
+                continue_training=part.resume,
+                device=torch.device(settings.device),
+            )
+    except Interruption:
+        print(f"Interrupted after epoch {part.stop_after}, as it was asked for.")
+    finally:
+        writer.close()
+
+
+def _found(name: str, find: Callable[[str], type]) -> type:
+    try:
+        return find(name)
+    except RuntimeError as error:
+        if not str(error).startswith("Could not find"):  # not nnU-Net's own words: a module of a trainer's failed
+            raise
+        folders = os.environ["nnUNet_extTrainer"]
+        raise CannotVerify(
+            f"there is no trainer {name!r}, neither nnU-Net's own nor in nnUNet_extTrainer={folders}"
+        ) from None
+
+
+@contextmanager
+def _recorded(part: Part, writer: TraceWriter) -> Iterator[None]:
+    """Inside, nnU-Net finds trainers with `Recording`."""
+    from nnunetv2.run import run_training as nnunet
+
+    find = nnunet.recursive_find_trainer_class_by_name
+    nnunet.recursive_find_trainer_class_by_name = lambda name: recording(_found(name, find), part, writer)
+    try:
+        yield
+    finally:
+        nnunet.recursive_find_trainer_class_by_name = find

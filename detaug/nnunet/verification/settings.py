@@ -1,0 +1,113 @@
+"""What `detaug nnunet verify` was asked for, and the trainings that follow from it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A training as `nnUNetv2_train` is asked for it, and how short it is to be.
+
+    Attributes:
+        dataset: nnU-Net's name or number of the data set.
+        configuration: such as "3d_fullres".
+        fold: its number, or "all".
+        trainer: the class's name.
+        plans: the plans' identifier.
+        device: "cpu" or "cuda".
+        seed: in the trainings' ``DETAUG_SEED``.
+        epochs: of a training; at least 2, so that it can be interrupted between two.
+        iterations: training batches of an epoch.
+        validation_iterations: validation batches of an epoch.
+    """
+
+    dataset: str
+    configuration: str
+    fold: int | str = 0
+    trainer: str = "nnUNetTrainerDetAug"
+    plans: str = "nnUNetPlans"
+    device: str = "cuda"
+    seed: int = 1234
+    epochs: int = 2
+    iterations: int = 3
+    validation_iterations: int = 2
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 2), ("iterations", 1), ("validation_iterations", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process does of a training.
+
+    Attributes:
+        settings: of the training.
+        results: the folder that is its ``nnUNet_results``.
+        processes: in its ``nnUNet_n_proc_DA``.
+        stop_after: it is interrupted at the end of its epoch with this number, counted from 1; None: it is not.
+        resume: whether it continues what is in `results`, as ``nnUNetv2_train --c``.
+    """
+
+    settings: Settings
+    results: str
+    processes: int
+    stop_after: int | None = None
+    resume: bool = False
+
+    def as_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Part:
+        """What `as_json` gave."""
+        stored = json.loads(text)
+        return cls(**{**stored, "settings": Settings(**stored["settings"])})
+
+
+@dataclass(frozen=True)
+class Training:
+    """One of the trainings that are compared.
+
+    Attributes:
+        what: for the reader.
+        folder: a name for its folder.
+        parts: one after the other; `Part.results` is filled in when it begins.
+    """
+
+    what: str
+    folder: str
+    parts: tuple[Part, ...]
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Worker processes of each part."""
+        return tuple(part.processes for part in self.parts)
+
+    def within(self, results: str) -> Training:
+        """The same with its ``nnUNet_results``."""
+        return replace(self, parts=tuple(replace(part, results=results) for part in self.parts))
+
+    def moments(self) -> int:
+        """How many entries its trace gets: a start, the training and the validation batches of every epoch."""
+        settings = self.parts[0].settings
+        return settings.epochs * (1 + settings.iterations + settings.validation_iterations)
+
+
+def trainings(settings: Settings) -> tuple[Training, ...]:
+    """The trainings to compare; the others are compared with the first."""
+    half = settings.epochs // 2
+    straight = "straight through"
+    return (
+        Training(straight, "straight-2", (Part(settings, "", 2),)),
+        Training(straight, "straight-0", (Part(settings, "", 0),)),
+        Training(
+            f"interrupted after epoch {half} of {settings.epochs}, resumed",
+            "resumed",
+            (Part(settings, "", 1, stop_after=half), Part(settings, "", 3, resume=True)),
+        ),
+    )

@@ -1,0 +1,108 @@
+"""The trace of a training: fingerprints of everything that its steps read and make, in the order in which they do.
+
+A file with one JSON object a line, each a `Moment`. What comes later in a moment may follow from what comes earlier in it,
+and from earlier moments; that order is what lets a comparison say where two trainings parted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import torch
+
+from detaug.hashing import fingerprint
+
+START, TRAINING, VALIDATION = "start", "training", "validation"
+DATA, WEIGHTS, FORWARD, BACKWARD, OPTIMIZER = "data", "weights", "forward", "backward", "optimizer"
+
+
+@dataclass
+class Moment:
+    """An epoch's start, or one of its steps.
+
+    Attributes:
+        epoch, step: counted from 0.
+        phase: "start" of an epoch, or "training", or "validation".
+        cases: the cases in the batch.
+        parts: (kind, name) -> fingerprint, in the order of causes: data, forward, backward, weights, optimizer.
+    """
+
+    epoch: int
+    phase: str
+    step: int = 0
+    cases: list[str] = field(default_factory=list)
+    parts: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, kind: str, name: str, value: Any) -> None:
+        """Fingerprint `value`. Of several with one name, as of a module that is called twice, all count."""
+        key, number = (kind, name), 1
+        while key in self.parts:
+            number += 1
+            key = (kind, f"{name}, call {number}")
+        self.parts[key] = digest(value)
+
+    @property
+    def place(self) -> tuple[int, str, int]:
+        """What the moments of two trainings are matched by."""
+        return self.epoch, self.phase, self.step
+
+    def as_json(self) -> str:
+        """One line."""
+        parts = [[kind, name, value] for (kind, name), value in self.parts.items()]
+        return json.dumps(
+            {"epoch": self.epoch, "phase": self.phase, "step": self.step, "cases": self.cases, "parts": parts}
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Moment:
+        """What `as_json` gave."""
+        stored = json.loads(text)
+        parts = {(kind, name): value for kind, name, value in stored.pop("parts")}
+        return cls(**stored, parts=parts)
+
+
+class TraceWriter:
+    """Appends moments to a file, each as soon as it is over, so that whoever watches the file sees how far it is."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: TextIO = path.open("a")
+
+    def write(self, moment: Moment) -> None:
+        """Add one line."""
+        self._file.write(moment.as_json() + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """No more is written."""
+        self._file.close()
+
+
+def read(path: Path) -> list[Moment]:
+    """All moments of a trace."""
+    with path.open() as file:
+        return [Moment.from_json(line) for line in file]
+
+
+def digest(value: Any) -> str:
+    """`detaug.fingerprint`; of what has none, a line that says so, equal for all values of one class."""
+    try:
+        return fingerprint(value.detach() if isinstance(value, torch.Tensor) else value)
+    except TypeError:
+        return f"not compared: {type(value).__module__}.{type(value).__qualname__}"
+
+
+def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The arrays and other values in a batch or output, with names such as ``target[0]``."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from leaves(each, f"{name}[{key!r}]" if name else str(key))
+    elif isinstance(value, (list, tuple)) and any(isinstance(each, (torch.Tensor, np.ndarray)) for each in value):
+        for i, each in enumerate(value):
+            yield from leaves(each, f"{name}[{i}]")
+    else:
+        yield name, value

@@ -1,0 +1,238 @@
+"""Trains several times, in processes of their own, and compares."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from detaug.engine.zygote import interpreter_command
+from detaug.nnunet.verification import run
+from detaug.nnunet.verification.comparing import Origin, bookkeeping_origin, origins, sha256
+from detaug.nnunet.verification.result import DIFFERENT, EQUAL, FAILED, REFERENCE, Result, Row
+from detaug.nnunet.verification.settings import Part, Settings, Training, trainings
+from detaug.nnunet.verification.trace import Moment, read
+from detaug.nnunet.verification.wrong_use import CannotVerify, checked, load_plans, previous_stage_predictions
+
+#: Seconds between two looks at how far a training is.
+LOOK_EVERY = 0.25
+#: Seconds that a training which is to end is given for it.
+PATIENCE = 5.0
+
+_CODE = "import sys; from detaug.nnunet.verification.run import main; main(sys.argv[1])"
+
+
+def ignored(_news: object) -> None:
+    """For whoever does not want to be told."""
+
+
+class TrainingFailed(RuntimeError):
+    """A training ended with an error; the message is the error's.
+
+    Attributes:
+        kind: the error's class.
+        traceback: as text.
+    """
+
+    kind: str = ""
+    traceback: str = ""
+
+    @property
+    def unexpected(self) -> bool:
+        """Whether the message alone is perhaps not enough: detaug's refusals and missing files say what to do."""
+        return bool(self.traceback) and self.kind not in ("FileNotFoundError", "StateMismatch", "UnsupportedNNUNet")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training that came to its end.
+
+    Attributes:
+        checkpoint: its checkpoint_final.pth.
+        moments: its trace.
+        seconds: how long it took.
+    """
+
+    checkpoint: Path
+    moments: list[Moment]
+    seconds: float
+
+
+def verify_training(
+    settings: Settings,
+    keep: Path | None = None,
+    started: Callable[[Training], None] = ignored,
+    advanced: Callable[[int], None] = ignored,
+) -> Result:
+    """Train three times, for a few steps, and compare the checkpoints byte for byte.
+
+    nnU-Net's preprocessed folder is used as a training uses it: nnU-Net writes splits_final.json there where there is
+    none yet, and unpacks .npz files.
+
+    Args:
+        settings: what to train.
+        keep: traces, logs and checkpoints are left in this folder; None: nothing is.
+        started: is called when a training begins.
+        advanced: is called with the number of moments (steps, and starts of epochs) that were added to its trace.
+
+    Raises:
+        CannotVerify: there is no such data set, configuration, fold, trainer, plans or device.
+        TrainingFailed: the first training. One of the others that fails is a row with the verdict "failed".
+    """
+    settings = checked(settings)
+    with _folder(keep) as folder:
+        link_previous_stage(settings, folder)
+        planned = trainings(settings)
+        rows: list[Row] = []
+        reference: Trained | None = None
+        for training in planned:
+            started(training)
+            began = time.perf_counter()
+            try:
+                trained = train(training, folder, advanced)
+            except TrainingFailed as error:
+                if reference is None:
+                    raise
+                row = Row(training.what, training.processes, FAILED, failure=str(error))
+                rows.append(replace(row, seconds=time.perf_counter() - began))
+                continue
+            rows.append(_row(training, trained, reference))
+            reference = reference or trained
+    return Result(settings, tuple(rows), described_device(settings.device))
+
+
+def _row(training: Training, trained: Trained, reference: Trained | None) -> Row:
+    row = Row(training.what, training.processes, REFERENCE, sha256(trained.checkpoint), seconds=trained.seconds)
+    if reference is None:
+        return row
+    resumed_at = training.parts[0].stop_after
+    found = origins(reference.moments, trained.moments, resumed_at)
+    if sha256(reference.checkpoint) == row.sha256:
+        # what differs then had no effect on the checkpoint
+        return replace(row, verdict=EQUAL, origins=found)
+    return replace(row, verdict=DIFFERENT, origins=found or _bookkeeping(reference, trained))
+
+
+def _bookkeeping(reference: Trained, trained: Trained) -> tuple[Origin, ...]:
+    return (bookkeeping_origin(reference.checkpoint, trained.checkpoint),)
+
+
+def link_previous_stage(settings: Settings, folder: Path) -> None:
+    """Let the trainings find a cascade's earlier predictions in results folders of their own."""
+    predictions = previous_stage_predictions(settings, load_plans(settings.dataset, settings.plans))
+    if predictions is None:
+        return
+    for training in trainings(settings):
+        place = results_folder(training, folder) / settings.dataset / predictions.parent.name
+        place.mkdir(parents=True)
+        (place / predictions.name).symlink_to(predictions.resolve(), target_is_directory=True)
+
+
+def results_folder(training: Training, folder: Path) -> Path:
+    """The ``nnUNet_results`` of a training."""
+    return folder / training.folder / "results"
+
+
+def train(training: Training, folder: Path, advanced: Callable[[int], None] = ignored) -> Trained:
+    """Run all parts of a training, each in a process of its own.
+
+    Raises:
+        TrainingFailed: one of them failed.
+    """
+    began = time.perf_counter()
+    results = results_folder(training, folder)
+    results.mkdir(parents=True, exist_ok=True)
+    trace = results.parent / run.TRACE
+    for part in training.within(str(results)).parts:
+        _run(part, results.parent, advanced)
+    found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
+    if not found:
+        raise TrainingFailed("the training ended without a checkpoint_final.pth: does the trainer save one?")
+    return Trained(found[0], read(trace), time.perf_counter() - began)
+
+
+def _run(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:
+    trace = folder / run.TRACE
+    before = _lines(trace)
+    with (folder / "log.txt").open("ab") as log:
+        process = subprocess.Popen(
+            [*interpreter_command(_CODE), part.as_json()],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**run.environment(part), "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path)},
+            start_new_session=True,
+        )
+        try:
+            while process.poll() is None:
+                time.sleep(LOOK_EVERY)
+                now = _lines(trace)
+                advanced(now - before)
+                before = now
+            advanced(_lines(trace) - before)
+        finally:
+            _end(process)
+    if process.returncode:
+        raise _failure(folder, process.returncode)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The process, and all that it started, are gone afterwards."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except (ProcessLookupError, PermissionError):  # the latter on macOS, of those that ended
+            break
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
+
+
+def _lines(file: Path) -> int:
+    return file.read_bytes().count(b"\n") if file.exists() else 0
+
+
+def _failure(folder: Path, code: int) -> Exception:
+    file = folder / run.FAILURE
+    if file.exists():
+        said = json.loads(file.read_text())
+        if said["kind"] == CannotVerify.__name__:
+            return CannotVerify(said["message"])
+        failure = TrainingFailed(f"{said['kind']}: {said['message']}")
+        failure.kind, failure.traceback = said["kind"], said["traceback"]
+        return failure
+    last = (folder / "log.txt").read_text(errors="replace").strip().splitlines()[-1:]
+    how = f"signal {-code}" if code < 0 else f"exit status {code}"
+    return TrainingFailed(f"its process ended with {how}; its last line was: {last[0] if last else '(none)'}")
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="detaug-nnunet-verify-", ignore_cleanup_errors=True) as name:
+            yield Path(name)
+    else:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep.resolve()
+
+
+def described_device(device: str) -> str:
+    """The processor that trained, and the versions."""
+    import importlib.metadata
+
+    import torch
+
+    from detaug.training.machine import environment
+
+    name = torch.cuda.get_device_name() if device == "cuda" else environment()["cpu"]["model"] or "CPU"
+    return f"{device} ({name}), torch {torch.__version__}, nnU-Net {importlib.metadata.version('nnunetv2')}"

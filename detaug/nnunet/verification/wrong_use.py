@@ -1,0 +1,161 @@
+"""What can be said to be wrong before anything is trained."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from detaug.nnunet.verification.settings import Settings
+
+
+class CannotVerify(ValueError):
+    """There is no such training; the message says what is missing, and what there is."""
+
+
+def checked(settings: Settings) -> Settings:
+    """The settings with the data set's full name, when all that a training reads is there.
+
+    Raises:
+        CannotVerify: something is not.
+    """
+    if importlib.util.find_spec("nnunetv2") is None:
+        raise CannotVerify('nnU-Net is not installed: pip install "detaug[nnunet]"')
+    preprocessed = _folder_of("nnUNet_preprocessed")
+    dataset = preprocessed / _dataset_name(preprocessed, settings.dataset)
+    plans = _plans(dataset, settings.plans)
+    configurations = plans["configurations"]
+    if settings.configuration not in configurations:
+        raise CannotVerify(
+            f"{settings.plans} of {dataset.name} has no configuration {settings.configuration!r}; "
+            f"it has {_some(configurations)}"
+        )
+    _check_cases(dataset, settings, configurations)
+    _check_fold(dataset, settings.fold)
+    previous_stage_predictions(replace(settings, dataset=dataset.name), plans)
+    _check_device(settings.device)
+    return replace(settings, dataset=dataset.name)
+
+
+def load_plans(dataset: str, plans: str) -> dict[str, Any]:
+    """The plans of a preprocessed data set.
+
+    Raises:
+        CannotVerify: there are none.
+    """
+    return _plans(_folder_of("nnUNet_preprocessed") / dataset, plans)
+
+
+def previous_stage_predictions(settings: Settings, plans: Mapping[str, Any]) -> Path | None:
+    """Where the predictions of a cascade's earlier stage are; None: the configuration is no cascade's second stage.
+
+    Raises:
+        CannotVerify: they are not there.
+    """
+    previous = _inherited(plans["configurations"], settings.configuration, "previous_stage")
+    if previous is None:
+        return None
+    results = _folder_of("nnUNet_results")
+    folder = results / settings.dataset / f"{settings.trainer}__{settings.plans}__{previous}" / "predicted_next_stage"
+    if not any((folder / settings.configuration).glob("*")):
+        raise CannotVerify(
+            f"{settings.configuration} needs what {previous} predicted, in {folder / settings.configuration}: train "
+            f"{previous} with -tr {settings.trainer} first"
+        )
+    return folder
+
+
+def _folder_of(variable: str) -> Path:
+    text = os.environ.get(variable)
+    if not text:
+        raise CannotVerify(f"{variable} is not set: nnU-Net finds its folders by environment variables")
+    if not Path(text).is_dir():
+        raise CannotVerify(f"{variable}={text} is no folder")
+    return Path(text)
+
+
+def _dataset_name(preprocessed: Path, dataset: str) -> str:
+    names = sorted(folder.name for folder in preprocessed.glob("Dataset*") if folder.is_dir())
+    if dataset.isdecimal():
+        found = [name for name in names if name.startswith(f"Dataset{int(dataset):03d}_")]
+        if len(found) > 1:
+            raise CannotVerify(f"several data sets have the number {dataset}: {_some(found)}; give one's name")
+    else:
+        found = [name for name in names if name == dataset]
+    if not found:
+        raise CannotVerify(
+            f"there is no preprocessed data set {dataset!r} in {preprocessed}; there is {_some(names)}. A data set is "
+            "named by its number or as DatasetXXX_Name, and preprocessed by nnUNetv2_plan_and_preprocess"
+        )
+    return found[0]
+
+
+def _plans(dataset: Path, plans: str) -> dict[str, Any]:
+    for name in ("dataset.json", "dataset_fingerprint.json", f"{plans}.json"):
+        if not (dataset / name).is_file():
+            others = [file.stem for file in dataset.glob("*.json") if "configurations" in _object(file)]
+            there = f"; plans that are there: {_some(others)}" if name == f"{plans}.json" else ""
+            raise CannotVerify(f"{dataset} has no {name}{there}: run nnUNetv2_plan_and_preprocess")
+    stored = _object(dataset / f"{plans}.json")
+    if not isinstance(stored.get("configurations"), dict):
+        raise CannotVerify(f"{dataset / plans}.json holds no plans of nnU-Net's")
+    return stored
+
+
+def _object(file: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads(file.read_text())
+    except (OSError, ValueError) as error:
+        raise CannotVerify(f"{file} cannot be read: {error}") from None
+    return stored if isinstance(stored, dict) else {}
+
+
+def _inherited(configurations: Mapping[str, Any], name: str, key: str) -> Any:
+    """An entry of a configuration, or of the one that it inherits from."""
+    known: set[str] = set()
+    while name in configurations and name not in known:
+        known.add(name)
+        if key in configurations[name]:
+            return configurations[name][key]
+        name = configurations[name].get("inherits_from", "")
+    return None
+
+
+def _check_cases(dataset: Path, settings: Settings, configurations: Mapping[str, Any]) -> None:
+    identifier = _inherited(configurations, settings.configuration, "data_identifier")
+    folder = dataset / str(identifier)
+    if not any(folder.glob("*.b2nd")) and not any(folder.glob("*.npz")):
+        raise CannotVerify(
+            f"{folder} has no preprocessed cases: run nnUNetv2_preprocess -d {dataset.name} -plans_name "
+            f"{settings.plans} -c {settings.configuration}"
+        )
+
+
+def _check_fold(dataset: Path, fold: int | str) -> None:
+    if fold == "all":
+        return
+    file = dataset / "splits_final.json"
+    # nnU-Net writes it when it first trains: five folds
+    folds = len(json.loads(file.read_text())) if file.is_file() else 5
+    if not isinstance(fold, int) or not 0 <= fold < folds:
+        raise CannotVerify(f"there is no fold {fold!r} of {dataset.name}: it is one of 0 ... {folds - 1}, or 'all'")
+
+
+def _check_device(device: str) -> None:
+    if device not in ("cpu", "cuda"):
+        raise CannotVerify(f"device must be 'cpu' or 'cuda', got {device!r}")
+    if device == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise CannotVerify("PyTorch sees no GPU here (torch.cuda.is_available() is False): use --device cpu")
+
+
+def _some(names: Iterable[str]) -> str:
+    """At most eight of them."""
+    found = list(names)
+    return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "") if found else "none"

@@ -1,0 +1,87 @@
+"""Trainers that do not repeat themselves, each for one reason. All are detaug's otherwise."""
+
+import os
+import time
+
+import torch
+
+from detaug.nnunet import nnUNetTrainerDeterministic
+
+
+def noise(like):
+    """Another small tensor at every call, whatever was seeded."""
+    generator = torch.Generator().manual_seed(int.from_bytes(os.urandom(7), "little"))
+    return 1e-3 * torch.randn(like.shape, generator=generator)
+
+
+class _NoisyTransforms:
+    def __init__(self, transforms):
+        self.transforms = transforms
+
+    def __call__(self, **sample):
+        made = self.transforms(**sample)
+        return {**made, "image": made["image"] + noise(made["image"])}
+
+
+class UnseededTransform(nnUNetTrainerDeterministic):
+    @staticmethod
+    def get_training_transforms(*arguments, **options):
+        return _NoisyTransforms(nnUNetTrainerDeterministic.get_training_transforms(*arguments, **options))
+
+
+class UnseededValidation(nnUNetTrainerDeterministic):
+    @staticmethod
+    def get_validation_transforms(*arguments, **options):
+        return _NoisyTransforms(nnUNetTrainerDeterministic.get_validation_transforms(*arguments, **options))
+
+
+class UnseededWeights(nnUNetTrainerDeterministic):
+    def initialize(self):
+        super().initialize()
+        with torch.no_grad():
+            weights = self.network.encoder.stages[1][0].convs[0].conv.weight
+            weights += noise(weights)
+
+
+class NoisyForward(nnUNetTrainerDeterministic):
+    def initialize(self):
+        super().initialize()
+        layer = self.network.encoder.stages[1][0].convs[0].norm
+        layer.register_forward_hook(lambda module, inputs, output: output + noise(output))
+
+
+class NoisyGradient(nnUNetTrainerDeterministic):
+    def initialize(self):
+        super().initialize()
+        weights = self.network.encoder.stages[1][0].convs[0].conv.weight
+        weights.register_hook(lambda gradient: gradient + noise(gradient))
+
+
+class NoisyOptimizer(nnUNetTrainerDeterministic):
+    def configure_optimizers(self):
+        optimizer, scheduler = super().configure_optimizers()
+        optimizer.register_step_post_hook(self._disturb)
+        return optimizer, scheduler
+
+    def _disturb(self, *_):
+        with torch.no_grad():
+            weights = self.network.encoder.stages[1][0].convs[0].conv.weight
+            weights += noise(weights)
+
+
+class ForgetsMomentum(nnUNetTrainerDeterministic):
+    def load_checkpoint(self, filename_or_checkpoint):
+        super().load_checkpoint(filename_or_checkpoint)
+        self.optimizer.state.clear()
+
+
+class TimeInCheckpoint(nnUNetTrainerDeterministic):
+    def save_checkpoint(self, filename):
+        super().save_checkpoint(filename)
+        checkpoint = torch.load(filename, weights_only=False)
+        torch.save({**checkpoint, "written_at": time.time()}, filename)
+
+
+class CannotResume(nnUNetTrainerDeterministic):
+    def load_checkpoint(self, filename_or_checkpoint):
+        raise NotImplementedError("this trainer knows no checkpoints")

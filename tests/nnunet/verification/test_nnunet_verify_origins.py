@@ -1,0 +1,218 @@
+"""Where two trainings parted, told from their traces and checkpoints alone."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from detaug.nnunet.verification import Origin, Result, Row, Settings
+from detaug.nnunet.verification.comparing import bookkeeping_origin, first_difference, origins
+from detaug.nnunet.verification.settings import Part, trainings
+from detaug.nnunet.verification.trace import Moment, TraceWriter, leaves, read
+
+KINDS = ("data", "forward", "backward", "weights", "optimizer")
+
+
+def training(epochs: int = 2, steps: int = 2) -> list[Moment]:
+    """The trace of a training in which everything is "same"."""
+    moments = []
+    for epoch in range(epochs):
+        moments.append(Moment(epoch, "start", parts={("weights", "w"): "same", ("optimizer", "momentum of w"): "same"}))
+        for step in range(steps):
+            parts = {(kind, "w"): "same" for kind in KINDS}
+            moments.append(Moment(epoch, "training", step, ["case"], parts))
+        parts = {(kind, "w"): "same" for kind in ("data", "forward")}
+        moments.append(Moment(epoch, "validation", 0, ["case"], parts))
+    return moments
+
+
+def changed(place: tuple[int, str, int], kind: str, name: str = "w") -> list[Moment]:
+    """The same, but different from there on, as noise in one place makes it: batches stay what they were."""
+    moments = training()
+    different = False
+    for moment in moments:
+        for key in moment.parts:
+            different = different or (moment.place == place and key == (kind, name))
+            if different and (key[0] != "data" or (moment.place == place and kind == "data")):
+                moment.parts[key] = "other"
+    return moments
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "told"),
+    [
+        ((0, "start", 0), "weights", "initial weights"),
+        ((0, "training", 0), "data", "data"),
+        ((1, "training", 1), "data", "data"),
+        ((0, "training", 1), "forward", "forward"),
+        ((0, "training", 1), "backward", "backward"),
+        ((1, "training", 0), "weights", "optimizer"),
+        ((1, "training", 0), "optimizer", "optimizer"),
+        ((1, "start", 0), "weights", "between epochs"),
+        ((0, "validation", 0), "data", "data"),
+        ((1, "validation", 0), "forward", "forward"),
+    ],
+)
+def test_only_the_place_where_a_difference_began_is_told(place: tuple[int, str, int], kind: str, told: str) -> None:
+    found = origins(training(), changed(place, kind))
+    epoch, phase, step = place
+    wanted = (told, epoch, "", None) if phase == "start" else (told, epoch, phase, step)
+    assert (found[0].kind, found[0].epoch, found[0].phase, found[0].step) == wanted
+    if phase != "validation":
+        assert len(found) == 1
+
+
+def test_equal_traces_have_no_origin() -> None:
+    assert origins(training(), training()) == ()
+
+
+def test_weights_that_differ_where_a_training_was_resumed_are_the_resumes() -> None:
+    (found,) = origins(training(), changed((1, "start", 0), "optimizer", "momentum of w"), resumed_at=1)
+    assert (found.kind, found.name) == ("resume", "momentum of w")
+
+
+def test_batches_are_told_beside_weights_as_they_do_not_follow_from_them() -> None:
+    other = changed((0, "start", 0), "weights")
+    other[1].parts["data", "w"] = "other"
+    other[1].cases = ["another"]
+    weights, data = origins(training(), other)
+    assert weights.kind == "initial weights"
+    assert (data.kind, data.epoch, data.step) == ("data", 0, 0)
+    assert "other cases were drawn: another, and first case" in data.detail
+
+
+def test_training_differences_are_told_beside_those_of_validation_batches() -> None:
+    other = changed((1, "training", 0), "backward")
+    other[3].parts["data", "w"] = "other"
+    assert [(each.kind, each.phase) for each in origins(training(), other)] == [
+        ("data", "validation"),
+        ("backward", "training"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("drop", "told"), [("first", "the first training has none"), ("other", "this training has none")]
+)
+def test_what_only_one_training_has_is_a_difference(drop: str, told: str) -> None:
+    one, other = training(), training()
+    del (one if drop == "first" else other)[1].parts["backward", "w"]
+    (found,) = origins(one, other)
+    assert (found.kind, found.name) == ("backward", "w")
+    assert told in found.detail
+
+
+_values = st.recursive(
+    st.one_of(
+        st.none(), st.integers(), st.text(max_size=3), st.floats(), st.sampled_from([np.float32(1), np.arange(3)])
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=2), inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(_values)
+def test_a_checkpoint_does_not_differ_from_itself(value: Any) -> None:
+    assert first_difference(value, value) is None
+
+
+def _edit(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    checkpoint: dict[str, Any] = {"logging": {"losses": [0.5, 0.25]}, "network": {"w": torch.zeros(2)}, "best": None}
+    change(checkpoint)
+    return checkpoint
+
+
+@pytest.mark.parametrize(
+    ("change", "place", "told"),
+    [
+        (lambda c: c["logging"]["losses"].__setitem__(1, 7.0), "['logging']['losses'][1]", "0.25 and 7.0"),
+        (lambda c: c["logging"]["losses"].append(1.0), "['logging']['losses']", "2 and 3 entries"),
+        (lambda c: c["network"].update(w=torch.ones(2)), "['network']['w']", "tensor"),
+        (lambda c: c.update(best=np.float64(1)), "['best']", "None and np.float64(1.0)"),
+        (lambda c: c.update(time=1.0), "['time']", "only one"),
+        (lambda c: c.update(logging=c.pop("logging")), "", "another order"),
+        (lambda c: c["logging"].update(losses=(0.5, 0.25)), "['logging']['losses']", "[0.5, 0.25] and (0.5, 0.25)"),
+    ],
+)
+def test_the_first_differing_entry_of_a_checkpoint_is_named(change: Any, place: str, told: str, tmp_path: Path) -> None:
+    files = [tmp_path / "one.pth", tmp_path / "other.pth"]
+    torch.save(_edit(lambda c: None), files[0])
+    torch.save(_edit(change), files[1])
+    found = bookkeeping_origin(*files)
+    assert (found.kind, found.name) == ("bookkeeping", f"checkpoint_final.pth{place}")
+    assert told in found.detail
+
+
+def test_equal_entries_in_other_bytes_are_said_to_be_pickled_in_another_way(tmp_path: Path) -> None:
+    files = [tmp_path / "one.pth", tmp_path / "other.pth"]
+    text = "some text, which is one object here"
+    torch.save({"a": text, "b": text}, files[0])
+    torch.save({"a": text, "b": "".join(list(text))}, files[1])
+    assert files[0].read_bytes() != files[1].read_bytes()
+    assert "pickled" in bookkeeping_origin(*files).name
+
+
+def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
+    moment = Moment(1, "training", 2, ["brain_001"])
+    for name, value in leaves({"data": torch.zeros(2), "target": [np.zeros(1), np.ones(1)], "keys": ["a"]}, ""):
+        moment.add("data", name, value)
+    moment.add("forward", "layer", torch.zeros(3, requires_grad=True) * 2)
+    moment.add("forward", "layer", torch.ones(3))
+    moment.add("forward", "odd", object())
+    writer = TraceWriter(tmp_path / "trace.jsonl")
+    writer.write(moment)
+    writer.close()
+    assert read(tmp_path / "trace.jsonl") == [moment]
+    assert list(moment.parts) == [
+        ("data", "data"),
+        ("data", "target[0]"),
+        ("data", "target[1]"),
+        ("data", "keys"),
+        ("forward", "layer"),
+        ("forward", "layer, call 2"),
+        ("forward", "odd"),
+    ]
+    assert moment.parts["forward", "odd"] == "not compared: builtins.object"
+
+
+def test_trainings_differ_in_their_processes_and_one_is_interrupted() -> None:
+    planned = trainings(Settings("1", "2d", epochs=5))
+    assert len({training.processes for training in planned}) == 3
+    assert [part.stop_after for part in planned[2].parts] == [2, None]
+    assert [part.resume for part in planned[2].parts] == [False, True]
+    assert planned[0].moments() == 5 * (1 + 3 + 2)
+    part = planned[2].within("somewhere").parts[1]
+    assert Part.from_json(part.as_json()) == part
+
+
+@pytest.mark.parametrize("short", [{"epochs": 1}, {"iterations": 0}, {"validation_iterations": 0}])
+def test_trainings_that_are_too_short_are_refused(short: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(short))} must be at least"):
+        Settings("1", "2d", **short)  # type: ignore[arg-type]
+
+
+def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
+    rows = (
+        Row("straight through", (2,), "reference", "ab" * 32, seconds=12.0),
+        Row("straight through", (0,), "different", "cd" * 32, (Origin("data", "target[0]", 1, "training", 2),)),
+        Row("interrupted after epoch 1 of 2, resumed", (1, 3), "failed", failure="OSError: no space left"),
+    )
+    result = Result(Settings("Dataset001_Name", "3d_fullres"), rows, "cpu (some processor)")
+    file = io.StringIO()
+    Console(file=file, width=80).print(result)
+    shown = file.getvalue()
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "began with data: 'target[0]' of training batch 2 of epoch 1" in shown
+    assert "failed: OSError: no space left" in shown
+    assert "different: 2 of 2 trainings differ from the first" in shown
+    assert "1, then 3" in shown
+    assert result.as_json()["rows"][1]["origins"][0]["name"] == "target[0]"
+    assert not result.ok

@@ -1,0 +1,117 @@
+"""`detaug nnunet verify` says in one line what it cannot train, and exits with 2."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from detaug.cli import main
+
+NAME = "Dataset007_Liver"
+
+
+@pytest.fixture
+def preprocessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that looks preprocessed from the outside."""
+    folder = tmp_path / "preprocessed" / NAME
+    folder.mkdir(parents=True)
+    (folder / "dataset.json").write_text("{}")
+    (folder / "dataset_fingerprint.json").write_text("{}")
+    configurations: dict[str, Any] = {
+        "2d": {"data_identifier": "nnUNetPlans_2d"},
+        "3d_fullres": {"data_identifier": "nnUNetPlans_3d_fullres"},
+        "3d_lowres": {"data_identifier": "nnUNetPlans_3d_lowres"},
+        "3d_cascade_fullres": {"inherits_from": "3d_fullres", "previous_stage": "3d_lowres"},
+    }
+    (folder / "nnUNetPlans.json").write_text(json.dumps({"configurations": configurations}))
+    (folder / "nnUNetPlans_3d_fullres").mkdir()
+    (folder / "nnUNetPlans_3d_fullres" / "case.b2nd").write_bytes(b"")
+    (folder / "splits_final.json").write_text(json.dumps([{}, {}, {}]))
+    (tmp_path / "results").mkdir()
+    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
+    monkeypatch.setenv("nnUNet_results", str(tmp_path / "results"))
+    return folder
+
+
+def refused(*arguments: str) -> str:
+    """The one line that is said."""
+    result = CliRunner().invoke(main, ["nnunet", "verify", *arguments])
+    assert result.exit_code == 2, result.output
+    lines = [line for line in result.output.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, result.output
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("8", "3d_fullres"), f"no preprocessed data set '8' in .*; there is {NAME}"),
+        (("Dataset007_Lung", "3d_fullres"), f"no preprocessed data set 'Dataset007_Lung' in .*; there is {NAME}"),
+        (("liver", "3d_fullres"), "no preprocessed data set 'liver'"),
+        (("7", "3d_halfres"), "no configuration '3d_halfres'; it has 2d, 3d_fullres, 3d_lowres, 3d_cascade_fullres"),
+        (("7", "2d"), "nnUNetPlans_2d has no preprocessed cases: run nnUNetv2_preprocess -d Dataset007_Liver"),
+        (("7", "3d_fullres", "-p", "nnUNetResEncUNetLPlans"), "no nnUNetResEncUNetLPlans.json; .*there: nnUNetPlans:"),
+        (("7", "3d_fullres", "--fold", "3"), r"no fold 3 of Dataset007_Liver: it is one of 0 \.\.\. 2, or 'all'"),
+        (("7", "3d_fullres", "--fold", "-1"), "no fold -1"),
+        (("7", "3d_fullres", "--fold", "first"), "neither a number nor 'all'"),
+        (("7", "3d_cascade_fullres"), "needs what 3d_lowres predicted, in .*: train 3d_lowres with -tr"),
+        (("7", "3d_fullres", "--epochs", "1"), "epochs"),
+        (("7", "3d_fullres", "--seed", "-1"), "seed"),
+    ],
+)
+def test_a_training_that_is_not_there_is_refused(preprocessed: Path, arguments: tuple[str, ...], told: str) -> None:
+    line = refused(*arguments, "--device", "cpu")
+    assert re.search(told, line), line
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda folder: (folder / "dataset.json").unlink(), "has no dataset.json: run nnUNetv2_plan_and_preprocess"),
+        (lambda folder: (folder / "nnUNetPlans.json").write_text("{"), "cannot be read"),
+        (lambda folder: (folder / "nnUNetPlans.json").write_text("[]"), "holds no plans"),
+        (lambda folder: (folder.parent / "Dataset007_Lung").mkdir(), "several data sets have the number 7"),
+    ],
+)
+def test_a_damaged_data_set_is_refused(preprocessed: Path, damage: Callable[[Path], Any], told: str) -> None:
+    damage(preprocessed)
+    assert told in refused("7", "3d_fullres", "--device", "cpu")
+
+
+def test_folders_that_are_not_set_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("nnUNet_preprocessed", raising=False)
+    assert "nnUNet_preprocessed is not set" in refused("7", "3d_fullres", "--device", "cpu")
+    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "nowhere"))
+    assert "is no folder" in refused("7", "3d_fullres", "--device", "cpu")
+
+
+def test_a_folder_with_something_in_it_is_not_written_to(preprocessed: Path) -> None:
+    assert "not an empty folder" in refused("7", "3d_fullres", "--keep", str(preprocessed))
+
+
+def test_a_result_that_cannot_be_written_is_refused_before_the_work(preprocessed: Path, tmp_path: Path) -> None:
+    assert "does not exist" in refused("7", "3d_fullres", "--json", str(tmp_path / "nowhere" / "result.json"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused(preprocessed: Path) -> None:
+    assert "PyTorch sees no GPU" in refused("7", "3d_fullres", "--device", "cuda")
+
+
+@pytest.mark.slow
+def test_plans_that_nnunet_cannot_use_end_in_its_own_words(preprocessed: Path) -> None:
+    line = refused("7", "3d_fullres", "--device", "cpu")
+    assert "the training failed: KeyError" in line
+
+
+def test_an_unknown_trainer_is_refused(preprocessed: Path) -> None:
+    assert "there is no trainer 'nnUNetTrainerMine'" in refused(
+        "7", "3d_fullres", "--device", "cpu", "-tr", "nnUNetTrainerMine"
+    )
