@@ -66,6 +66,9 @@ class DeterministicAugmenter:
         version: set it to something new when code changes behind the same class names, so that older state dicts are
             refused.
         guard: report generators that are created without a seed while batches are made, with the line that does it.
+        max_worker_memory: bytes of memory that a worker may have to itself (resident, without shared batches and
+            files); one that has more after a batch, for its loader leaks, retires, and a new one goes on with the same
+            bytes. Up to 256 MiB of it is memory that was freed and is kept for the next batch. None: no limit.
 
     Raises:
         TypeError, ValueError: an argument cannot be right; the message says what is allowed.
@@ -94,6 +97,7 @@ class DeterministicAugmenter:
         on_error: str = "raise",
         version: str = "",
         guard: bool = False,
+        max_worker_memory: int | None = None,
     ) -> None:
         self._engine: Coordinator | InProcess | None = None
         self._closed = False
@@ -111,6 +115,7 @@ class DeterministicAugmenter:
         self.pin_memory = bool(pin_memory)
         self.wait_time = wait_time
         self.guard = bool(guard)
+        self.max_worker_memory = arguments.optional_positive("max_worker_memory", max_worker_memory)
         old_style = arguments.old_style_seeds(seeds, seed, self.num_processes, num_streams)
         self.seeds = list(seeds) if seeds is not None else None
 
@@ -371,7 +376,8 @@ class DeterministicAugmenter:
         return Schedule(plan, window, max(1, self.num_processes), self._source.stateless, limit, probing)
 
     def _job(self) -> Job:
-        return Job(tuple(self._tree.entropy), self.num_streams, torch.get_default_dtype(), self.guard)
+        entropy = tuple(self._tree.entropy)
+        return Job(entropy, self.num_streams, torch.get_default_dtype(), self.guard, self.max_worker_memory)
 
     def _seed_path(self) -> SeedPath:
         return SeedPath(self._tree.seed, self._tree.path, self.num_streams)

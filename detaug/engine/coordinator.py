@@ -14,6 +14,7 @@ import logging
 import os
 import queue
 import selectors
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -27,11 +28,14 @@ from detaug.engine.channel import ChannelClosed
 from detaug.engine.error_record import ErrorRecord, describe
 from detaug.engine.failures import SeedPath
 from detaug.engine.handles import Helper, Worker, start_helper
+from detaug.engine.limits import LimitReached, advice_for, explained
 from detaug.engine.pinning import gpu_to_pin_for, pin
 from detaug.engine.processes import signal_name
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Skipped, Task
 from detaug.engine.slots import Parcel, ParentSlots
+from detaug.engine.stalls import StallWatch
 from detaug.engine.transfer import unpack
+from detaug.engine.whereabouts import Whereabouts
 from detaug.engine.worker import Job
 from detaug.errors import BatchError
 from detaug.pipeline import Pipeline
@@ -41,9 +45,10 @@ logger = logging.getLogger("detaug")
 
 #: A worker that fails to start this many times in a row ends the run.
 _START_FAILURES = 3
-#: A batch that takes longer than this (seconds) is mentioned, and again each time that doubles.
-_SLOW_BATCH = 60.0
-_TICK = 1.0
+#: The same where they, or the helper, were killed from outside.
+_START_KILLS = 20
+#: Having slept for so many seconds longer than asked for, this process was stopped.
+_PAUSE = 2.0
 
 
 @dataclass(frozen=True)
@@ -84,20 +89,38 @@ class Coordinator:
         self._owner = os.getpid()
         self._gpu = gpu_to_pin_for(settings.pin_memory)
         self._workers: dict[int, Worker] = {}
+        self._helper: Helper | None = None
+        self._spare: Helper | None = None
+        self._stalls = StallWatch(
+            settings.stall_timeout,
+            lambda worker: failures.describe_batch(worker.tasks[0][1].key, self._seeds),
+            self._signal,
+            self._abandon,
+            self._kill_helper,
+        )
         self._numbers = 0
         self._tickets = 0
         self._deaths: dict[BatchKey, int] = {}
         self._start_failures = 0
+        self._helper_losses = 0
         self._said: set[str] = set()
-        self._selector = selectors.DefaultSelector()
-        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if hasattr(os, "pipe2") else _pipe()
-        self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
-        self._helper = self._watched(start_helper(settings.start_method, pipeline, job))
-        self._spare = self._helper.fork_spare()
-        for index in range(settings.num_processes):
-            self._start_worker(index)
-        self._thread = threading.Thread(target=self._run, name="detaug-coordinator", daemon=True)
-        self._thread.start()
+        self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor
+        self._wake_read = self._wake_write = -1
+        try:
+            self._selector = selectors.DefaultSelector()
+            self._wake_read, self._wake_write = _pipe()
+            self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
+            self._start_all(start_helper(settings.start_method, pipeline, job))
+            self._thread = threading.Thread(target=self._run, name="detaug-coordinator", daemon=True)
+            self._thread.start()
+        except BaseException as error:
+            self._closing = True
+            self._tear_down()
+            if isinstance(error, OSError) and not isinstance(error, LimitReached):
+                raise explained(error, "the workers cannot be started") from error
+            if advice := advice_for(error):
+                raise RuntimeError(f"the workers cannot be started: {error}. {advice}") from error
+            raise
 
     # --- the user's thread ---------------------------------------------------------------------------------------
 
@@ -172,11 +195,13 @@ class Coordinator:
                 torch.cuda.set_device(self._gpu)
             while not self._closing:
                 self._assign_all()
-                for key, _ in self._selector.select(_TICK if self._watching_the_clock() else None):
+                for key in self._wait():
                     # An earlier event of this round may have closed it, and its number may already be another's.
                     if self._selector.get_map().get(key.fd) is key:
                         key.data()
-                self._look_for_slow_workers()
+                self._stalls.look(self._workers.values())
+        except OSError as error:
+            self._fail(explained(error, "the workers cannot go on"))
         except Exception as error:  # a defect of ours must not leave the user waiting for ever
             logger.exception("the coordinator failed")
             self._fail(error)
@@ -185,15 +210,25 @@ class Coordinator:
 
     def _tear_down(self) -> None:
         for worker in self._workers.values():
-            worker.channel.close()
+            worker.close()
         self._workers.clear()
-        self._helper.stop()
-        if self._spare is not None:
-            self._spare.stop()
+        for helper in (self._helper, self._spare):
+            if helper is not None:
+                helper.stop()
         self._selector.close()
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        for descriptor in (self._wake_read, self._wake_write):
+            if descriptor >= 0:
+                os.close(descriptor)
         self._tell_user()
+
+    def _wait(self) -> list[selectors.SelectorKey]:
+        """What there is to do, now or once something happens."""
+        seconds, before = self._stalls.seconds_to_next_look(self._workers.values()), time.monotonic()
+        ready = [key for key, _ in self._selector.select(seconds)]
+        late = 0.0 if seconds is None else time.monotonic() - before - seconds
+        if late > _PAUSE:
+            self._stalls.forgive(self._workers.values(), late)
+        return ready
 
     def _drain_wakes(self) -> None:
         try:
@@ -218,7 +253,14 @@ class Coordinator:
             self._selector.register(helper.pidfd, selectors.EVENT_READ, self._lose_helper)
         return helper
 
+    def _start_all(self, helper: Helper) -> None:
+        self._helper = self._watched(helper)
+        self._spare = helper.fork_spare()
+        for index in range(self._settings.num_processes):
+            self._start_worker(index)
+
     def _start_worker(self, index: int) -> None:
+        assert self._helper is not None
         self._numbers += 1
         try:
             channel = self._helper.start_worker(self._numbers)
@@ -229,6 +271,7 @@ class Coordinator:
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear_worker(worker))
 
     def _hear_helper(self) -> None:
+        assert self._helper is not None
         try:
             messages = self._helper.control.receive_ready()
         except ChannelClosed:
@@ -239,6 +282,8 @@ class Coordinator:
                 self._workers[message[1]].pid = message[2]
             elif message[0] == "exited" and message[1] in self._workers:
                 self._lose_worker(self._workers[message[1]], exitcode=message[3], peak=message[4])
+            elif message[0] == "signalled" and message[1] in self._workers:
+                self._workers[message[1]].signalled = True
             elif message[0] == "spare" and self._spare is not None:
                 self._spare.spare_started(message[1])
                 if self._spare.pidfd is not None:
@@ -248,23 +293,47 @@ class Coordinator:
 
     def _lose_worker(self, worker: Worker, exitcode: int, peak: int) -> None:
         self._hear_worker(worker)  # it may have sent its batch before it ended
+        if worker.number not in self._workers:
+            return  # it had retired
         self._remove(worker)
         if not worker.ready:
             self._start_failures += 1
-            if self._start_failures >= _START_FAILURES:
+            if self._start_failures >= (_START_KILLS if exitcode == -signal.SIGKILL else _START_FAILURES):
                 self._fail(RuntimeError(f"workers end while they start, the last with {signal_name(exitcode)}"))
                 return
         if worker.tasks:
             self._lose_task(worker, worker.tasks[0][1], exitcode, peak)
             self._lose_waiting(list(worker.tasks)[1:])
         else:
-            logger.warning(
-                "worker %d (pid %d) ended with %s between batches; starting another",
-                worker.number,
-                worker.pid,
-                signal_name(exitcode),
-            )
+            text = "worker %d (pid %d) ended with %s between batches; starting another"
+            logger.warning(text, *worker.name, signal_name(exitcode))
         self._start_worker(worker.index)
+
+    def _retire_worker(self, worker: Worker, memory: int) -> None:
+        limit = self._job.max_memory
+        assert limit is not None
+        text = f"has {memory / 2**20:.0f} MiB of memory to itself (max_worker_memory is {limit / 2**20:.0f} MiB)"
+        logger.info("worker %d (pid %d) %s and retires; another takes its place", *worker.name, text)
+        if worker.batches <= 1:
+            self._say_once("a worker that has made but one batch exceeds max_worker_memory already, so that every batch "
+                           f"takes a new process: it {text}")  # fmt: skip
+        self._remove(worker)
+        self._lose_waiting(list(worker.tasks))
+        self._start_worker(worker.index)
+
+    def _signal(self, worker: Worker, which: int) -> None:
+        assert self._helper is not None
+        with contextlib.suppress(ChannelClosed):
+            self._helper.signal_worker(worker.number, which)
+
+    def _abandon(self, worker: Worker) -> None:
+        logger.warning("worker %d (pid %d) cannot be killed and is abandoned", *worker.name)
+        self._lose_worker(worker, -signal.SIGKILL, 0)
+
+    def _kill_helper(self) -> None:
+        assert self._helper is not None
+        logger.warning("the helper process (pid %d) does not answer and is killed", self._helper.pid)
+        self._helper.kill()
 
     def _lose_task(self, worker: Worker, task: Task, exitcode: int, peak: int) -> None:
         times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
@@ -273,17 +342,13 @@ class Coordinator:
         if times < max(1, self._settings.max_restarts):
             with self._lock:
                 self._schedule.lose(task.key)
-            logger.warning(
-                "worker %d (pid %d) ended with %s%s while making %s; another one makes it again",
-                worker.number,
-                worker.pid,
-                signal_name(exitcode),
-                why,
-                what,
-            )
+            memory = f", its memory having peaked at {peak / 2**20:.0f} MiB," if peak else ""
+            text = "worker %d (pid %d) ended with %s%s%s while making %s; another one makes it again"
+            logger.warning(text, *worker.name, signal_name(exitcode), why, memory, what)
             return
         self._deaths.pop(task.key)
-        self._finish(task, self._failure(failures.died(task.key, self._seeds, times, exitcode, peak)))
+        error = failures.died(task.key, self._seeds, times, exitcode, peak, worker.leaving)
+        self._finish(task, self._failure(error))
 
     def _lose_waiting(self, entries: list[tuple[int, Task]]) -> None:
         with self._lock:
@@ -292,12 +357,16 @@ class Coordinator:
 
     def _remove(self, worker: Worker) -> None:
         self._mute(worker)
-        worker.channel.close()
+        worker.close()
         del self._workers[worker.number]
 
     def _lose_helper(self) -> None:
         """The helper was killed, and the kernel has killed its workers: start all of them anew."""
+        assert self._helper is not None
         logger.warning("the helper process (pid %d) has ended; starting it and the workers anew", self._helper.pid)
+        self._helper_losses += 1
+        if self._helper_losses >= _START_KILLS:
+            self._fail(RuntimeError(f"the helper process ended {_START_KILLS} times before a worker was ready"))
         self._selector.unregister(self._helper.control)
         if self._helper.pidfd is not None:
             self._selector.unregister(self._helper.pidfd)
@@ -307,13 +376,13 @@ class Coordinator:
             self._hear_worker(worker)
             self._remove(worker)
             self._lose_waiting(list(worker.tasks))
-        self._helper = self._watched(self._new_helper())
-        self._spare = self._helper.fork_spare()
-        for index in range(self._settings.num_processes):
-            self._start_worker(index)
+        self._helper = None
+        if self._fatal is None:
+            self._start_all(self._new_helper())
 
     def _lose_spare(self) -> None:
         assert self._spare is not None
+        assert self._helper is not None
         if self._spare.pidfd is not None:
             self._selector.unregister(self._spare.pidfd)
         self._spare.reap()
@@ -326,37 +395,13 @@ class Coordinator:
                 self._selector.unregister(spare.pidfd)
             if spare.is_alive():
                 return spare
+            spare.kill()
             spare.reap()
         method = self._settings.start_method
         if method == "fork" and self._pipeline.frozen is not None:
             # By now the parent has threads, locks and perhaps a CUDA context that a fork would inherit.
             method = "forkserver"
         return start_helper(method, self._pipeline, self._job)
-
-    def _watching_the_clock(self) -> bool:
-        return any(worker.tasks for worker in self._workers.values())
-
-    def _look_for_slow_workers(self) -> None:
-        now, limit = time.monotonic(), self._settings.stall_timeout
-        for worker in self._workers.values():
-            if not worker.tasks or worker.leaving:
-                continue
-            seconds = now - worker.since
-            if limit is not None and seconds > limit:
-                worker.leaving = f"killed: it made no progress for {limit:g} s"
-                try:
-                    self._helper.kill_worker(worker.number)
-                except ChannelClosed:
-                    pass
-            elif seconds > max(_SLOW_BATCH, 2 * worker.warned):
-                worker.warned = seconds
-                logger.warning(
-                    "worker %d (pid %d) has been making %s for %.0f s",
-                    worker.number,
-                    worker.pid,
-                    failures.describe_batch(worker.tasks[0][1].key, self._seeds),
-                    seconds,
-                )
 
     # --- batches
 
@@ -416,12 +461,17 @@ class Coordinator:
         except ChannelClosed:
             # Dead, or about to be: the helper says so. Until then its channel would be readable all the time.
             self._mute(worker)
+            worker.left = worker.left or time.monotonic()
             return
         for message, descriptor in messages:
             kind = message[0]
             if kind == "ready":
-                worker.ready, worker.pid, self._start_failures = True, message[1], 0
+                worker.ready, worker.pid = True, message[1]
+                worker.whereabouts = Whereabouts(descriptor) if descriptor is not None else None
+                self._start_failures = self._helper_losses = 0
                 self._assign(worker)
+            elif kind == "retiring":
+                self._retire_worker(worker, message[1])
             elif kind == "log":
                 self._say_once(message[1])
             elif kind == "broken":
@@ -501,6 +551,8 @@ class Coordinator:
 
 
 def _pipe() -> tuple[int, int]:
+    if hasattr(os, "pipe2"):
+        return os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)

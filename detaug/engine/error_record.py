@@ -9,6 +9,8 @@ from typing import Any
 
 import cloudpickle
 
+from detaug.engine.limits import advice_for
+
 # A record must fit into one message, also when every character takes four bytes.
 _LONGEST_SUMMARY = 1_000
 _LONGEST_TRACEBACK = 8_000
@@ -24,12 +26,14 @@ class ErrorRecord:
         methods: the loader's and transforms' methods on the way to it, outermost first.
         traceback: as text.
         pickled: the exception, or what of it can be pickled (see `rebuild`); None: nothing.
+        advice: the limit of the system that it speaks of, if it does, as met in the process that raised it.
     """
 
     summary: str
     methods: str
     traceback: str
     pickled: bytes | None
+    advice: str = ""
 
 
 def describe(error: BaseException) -> ErrorRecord:
@@ -42,7 +46,9 @@ def describe(error: BaseException) -> ErrorRecord:
     if len(text) > _LONGEST_TRACEBACK:
         half = _LONGEST_TRACEBACK // 2
         text = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
-    return ErrorRecord(summary[:_LONGEST_SUMMARY], _methods(error)[:_LONGEST_SUMMARY], text, _pickled(error))
+    return ErrorRecord(
+        summary[:_LONGEST_SUMMARY], _methods(error)[:_LONGEST_SUMMARY], text, _pickled(error), advice_for(error)
+    )
 
 
 def _methods(error: BaseException) -> str:

@@ -43,8 +43,10 @@ def error_of(
 
 def _message(record: ErrorRecord, key: BatchKey, seeds: SeedPath, where: str) -> str:
     raised_in = f"raised in {record.methods}\n" if record.methods else ""
+    advice = f"{record.advice}\n" if record.advice else ""
     return (
         f"{record.summary}\n"
+        f"{advice}"
         f"{raised_in}"
         f"while making {describe_batch(key, seeds)} {where}\n"
         f"seed path: {seeds.of(key)}\n"
@@ -53,11 +55,11 @@ def _message(record: ErrorRecord, key: BatchKey, seeds: SeedPath, where: str) ->
     )
 
 
-def died(key: BatchKey, seeds: SeedPath, times: int, exitcode: int, peak: int) -> WorkerDied:
-    """The error for a batch that killed its workers."""
+def died(key: BatchKey, seeds: SeedPath, times: int, exitcode: int, peak: int, why: str) -> WorkerDied:
+    """The error for a batch that killed its workers; `why` where the last one was killed by us."""
     memory = f"; the last one's memory had peaked at {peak / 2**20:.0f} MiB" if peak else ""
-    advice = ""
-    if exitcode == -9:
+    advice = f" It was {why}." if why else ""
+    if exitcode == -9 and not why:
         advice = " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
     error = WorkerDied(
         f"{describe_batch(key, seeds)} ended {times} worker{'s' if times > 1 else ''} in a row, the last with "

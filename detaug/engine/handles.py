@@ -16,6 +16,7 @@ from detaug.engine.payload import write_payload
 from detaug.engine.processes import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
 from detaug.engine.schedule import Task
 from detaug.engine.slots import ParentSlots
+from detaug.engine.whereabouts import Whereabouts, state_of
 from detaug.engine.worker import Job, work_on_inherited
 from detaug.engine.zygote import interpreter_command, main_forked, worker_environment
 from detaug.pipeline import Pipeline
@@ -34,6 +35,16 @@ class Worker:
         number: never used twice.
         index: which of the num_processes places it fills; stream-bound streams belong to a place.
         pid: 0 until the helper has started it.
+        ready: it has set itself up.
+        since: when the batch it is making was begun, or itself was started; this and the following by the monotonic
+            clock, in seconds, 0 for never.
+        warned: how many seconds had gone when that was last said.
+        asked: when it was asked where it is.
+        left: when it was found to be leaving: its channel was closed, or it was killed.
+        killed: when the helper was told to kill it.
+        signalled: the helper has done so.
+        leaving: why it was killed.
+        batches: how many it has made.
     """
 
     number: int
@@ -43,9 +54,20 @@ class Worker:
     pid: int = 0
     ready: bool = False
     tasks: deque[tuple[int, Task]] = field(default_factory=deque)  # (ticket, task), the one being made first
-    since: float = 0.0
+    since: float = field(default_factory=time.monotonic)
     warned: float = 0.0
+    asked: float = 0.0
+    left: float = 0.0
+    killed: float = 0.0
+    signalled: bool = False
     leaving: str = ""
+    batches: int = 0
+    whereabouts: Whereabouts | None = None
+
+    @property
+    def name(self) -> tuple[int, int]:
+        """(number, pid), for messages."""
+        return self.number, self.pid
 
     def assign(self, ticket: int, task: Task) -> None:
         """Send it a task.
@@ -55,7 +77,7 @@ class Worker:
         """
         given_back, dropped = self.slots.take_returned()
         if not self.tasks:
-            self.since, self.warned = time.monotonic(), 0.0
+            self._begin()
         self.tasks.append((ticket, task))
         self.channel.send(("make", ticket, task.key.epoch, task.key.step, task.probe, given_back, dropped))
 
@@ -73,9 +95,30 @@ class Worker:
         for entry in self.tasks:
             if entry[0] == ticket:
                 self.tasks.remove(entry)
-                self.since, self.warned = time.monotonic(), 0.0
+                self._begin()
+                self.batches += 1
                 return entry[1]
         return None
+
+    def _begin(self) -> None:
+        self.since, self.warned, self.asked = time.monotonic(), 0.0, 0.0
+
+    def ask(self) -> None:
+        """Make ready for its answer to the question where it is."""
+        self.asked = time.monotonic()
+        if self.whereabouts is not None:
+            self.whereabouts.forget()
+
+    def place(self) -> str:
+        """Its answer; empty while there is none."""
+        return self.whereabouts.answer() if self.whereabouts is not None else ""
+
+    def close(self) -> None:
+        """Give its channel back."""
+        self.channel.close()
+        if self.whereabouts is not None:
+            self.whereabouts.close()
+            self.whereabouts = None
 
 
 @dataclass
@@ -123,16 +166,21 @@ class Helper:
         self.pid, self.pidfd = pid, open_pidfd(pid)
 
     def is_alive(self) -> bool:
-        """Whether it is there and not dead."""
-        if self.pidfd is None:
+        """Whether it is there, and neither dead nor stopped."""
+        if self.pidfd is None or state_of(self.pid):
             return False
         waiting = select.poll()
         waiting.register(self.pidfd, select.POLLIN)
         return not waiting.poll(0)
 
-    def kill_worker(self, number: int) -> None:
-        """SIGKILL a worker. The helper does it, which knows whether the pid still is that worker's."""
-        self.control.send(("kill", number))
+    def signal_worker(self, number: int, which: int) -> None:
+        """Send a worker a signal. The helper does it, which knows whether the pid still is that worker's."""
+        self.control.send(("signal", number, which))
+
+    def kill(self) -> None:
+        """It does not answer. The kernel kills its workers with it."""
+        if self.pid:
+            kill(self.pid)
 
     def stop(self) -> None:
         """End it and its workers, and reap it."""

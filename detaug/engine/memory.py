@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from detaug.engine.limits import LimitReached, explained
+
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -31,14 +33,10 @@ def create(size: int) -> int:
     """A descriptor of `size` bytes of new shared memory that no name leads to.
 
     Raises:
-        OSError: there is no room for it, or no descriptor left; the message says which limit was met.
+        LimitReached: (an OSError) there is no room for it, or no descriptor left; the message says which limit was met.
     """
     try:
-        if hasattr(os, "memfd_create"):
-            descriptor = os.memfd_create("detaug", os.MFD_CLOEXEC)
-        else:
-            descriptor, path = tempfile.mkstemp(prefix="detaug-")
-            os.unlink(path)
+        descriptor = _anonymous_file()
     except OSError as error:
         raise _explained(error, size) from error
     try:
@@ -49,11 +47,23 @@ def create(size: int) -> int:
     return descriptor
 
 
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        try:
+            return os.memfd_create("detaug", os.MFD_CLOEXEC)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EACCES):  # a sandbox may forbid it
+                raise
+    descriptor, path = tempfile.mkstemp(prefix="detaug-")
+    os.unlink(path)
+    return descriptor
+
+
 def reserve(descriptor: int, size: int) -> None:
     """Have the first `size` bytes allocated now, so that a lack of memory is an error here and no SIGBUS later.
 
     Raises:
-        OSError: there is no room.
+        LimitReached: (an OSError) there is no room.
     """
     if hasattr(os, "posix_fallocate"):
         try:
@@ -63,14 +73,8 @@ def reserve(descriptor: int, size: int) -> None:
                 raise _explained(error, size) from error
 
 
-def _explained(error: OSError, size: int) -> OSError:
-    advice = {
-        errno.EMFILE: "this process has no file descriptors left (ulimit -n); raise the limit or hold fewer batches",
-        errno.ENFILE: "the system has no file descriptors left (fs.file-max)",
-        errno.ENOSPC: "there is no room for it: lower num_cached, num_processes or the batch size",
-        errno.ENOMEM: "there is no memory for it: lower num_cached, num_processes or the batch size",
-    }.get(error.errno or 0, "")
-    return OSError(error.errno, f"cannot get {size} bytes of shared memory for a batch: {error.strerror}. {advice}")
+def _explained(error: OSError, size: int) -> LimitReached:
+    return explained(error, f"cannot get {size} bytes of shared memory for a batch")
 
 
 class Mapping:
@@ -89,11 +93,8 @@ class Mapping:
         address = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
         if address == _MAP_FAILED or address is None:
             number = ctypes.get_errno()
-            raise OSError(
-                number,
-                f"cannot map {size} bytes of shared memory: {os.strerror(number)}. If memory is free, the number of "
-                "mappings (vm.max_map_count) is used up: hold fewer batches",
-            )
+            error = OSError(number, os.strerror(number))
+            raise explained(error, f"cannot map {size} bytes of shared memory for a batch")
         self.address = address
 
     @property

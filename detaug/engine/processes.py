@@ -182,8 +182,13 @@ def wait_for_end(pid: int, timeout: float) -> bool:
 
 def kill(pid: int) -> None:
     """SIGKILL, if it is still there."""
+    send_signal(pid, signal.SIGKILL)
+
+
+def send_signal(pid: int, number: int) -> None:
+    """That signal, if the process is still there and may be sent one."""
     try:
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
         pass
 

@@ -6,6 +6,8 @@ them is garbage-collected the slot's number comes back to the parent, which tell
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from collections import deque
 from collections.abc import Sequence
@@ -14,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detaug.engine.layout import capacity_for, lay_out
+from detaug.engine.limits import LimitReached, explained
 from detaug.engine.memory import Lease, Mapping, create, reserve
 from detaug.engine.transfer import Packed, unpack
 
@@ -100,14 +103,15 @@ class ParentSlots:
         # Leases end in whatever thread collects garbage: appending to a deque needs no lock.
         self._returned: deque[int] = deque()
         self._at_worker: set[int] = set()
+        self._lost: list[int] = []
 
     def open(self, parcel: Parcel, descriptor: int | None) -> Any:
-        """The batch in that slot; its arrays view the slot's memory and hold it."""
-        if descriptor is not None:
-            try:
-                self._mappings[parcel.slot] = Mapping(descriptor, parcel.capacity)
-            finally:
-                os.close(descriptor)
+        """The batch in that slot; its arrays view the slot's memory and hold it.
+
+        Raises:
+            LimitReached: (an OSError) there was no descriptor free to take the slot over, or no memory to map it.
+        """
+        self._map(parcel, descriptor)
         self._at_worker.discard(parcel.slot)
         lease = Lease(self._mappings[parcel.slot], _Return(self._returned, parcel.slot))
         block = lease.bytes()
@@ -117,17 +121,29 @@ class ParentSlots:
 
     def refuse(self, descriptor: int | None, parcel: Parcel) -> None:
         """The batch is not wanted: its slot goes straight back."""
-        if descriptor is not None:
-            try:
-                self._mappings[parcel.slot] = Mapping(descriptor, parcel.capacity)
-            finally:
+        with contextlib.suppress(LimitReached):
+            self._map(parcel, descriptor)
+            self._returned.append(parcel.slot)
+
+    def _map(self, parcel: Parcel, descriptor: int | None) -> None:
+        if parcel.slot in self._mappings:
+            return
+        try:
+            if descriptor is None:  # the kernel drops what it finds no number for
+                lost = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+                raise explained(lost, "a batch's memory cannot be taken over from its worker")
+            self._mappings[parcel.slot] = Mapping(descriptor, parcel.capacity)
+        except LimitReached:
+            self._lost.append(parcel.slot)
+            raise
+        finally:
+            if descriptor is not None:
                 os.close(descriptor)
-        self._returned.append(parcel.slot)
 
     def take_returned(self) -> tuple[list[int], list[int]]:
         """(slots the worker may fill again, slots it is to drop) since the last call."""
         again: list[int] = []
-        drop: list[int] = []
+        drop, self._lost = self._lost, []
         while self._returned:
             number = self._returned.popleft()
             if len(self._at_worker) < self._keep:

@@ -3,7 +3,8 @@
 Messages to it: ("make", ticket, epoch, step, probe, slots given back, slots dropped), ("cancel", ticket), ("quit",). A
 second task may come while the first is being made, so that no time is lost between them; it can be cancelled until it
 is begun.
-Messages from it: ("ready", pid), ("broken", record), ("log", text), and for each task one of
+Messages from it: ("ready", pid) with the descriptor of `whereabouts`, ("broken", record), ("log", text), ("retiring",
+bytes), after which it makes nothing more, and for each task one of
 ("slot", ticket, parcel) with a descriptor if the slot is new, ("inline", ticket, pickle), ("exists", ticket),
 ("ended", ticket), ("error", ticket, record).
 """
@@ -21,10 +22,12 @@ from threadpoolctl import threadpool_limits
 
 from detaug.engine.channel import Channel, ChannelClosed
 from detaug.engine.error_record import describe
+from detaug.engine.limits import private_memory
 from detaug.engine.payload import read_payload
 from detaug.engine.processes import die_with, keep_freed_memory, leave_signals_to_the_parent, run_and_exit
 from detaug.engine.slots import WorkerSlots
 from detaug.engine.transfer import pack
+from detaug.engine.whereabouts import offer_whereabouts
 from detaug.pipeline import Pipeline, Producer, StreamEnded
 
 #: Batches up to this size (bytes) travel in the message itself.
@@ -40,12 +43,14 @@ class Job:
         num_streams: logical workers.
         torch_dtype: torch's default dtype in the parent, which fresh interpreters do not inherit.
         guard: report generators created without a seed.
+        max_memory: a worker that has more bytes to itself after a batch retires; None: never.
     """
 
     entropy: tuple[int, ...]
     num_streams: int
     torch_dtype: torch.dtype
     guard: bool = False
+    max_memory: int | None = None
 
 
 def main(channel: int, payload: int, zygote: int) -> None:
@@ -91,7 +96,7 @@ def work(channel: Channel, copy: Any, job: Job) -> None:
         return
     slots = WorkerSlots()
     try:
-        channel.send(("ready", os.getpid()))
+        channel.send(("ready", os.getpid()), offer_whereabouts())
         tasks: deque[tuple[int, int, int, bool]] = deque()
         while True:
             for message, _ in channel.receive_ready() if tasks else [channel.receive()]:
@@ -109,6 +114,9 @@ def work(channel: Channel, copy: Any, job: Job) -> None:
                 channel.send(answer, descriptor)
                 if descriptor is not None:
                     os.close(descriptor)
+                if job.max_memory is not None and (memory := private_memory()) > job.max_memory:
+                    channel.send(("retiring", memory))
+                    return
     except ChannelClosed:
         return
 
@@ -129,7 +137,9 @@ def _answer(
         return ("slot", ticket, parcel), descriptor
     except StreamEnded:
         return ("ended", ticket), None
-    except (Exception, KeyboardInterrupt) as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # also those that are no Exception: a library's own way to cancel things
         return ("error", ticket, describe(error)), None
 
 

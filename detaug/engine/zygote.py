@@ -7,16 +7,19 @@ is gone, however it went, the helper leaves; and the kernel kills the workers wi
 
 A spare fork of it waits idle, as pristine, to take its place at once should it be killed.
 
+What a dead worker's loader had started (a pool, a program) becomes the helper's child, and is killed.
+
 Messages to it: ("start", number) with the worker's end of its channel, ("spare",) with the spare's end of its own,
-("kill", number), ("quit",).
+("signal", number, which), ("quit",).
 Messages from it: ("started", number, pid), ("exited", number, pid, exitcode, peak memory in bytes),
-("failed", number, why), ("spare", pid).
+("failed", number, why), ("spare", pid), ("signalled", number).
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import subprocess
@@ -25,6 +28,8 @@ import time
 from collections.abc import Callable
 
 from detaug.engine.channel import Channel, ChannelClosed
+from detaug.engine.descendants import adopt_orphans, kill_orphans
+from detaug.engine.limits import explained
 from detaug.engine.processes import (
     die_with,
     forget_the_parents_children,
@@ -33,12 +38,15 @@ from detaug.engine.processes import (
     leave_signals_to_the_parent,
     open_pidfd,
     run_and_exit,
+    send_signal,
     signals_held_back,
 )
+from detaug.engine.standard_streams import renew_standard_streams
 
 #: Called with the helper's own channel and the worker's end of its channel: starts the worker, returns its pid.
 Launcher = Callable[[Channel, int], int]
 
+_NOT_STARTED = "a worker could not be started"
 _POLL_SECONDS = 0.2  # only where there are no pidfds
 
 
@@ -61,6 +69,7 @@ class _Zygote:
             self._poll.register(self._parent_pidfd, select.POLLIN)
 
     def run(self) -> None:
+        adopt_orphans()
         try:
             while True:
                 blocking = self._parent_pidfd is not None and len(self._pidfds) == len(self._workers)
@@ -68,7 +77,8 @@ class _Zygote:
                 if self._parent_is_gone(events):
                     return
                 self._reap()
-                for message, descriptor in self._control.receive_ready():
+                # One at a time: a worker started meanwhile would inherit the descriptors that came with the others.
+                for message, descriptor in self._control.receive_ready(1):
                     if message[0] == "quit":
                         return
                     self._obey(message, descriptor)
@@ -84,27 +94,35 @@ class _Zygote:
 
     def _obey(self, message: tuple[object, ...], descriptor: int | None) -> None:
         if message[0] == "spare":
-            assert descriptor is not None
-            self._fork_spare(descriptor)
+            if descriptor is not None:
+                self._fork_spare(descriptor)
             return
         number = message[1]
         assert isinstance(number, int)
-        if message[0] == "kill":
-            for pid, of_number in list(self._workers.items()):
-                if of_number == number:
-                    kill(pid)
+        if message[0] == "signal":
+            self._signal(number, message[2])
             return
-        assert descriptor is not None
+        if descriptor is None:
+            lost = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            self._control.send(("failed", number, str(explained(lost, _NOT_STARTED))))
+            return
         try:
             pid = self._launch(self._control, descriptor)
         except OSError as error:
-            self._control.send(("failed", number, f"a worker could not be started: {error}"))
+            self._control.send(("failed", number, str(explained(error, _NOT_STARTED))))
             return
         finally:
             os.close(descriptor)
         self._workers[pid] = number
         self._watch(pid)
         self._control.send(("started", number, pid))
+
+    def _signal(self, number: int, which: object) -> None:
+        assert isinstance(which, int)
+        for pid, of_number in list(self._workers.items()):
+            if of_number == number:
+                send_signal(pid, which)
+        self._control.send(("signalled", number))  # so the parent sees that it is not this process that hangs
 
     def _watch(self, pid: int) -> None:
         pidfd = open_pidfd(pid)
@@ -136,18 +154,23 @@ class _Zygote:
             self._control.send(("spare", pid))
 
     def _reap(self) -> None:
-        for pid in list(self._workers):
+        ended_workers = False
+        while True:
             try:
-                ended, status, usage = os.wait4(pid, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
-                ended, status, usage = pid, 0, None
-            if ended != pid:
-                continue
+                break
+            if pid == 0:
+                break
+            if pid not in self._workers:
+                continue  # an orphan of a worker's
             number = self._workers.pop(pid)
             self._forget(pid)
             unit = 1 if sys.platform == "darwin" else 1024
-            peak = usage.ru_maxrss * unit if usage is not None else 0
-            self._control.send(("exited", number, pid, os.waitstatus_to_exitcode(status), peak))
+            self._control.send(("exited", number, pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss * unit))
+            ended_workers = True
+        if ended_workers:
+            kill_orphans(set(self._workers))
 
     def _end_workers(self) -> None:
         for pid in self._workers:
@@ -156,6 +179,7 @@ class _Zygote:
         for pid in self._workers:
             while time.monotonic() < deadline and not _has_ended(pid):
                 time.sleep(0.001)
+        kill_orphans(set(self._workers))
 
 
 def _has_ended(child: int) -> bool:
@@ -236,6 +260,7 @@ def main(control_descriptor: int, payload: int, parent: int, method: str) -> Non
 def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) -> None:
     """A fork of the parent as helper, for "fork"."""
     leave_signals_to_the_parent()
+    renew_standard_streams()
     forget_the_parents_children()
     import gc
 

@@ -1,0 +1,40 @@
+"""A slot that could not be taken over is lost to nobody: the worker drops it, and the next batch has another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import detaug
+from detaug.engine.limits import LimitReached
+from detaug.engine.slots import ParentSlots, WorkerSlots
+from detaug.engine.transfer import pack
+from tests.acceptance.loaders import RandomLoader
+
+
+class Kilobytes(RandomLoader):
+    """Batches that are too large for a message."""
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"data": np.random.random((100, 100)), "step": detaug.current().step}
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped(wanted: bool) -> None:
+    worker, parent = WorkerSlots(), ParentSlots(keep=2)
+    parcel, descriptor = worker.write(pack({"data": np.arange(10_000)}))
+    assert descriptor is not None
+    if wanted:
+        with pytest.raises(LimitReached, match="open files"):
+            parent.open(parcel, None)
+    else:
+        parent.refuse(None, parcel)
+    again, dropped = parent.take_returned()
+    assert (again, dropped) == ([], [parcel.slot])
+    worker.give_back(again)
+    worker.drop(dropped)
+    parcel, descriptor = worker.write(pack({"data": np.arange(10_000)}))
+    assert descriptor is not None, "it is a new slot"
+    assert (parent.open(parcel, descriptor)["data"] == np.arange(10_000)).all()
