@@ -11,6 +11,7 @@ from rich.console import Console
 
 from benchmarks.cpu_time import CoresElsewhere
 from benchmarks.engine.first_batch import measure_first_batch, measure_first_nnunet_batch
+from benchmarks.engine.guard_cost import measure_guard_cost
 from benchmarks.engine.heavy_tail import measure_heavy_tail, measure_heavy_tail_empty, measure_heavy_tail_small_window
 from benchmarks.engine.memory import measure_memory
 from benchmarks.engine.nnunet import measure_nnunet
@@ -29,6 +30,7 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "heavy-tail-small": measure_heavy_tail_small_window,
     "heavy-tail-empty": measure_heavy_tail_empty,
     "seeding": measure_seeding_cost,
+    "guard": measure_guard_cost,
     "memory": measure_memory,
     "first-batch": measure_first_batch,
     "first-batch-nnunet": measure_first_nnunet_batch,

@@ -106,7 +106,9 @@ class _Verification:
                 self._progress(question.what, len(self._rows), total)
                 self._rows.append(self._answer(subject, question))
             self._progress("is the loader stateless?", total, total)
-            stateless = judge_statelessness(subject, reference.keys, reference.stateless)
+            stateless = judge_statelessness(
+                subject, reference.keys, self._settings.stateless is None and reference.stateless
+            )
             causes = self._causes(subject, reference.keys, total)
         self._take_notes(reference)
         return Result(

@@ -1,0 +1,385 @@
+"""Pipelines to verify: sound ones, and ones with a single fault each. A faulty line ends in ``# FAULT``."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import datetime
+from os import getpid, urandom
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
+
+import detaug
+
+Batch = dict[str, Any]
+
+
+class Loader(SlimDataLoaderBase):
+    """Endless, and keeps nothing between batches."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 2)
+
+    def generate_train_batch(self) -> Batch:
+        return {"data": np.random.standard_normal((2, 1, 8, 8)).astype(np.float32), "torch": torch.rand(3)}
+
+
+class Walker(SlimDataLoaderBase):
+    """Endless and stateful, as a loader may be: each stream has its own copy."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 2)
+        self.position = np.zeros(3)
+
+    def generate_train_batch(self) -> Batch:
+        self.position += np.random.standard_normal(3)  # CARRIED
+        return {"data": self.position.copy()}
+
+
+class Ten(DataLoader):
+    """Finite: ten items in a shuffled order."""
+
+    def __init__(self) -> None:
+        super().__init__(list(range(10)), 2, 1, 7, shuffle=True, infinite=False, return_incomplete=True)
+        self.indices = list(range(10))
+
+    def generate_train_batch(self) -> Batch:
+        return {"data": np.array(self.get_indices(), dtype=np.float32)}
+
+
+class Noise:
+    """Sound: it draws from the global state, which detaug seeds."""
+
+    def __call__(self, **batch: Any) -> Batch:
+        batch["data"] = batch["data"] + np.random.standard_normal(batch["data"].shape).astype(np.float32)
+        return batch
+
+
+class OwnGenerator:
+    """Sound: its generator belongs to the batch."""
+
+    def __call__(self, **batch: Any) -> Batch:
+        batch["data"] = batch["data"] + detaug.current().generator.random()
+        return batch
+
+
+class HarmlessHabits:
+    """Sound: what it asks the clock, the system, the process and a set for does not reach the batch."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.seconds = 0.0
+
+    def __call__(self, **batch: Any) -> Batch:
+        began = perf_counter()
+        self.calls += 1
+        scratch = f"{uuid.uuid4()}-{getpid()}-{datetime.now()}-{secrets.token_hex(4)}"
+        names = {"a", "b", scratch}
+        batch["data"] = batch["data"] * 2
+        self.seconds += perf_counter() - began + 0 * len(names)
+        return batch
+
+
+class Compose:
+    """One transform after the other."""
+
+    def __init__(self, transforms: list[Any]) -> None:
+        self.transforms = transforms
+
+    def __call__(self, **batch: Any) -> Batch:
+        for transform in self.transforms:
+            batch = transform(**batch)
+        return batch
+
+
+def sound() -> Any:
+    return Loader(), Compose([Noise(), OwnGenerator()])
+
+
+def without_transform() -> Any:
+    return Loader(), None
+
+
+def harmless() -> Any:
+    return Loader(), HarmlessHabits()
+
+
+def stateful() -> Any:
+    return Walker(), Noise()
+
+
+def finite() -> Any:
+    return Ten(), Noise()
+
+
+def iterable() -> Any:
+    return [{"data": np.full((2, 2), float(number))} for number in range(20)], Noise()
+
+
+# --- one fault each ----------------------------------------------------------------------------------------------------
+
+
+def _plus(batch: Batch, number: float) -> Batch:
+    batch["data"] = batch["data"] + np.float32(number)
+    return batch
+
+
+def _hash_of(data: bytes) -> float:
+    return int.from_bytes(data[:3], "little") / 2**24
+
+
+class DefaultRng:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, np.random.default_rng().random())  # FAULT
+
+
+class UnseededRandomState:
+    def __call__(self, **batch: Any) -> Batch:
+        state = np.random.RandomState()  # FAULT
+        return _plus(batch, state.rand())
+
+
+class UnseededRandom:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, random.Random().random())  # FAULT
+
+
+class Urandom:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, _hash_of(os.urandom(4)))  # FAULT
+
+
+class UrandomByName:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, _hash_of(urandom(4)))  # FAULT
+
+
+class SystemRandom:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, random.SystemRandom().random())  # FAULT
+
+
+class Secrets:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, secrets.randbelow(1000))  # FAULT
+
+
+class Uuid4:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, _hash_of(uuid.uuid4().bytes))  # FAULT
+
+
+class Uuid1:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, _hash_of(uuid.uuid1().bytes))  # FAULT
+
+
+class SeedsGlobalStateAnew:
+    def __call__(self, **batch: Any) -> Batch:
+        np.random.seed()  # FAULT
+        return _plus(batch, np.random.rand())
+
+
+class SeedsTorchAnew:
+    def __call__(self, **batch: Any) -> Batch:
+        torch.seed()  # FAULT
+        return _plus(batch, torch.rand(1).item())
+
+
+class TimeAsSeed:
+    def __call__(self, **batch: Any) -> Batch:
+        seed = int(time.time() * 1000) % 2**32  # FAULT
+        return _plus(batch, np.random.default_rng(seed).random())
+
+
+class DatetimeAsSeed:
+    def __call__(self, **batch: Any) -> Batch:
+        now = datetime.now()  # FAULT
+        return _plus(batch, random.Random(now.microsecond).random())
+
+
+class PidAsSeed:
+    def __call__(self, **batch: Any) -> Batch:
+        rng = np.random.default_rng(getpid())  # FAULT
+        return _plus(batch, rng.random())
+
+
+class ChoosesByTiming:
+    def __call__(self, **batch: Any) -> Batch:
+        began = perf_counter()  # FAULT
+        doubled = batch["data"] * np.float32(1.1)
+        halfway = perf_counter()
+        tripled = batch["data"] * np.float32(1.2)
+        batch["data"] = doubled if halfway - began < perf_counter() - halfway else tripled
+        return batch
+
+
+class LargeState:
+    """Carries more than detaug puts back between batches."""
+
+    def __init__(self) -> None:
+        self.buffer = np.zeros(10_000)
+
+    def __call__(self, **batch: Any) -> Batch:
+        batch = _plus(batch, float(self.buffer.sum()))
+        self.buffer += np.abs(batch["data"]).mean()  # FAULT
+        return batch
+
+
+class CachesTheFirst:
+    """What it takes for a cache holds what the first batch happened to be."""
+
+    def __init__(self) -> None:
+        self.reference = None
+
+    def __call__(self, **batch: Any) -> Batch:
+        if self.reference is None:
+            self.reference = batch["data"].mean()  # FAULT
+        return _plus(batch, float(self.reference))
+
+
+_COUNT = 0
+
+
+class CountsInTheModule:
+    def __call__(self, **batch: Any) -> Batch:
+        global _COUNT
+        _COUNT += 1  # FAULT
+        return _plus(batch, _COUNT)
+
+
+class CountsInItsClass:
+    count = 0
+
+    def __call__(self, **batch: Any) -> Batch:
+        CountsInItsClass.count += 1  # FAULT
+        return _plus(batch, self.count)
+
+
+class HashOrder:
+    def __call__(self, **batch: Any) -> Batch:
+        keys = {f"channel {number}" for number in range(9)}
+        first = next(iter(keys))  # FAULT
+        return _plus(batch, int(first.split()[1]))
+
+
+class HashAsSeed:
+    def __call__(self, **batch: Any) -> Batch:
+        seed = hash("case_017") % 2**32  # FAULT
+        return _plus(batch, np.random.default_rng(seed).random())
+
+
+class FirstThread:
+    def __call__(self, **batch: Any) -> Batch:
+        with ThreadPoolExecutor(4) as pool:
+            futures = [pool.submit(_work, number) for number in range(4)]
+            order = [future.result() for future in as_completed(futures)]  # FAULT
+        return _plus(batch, float(order[0]))
+
+
+def _work(number: int) -> int:
+    threading.Event().wait(0.002)
+    return number
+
+
+class DirectoryOrder:
+    """Its files are what the folder of this module holds."""
+
+    def __init__(self) -> None:
+        self.files = [file.name for file in Path(__file__).parent.iterdir()]  # FAULT
+
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, _hash_of(self.files[0].encode()))
+
+
+class ListedWithOs:
+    def __call__(self, **batch: Any) -> Batch:
+        files = os.listdir(os.path.dirname(__file__))  # FAULT
+        return _plus(batch, _hash_of(files[0].encode()))
+
+
+class DrawsInItsConstructor:
+    def __init__(self) -> None:
+        self.offset = np.random.rand()  # FAULT
+
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, self.offset)
+
+
+class FaultyLoader(Loader):
+    def generate_train_batch(self) -> Batch:
+        batch = super().generate_train_batch()
+        batch["data"] += np.random.default_rng().random()  # FAULT
+        return batch
+
+
+class ProcessNumberUnseen:
+    """Reads its process number from where nothing can be put in its place."""
+
+    def __call__(self, **batch: Any) -> Batch:
+        number = int(os.readlink("/proc/self"))  # FAULT
+        return _plus(batch, number)
+
+
+CHANCE = (
+    "DefaultRng",
+    "UnseededRandomState",
+    "UnseededRandom",
+    "Urandom",
+    "UrandomByName",
+    "SystemRandom",
+    "Secrets",
+    "Uuid4",
+    "Uuid1",
+    "SeedsGlobalStateAnew",
+    "SeedsTorchAnew",
+)
+CLOCK = ("TimeAsSeed", "DatetimeAsSeed", "ChoosesByTiming")
+CARRIED = ("LargeState", "CachesTheFirst", "CountsInTheModule", "CountsInItsClass")
+FOLDERS = ("DirectoryOrder", "ListedWithOs")
+HASH = ("HashOrder", "HashAsSeed")
+OTHERS = ("PidAsSeed", "FirstThread", "DrawsInItsConstructor", "FaultyLoader", "ProcessNumberUnseen")
+
+
+def faulty(*names: str) -> Any:
+    """(loader, transform) with these faults, between sound transforms."""
+    kinds = [globals()[name] for name in names]
+    loaders = [kind for kind in kinds if issubclass(kind, SlimDataLoaderBase)]
+    transforms = [kind() for kind in kinds if kind not in loaders]
+    return (loaders[0] if loaders else Loader)(), Compose([Noise(), *transforms, Noise()])
+
+
+def default_rng() -> Any:
+    return faulty("DefaultRng")
+
+
+def no_pair() -> Any:
+    return Loader()
+
+
+def fails() -> Any:
+    return Loader(), Compose([Noise(), _broken])
+
+
+def _broken(**batch: Any) -> Batch:
+    raise ValueError("this transform cannot be used")
+
+
+not_callable = 5
+
+
+def line_of(name: str) -> int:
+    """The number of the line of that class that is marked as the fault."""
+    lines = Path(__file__).read_text().splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith((f"class {name}:", f"class {name}(")))
+    return next(number + 1 for number in range(first, len(lines)) if lines[number].endswith("# FAULT"))

@@ -1,0 +1,107 @@
+"""`detaug verify` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from . import pipelines
+
+QUICK = ("--batches", "3", "--processes", "2", "--start-method", "fork", "--hash-seeds", "")
+ROOT = Path(__file__).parents[2]
+
+
+def detaug(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from detaug.cli import main; main()", "verify", *arguments]
+    environment = {**os.environ, "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=280, check=False, cwd=folder, env=environment
+    )
+
+
+def test_sound_pipeline_exits_with_0_after_a_row_for_every_circumstance() -> None:
+    done = detaug("tests.verify.pipelines:sound", "--batches", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = ("1 process, fork", "2 processes, spawn", "killed at random", "PYTHONHASHSEED 1, 2", "the pipeline alone")
+    for expected in rows:
+        assert expected in done.stdout
+    assert "different" not in done.stdout
+    assert "stateless=True: yes" in done.stdout
+
+
+def test_faulty_pipeline_exits_with_1_and_names_the_line_on_the_screen_and_in_json(tmp_path: Path) -> None:
+    done = detaug("tests.verify.pipelines:default_rng", *QUICK, "--json", str(tmp_path / "found.json"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    line = pipelines.line_of("DefaultRng")
+    assert f"tests/verify/pipelines.py:{line}: `return _plus" in done.stdout
+    assert "first differs in transform.transforms[1] (DefaultRng): ['data'] differs in 128 of 128" in done.stdout
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["ok"], found["causes"][0]["line"]) == (False, line)
+    assert found["rows"][0]["verdict"] == "equal"
+
+
+FILE = """
+import numpy as np
+
+class Loader:
+    def __next__(self):
+        return {"data": np.random.rand(3)}
+
+class Drift:
+    def __call__(self, **batch):
+        rng = np.random.default_rng()
+        return {"data": batch["data"] + rng.random()}
+
+def make():
+    return Loader(), Drift()
+
+def sound():
+    return Loader(), None
+"""
+
+
+def test_factory_in_a_file_of_its_own_is_found_and_sent_to_spawned_workers(tmp_path: Path) -> None:
+    (tmp_path / "my_pipeline.py").write_text(FILE)
+    options = ("--batches", "3", "--processes", "1", "--start-method", "spawn", "--hash-seeds", "")
+    done = detaug("my_pipeline.py:sound", *options, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = detaug(str(tmp_path / "my_pipeline.py:make"), *QUICK)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "my_pipeline.py:10: `rng = np.random.default_rng()` draws chance" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Missing argument"),
+        (("tests.verify.pipelines",), "not of the form"),
+        (("tests.verify.nowhere:make",), "there is no module"),
+        (("tests.verify.pipelines:no_pair", *QUICK), "must return (loader, transform)"),
+        (("tests.verify.pipelines:fails", *QUICK), "this transform cannot be used"),
+        (("tests.verify.pipelines:sound", "--batches", "0"), "--batches"),
+        (("tests.verify.pipelines:sound", "--processes", "two"), "not a list of non-negative integers"),
+        (("tests.verify.pipelines:sound", "--json", "nowhere/found.json"), "does not exist"),
+    ],
+)
+def test_wrong_use_exits_with_2_and_says_what_is_wrong(arguments: tuple[str, ...], message: str) -> None:
+    done = detaug(*arguments)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message in " ".join(done.stderr.split())
+
+
+def test_help_answers_without_torch() -> None:
+    code = """
+import sys
+from detaug.cli.verify import verify
+verify(["--help"], standalone_mode=False)
+print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--thorough" in done.stdout
+    assert done.stdout.rstrip().endswith("False")
