@@ -82,13 +82,14 @@ def verify(device: str | None, keep: Path | None, json_file: Path | None, **aske
     three checkpoint_final.pth are compared byte for byte. Where they differ, it is said where that began: initial
     weights, data, forward pass, backward pass, optimizer, resuming, or bookkeeping.
 
+    Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes when it first
+    trains (splits_final.json, unpacked .npz files).
+
     The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
     """
-    try:
-        from detaug.nnunet.verification import Settings
-    except ModuleNotFoundError as error:
-        raise _WrongUse(f"{error}") from error
     from rich.console import Console
+
+    from detaug.nnunet.verification import Settings
 
     console = Console(highlight=False)
     result = _verified(Settings(**asked, device=device or _default_device()), keep, console)

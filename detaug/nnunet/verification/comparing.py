@@ -117,7 +117,9 @@ def _origin(moment: Moment, counterpart: Moment, kind: str, key: tuple[str, str]
     elif key not in moment.parts:
         details.append("the first training has none")
     if kind == DATA and moment.cases != counterpart.cases:
-        details.append(f"other cases were drawn: {_listed(counterpart.cases)}, and first {_listed(moment.cases)}")
+        details.append(
+            f"other cases were drawn: {_listed(counterpart.cases)} here, {_listed(moment.cases)} in the first training"
+        )
     elif kind == DATA and moment.cases:
         details.append(f"the cases are the same: {_listed(moment.cases)}")
     if kind in (FORWARD, BACKWARD):
@@ -130,7 +132,7 @@ def _origin(moment: Moment, counterpart: Moment, kind: str, key: tuple[str, str]
 
 
 def _listed(cases: Sequence[str]) -> str:
-    return ", ".join(cases) or "unknown"
+    return f"[{', '.join(cases)}]"
 
 
 def sha256(path: Path) -> str:

@@ -59,15 +59,20 @@ class Recording:
 
     def initialize(self) -> None:
         # here and not in __init__, whose signature has to stay nnU-Net's; the learning rates are made of num_epochs
+        self._shorten()
+        # drawing it takes longer than all the rest of such a short epoch
+        self.logger.plot_progress_png = _no_plot
+        super().initialize()  # type: ignore[misc]
+        # a trainer may set them here itself
+        self._shorten()
+
+    def _shorten(self) -> None:
         settings = self.part.settings
         self.num_epochs = settings.epochs
         self.num_iterations_per_epoch = settings.iterations
         self.num_val_iterations_per_epoch = settings.validation_iterations
         self.save_every = 1
         self.disable_checkpointing = False
-        # drawing it takes longer than all the rest of such a short epoch
-        self.logger.plot_progress_png = _no_plot
-        super().initialize()  # type: ignore[misc]
 
     def on_train_start(self) -> None:
         super().on_train_start()  # type: ignore[misc]

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,18 +21,23 @@ from detaug.nnunet.verification.wrong_use import CannotVerify
 #: Files in a training's folder.
 TRACE, FAILURE = "trace.jsonl", "failure.json"
 
+#: Seconds.
+PARENT_WATCHED_EVERY = 0.5
 
-def main(text: str) -> None:
+
+def main(text: str, parent: str) -> None:
     """Run a part.
 
     Args:
         text: `Part.as_json`. The environment is set already, see `environment`.
+        parent: the process that wants it. This one leads a group of its own.
 
     Raises:
         SystemExit: it failed; `FAILURE` says how.
     """
     part = Part.from_json(text)
     folder = Path(part.results).parent
+    end_with(int(parent))
     try:
         set_threads(part.settings.device)
         train(part, folder / TRACE)
@@ -55,6 +63,20 @@ def environment(part: Part) -> dict[str, str]:
         "nnUNet_wandb_enabled": "0",
         "DETAUG_SEED": str(part.settings.seed),
     }
+
+
+def end_with(parent: int) -> None:
+    """Once the parent is gone, however it went, this process and all that it started are killed.
+
+    Stock nnU-Net's workers would go on for ever.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PARENT_WATCHED_EVERY)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, name="detaug-parent-watch", daemon=True).start()
 
 
 def set_threads(device: str) -> None:

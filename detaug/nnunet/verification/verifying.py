@@ -27,7 +27,7 @@ LOOK_EVERY = 0.25
 #: Seconds that a training which is to end is given for it.
 PATIENCE = 5.0
 
-_CODE = "import sys; from detaug.nnunet.verification.run import main; main(sys.argv[1])"
+_CODE = "import sys; from detaug.nnunet.verification.run import main; main(*sys.argv[1:])"
 
 
 def ignored(_news: object) -> None:
@@ -164,7 +164,7 @@ def _run(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:
     before = _lines(trace)
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
-            [*interpreter_command(_CODE), part.as_json()],
+            [*interpreter_command(_CODE), part.as_json(), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

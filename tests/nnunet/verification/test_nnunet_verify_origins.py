@@ -87,7 +87,7 @@ def test_batches_are_told_beside_weights_as_they_do_not_follow_from_them() -> No
     weights, data = origins(training(), other)
     assert weights.kind == "initial weights"
     assert (data.kind, data.epoch, data.step) == ("data", 0, 0)
-    assert "other cases were drawn: another, and first case" in data.detail
+    assert "other cases were drawn: [another] here, [case] in the first training" in data.detail
 
 
 def test_training_differences_are_told_beside_those_of_validation_batches() -> None:
@@ -216,3 +216,13 @@ def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
     assert "1, then 3" in shown
     assert result.as_json()["rows"][1]["origins"][0]["name"] == "target[0]"
     assert not result.ok
+
+
+def test_a_difference_without_effect_on_the_checkpoint_is_told_and_passes() -> None:
+    other = Row("straight through", (0,), "equal", "ab" * 32, (Origin("data", "taken_at", 0, "training", 0),))
+    result = Result(Settings("1", "2d"), (Row("straight through", (2,), "reference", "ab" * 32), other))
+    file = io.StringIO()
+    Console(file=file, width=80).print(result)
+    assert "no difference in the checkpoint, but in data: 'taken_at'" in file.getvalue()
+    assert "equal: all 2 trainings wrote the same checkpoint" in file.getvalue()
+    assert result.ok

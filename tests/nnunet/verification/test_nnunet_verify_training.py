@@ -122,14 +122,20 @@ def test_a_trainer_that_cannot_be_resumed_fails_in_that_row(nnunet_root: Path, t
 
 
 @pytest.mark.slow
-def test_nothing_is_left_behind_when_it_is_interrupted(nnunet_root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("trainer", ["nnUNetTrainer", "nnUNetTrainerDetAug"])
+def test_no_process_goes_on_when_it_is_stopped(
+    nnunet_root: Path, tmp_path: Path, trainer: str, how: signal.Signals
+) -> None:
     keep = tmp_path / "kept"
-    process = verify(nnunet_root, "3d_fullres", "--iterations", "1000", "--keep", str(keep))
+    process = verify(nnunet_root, "3d_fullres", "-tr", trainer, "--iterations", "1000", "--keep", str(keep))
     while not (keep / "straight-2" / "trace.jsonl").exists():
         assert process.poll() is None, finished(process)
         time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert len(started) >= 2
+    process.send_signal(how)
     code, _ = finished(process)
     assert code not in (0, 2)
-    left = [each for each in psutil.process_iter(["cmdline"]) if str(keep) in " ".join(each.info["cmdline"] or [])]
+    _, left = psutil.wait_procs(started, timeout=60)
     assert left == []

@@ -1,4 +1,4 @@
-"""`detaug nnunet verify` says in one line what it cannot train, and exits with 2."""
+"""What `detaug nnunet verify` needs is looked for first; it says in one line what is not there, and exits with 2."""
 
 from __future__ import annotations
 
@@ -13,6 +13,10 @@ import torch
 from click.testing import CliRunner
 
 from detaug.cli import main
+from detaug.nnunet.verification import Settings
+from detaug.nnunet.verification.settings import trainings
+from detaug.nnunet.verification.verifying import link_previous_stage, results_folder
+from detaug.nnunet.verification.wrong_use import checked
 
 NAME = "Dataset007_Liver"
 
@@ -115,3 +119,16 @@ def test_an_unknown_trainer_is_refused(preprocessed: Path) -> None:
     assert "there is no trainer 'nnUNetTrainerMine'" in refused(
         "7", "3d_fullres", "--device", "cpu", "-tr", "nnUNetTrainerMine"
     )
+
+
+def test_a_cascades_second_stage_finds_what_the_first_predicted(preprocessed: Path, tmp_path: Path) -> None:
+    settings = Settings(NAME, "3d_cascade_fullres", trainer="Mine", device="cpu")
+    stage = Path(NAME, "Mine__nnUNetPlans__3d_lowres", "predicted_next_stage")
+    predicted = tmp_path / "results" / stage / "3d_cascade_fullres" / "case.b2nd"
+    predicted.parent.mkdir(parents=True)
+    predicted.write_bytes(b"labels")
+    assert checked(settings) == settings
+    link_previous_stage(settings, tmp_path / "verification")
+    for training in trainings(settings):
+        results = results_folder(training, tmp_path / "verification")
+        assert (results / stage / "3d_cascade_fullres" / "case.b2nd").read_bytes() == b"labels"
