@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from detaug.nnunet.verification.trace import (
     BACKWARD,
     DATA,
     FORWARD,
+    NOT_COMPARED,
     OPTIMIZER,
     START,
     VALIDATION,
@@ -184,14 +186,14 @@ def first_difference(one: Any, other: Any, name: str = "") -> tuple[str, str] | 
             if found:
                 return found
         return None if len(one) == len(other) else (name, f"{len(one)} and {len(other)} entries")
-    if digest(one) != digest(other) or (digest(one).startswith("not compared") and not _same_object(one, other)):
+    if digest(one) != digest(other) or (digest(one).startswith(NOT_COMPARED) and not _pickled_alike(one, other)):
         return name, f"{_brief(one)} and {_brief(other)}"
     return None
 
 
-def _same_object(one: Any, other: Any) -> bool:
-    """Of objects without a fingerprint."""
-    return bool(one is other or one == other or repr(one) == repr(other))
+def _pickled_alike(one: Any, other: Any) -> bool:
+    """Of objects without a fingerprint, which came out of a pickle."""
+    return pickle.dumps(one) == pickle.dumps(other)
 
 
 def _brief(value: Any) -> str:

@@ -20,6 +20,9 @@ from detaug.hashing import fingerprint
 START, TRAINING, VALIDATION = "start", "training", "validation"
 DATA, WEIGHTS, FORWARD, BACKWARD, OPTIMIZER = "data", "weights", "forward", "backward", "optimizer"
 
+#: How the digest of a value without a fingerprint begins.
+NOT_COMPARED = "not compared"
+
 
 @dataclass
 class Moment:
@@ -93,7 +96,7 @@ def digest(value: Any) -> str:
     try:
         return fingerprint(value.detach() if isinstance(value, torch.Tensor) else value)
     except TypeError:
-        return f"not compared: {type(value).__module__}.{type(value).__qualname__}"
+        return f"{NOT_COMPARED}: {type(value).__module__}.{type(value).__qualname__}"
 
 
 def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:

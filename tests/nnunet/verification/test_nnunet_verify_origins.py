@@ -139,6 +139,7 @@ def _edit(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
         (lambda c: c.update(best=np.float64(1)), "['best']", "None and np.float64(1.0)"),
         (lambda c: c.update(time=1.0), "['time']", "only one"),
         (lambda c: c.update(logging=c.pop("logging")), "", "another order"),
+        (lambda c: c["network"].update(w=slice(2)), "['network']['w']", "slice(None, 2, None)"),
         (lambda c: c["logging"].update(losses=(0.5, 0.25)), "['logging']['losses']", "[0.5, 0.25] and (0.5, 0.25)"),
     ],
 )
@@ -149,6 +150,11 @@ def test_the_first_differing_entry_of_a_checkpoint_is_named(change: Any, place: 
     found = bookkeeping_origin(*files)
     assert (found.kind, found.name) == ("bookkeeping", f"checkpoint_final.pth{place}")
     assert told in found.detail
+
+
+def test_objects_without_a_fingerprint_are_compared_as_they_are_pickled() -> None:
+    assert first_difference(slice(1), slice(1)) is None
+    assert first_difference(slice(1), slice(2)) == ("", "slice(None, 1, None) and slice(None, 2, None)")
 
 
 def test_equal_entries_in_other_bytes_are_said_to_be_pickled_in_another_way(tmp_path: Path) -> None:
