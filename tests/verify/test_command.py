@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+
+from detaug.cli import main
 
 from . import pipelines
 
@@ -88,10 +91,17 @@ def test_factory_in_a_file_of_its_own_is_found_and_sent_to_spawned_workers(tmp_p
         (("tests.verify.pipelines:sound", "--json", "nowhere/found.json"), "does not exist"),
     ],
 )
-def test_wrong_use_exits_with_2_and_says_what_is_wrong(arguments: tuple[str, ...], message: str) -> None:
-    done = detaug(*arguments)
+def test_wrong_use_is_answered_with_what_is_wrong(arguments: tuple[str, ...], message: str) -> None:
+    done = CliRunner().invoke(main, ["verify", *arguments])
+    assert done.exit_code == 2, done.output
+    assert message in " ".join(done.output.split())
+
+
+def test_wrong_use_exits_with_2() -> None:
+    done = detaug("tests.verify.pipelines:nothing")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert message in " ".join(done.stderr.split())
+    assert "there is no 'nothing' in tests.verify.pipelines; it has " in " ".join(done.stderr.split())
+    assert done.stdout == ""
 
 
 def test_help_answers_without_torch() -> None:

@@ -10,14 +10,14 @@ import pytest
 
 pytest.importorskip("nnunetv2.training.nnUNetTrainer.nnUNetTrainer")
 
-from batchgeneratorsv2.transforms.noise.gaussian_blur import GaussianBlurTransform  # noqa: E402
-from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader  # noqa: E402
-from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetNumpy  # noqa: E402
+from batchgeneratorsv2.transforms.noise.gaussian_blur import GaussianBlurTransform
+from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
+from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetNumpy
 
-from detaug.nnunet import training_transforms  # noqa: E402
-from detaug.nnunet.loading import PatchSource  # noqa: E402
-from detaug.verify import Cause, Result, verify  # noqa: E402
-from tests.acceptance import nnunet_pipeline as pipeline  # noqa: E402
+from detaug.nnunet import training_transforms
+from detaug.nnunet.loading import PatchSource
+from detaug.verify import Cause, Result, verify
+from tests.acceptance import nnunet_pipeline as pipeline
 
 ALWAYS = (*pipeline.CASCADE, GaussianBlurTransform)
 SCALES = [[1, 1, 1], [0.5, 0.5, 0.5]]
