@@ -47,6 +47,8 @@ logger = logging.getLogger("detaug")
 _START_FAILURES = 3
 #: The same where they, or the helper, were killed from outside.
 _START_KILLS = 20
+#: The index of a worker that fills no place yet.
+_IN_RESERVE = -1
 #: Having slept for so many seconds longer than asked for, this process was stopped.
 _PAUSE = 2.0
 
@@ -91,6 +93,7 @@ class Coordinator:
         self._workers: dict[int, Worker] = {}
         self._helper: Helper | None = None
         self._spare: Helper | None = None
+        self._reserve: Worker | None = None
         self._stalls = StallWatch(
             settings.stall_timeout,
             lambda worker: failures.describe_batch(worker.tasks[0][1].key, self._seeds),
@@ -101,6 +104,7 @@ class Coordinator:
         self._numbers = 0
         self._tickets = 0
         self._deaths: dict[BatchKey, int] = {}
+        self._not_taken: dict[BatchKey, int] = {}
         self._start_failures = 0
         self._helper_losses = 0
         self._said: set[str] = set()
@@ -209,8 +213,9 @@ class Coordinator:
             self._tear_down()
 
     def _tear_down(self) -> None:
-        for worker in self._workers.values():
-            worker.close()
+        for worker in [*self._workers.values(), self._reserve]:
+            if worker is not None:
+                worker.close()
         self._workers.clear()
         for helper in (self._helper, self._spare):
             if helper is not None:
@@ -260,15 +265,33 @@ class Coordinator:
             self._start_worker(index)
 
     def _start_worker(self, index: int) -> None:
+        worker, self._reserve = self._reserve or self._new_worker(), None
+        if worker is not None:
+            worker.index = index
+            self._workers[worker.number] = worker
+            self._keep_reserve()
+
+    def _keep_reserve(self) -> None:
+        """Under "spawn", where a start takes seconds, a worker waits to take a dead one's place at once."""
+        settled = all(worker.ready for worker in self._workers.values())
+        if self._settings.start_method == "spawn" and self._reserve is None and settled:
+            self._reserve = self._new_worker()
+
+    def _new_worker(self) -> Worker | None:
         assert self._helper is not None
         self._numbers += 1
         try:
             channel = self._helper.start_worker(self._numbers)
         except ChannelClosed:
-            return  # the helper is dead; when that is noticed, all workers are started anew
-        worker = Worker(self._numbers, index, channel, ParentSlots(self._settings.slots_kept))
-        self._workers[worker.number] = worker
+            return None  # the helper is dead; when that is noticed, all workers are started anew
+        worker = Worker(self._numbers, _IN_RESERVE, channel, ParentSlots(self._settings.slots_kept))
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear_worker(worker))
+        return worker
+
+    def _worker(self, number: int) -> Worker | None:
+        if self._reserve is not None and self._reserve.number == number:
+            return self._reserve
+        return self._workers.get(number)
 
     def _hear_helper(self) -> None:
         assert self._helper is not None
@@ -278,12 +301,16 @@ class Coordinator:
             self._lose_helper()
             return
         for message, _ in messages:
-            if message[0] == "started" and message[1] in self._workers:
-                self._workers[message[1]].pid = message[2]
-            elif message[0] == "exited" and message[1] in self._workers:
-                self._lose_worker(self._workers[message[1]], exitcode=message[3], peak=message[4])
-            elif message[0] == "signalled" and message[1] in self._workers:
-                self._workers[message[1]].signalled = True
+            worker = self._worker(message[1])
+            if message[0] == "started" and worker is not None:
+                worker.pid = message[2]
+            elif message[0] == "exited" and worker is not None:
+                if worker is self._reserve:
+                    self._lose_reserve()
+                else:
+                    self._lose_worker(worker, exitcode=message[3], peak=message[4])
+            elif message[0] == "signalled" and worker is not None:
+                worker.signalled = True
             elif message[0] == "spare" and self._spare is not None:
                 self._spare.spare_started(message[1])
                 if self._spare.pidfd is not None:
@@ -308,6 +335,12 @@ class Coordinator:
             text = "worker %d (pid %d) ended with %s between batches; starting another"
             logger.warning(text, *worker.name, signal_name(exitcode))
         self._start_worker(worker.index)
+
+    def _lose_reserve(self) -> None:
+        if self._reserve is not None:  # the next worker that is ready brings another
+            self._mute(self._reserve)
+            self._reserve.close()
+            self._reserve = None
 
     def _retire_worker(self, worker: Worker, memory: int) -> None:
         limit = self._job.max_memory
@@ -371,6 +404,7 @@ class Coordinator:
         if self._helper.pidfd is not None:
             self._selector.unregister(self._helper.pidfd)
         self._helper.reap()
+        self._lose_reserve()
         lost = list(self._workers.values())
         for worker in lost:
             self._hear_worker(worker)
@@ -469,7 +503,9 @@ class Coordinator:
                 worker.ready, worker.pid = True, message[1]
                 worker.whereabouts = Whereabouts(descriptor) if descriptor is not None else None
                 self._start_failures = self._helper_losses = 0
-                self._assign(worker)
+                if worker is not self._reserve:
+                    self._assign(worker)
+                    self._keep_reserve()
             elif kind == "retiring":
                 self._retire_worker(worker, message[1])
             elif kind == "log":
@@ -505,7 +541,7 @@ class Coordinator:
         elif wanted:
             if len(worker.tasks) < 2:
                 self._assign(worker)  # before its batch is unpacked here
-            self._finish(task, self._opened(worker, task, message[2], descriptor))
+            self._open(worker, task, message[2], descriptor)
         else:
             worker.slots.refuse(descriptor, message[2])
             with self._lock:
@@ -526,8 +562,17 @@ class Coordinator:
         elif kind == "inline":
             self._finish(task, self._unpacked(task, lambda: unpack(message[2], [bytearray(b) for b in message[3]])))
 
-    def _opened(self, worker: Worker, task: Task, parcel: Parcel, descriptor: int | None) -> Outcome:
-        return self._unpacked(task, lambda: worker.slots.open(parcel, descriptor))
+    def _open(self, worker: Worker, task: Task, parcel: Parcel, descriptor: int | None) -> None:
+        try:
+            worker.slots.map(parcel, descriptor)
+        except LimitReached:
+            times = self._not_taken[task.key] = self._not_taken.get(task.key, 0) + 1
+            if times < self._settings.max_restarts:  # descriptors come and go: by then there may be some
+                with self._lock:
+                    self._schedule.lose(task.key)
+                return
+        self._not_taken.pop(task.key, None)
+        self._finish(task, self._unpacked(task, lambda: worker.slots.open(parcel)))
 
     def _unpacked(self, task: Task, open_batch: Callable[[], Any]) -> Outcome:
         try:

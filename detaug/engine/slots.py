@@ -104,14 +104,16 @@ class ParentSlots:
         self._returned: deque[int] = deque()
         self._at_worker: set[int] = set()
         self._lost: list[int] = []
+        self._refused: dict[int, LimitReached] = {}
 
-    def open(self, parcel: Parcel, descriptor: int | None) -> Any:
-        """The batch in that slot; its arrays view the slot's memory and hold it.
+    def open(self, parcel: Parcel) -> Any:
+        """The batch in that slot, which is mapped; its arrays view the slot's memory and hold it.
 
         Raises:
-            LimitReached: (an OSError) there was no descriptor free to take the slot over, or no memory to map it.
+            LimitReached: the slot could not be mapped.
         """
-        self._map(parcel, descriptor)
+        if parcel.slot not in self._mappings:
+            raise self._refused[parcel.slot]
         self._at_worker.discard(parcel.slot)
         lease = Lease(self._mappings[parcel.slot], _Return(self._returned, parcel.slot))
         block = lease.bytes()
@@ -122,10 +124,16 @@ class ParentSlots:
     def refuse(self, descriptor: int | None, parcel: Parcel) -> None:
         """The batch is not wanted: its slot goes straight back."""
         with contextlib.suppress(LimitReached):
-            self._map(parcel, descriptor)
+            self.map(parcel, descriptor)
             self._returned.append(parcel.slot)
 
-    def _map(self, parcel: Parcel, descriptor: int | None) -> None:
+    def map(self, parcel: Parcel, descriptor: int | None) -> None:
+        """Take a slot over, if it is a new one.
+
+        Raises:
+            LimitReached: (an OSError) there was no descriptor free for it, or no memory to map it. The worker is told
+                to drop it.
+        """
         if parcel.slot in self._mappings:
             return
         try:
@@ -133,8 +141,9 @@ class ParentSlots:
                 lost = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 raise explained(lost, "a batch's memory cannot be taken over from its worker")
             self._mappings[parcel.slot] = Mapping(descriptor, parcel.capacity)
-        except LimitReached:
+        except LimitReached as error:
             self._lost.append(parcel.slot)
+            self._refused = {parcel.slot: error}
             raise
         finally:
             if descriptor is not None:

@@ -89,22 +89,28 @@ INTERRUPTED = """
         while not stop.wait(chance.uniform(0.0, 0.004)):
             os.kill(os.getpid(), signal.SIGINT)
     thread = threading.Thread(target=interrupt)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    def handler(number, frame):  # inside the engine, for the loop below could not catch it everywhere
+        while frame is not None:
+            if frame.f_globals["__name__"].startswith("detaug.engine."):
+                raise KeyboardInterrupt
+            frame = frame.f_back
     seen, interrupts = [], 0
+    next(aug)
+    signal.signal(signal.SIGINT, handler)
     thread.start()
-    while len(seen) < 1500 or interrupts < 100:
+    while len(seen) < 600 or interrupts < 60:
         try:
-            while len(seen) < 1500 or interrupts < 100:
-                batch = next(aug)
-                seen.append((batch["step"], fingerprint(batch)))
+            batch = next(aug)
         except KeyboardInterrupt:
             interrupts += 1
+        else:
+            seen.append((batch["step"], fingerprint(batch)))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stop.set()
     thread.join()
     steps = [step for step, _ in seen]
     # A batch may be lost with the exception that came while it was handed over, and no other.
-    missing = steps[-1] + 1 - len(steps)
+    missing = steps[-1] - len(steps)
     with augmenter(Steps(), num_processes=0) as alone:
         expected = [fingerprint(next(alone)) for _ in range(steps[-1] + 1)]
     print(steps == sorted(set(steps)), missing <= interrupts, all(expected[step] == bytes for step, bytes in seen))
@@ -128,8 +134,8 @@ def test_interrupt_while_workers_start_leaves_nobody(
         f"""
         import threading
         print("ready")
-        threading.Timer({after}, lambda: os.killpg(0, signal.SIGINT)).start()
         try:
+            threading.Timer({after}, lambda: os.killpg(0, signal.SIGINT)).start()
             with augmenter() as aug:
                 while True:
                     next(aug)

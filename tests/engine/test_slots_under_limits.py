@@ -28,7 +28,7 @@ def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped(wanted: bool)
     assert descriptor is not None
     if wanted:
         with pytest.raises(LimitReached, match="open files"):
-            parent.open(parcel, None)
+            parent.map(parcel, None)
     else:
         parent.refuse(None, parcel)
     again, dropped = parent.take_returned()
@@ -37,4 +37,5 @@ def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped(wanted: bool)
     worker.drop(dropped)
     parcel, descriptor = worker.write(pack({"data": np.arange(10_000)}))
     assert descriptor is not None, "it is a new slot"
-    assert (parent.open(parcel, descriptor)["data"] == np.arange(10_000)).all()
+    parent.map(parcel, descriptor)
+    assert (parent.open(parcel)["data"] == np.arange(10_000)).all()

@@ -1,0 +1,1 @@
+"""What real machines do to a training, done to the engine for minutes: `python -m tests.stress`."""

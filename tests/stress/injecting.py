@@ -1,0 +1,83 @@
+"""Signals to random processes at random moments, from a thread beside the loop that takes the batches."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psutil
+
+from detaug import DeterministicAugmenter
+
+
+class Injector:
+    """Sends one signal each time it is told to, some moments later.
+
+    Args:
+        augmenter: whose processes are meant.
+        number: the signal.
+        seed: of the random moments and victims.
+        helpers: whether the helper processes are among the victims.
+        within: a signal comes at most so many seconds after it was ordered.
+    """
+
+    def __init__(
+        self, augmenter: DeterministicAugmenter, number: int, seed: int, helpers: bool, within: float = 0.03
+    ) -> None:
+        self.sent = 0
+        self._augmenter = augmenter
+        self._number = number
+        self._chance = random.Random(seed)
+        self._helpers = helpers
+        self._within = within
+        self._ordered = threading.Semaphore(0)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def order(self) -> None:
+        """A signal soon."""
+        self._ordered.release()
+
+    @contextmanager
+    def at_work(self) -> Iterator[Injector]:
+        """Inside, orders are carried out."""
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            self._ordered.release()
+            self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            self._ordered.acquire()
+            if self._stop.wait(self._chance.uniform(0.0, self._within)):
+                return
+            while not self._send() and not self._stop.wait(0.005):
+                pass
+
+    def _send(self) -> bool:
+        engine: Any = self._augmenter._engine
+        victims = [process.pid for process in psutil.Process().children(recursive=True)]
+        if not self._helpers:
+            workers = set(engine.worker_pids())
+            victims = [pid for pid in victims if pid in workers]
+        if not victims:
+            return False
+        try:
+            os.kill(self._chance.choice(sorted(victims)), self._number)
+        except ProcessLookupError:
+            return False
+        self.sent += 1
+        return True
+
+
+def name_of(number: int) -> str:
+    """``"SIGKILL"``."""
+    return signal.Signals(number).name

@@ -1,0 +1,29 @@
+"""The stress suite in its short form."""
+
+from __future__ import annotations
+
+import pytest
+
+from .rows import interrupts, long_form, short_form
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("row", short_form())
+def test_nothing_that_is_done_to_the_processes_changes_a_batch_or_leaks(row: str) -> None:
+    outcome = short_form()[row]()
+    assert outcome.batches > 0
+    assert outcome.passed, outcome
+
+
+@pytest.mark.timeout(120)
+def test_no_interrupt_changes_a_batch() -> None:
+    outcome = interrupts(200, 30)
+    assert outcome.passed, outcome
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("number", range(len(long_form())))
+def test_the_long_form_finds_nothing(number: int) -> None:
+    outcome = long_form()[number]()
+    assert outcome.passed, outcome
