@@ -14,7 +14,7 @@ from benchmarks.nnunet.memory import AUGMENTERS
 from benchmarks.report import Check, Row
 
 NETWORK = 0.09  # seconds for a batch: forward, backward and step on a GPU, during which the CPU is free
-BATCHES, ROUNDS = 150, 3
+SECONDS, ROUNDS = 20.0, 3
 #: Long enough for every worker of nnU-Net's to be through with timing its blur's algorithms (seconds, once).
 WARMUP = 24
 SHARE, STOCK_SHARE = 5.0, 60.0  # per cent
@@ -23,11 +23,11 @@ SHARE, STOCK_SHARE = 5.0, 60.0  # per cent
 def measure_waiting(name: str, task: Task, data: Preprocessed, quick: bool) -> Row:
     """Per cent of the loop's time that is spent in ``next()``."""
     settings = Settings(quick=quick)
-    rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
+    rounds, seconds, warm_up = settings.rounds(ROUNDS), 2.0 if quick else SECONDS, 4 if quick else WARMUP
     shares = interleaved(
         (DETAUG, STOCK),
         rounds,
-        lambda system: in_fresh_process(_share, system, task, data, settings, 4 if quick else WARMUP, batches),
+        lambda system: in_fresh_process(_share, system, task, data, settings, warm_up, seconds),
     )
     ours, theirs = shares[DETAUG], shares[STOCK]
     return Row(
@@ -43,20 +43,20 @@ def measure_waiting(name: str, task: Task, data: Preprocessed, quick: bool) -> R
             **task.settings(),
             "processes": settings.processes,
             "num_cached": settings.num_cached,
-            "batches": batches,
+            "seconds": seconds,
             "step_seconds": NETWORK,
         },
         details={"per_cent": shares},
     )
 
 
-def _share(system: str, task: Task, data: Preprocessed, settings: Settings, warm_up: int, batches: int) -> float:
+def _share(system: str, task: Task, data: Preprocessed, settings: Settings, warm_up: int, seconds: float) -> float:
     with SYSTEMS[AUGMENTERS[system]](make_loader(system, task, data), settings) as iterator:
         for _ in range(warm_up):
             next(iterator)
             time.sleep(NETWORK)
         waited, began = 0.0, time.perf_counter()
-        for _ in range(batches):
+        while time.perf_counter() - began < seconds:
             asked = time.perf_counter()
             batch = next(iterator)
             waited += time.perf_counter() - asked

@@ -94,8 +94,12 @@ def axes(name: str, wanted: Any, dims: int | None = None) -> tuple[int, ...]:
     """
     numbers = tuple(sorted(wanted) if isinstance(wanted, (set, frozenset)) else wanted)
     limit = 3 if dims is None else dims
-    if len(set(numbers)) == len(numbers) and all([type(n) is int and 0 <= n < limit for n in numbers]):
-        return numbers  # nearly always, and several times for every sample
+    for n in numbers:
+        if type(n) is not int or not 0 <= n < limit:
+            break
+    else:
+        if len(set(numbers)) == len(numbers):
+            return numbers  # nearly always, and several times for every sample
     if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in numbers):
         raise TypeError(f"{name} must be integers, got {wanted!r}")
     if any(not 0 <= n < limit for n in numbers):
