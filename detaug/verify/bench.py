@@ -18,9 +18,10 @@ from detaug.pipeline import Pipeline, Producer, StreamEnded
 from detaug.plan import BatchKey
 from detaug.sources import resolve_source
 from detaug.verify.carried import Snapshot
-from detaug.verify.conditions import Conditions, under
+from detaug.verify.conditions import Conditions
 from detaug.verify.lines import Event, LineRecorder
 from detaug.verify.outputs import Output, OutputRecorder
+from detaug.verify.surroundings import under
 
 Factory = Callable[[], Any]
 

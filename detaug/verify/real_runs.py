@@ -89,11 +89,7 @@ class RealRuns:
             # So that the second epoch is looked at as well.
             self._batches_per_epoch = max(1, (2 * self._settings.batches + 2) // 3)
         del loader, transform, source
-        try:
-            augmenter = self._augmenter(0)
-        except (TypeError, ValueError) as error:
-            raise UnusableError(str(error)) from error
-        with closing(augmenter):
+        with closing(self._augmenter(0)) as augmenter:
             keys: list[BatchKey] = []
             try:
                 prints = self._take(augmenter, self._settings.batches, keys)
@@ -189,19 +185,27 @@ class RealRuns:
     # --- how
 
     def _augmenter(self, processes: int, method: str | None = None) -> DeterministicAugmenter:
+        """A fresh one.
+
+        Raises:
+            UnusableError: this pipeline cannot be run like that.
+        """
         loader, transform = call_factory(self._factory)
         settings = self._settings
-        return DeterministicAugmenter(
-            loader,
-            transform,
-            processes,
-            seed=settings.seed,
-            batches_per_epoch=self._batches_per_epoch,
-            num_streams=settings.num_streams,
-            stateless=settings.stateless,
-            start_method=method,
-            max_restarts=_MANY_RESTARTS,
-        )
+        try:
+            return DeterministicAugmenter(
+                loader,
+                transform,
+                processes,
+                seed=settings.seed,
+                batches_per_epoch=self._batches_per_epoch,
+                num_streams=settings.num_streams,
+                stateless=settings.stateless,
+                start_method=method,
+                max_restarts=_MANY_RESTARTS,
+            )
+        except (TypeError, ValueError) as error:
+            raise UnusableError(str(error)) from error
 
     def _take(
         self,

@@ -8,7 +8,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from detaug.verify.result import DIFFERENT, EQUAL, Cause, Result, Row
+from detaug.verify.result import DIFFERENT, EQUAL, NOT_RUN, Cause, Result, Row
 
 _STYLES = {EQUAL: "green", DIFFERENT: "bold red"}
 
@@ -62,6 +62,10 @@ def _stateless(result: Result) -> Text:
 def verdict(result: Result) -> Text:
     """One sentence."""
     seconds = f" ({result.batches} batches a row, seed {result.seed}, {result.seconds:.0f} s)"
+    left_out = sum(row.verdict == NOT_RUN for row in result.rows)
+    if result.ok and left_out:
+        what = f"equal in all rows but {left_out} that could not be run"
+        return Text(what, "bold yellow").append(seconds, "dim")
     if result.ok:
         return Text("equal: the same bytes in the same order in every row", "bold green").append(seconds, "dim")
     rows = sum(not row.ok for row in result.rows)

@@ -8,7 +8,7 @@ from typing import Any
 from detaug.interception import Site
 from detaug.verify.outputs import Difference
 
-EQUAL, DIFFERENT, REPAIRED = "equal", "different", "differs; detaug repairs it"
+EQUAL, DIFFERENT, REPAIRED, NOT_RUN = "equal", "different", "differs; detaug repairs it", "not run"
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Row:
     Attributes:
         what: the circumstance.
         verdict: "equal", "different", or "differs; detaug repairs it" (of the pipeline without detaug's repairs, where
-            its batches are equal with them).
+            its batches are equal with them), or "not run" (of a start method, or another interpreter, to which the
+            pipeline cannot be sent).
         batches: how many were compared.
         differing: how many of them differed.
         first: epoch and step of the first that did.

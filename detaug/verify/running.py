@@ -16,7 +16,7 @@ from detaug.verify.bench import Factory, Subject, Trial, UnusableError
 from detaug.verify.diagnosis import Experiment, causes_of, differing
 from detaug.verify.experiments import Question, questions
 from detaug.verify.real_runs import RealRun, RealRuns, Reference, compared
-from detaug.verify.result import DIFFERENT, EQUAL, REPAIRED, Cause, Result, Row
+from detaug.verify.result import DIFFERENT, EQUAL, NOT_RUN, REPAIRED, Cause, Result, Row
 from detaug.verify.settings import DEFAULT_BATCHES, DEFAULT_SEED, Settings, checked_settings
 from detaug.verify.statelessness import judge_statelessness
 from detaug.verify.target import load_factory
@@ -130,7 +130,7 @@ class _Verification:
             except UnusableError as error:
                 if experiment.factor != "hash":
                     raise
-                return Row(question.what, DIFFERENT, 0, seconds=time.perf_counter() - began, detail=str(error))
+                return Row(question.what, NOT_RUN, 0, seconds=time.perf_counter() - began, detail=str(error))
             if different:
                 self._shown.append((question, experiment, different))
                 verdict = REPAIRED if question.alone and not self._shown_with_repairs(question.factor) else DIFFERENT
@@ -179,6 +179,8 @@ def _answer_by_running(run: RealRun, reference: Reference) -> Row:
     count = len(reference.prints)
     try:
         found, detail = run.run()
+    except UnusableError as error:
+        return Row(run.what, NOT_RUN, 0, seconds=time.perf_counter() - began, detail=str(error))
     except Exception as error:  # here where the reference had none: that is a difference
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         return Row(run.what, DIFFERENT, count, count, None, time.perf_counter() - began, text)

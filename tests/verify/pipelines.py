@@ -126,6 +126,12 @@ def iterable() -> Any:
     return [{"data": np.full((2, 2), float(number))} for number in range(20)], Noise()
 
 
+def only_forked() -> Any:
+    loader = Loader()
+    loader.lock = threading.Lock()  # type: ignore[attr-defined]  # what no pickler takes
+    return loader, None
+
+
 # --- one fault each ----------------------------------------------------------------------------------------------------
 
 

@@ -70,9 +70,9 @@ def sound():
 
 def test_factory_in_a_file_of_its_own_is_found_and_sent_to_spawned_workers(tmp_path: Path) -> None:
     (tmp_path / "my_pipeline.py").write_text(FILE)
-    options = ("--batches", "3", "--processes", "1", "--start-method", "spawn", "--hash-seeds", "")
-    done = detaug("my_pipeline.py:sound", *options, folder=tmp_path)
+    done = detaug("my_pipeline.py:sound", *QUICK, "--start-method", "spawn", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 processes, spawn" in done.stdout
     done = detaug(str(tmp_path / "my_pipeline.py:make"), *QUICK)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "my_pipeline.py:10: `rng = np.random.default_rng()` draws chance" in done.stdout

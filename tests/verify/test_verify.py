@@ -66,6 +66,16 @@ def test_declaring_a_stateful_loader_stateless_is_shown_to_be_wrong() -> None:
     assert not verify(pipelines.stateful, **QUICK, stateless=True).stateless.allowed
 
 
+def test_pipeline_that_can_only_be_forked_is_equal_there_and_not_run_elsewhere() -> None:
+    result = verify(pipelines.only_forked, **{**QUICK, "start_methods": ["fork", "spawn"]}, stateless=True)
+    verdicts = {row.what: row.verdict for row in result.rows}
+    assert verdicts.pop("2 processes, spawn") == "not run"
+    assert set(verdicts.values()) == {"equal"}
+    assert result.ok
+    assert "cannot be pickled" in str(result)
+    assert "equal in all rows but 1" in str(result)
+
+
 @pytest.mark.slow
 def test_thorough_run_of_a_sound_pipeline_is_equal_under_every_start_method() -> None:
     result = verify(pipelines.sound, thorough=True, batches=6)

@@ -1,0 +1,68 @@
+"""Running a pipeline under given conditions."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+
+from detaug.global_rng import reseed_global_rngs
+from detaug.interception import Substitution
+from detaug.verify.conditions import Calls, Conditions
+from detaug.verify.substitutes import Substitutes
+
+
+@contextmanager
+def under(conditions: Conditions) -> Iterator[Calls]:
+    """Inside, the pipeline's code meets these conditions; the standard library's own affairs and detaug's do not."""
+    calls = Calls()
+    stage = Substitutes(conditions, calls)
+    with ExitStack() as stack:
+        stack.enter_context(_substituted(stage.replacements()))
+        stack.enter_context(stage.unseeded_python_generators())
+        stack.enter_context(stage.thread_starts())
+        if conditions.threads:
+            stack.enter_context(_threads_held_up(conditions.threads))
+        reseed_global_rngs(np.random.SeedSequence([0x7E57, conditions.global_state]))
+        yield calls
+
+
+_known: dict[tuple[int, ...], Substitution] = {}
+
+
+def _substituted(replacements: dict[Any, Any]) -> AbstractContextManager[None]:
+    originals = list(replacements)
+    substitution = _known.setdefault(tuple(map(id, originals)), Substitution(originals))
+    return substitution.by(list(replacements.values()))
+
+
+@contextmanager
+def _threads_held_up(number: int) -> Iterator[None]:
+    """Threads that start inside sleep for random times when they start, and now and then on their way."""
+    chance = random.Random(number)
+    interval = sys.getswitchinterval()
+    begun = threading.local()
+
+    def hold_up(_frame: Any, event: str, _argument: Any) -> None:
+        if event != "call":
+            return
+        if not getattr(begun, "yes", False):
+            begun.yes = True
+            time.sleep(chance.uniform(0.0, 0.02))
+        elif chance.random() < 0.05:
+            time.sleep(chance.uniform(0.0, 0.005))
+
+    before = threading.getprofile() if hasattr(threading, "getprofile") else None
+    threading.setprofile(hold_up)
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        threading.setprofile(before)
+        sys.setswitchinterval(interval)
