@@ -94,7 +94,7 @@ def _with_progress(target: str, options: dict[str, Any], console: Console) -> Re
 
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     # What is left on screen is the table; the bar is for the time until then.
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=None)
 
         def report(what: str, done: int, total: int) -> None:
