@@ -24,9 +24,9 @@ from benchmarks.report import Row, ratio_check
 #: Whose processes make and carry the batches.
 AUGMENTERS = {DETAUG: "detaug", STOCK: "NonDet"}
 
-BATCHES, ROUNDS = 60, 2
-SAMPLE_EVERY = 0.1  # seconds
-PAUSE_EVERY, PAUSE = 25, 5.0  # batches, seconds: the consumer stops now and then, so that every buffer fills
+BATCHES, ROUNDS = 40, 2
+SAMPLE_EVERY = 0.25  # seconds
+PAUSE = 15.0  # seconds: the consumer stops half-way and before its last batch, so that every buffer fills
 
 _SHARED = ("/memfd:", "/dev/shm/")
 
@@ -56,7 +56,7 @@ class Memory:
 
 
 def measure_memory(name: str, task: Task, data: Preprocessed, quick: bool) -> Row:
-    """Peaks over 60 batches with pauses, in which every buffer fills, sampled from outside."""
+    """Peaks over 40 batches with pauses, in which every buffer fills, sampled from outside."""
     settings = Settings(quick=quick)
     rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
     runs = interleaved((DETAUG, STOCK), rounds, lambda system: _peak(system, task, data, settings, batches))
@@ -157,10 +157,12 @@ def _shared_memory(process: Path) -> dict[int, int]:
 
 
 def _consume(system: str, task: Task, data: Preprocessed, settings: Settings, batches: int, taken: Any) -> None:
+    # nnU-Net's workers are forked where they can be; a fresh interpreter's own would be fresh interpreters as well
+    multiprocessing.set_start_method("fork", force=True)
     with SYSTEMS[AUGMENTERS[system]](make_loader(system, task, data), settings) as iterator:
         for number in range(1, batches + 1):
             batch = next(iterator)
             taken.value = number
-            if number % PAUSE_EVERY == 0:
+            if number in (batches // 2, batches - 1):
                 time.sleep(PAUSE)
         del batch
