@@ -184,11 +184,10 @@ def _answer_by_running(run: RealRun, reference: Reference) -> Row:
     except Exception as error:  # here where the reference had none: that is a difference
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         return Row(run.what, DIFFERENT, count, count, None, time.perf_counter() - began, text)
-    different = compared(reference.prints, found)
-    numbers = {number for number, _ in found}
-    row = Row(run.what, EQUAL, len(numbers), seconds=time.perf_counter() - began, detail=detail)
-    if len(found) < count and not detail and run.what.endswith("fork"):
-        different += [number for number in range(count) if number not in numbers]
+    made = {number for number, _ in found}
+    missing = set(range(count)) - made if run.whole else set()
+    different = sorted({*compared(reference.prints, found), *missing})
+    row = Row(run.what, EQUAL, len(made), seconds=time.perf_counter() - began, detail=detail)
     if not different:
         return row
     return replace(row, verdict=DIFFERENT, differing=len(different), first=reference.keys[different[0]])

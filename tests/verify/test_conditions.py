@@ -1,0 +1,156 @@
+"""What a pipeline's code meets while a trial runs, and that it is gone afterwards."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import os
+import queue
+import random
+import sys
+import threading
+import time
+import uuid
+from os import urandom
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from detaug.interception import Site
+from detaug.verify.conditions import Conditions
+from detaug.verify.surroundings import under
+
+
+def asked() -> tuple[object, ...]:
+    """What this module gets when it asks for chance, time and process, by every kind of name."""
+    return (
+        os.urandom(4),
+        urandom(4),
+        uuid.uuid4(),
+        uuid.uuid1(),
+        np.random.default_rng().random(),
+        np.random.RandomState().rand(),
+        random.Random().random(),
+        random.SystemRandom().random(),
+        time.time(),
+        time.monotonic_ns(),
+        perf_counter(),
+        datetime.datetime.now(),
+        os.getpid(),
+        np.random.rand(),
+        random.random(),
+    )
+
+
+def answers(conditions: Conditions) -> tuple[object, ...]:
+    with under(conditions):
+        return asked()
+
+
+def test_equal_conditions_give_equal_answers_and_each_factor_changes_its_own_alone() -> None:
+    still = answers(Conditions())
+    assert answers(Conditions()) == still
+    for factor, places in (
+        ("chance", range(8)),
+        ("clock", range(8, 12)),
+        ("process", range(12, 13)),
+        ("global_state", range(13, 15)),
+    ):
+        changed = answers(Conditions().changed(factor, 1))
+        differing = {place for place, (here, there) in enumerate(zip(still, changed, strict=True)) if here != there}
+        assert differing == set(places), factor
+
+
+def test_only_the_calls_from_one_line_are_changed() -> None:
+    def two() -> tuple[bytes, bytes]:
+        first = os.urandom(8)
+        second = urandom(8)
+        return first, second
+
+    with under(Conditions()) as calls:
+        still = two()
+    sites = list(calls.sites["chance"])
+    assert [site.file for site in sites] == [__file__, __file__]
+    assert sites[0].line + 1 == sites[1].line
+    with under(Conditions(chance=1, only=sites[1])):
+        changed = two()
+    assert changed[0] == still[0]
+    assert changed[1] != still[1]
+
+
+def test_everything_is_put_back_also_after_an_exception() -> None:
+    before = os.urandom, urandom, time.time, perf_counter, os.listdir, random.Random.seed, threading.Thread.start
+    with pytest.raises(ValueError, match="in the middle"):
+        _raise_in_the_middle()
+    after = os.urandom, urandom, time.time, perf_counter, os.listdir, random.Random.seed, threading.Thread.start
+    assert after == before
+    assert datetime.datetime.now().year > 2023
+
+
+def _raise_in_the_middle() -> None:
+    real = time.time
+    with under(Conditions(clock=1, threads=1)):
+        assert time.time is not real
+        raise ValueError("in the middle")
+
+
+def test_module_that_is_imported_meanwhile_keeps_the_real_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "imported_meanwhile.py").write_text("from os import urandom\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with under(Conditions()):
+        module = importlib.import_module("imported_meanwhile")
+        assert module.urandom is os.urandom
+    assert module.urandom is urandom
+    del sys.modules["imported_meanwhile"]
+
+
+def test_folders_are_listed_in_another_order_however_they_are_listed(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"case_{number}").touch()
+
+    def listings() -> list[list[str]]:
+        with os.scandir(tmp_path) as scan:
+            scanned = [entry.name for entry in scan]
+        listed = os.listdir(tmp_path)
+        return [scanned, listed, [file.name for file in tmp_path.iterdir()], next(os.walk(tmp_path))[2]]
+
+    with under(Conditions()):
+        still = listings()
+    with under(Conditions(folders=1)) as calls:
+        changed = listings()
+    names = sorted(os.listdir(tmp_path))
+    assert all(listing == names for listing in still)
+    assert all(listing != names and sorted(listing) == names for listing in changed)
+    assert {site.file for site in calls.sites["folders"]} == {__file__}
+
+
+def test_standard_librarys_own_clock_goes_on() -> None:
+    with under(Conditions(clock=1)), pytest.raises(queue.Empty):
+        queue.Queue[int]().get(timeout=0.02)
+
+
+def test_datetimes_made_before_and_within_are_datetimes_in_both_places() -> None:
+    outside = datetime.datetime(2020, 1, 1)
+    with under(Conditions()):
+        inside = datetime.datetime.now()
+        assert isinstance(outside, datetime.datetime)
+        assert isinstance(inside, datetime.datetime)
+    assert isinstance(inside, datetime.datetime)
+    assert inside > outside
+
+
+def test_who_starts_threads_is_noted() -> None:
+    with under(Conditions(threads=1)) as calls:
+        thread = threading.Thread(target=asked)
+        thread.start()
+        thread.join()
+    assert list(calls.sites["threads"]) == [Site(__file__, _line_of("thread.start()"))]
+
+
+def _line_of(text: str) -> int:
+    lines = Path(__file__).read_text().splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.strip() == text)
