@@ -408,8 +408,9 @@ class Coordinator:
         lost = list(self._workers.values())
         for worker in lost:
             self._hear_worker(worker)
-            self._remove(worker)
-            self._lose_waiting(list(worker.tasks))
+            if worker.number in self._workers:  # else it has just retired
+                self._remove(worker)
+                self._lose_waiting(list(worker.tasks))
         self._helper = None
         if self._fatal is None:
             self._start_all(self._new_helper())
