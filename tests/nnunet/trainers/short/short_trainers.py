@@ -28,6 +28,10 @@ class _Short(nnUNetTrainer):
             signal.pause()
         return outcome
 
+    def perform_actual_validation(self, save_probabilities: bool = False) -> None:
+        if os.environ.get("SHORT_VALIDATION", "1") == "1":
+            super().perform_actual_validation(save_probabilities)
+
 
 class ShortDetAug(DetAugLoading, _Short):
     pass
