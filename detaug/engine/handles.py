@@ -16,7 +16,7 @@ from detaug.engine.payload import write_payload
 from detaug.engine.processes import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
 from detaug.engine.schedule import Task
 from detaug.engine.slots import ParentSlots
-from detaug.engine.whereabouts import Whereabouts, state_of
+from detaug.engine.whereabouts import Whereabouts, is_stopped
 from detaug.engine.worker import Job, work_on_inherited
 from detaug.engine.zygote import interpreter_command, main_forked, worker_environment
 from detaug.pipeline import Pipeline
@@ -167,7 +167,7 @@ class Helper:
 
     def is_alive(self) -> bool:
         """Whether it is there, and neither dead nor stopped."""
-        if self.pidfd is None or state_of(self.pid):
+        if self.pidfd is None or is_stopped(self.pid):
             return False
         waiting = select.poll()
         waiting.register(self.pidfd, select.POLLIN)

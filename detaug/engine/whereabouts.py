@@ -99,15 +99,23 @@ def _classes(file: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped and does nothing until it is continued."""
+    return _letter(pid) in ("T", "t")
+
+
 def state_of(pid: int) -> str:
     """What the kernel says of a process that does not answer; empty where that explains nothing."""
-    try:
-        # The name in parentheses may hold anything.
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return ""
     return {
         "T": "it is stopped (SIGSTOP; SIGCONT would let it go on)",
         "t": "a debugger has stopped it",
         "D": "it waits in the kernel and cannot be interrupted (a stuck file system or disk?)",
-    }.get(state, "")
+    }.get(_letter(pid), "")
+
+
+def _letter(pid: int) -> str:
+    try:
+        # The name in parentheses may hold anything.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""
