@@ -12,7 +12,7 @@ from typing import Any
 
 from detaug.global_rng import preserved_global_rngs
 from detaug.plan import BatchKey
-from detaug.verify.bench import Factory, Subject, Trial, UnusableError
+from detaug.verify.bench import Factory, Outcome, Subject, Trial, UnusableError
 from detaug.verify.diagnosis import Experiment, causes_of, differing
 from detaug.verify.experiments import Question, questions
 from detaug.verify.real_runs import RealRun, RealRuns, Reference, compared
@@ -43,7 +43,7 @@ def verify(
 
     Args:
         factory: gives a freshly made (loader, transform) at every call; the transform may be None. Or where it is, as
-            ``"module:factory"`` or ``"path/to/file.py:factory"``. Called some thirty times.
+            ``"module:factory"`` or ``"path/to/file.py:factory"``. Called some forty times.
         batches: how many every row compares.
         seed: the one seed of all rows.
         thorough: every process count with every start method, more faults and more hash seeds: takes minutes.
@@ -84,6 +84,7 @@ class _Verification:
         self._rows: list[Row] = []
         self._shown: list[tuple[Question, Experiment, list[BatchKey]]] = []
         self._notes: list[str] = []
+        self._still: dict[Trial, Outcome] = {}  # what every experiment is compared with is made once
 
     def result(self) -> Result:
         began = time.perf_counter()
@@ -126,11 +127,14 @@ class _Verification:
         number = len(question.experiments[0].still.order)
         for experiment in question.experiments:
             try:
-                different = differing(*experiment.run(subject))
+                still, changed = experiment.run(subject, self._still.get(experiment.still))
+                different = differing(still, changed)
             except UnusableError as error:
                 if experiment.factor != "hash":
                     raise
                 return Row(question.what, NOT_RUN, 0, seconds=time.perf_counter() - began, detail=str(error))
+            if experiment.factor != "hash":
+                self._still[experiment.still] = still
             if different:
                 self._shown.append((question, experiment, different))
                 verdict = REPAIRED if question.alone and not self._shown_with_repairs(question.factor) else DIFFERENT

@@ -91,6 +91,13 @@ def test_hash_order_is_told_by_other_interpreters() -> None:
     assert "PYTHONHASHSEED" in result.causes[0].what
 
 
+@pytest.mark.slow
+def test_dependence_on_the_process_is_not_taken_for_one_on_hash_order() -> None:
+    result = verified("ProcessNumberUnseen", hash_seeds=(1, 2), batches=1)
+    assert [cause.site for cause in result.causes] == list(lines("ProcessNumberUnseen"))
+    assert "depends on the process that makes the batch" in result.causes[0].what
+
+
 def test_fault_of_the_loader_is_told_from_one_of_the_transform() -> None:
     result = verified("FaultyLoader")
     assert [cause.site for cause in result.causes] == list(lines("FaultyLoader"))
