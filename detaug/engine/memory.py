@@ -112,19 +112,12 @@ class Mapping:
 
 
 class Lease:
-    """One delivery of a block: when the last array that views it is gone, `give_back` is called.
+    """One delivery of a block: it lives as long as any array that views it."""
 
-    `give_back` may run in any thread and at any moment of garbage collection: it must not take locks.
-    """
-
-    def __init__(self, mapping: Mapping, give_back: Callable[[], None]) -> None:
+    def __init__(self, mapping: Mapping) -> None:
         self._mapping = mapping
-        self._give_back = give_back
         self.__array_interface__ = mapping.__array_interface__
 
     def bytes(self) -> Bytes:
         """The block as uint8; its views keep the lease."""
         return np.asarray(self)
-
-    def __del__(self) -> None:
-        self._give_back()

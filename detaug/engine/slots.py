@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -100,8 +101,11 @@ class ParentSlots:
     def __init__(self, keep: int) -> None:
         self._mappings: dict[int, Mapping] = {}
         self._keep = keep
-        # Leases end in whatever thread collects garbage: appending to a deque needs no lock.
-        self._returned: deque[int] = deque()
+        # Leases end in whatever thread collects garbage. The end of one is appended here by C code alone: no lock is
+        # taken, and an interrupt (Ctrl-C) finds no line of Python in which it would be lost with the slot.
+        self._returned: deque[_Delivery] = deque()
+        self._out: dict[int, _Delivery] = {}
+        self._unused: list[int] = []
         self._at_worker: set[int] = set()
         self._lost: list[int] = []
         self._refused: dict[int, LimitReached] = {}
@@ -115,7 +119,8 @@ class ParentSlots:
         if parcel.slot not in self._mappings:
             raise self._refused[parcel.slot]
         self._at_worker.discard(parcel.slot)
-        lease = Lease(self._mappings[parcel.slot], _Return(self._returned, parcel.slot))
+        lease = Lease(self._mappings[parcel.slot])
+        self._out[parcel.slot] = _Delivery(lease, self._returned.append, parcel.slot)
         block = lease.bytes()
         del lease
         pickled, *buffers = (block[offset : offset + size] for offset, size in parcel.spans)
@@ -125,7 +130,7 @@ class ParentSlots:
         """The batch is not wanted: its slot goes straight back."""
         with contextlib.suppress(LimitReached):
             self.map(parcel, descriptor)
-            self._returned.append(parcel.slot)
+            self._unused.append(parcel.slot)
 
     def map(self, parcel: Parcel, descriptor: int | None) -> None:
         """Take a slot over, if it is a new one.
@@ -153,8 +158,12 @@ class ParentSlots:
         """(slots the worker may fill again, slots it is to drop) since the last call."""
         again: list[int] = []
         drop, self._lost = self._lost, []
+        free, self._unused = self._unused, []
         while self._returned:
-            number = self._returned.popleft()
+            number = self._returned.popleft().slot
+            del self._out[number]
+            free.append(number)
+        for number in free:
             if len(self._at_worker) < self._keep:
                 self._at_worker.add(number)
                 again.append(number)
@@ -164,14 +173,17 @@ class ParentSlots:
         return again, drop
 
 
-class _Return:
-    """Says that a slot is free. Holds no reference to the augmenter, so that batches outlive it."""
+class _Delivery(weakref.ref[Lease]):
+    """A lease that was given out, seen from here without keeping it."""
 
-    __slots__ = ("_number", "_returned")
+    __slots__ = ("slot",)
 
-    def __init__(self, returned: deque[int], number: int) -> None:
-        self._returned = returned
-        self._number = number
+    slot: int
 
-    def __call__(self) -> None:
-        self._returned.append(self._number)
+    def __new__(cls, lease: Lease, at_its_end: Callable[[Any], None], slot: int) -> _Delivery:
+        self = super().__new__(cls, lease, at_its_end)
+        self.slot = slot
+        return self
+
+    def __init__(self, lease: Lease, at_its_end: Callable[[Any], None], slot: int) -> None:
+        super().__init__(lease, at_its_end)  # type: ignore[call-arg]

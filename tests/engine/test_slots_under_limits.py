@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -39,3 +40,19 @@ def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped(wanted: bool)
     assert descriptor is not None, "it is a new slot"
     parent.map(parcel, descriptor)
     assert (parent.open(parcel)["data"] == np.arange(10_000)).all()
+
+
+def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost() -> None:
+    # Python prints an exception that is raised in a finalizer, and drops it: Ctrl-C would be lost, and the slot with it.
+    worker, parent = WorkerSlots(), ParentSlots(keep=2)
+    parcel, descriptor = worker.write(pack({"data": np.arange(10_000)}))
+    parent.map(parcel, descriptor)
+    batch = parent.open(parcel)
+    lines: list[str] = []
+    sys.setprofile(lambda frame, event, _: lines.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        del batch
+    finally:
+        sys.setprofile(None)
+    assert lines == []
+    assert parent.take_returned() == ([parcel.slot], [])
