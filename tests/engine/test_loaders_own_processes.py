@@ -70,7 +70,16 @@ RUN = """
 """
 
 
-@pytest.mark.parametrize("what", ["threads", "pool", "executor", "torch", "program"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        "threads",
+        "pool",
+        "program",
+        pytest.param("executor", marks=pytest.mark.slow),
+        pytest.param("torch", marks=pytest.mark.slow),
+    ],
+)
 def test_nothing_that_a_loader_started_outlives_a_killed_worker_and_the_augmenter(
     script: Callable[..., Script], what: str
 ) -> None:
@@ -79,13 +88,14 @@ def test_nothing_that_a_loader_started_outlives_a_killed_worker_and_the_augmente
     wait_until(lambda: not run.others(), f"only the script is left, not {run.others()}", patience=5)
 
 
+@pytest.mark.slow
 def test_the_same_under_spawn(script: Callable[..., Script]) -> None:
     run = script(RUN, "spawn", "pool", prelude=LOADERS)
     assert run.read_line() == "end"
     wait_until(lambda: not run.others(), "only the script is left", patience=5)
 
 
-@pytest.mark.parametrize("what", ["pool", "program"])
+@pytest.mark.parametrize("what", ["pool", pytest.param("program", marks=pytest.mark.slow)])
 def test_nothing_that_a_loader_started_outlives_a_killed_parent(script: Callable[..., Script], what: str) -> None:
     run = script(RUN.replace("[next", "print('begun') or [next", 1), "fork", what, prelude=LOADERS)
     assert run.read_line() == "begun"

@@ -47,7 +47,9 @@ TRAINER = """
 """
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGHUP"])
+@pytest.mark.parametrize(
+    "name", ["SIGTERM", pytest.param("SIGUSR1", marks=pytest.mark.slow), pytest.param("SIGHUP", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("moment", ["starting", "ready"])
 def test_trainer_goes_on_saves_and_resumes_after_a_signal_to_the_group(
     script: Callable[..., Script], name: str, moment: str
@@ -118,6 +120,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.slow  # the stress suite has it in short
 def test_interrupts_at_any_moment_change_nothing(script: Callable[..., Script]) -> None:
     run = script(INTERRUPTED, "fork")
     run.finish(patience=100)
@@ -126,7 +129,9 @@ def test_interrupts_at_any_moment_change_nothing(script: Callable[..., Script]) 
     run.assert_nobody_left()
 
 
-@pytest.mark.parametrize("after", [0.0, 0.05, 0.15])
+@pytest.mark.parametrize(
+    "after", [0.05, pytest.param(0.0, marks=pytest.mark.slow), pytest.param(0.15, marks=pytest.mark.slow)]
+)
 def test_interrupt_while_workers_start_leaves_nobody(
     script: Callable[..., Script], start_method: str, after: float
 ) -> None:

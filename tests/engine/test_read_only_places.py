@@ -53,7 +53,7 @@ def wrapped(mounts: str) -> tuple[str, ...]:
     return command
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_nothing_need_be_writable(script: Callable[..., Script], method: str) -> None:
     run = script(PROBE + BODY, method, wrap=wrapped(READ_ONLY))
     run.finish()

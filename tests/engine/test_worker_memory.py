@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(90)
 MIB = 2**20
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_leaking_workers_are_replaced_and_bytes_stay(
     make: Maker, mark: str, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
