@@ -128,14 +128,19 @@ def test_no_process_goes_on_when_it_is_stopped(
     nnunet_root: Path, tmp_path: Path, trainer: str, how: signal.Signals
 ) -> None:
     keep = tmp_path / "kept"
+    trace = keep / "straight-2" / "trace.jsonl"
     process = verify(nnunet_root, "3d_fullres", "-tr", trainer, "--iterations", "1000", "--keep", str(keep))
-    while not (keep / "straight-2" / "trace.jsonl").exists():
-        assert process.poll() is None, finished(process)
-        time.sleep(0.2)
-    started = psutil.Process(process.pid).children(recursive=True)
-    assert len(started) >= 2
-    process.send_signal(how)
-    code, _ = finished(process)
+    try:
+        # the first step is over: all workers are there
+        while not trace.exists() or trace.read_bytes().count(b"\n") < 2:
+            assert process.poll() is None, finished(process)
+            time.sleep(0.2)
+        started = psutil.Process(process.pid).children(recursive=True)
+        assert len(started) >= 2
+        process.send_signal(how)
+        code, _ = finished(process)
+    finally:
+        process.kill()
     assert code not in (0, 2)
     _, left = psutil.wait_procs(started, timeout=60)
     assert left == []
