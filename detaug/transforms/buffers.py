@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 SMALLEST = 256 * 1024  # bytes; below, the allocator has pages at hand
-KEPT_AT_MOST = 128 * 1024 * 1024  # bytes, per process
+KEPT_AT_MOST = 64 * 1024 * 1024  # bytes, per process
 
 _lock = threading.RLock()  # a collection may run, and give memory back, while this thread takes some
 _free: dict[int, list[np.ndarray]] = {}
