@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detaug.atomic_files import write_text
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -97,7 +99,7 @@ def verify(device: str | None, keep: Path | None, json_file: Path | None, **aske
     if keep is not None:
         console.print(f"Logs, traces and checkpoints are in {keep}", style="dim", soft_wrap=True)
     if json_file is not None:
-        json_file.write_text(json.dumps(result.as_json(), indent=2) + "\n")
+        write_text(json_file, json.dumps(result.as_json(), indent=2) + "\n")
     if not result.ok:
         raise click.exceptions.Exit(1)
 

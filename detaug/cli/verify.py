@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detaug.atomic_files import write_text
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -82,7 +84,7 @@ def verify(target: str, json_file: Path | None, **options: Any) -> None:
         raise click.UsageError(str(error)) from error
     console.print(result, highlight=False)
     if json_file is not None:
-        json_file.write_text(json.dumps(result.as_json(), indent=2) + "\n")
+        write_text(json_file, json.dumps(result.as_json(), indent=2) + "\n")
     if not result.ok:
         raise click.exceptions.Exit(1)
 

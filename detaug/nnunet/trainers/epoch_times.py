@@ -4,10 +4,11 @@ file beside them, from which its plot of epoch durations goes on after a trainin
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from detaug.atomic_files import write_text
 
 FILE = "epoch_times.json"
 NAMES = ("epoch_start_timestamps", "epoch_end_timestamps")
@@ -20,10 +21,8 @@ def without(logged: Mapping[str, Any]) -> dict[str, Any]:
 
 def keep(logged: Mapping[str, Any], folder: str | Path) -> None:
     """Write the times, in seconds since 1970, to the file in a training's output folder."""
-    path = Path(folder) / FILE
-    unfinished = path.with_name(f"{FILE}.{os.getpid()}.unfinished")
-    unfinished.write_text(json.dumps({name: [float(time) for time in logged.get(name, [])] for name in NAMES}))
-    os.replace(unfinished, path)
+    times = {name: [float(time) for time in logged.get(name, [])] for name in NAMES}
+    write_text(Path(folder) / FILE, json.dumps(times))
 
 
 def restore(logged: dict[str, Any], folder: str | Path) -> None:

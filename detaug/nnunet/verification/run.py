@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from detaug.atomic_files import write_text
 from detaug.nnunet.verification.recording import Interruption, recording
 from detaug.nnunet.verification.settings import Part
 from detaug.nnunet.verification.trace import TraceWriter
@@ -44,7 +45,7 @@ def main(text: str, parent: str) -> None:
     except Exception as error:
         traceback.print_exc()
         failure = {"kind": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
-        (folder / FAILURE).write_text(json.dumps(failure))
+        write_text(folder / FAILURE, json.dumps(failure))
         raise SystemExit(1) from None
 
 

@@ -123,7 +123,7 @@ KINDS = {
     "plain": Kind(1, configurations=("2d", "3d_fullres")),
     "flat": Kind(2, crop=(40, 40, 8), change=_flat),
     "regions": Kind(3, change=_two_channels_and_regions),
-    "ignore": Kind(4, change=_ignored_parts),
+    "ignore": Kind(4, configurations=("2d", "3d_fullres"), change=_ignored_parts),
     "cascade": Kind(5, configurations=("3d_lowres", "3d_fullres"), plan=_with_a_cascade),
 }
 
