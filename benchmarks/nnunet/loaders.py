@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from benchmarks.engine.settings import Settings
 from benchmarks.nnunet.dataset import FOUR_CHANNELS, ONE_CHANNEL, DatasetKind, Preprocessed
+from detaug.nnunet.trainers.loader_requests import batches_kept
 
 FOREGROUND_SHARE = 0.33  # nnUNetTrainer's oversample_foreground_percent
 SEED = 20261121
@@ -16,6 +18,11 @@ DETAUG, STOCK = "detaug", "nnU-Net"
 
 #: nnU-Net's probabilities of rotating and of scaling, which decide what most of a sample's time goes into.
 P_ROTATION = P_SCALING = 0.2
+
+
+def as_trained(system: str, settings: Settings) -> Settings:
+    """The settings with which nnU-Net's trainer, or ours, starts its augmenter where nnU-Net's has `settings`."""
+    return replace(settings, num_cached=batches_kept(settings.num_cached)) if system == DETAUG else settings
 
 
 @dataclass(frozen=True)

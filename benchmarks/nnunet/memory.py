@@ -18,7 +18,7 @@ from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS
 from benchmarks.measure import MeasurementError, Ratio, interleaved
 from benchmarks.nnunet.dataset import Preprocessed
-from benchmarks.nnunet.loaders import DETAUG, STOCK, Task, make_loader
+from benchmarks.nnunet.loaders import DETAUG, STOCK, Task, as_trained, make_loader
 from benchmarks.report import Row, ratio_check
 
 #: Whose processes make and carry the batches.
@@ -159,7 +159,7 @@ def _shared_memory(process: Path) -> dict[int, int]:
 def _consume(system: str, task: Task, data: Preprocessed, settings: Settings, batches: int, taken: Any) -> None:
     # nnU-Net's workers are forked where they can be; a fresh interpreter's own would be fresh interpreters as well
     multiprocessing.set_start_method("fork", force=True)
-    with SYSTEMS[AUGMENTERS[system]](make_loader(system, task, data), settings) as iterator:
+    with SYSTEMS[AUGMENTERS[system]](make_loader(system, task, data), as_trained(system, settings)) as iterator:
         for number in range(1, batches + 1):
             batch = next(iterator)
             taken.value = number

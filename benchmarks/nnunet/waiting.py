@@ -9,7 +9,7 @@ from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS
 from benchmarks.measure import in_fresh_process, interleaved
 from benchmarks.nnunet.dataset import Preprocessed
-from benchmarks.nnunet.loaders import DETAUG, STOCK, Task, make_loader
+from benchmarks.nnunet.loaders import DETAUG, STOCK, Task, as_trained, make_loader
 from benchmarks.nnunet.memory import AUGMENTERS
 from benchmarks.report import Check, Row
 
@@ -51,7 +51,7 @@ def measure_waiting(name: str, task: Task, data: Preprocessed, quick: bool) -> R
 
 
 def _share(system: str, task: Task, data: Preprocessed, settings: Settings, warm_up: int, seconds: float) -> float:
-    with SYSTEMS[AUGMENTERS[system]](make_loader(system, task, data), settings) as iterator:
+    with SYSTEMS[AUGMENTERS[system]](make_loader(system, task, data), as_trained(system, settings)) as iterator:
         for _ in range(warm_up):
             next(iterator)
             time.sleep(NETWORK)

@@ -18,7 +18,7 @@ from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.trainers import epoch_times
 from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, write_checkpoint
-from detaug.nnunet.trainers.loader_requests import AugmenterRequest, requests_instead_of_augmenters
+from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
 from detaug.nnunet.trainers.nnunet_version import check_nnunet_version
 from detaug.nnunet.trainers.run_record import KEY, RunRecord
 from detaug.seeding import SEED_VARIABLE, SeedTree, positive_int
@@ -173,7 +173,7 @@ class DeterministicTraining:
             request.data_loader,
             request.transform,
             request.num_processes,
-            request.num_cached,
+            batches_kept(request.num_cached),
             pin_memory=request.pin_memory,
             seed=self.run_seed,
             name=name,
