@@ -69,7 +69,7 @@ def usable_cache_folder() -> Path | None:
 def _bring_compiled(digest: str, folder: Path) -> None:
     """Code that was compiled into the package before it became read-only (`detaug warmup` in a container's image)."""
     there, here = _PACKAGE_FOLDER / digest, folder / digest
-    if folder == _PACKAGE_FOLDER or here.exists() or not there.is_dir():
+    if folder == _PACKAGE_FOLDER or here.exists() or not there.is_dir() or _can_be_written(_PACKAGE_FOLDER):
         return
     partial = folder / f"{digest}.{os.getpid()}-{threading.get_ident()}"
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -43,6 +44,8 @@ def test_batch_that_meets_a_limit_in_its_worker_says_so(make: Maker, which: str,
 @contextmanager
 def descriptors_left(number: int) -> Iterator[None]:
     """This process may open so many more files."""
+    # what earlier tests left is not to give descriptors back meanwhile
+    gc.collect()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     held = []
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, open_descriptors())) + 40, before[1]))

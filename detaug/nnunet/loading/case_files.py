@@ -134,6 +134,20 @@ class CaseFolder:
                 "(nnUNetv2_preprocess):\n  " + "\n  ".join(faults)
             )
 
+    def check_images(self) -> None:
+        """That every case in the folder has its image: nnU-Net knows cases by their images, and splits without the others.
+
+        Raises:
+            ValueError: names those that have properties and no image.
+        """
+        images = {path.stem for path in self.folder.glob(f"*.{self.ending}")}
+        halves = sorted({path.stem for path in self.folder.glob("*.pkl")} - images)
+        if halves:
+            raise ValueError(
+                f"{len(halves)} cases in {self.folder} have no image (.{self.ending}): {_some(halves)}. Preprocess them "
+                "again (nnUNetv2_preprocess), or remove what is left of them"
+            )
+
     def _check_case(self, identifier: str, channels: int | None) -> int:
         absent = [file for file in self.files(identifier) if not file.is_file()]
         if absent:

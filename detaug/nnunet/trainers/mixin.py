@@ -190,6 +190,7 @@ class DeterministicTraining:
             self.dataset_class.unpack_dataset(self.preprocessed_dataset_folder, overwrite_existing=False, verify=True)
         if self.is_ddp:
             torch.distributed.barrier()
+        CaseFolder(self.preprocessed_dataset_folder).check_images()
         train, val = self.do_split()  # type: ignore[attr-defined]
         folder = CaseFolder(
             self.preprocessed_dataset_folder, sorted({*train, *val}), self.folder_with_segs_from_previous_stage
