@@ -170,6 +170,8 @@ class Coordinator:
             failed = [key for key, outcome in self._schedule.outcomes.items() if isinstance(outcome, Failed)]
             for key in failed:
                 del self._schedule.outcomes[key]
+            # what arrived without its descriptor a moment ago is tried as often again
+            self._not_taken.clear()
         self._wake()
 
     def close(self) -> None:
