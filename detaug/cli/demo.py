@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from detaug.cli.options import in_a_folder_that_exists
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -28,13 +30,6 @@ def _process_counts(_context: click.Context, _parameter: click.Parameter, text: 
     return counts
 
 
-def _in_a_folder_that_exists(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
-    """Refused at once and not after a minute of work, when it comes to writing."""
-    if file is not None and not file.resolve().parent.is_dir():
-        raise click.BadParameter(f"the folder {str(file.parent)!r} does not exist")
-    return file
-
-
 @click.command(short_help="Compare batches of a real MRI, run after run.")
 @click.option("--batches", type=click.IntRange(min=6), default=48, help="Batches per run.")
 @click.option("--patch", type=click.IntRange(8, 128), default=48, help="Edge of the cubic patches, in voxels (= mm).")
@@ -46,7 +41,7 @@ def _in_a_folder_that_exists(_context: click.Context, _parameter: click.Paramete
     "--json",
     "json_file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    callback=_in_a_folder_that_exists,
+    callback=in_a_folder_that_exists,
     help="Write the results to this file as well.",
 )
 def demo(batches: int, patch: int, processes: tuple[int, ...], seed: int, json_file: Path | None) -> None:

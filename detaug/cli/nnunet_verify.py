@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detaug.atomic_files import write_text
+from detaug.cli.options import in_a_folder_that_exists
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,12 +37,6 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
     if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise click.BadParameter(f"{str(folder)!r} is there already, and not an empty folder")
     return folder
-
-
-def _writable(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
-    if file is not None and not file.resolve().parent.is_dir():
-        raise click.BadParameter(f"the folder {str(file.parent)!r} does not exist")
-    return file
 
 
 @click.command(short_help="Train your own data three times for a few steps; compare the checkpoints.")
@@ -72,7 +67,7 @@ def _writable(_context: click.Context, _parameter: click.Parameter, file: Path |
     "--json",
     "json_file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    callback=_writable,
+    callback=in_a_folder_that_exists,
     help="Write the result to this file as well.",
 )
 def verify(device: str | None, keep: Path | None, json_file: Path | None, **asked: Any) -> None:

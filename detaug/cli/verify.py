@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detaug.atomic_files import write_text
+from detaug.cli.options import in_a_folder_that_exists
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,13 +30,6 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gene
         if any(number < 0 for number in numbers):
             self.fail(f"{value!r} is not a list of non-negative integers such as 1,2,3", param, ctx)
         return numbers
-
-
-def _in_a_folder_that_exists(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
-    """Refused at once and not after a minute of work, when it comes to writing."""
-    if file is not None and not file.resolve().parent.is_dir():
-        raise click.BadParameter(f"the folder {str(file.parent)!r} does not exist")
-    return file
 
 
 @click.command(short_help="Prove that a pipeline is deterministic, or find the line that is not.")
@@ -59,7 +53,7 @@ def _in_a_folder_that_exists(_context: click.Context, _parameter: click.Paramete
     "--json",
     "json_file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    callback=_in_a_folder_that_exists,
+    callback=in_a_folder_that_exists,
     help="Write the results to this file as well.",
 )
 def verify(target: str, json_file: Path | None, **options: Any) -> None:
