@@ -49,9 +49,12 @@ class Nested(Loader):
 
 class Daemon(Loader):
     def __next__(self):
-        if not os.path.exists("daemon"):
-            process = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-            open("daemon", "w").write(str(process.pid))
+        try:
+            open("daemon", "x").close()
+        except FileExistsError:  # another worker has started it
+            pass
+        else:
+            subprocess.Popen(["sleep", "1000"], start_new_session=True)
         return {"data": [1, 2], "pid": os.getpid()}
 
 def made(what):

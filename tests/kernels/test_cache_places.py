@@ -13,6 +13,15 @@ import pytest
 from detaug.kernels import compiling
 
 SCRIPT = """
+import pathlib, sys
+
+if sys.argv[1:]:  # Root may write anywhere: what a read-only folder answers is said in the system's place.
+    touch = pathlib.Path.touch
+    def refuse(path, *args, **kwargs):
+        if sys.argv[1] in str(path):
+            raise OSError(30, "Read-only file system")
+        touch(path, *args, **kwargs)
+    pathlib.Path.touch = refuse
 from detaug.kernels import compiling
 from detaug.kernels.normals import add_normals
 add_normals.compile()
@@ -57,16 +66,18 @@ def test_without_any_place_there_is_none(temporary: Path, monkeypatch: pytest.Mo
 
 
 def test_what_the_read_only_package_holds_is_not_compiled_again(tmp_path: Path) -> None:
-    def run(**places: str) -> list[str]:
+    def run(*read_only: str, **places: str) -> list[str]:
         environment = {**os.environ, "PYTHONPATH": str(Path(compiling.__file__).parents[2]), **places}
         done = subprocess.run(
-            [sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", SCRIPT, *read_only], env=environment, capture_output=True, text=True, check=True
         )
         return done.stdout.split()
 
     folder, _, _ = run()  # compiled into the package, or found there
     if Path(folder) != compiling._PACKAGE_FOLDER:
         pytest.skip("the package's own folder is not in use here")
-    there, misses, hits = run(NUMBA_CACHE_DIR=str(tmp_path))
+    there, misses, hits = run(folder, NUMBA_CACHE_DIR=str(tmp_path))
     assert there == str(tmp_path / "detaug")
     assert (misses, hits) == ("0", "1")
+    _, misses, hits = run(NUMBA_CACHE_DIR=str(tmp_path / "chosen"))
+    assert (misses, hits) == ("1", "0")  # a folder was chosen where the package's own could be used: nothing is copied

@@ -36,12 +36,21 @@ class Injector:
         self._helpers = helpers
         self._within = within
         self._ordered = threading.Semaphore(0)
+        self._sent = threading.Event()
+        self._sent.set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def order(self) -> None:
-        """A signal soon."""
+        """A signal soon, once the one before has been sent."""
+        self._sent.wait(30)
+        self._sent.clear()
         self._ordered.release()
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether all that was ordered has been sent."""
+        return self._sent.is_set()
 
     @contextmanager
     def at_work(self) -> Iterator[Injector]:
@@ -61,6 +70,7 @@ class Injector:
                 return
             while not self._send() and not self._stop.wait(0.005):
                 pass
+            self._sent.set()
 
     def _send(self) -> bool:
         engine: Any = self._augmenter._engine

@@ -29,7 +29,6 @@ def under_signals(
     """That many signals, spread evenly over the batches and each sent to a random process at a random moment."""
     who = "any process" if helpers else "workers"
     outcome = Outcome(f"{signal.Signals(number).name} of {who}, {kind.__name__.lower()} loader, {method}")
-    expected = undisturbed(kind, batches)
     found = []
     with made(kind(), 3, start_method=method, **options) as augmenter:
         found.append(next(augmenter))
@@ -40,10 +39,13 @@ def under_signals(
                 if (step + half) * faults // batches != (step + half - 1) * faults // batches:
                     injector.order()
                 found.append(next(augmenter))
-    if injector.sent < 0.9 * faults:
+            while not injector.at_rest and len(found) < 2 * batches:  # on a busy machine the last one comes late
+                found.append(next(augmenter))
+            found.append(next(augmenter))  # made after the last signal, or again
+    if injector.sent < faults:
         outcome.failures.append(f"only {injector.sent} of {faults} signals were sent")
     outcome.faults = injector.sent
-    outcome.compare(prints(found), expected)
+    outcome.compare(prints(found), undisturbed(kind, len(found)))
     return outcome
 
 
