@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import random
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -72,6 +73,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             reduced = reduce_tensor(obj)
             if reduced is not NotImplemented:
                 return reduced
+        if type(obj) is random.SystemRandom:  # the system's entropy has no state: `detaug verify` names who draws
+            return random.SystemRandom, ()
         return super().reducer_override(obj)
 
 

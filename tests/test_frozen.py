@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from types import SimpleNamespace
 
@@ -84,6 +85,12 @@ def test_a_payload_carries_structure_arrays_and_tensors_to_another_interpreter()
     assert torch.equal(copy.b, original.b)
     assert copy.k() == 5
     copy.a[:] = 0  # private to this process
+
+
+def test_the_systems_entropy_has_no_state_to_copy():
+    chance = freeze({"chance": random.SystemRandom()}, protect=True).thaw()["chance"]
+    assert type(chance) is random.SystemRandom
+    assert 0 <= chance.random() < 1
 
 
 def test_what_cannot_be_pickled_is_named():

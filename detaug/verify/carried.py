@@ -22,6 +22,7 @@ _MAX_HOLDERS = 2_000
 _MAX_BYTES = 64 << 20
 _CLASS, _MODULE = "its class", "its module"
 _VALUES = (bool, int, float, complex, str, bytes, bytearray, np.generic, np.ndarray, torch.Tensor, *GENERATORS)
+_NOT_COPIED = object()
 _NOT_SEARCHED = frozenset({"numpy", "torch", "scipy", "batchgenerators", "batchgeneratorsv2", "nnunetv2", "detaug"})
 
 
@@ -58,9 +59,10 @@ class Snapshot:
         self._shared = shared
         for _, variable, value in self._variables(producer):
             try:
-                self._values[variable] = (digest(value), copy.deepcopy(value))
+                saved = copy.deepcopy(value)
             except Exception:  # what cannot be copied cannot be put back: it is not tried
-                continue
+                saved = _NOT_COPIED
+            self._values[variable] = (digest(value), saved)
 
     def _variables(self, producer: Producer) -> Iterator[tuple[Any, Variable, Any]]:
         for each in _variables(producer):
@@ -82,7 +84,7 @@ class Snapshot:
             if variable in keep:
                 continue
             before = self._values.get(variable)
-            if before is not None and before[0] == digest(value):
+            if before is not None and (before[1] is _NOT_COPIED or before[0] == digest(value)):
                 continue
             if before is not None and _put_into(value, before[1]):
                 continue

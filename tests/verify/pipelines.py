@@ -175,6 +175,14 @@ class SystemRandom:
         return _plus(batch, random.SystemRandom().random())  # FAULT
 
 
+class KeepsSystemRandom:
+    def __init__(self) -> None:
+        self.chance = random.SystemRandom()
+
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, self.chance.random())  # FAULT
+
+
 class Secrets:
     def __call__(self, **batch: Any) -> Batch:
         return _plus(batch, secrets.randbelow(1000))  # FAULT
@@ -344,6 +352,7 @@ CHANCE = (
     "Urandom",
     "UrandomByName",
     "SystemRandom",
+    "KeepsSystemRandom",
     "Secrets",
     "Uuid4",
     "Uuid1",
