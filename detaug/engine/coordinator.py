@@ -28,7 +28,7 @@ from detaug.engine.channel import ChannelClosed
 from detaug.engine.error_record import ErrorRecord, describe
 from detaug.engine.failures import SeedPath
 from detaug.engine.handles import Helper, Worker, start_helper
-from detaug.engine.limits import LimitReached, advice_for, explained
+from detaug.engine.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.engine.pinning import gpu_to_pin_for, pin
 from detaug.engine.processes import signal_name
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Skipped, Task
@@ -108,6 +108,7 @@ class Coordinator:
         self._start_failures = 0
         self._helper_losses = 0
         self._said: set[str] = set()
+        self._memory_kills = MemoryKills()
         self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor
         self._wake_read = self._wake_write = -1
         try:
@@ -373,13 +374,15 @@ class Coordinator:
     def _lose_task(self, worker: Worker, task: Task, exitcode: int, peak: int) -> None:
         times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
         what = failures.describe_batch(task.key, self._seeds)
-        why = f" ({worker.leaving})" if worker.leaving else ""
+        if exitcode == -signal.SIGKILL and not worker.leaving:
+            worker.leaving = self._memory_kills.what_happened()
         if times < max(1, self._settings.max_restarts):
             with self._lock:
                 self._schedule.lose(task.key)
             memory = f", its memory having peaked at {peak / 2**20:.0f} MiB," if peak else ""
-            text = "worker %d (pid %d) ended with %s%s%s while making %s; another one makes it again"
-            logger.warning(text, *worker.name, signal_name(exitcode), why, memory, what)
+            why = f". It was {worker.leaving}" if worker.leaving else ""
+            text = "worker %d (pid %d) ended with %s%s while making %s; another one makes it again%s"
+            logger.warning(text, *worker.name, signal_name(exitcode), memory, what, why)
             return
         self._deaths.pop(task.key)
         error = failures.died(task.key, self._seeds, times, exitcode, peak, worker.leaving)

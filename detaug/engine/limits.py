@@ -48,6 +48,24 @@ def advice_for(error: BaseException) -> str:
     return advice() if advice is not None else ""
 
 
+class MemoryKills:
+    """Whether the system's out-of-memory killer has been at work, for anybody, since it was last asked."""
+
+    def __init__(self) -> None:
+        self._seen = self._count()
+
+    @staticmethod
+    def _count() -> int | None:
+        return _number_after("/proc/vmstat", "\noom_kill ")
+
+    def what_happened(self) -> str:
+        """That it killed somebody, and the memory there is; empty where it has not."""
+        before, self._seen = self._seen, self._count()
+        if None in (before, self._seen) or before == self._seen:
+            return ""
+        return f"killed by the system's out-of-memory killer. {_memory(mappings=False)}"
+
+
 def private_memory() -> int:
     """Bytes of memory that this process has to itself: resident, without files and shared memory."""
     try:
@@ -58,20 +76,20 @@ def private_memory() -> int:
     return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _memory() -> str:
+def _memory(mappings: bool = True) -> str:
     known = [f"this process has {private_memory() // _MIB} MiB to itself"]
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
     if address_space != resource.RLIM_INFINITY:
         known.append(f"its address space is limited to {address_space // _MIB} MiB (ulimit -v)")
     group = _memory_of_the_control_group()
     if group is not None:
-        known.append(f"its control group to {group // _MIB} MiB of memory")
+        known.append(f"its control group is limited to {group // _MIB} MiB of memory")
     free = _number_after("/proc/meminfo", "MemAvailable:")
     if free is not None:
         known.append(f"{free // 1024} MiB are free on the machine")
-    mappings = _number_after("/proc/sys/vm/max_map_count", "")
-    if mappings is not None:
-        known.append(f"a process may have {mappings} mappings (vm.max_map_count), of which every held batch takes one")
+    most = _number_after("/proc/sys/vm/max_map_count", "")
+    if mappings and most is not None:
+        known.append(f"a process may have {most} mappings (vm.max_map_count), of which every held batch takes one")
     return f"Memory: {', '.join(known)}. To get by with less, {_LESS}."
 
 

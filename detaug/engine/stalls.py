@@ -71,7 +71,7 @@ class StallWatch:
                 self._hurry(worker, now)
             elif not worker.ready:
                 if self._is_news(worker, now - worker.since):
-                    logger.warning("worker %d (pid %d) is starting for %.0f s", *worker.name, now - worker.since)
+                    logger.warning("worker %d (pid %d) has been starting for %.0f s", *worker.name, now - worker.since)
             elif worker.tasks:
                 self._look_at_batch(worker, now)
 
@@ -96,7 +96,7 @@ class StallWatch:
             worker.left = worker.killed = now
             self._send(worker, signal.SIGKILL)
         elif self._is_news(worker, seconds):
-            text = "worker %d (pid %d) is making %s for %.0f s; %s"
+            text = "worker %d (pid %d) has been making %s for %.0f s; %s"
             logger.warning(text, *worker.name, self._describe(worker), seconds, where)
 
     def _is_slow(self, worker: Worker, seconds: float) -> bool:

@@ -24,7 +24,13 @@ from detaug.engine.channel import Channel, ChannelClosed
 from detaug.engine.error_record import describe
 from detaug.engine.limits import private_memory
 from detaug.engine.payload import read_payload
-from detaug.engine.processes import die_with, keep_freed_memory, leave_signals_to_the_parent, run_and_exit
+from detaug.engine.processes import (
+    be_killed_first,
+    die_with,
+    keep_freed_memory,
+    leave_signals_to_the_parent,
+    run_and_exit,
+)
 from detaug.engine.slots import WorkerSlots
 from detaug.engine.transfer import pack
 from detaug.engine.whereabouts import offer_whereabouts
@@ -84,6 +90,7 @@ def work(channel: Channel, copy: Any, job: Job) -> None:
     """The worker's life: until told to quit, or until the parent's end of the channel is gone."""
     single_thread()
     keep_freed_memory()
+    be_killed_first()
     torch.set_default_dtype(job.torch_dtype)
 
     def log(text: str) -> None:

@@ -36,7 +36,7 @@ def test_without_a_timeout_a_warning_names_batch_worker_transform_place_and_time
     expected = prints(take(make(RandomLoader(), None, 0, seed=2), 8))
     batches = take(make(RandomLoader(), transform, 1, seed=2, start_method="fork"), 8)
     assert prints(batches) == expected
-    warnings = [r.getMessage() for r in caplog.records if "is making" in r.getMessage()]
+    warnings = [r.getMessage() for r in caplog.records if "has been making" in r.getMessage()]
     assert warnings
     pid = batches[0][WITNESS]["pid"]
     for words in (f"(pid {pid})", "epoch 0, step 4", "Chain.__call__ > Sleepy.__call__", "misbehaving.py:"):
