@@ -12,7 +12,8 @@ import torch
 
 from detaug import identity
 from detaug.engine import arguments
-from detaug.engine.coordinator import Coordinator, Settings
+from detaug.engine.coordinator import Coordinator
+from detaug.engine.crew import Settings
 from detaug.engine.failures import SeedPath
 from detaug.engine.in_process import InProcess, Replayer
 from detaug.engine.processes import interrupts_deferred

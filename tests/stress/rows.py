@@ -222,7 +222,7 @@ def _settle(augmenter: Any) -> None:
     next(augmenter)
     engine = augmenter._engine
     spawn = augmenter.start_method == "spawn"
-    while len(engine.worker_pids()) < 2 or (spawn and not (engine._reserve is not None and engine._reserve.ready)):
+    while len(engine.worker_pids()) < 2 or (spawn and not engine.has_reserve()):
         next(augmenter)
 
 
