@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sys
 import threading
@@ -24,6 +25,7 @@ def under(conditions: Conditions) -> Iterator[Calls]:
     calls = Calls()
     stage = Substitutes(conditions, calls)
     with ExitStack() as stack:
+        stack.enter_context(_nobody_told_of_garbage())
         stack.enter_context(_substituted(stage.replacements()))
         stack.enter_context(stage.unseeded_python_generators())
         stack.enter_context(stage.thread_starts())
@@ -40,6 +42,17 @@ def _substituted(replacements: dict[Any, Any]) -> AbstractContextManager[None]:
     originals = list(replacements)
     substitution = _known.setdefault(tuple(map(id, originals)), Substitution(originals))
     return substitution.by(list(replacements.values()))
+
+
+@contextmanager
+def _nobody_told_of_garbage() -> Iterator[None]:
+    """Libraries that time the garbage collector (hypothesis, dask) would read the clock at moments that nothing governs."""
+    before = list(gc.callbacks)
+    gc.callbacks.clear()
+    try:
+        yield
+    finally:
+        gc.callbacks[:0] = before
 
 
 @contextmanager

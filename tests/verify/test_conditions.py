@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import importlib
 import os
 import queue
@@ -61,6 +62,26 @@ def test_equal_conditions_give_equal_answers_and_each_factor_changes_its_own_alo
         changed = answers(Conditions().changed(factor, 1))
         differing = {place for place, (here, there) in enumerate(zip(still, changed, strict=True)) if here != there}
         assert differing == set(places), factor
+
+
+def test_the_clock_does_not_go_on_because_somebody_times_the_garbage_collector() -> None:
+    def timed(phase: str, info: dict[str, int]) -> None:  # as hypothesis and dask do
+        times.append(perf_counter())
+
+    def collected_in_between() -> tuple[object, ...]:
+        with under(Conditions()):
+            gc.collect()
+            return asked()
+
+    times: list[float] = []
+    gc.callbacks.append(timed)
+    try:
+        assert collected_in_between() == answers(Conditions())
+        assert timed in gc.callbacks
+        gc.collect()
+        assert times
+    finally:
+        gc.callbacks.remove(timed)
 
 
 def test_only_the_calls_from_one_line_are_changed() -> None:
