@@ -111,6 +111,22 @@ def call_factory(factory: Factory) -> tuple[Any, Any]:
     return made
 
 
+class SharedState:
+    """What classes, modules and functions of a pipeline keep in this process, whichever copy of it runs.
+
+    Args:
+        subject: the pipeline.
+    """
+
+    def __init__(self, subject: Subject) -> None:
+        self._producer = _producer(subject, Trial(()))
+        self._snapshot = Snapshot(self._producer, shared=True)
+
+    def put_back(self) -> None:
+        """As it was when this object was made."""
+        self._snapshot.put_back(self._producer)
+
+
 def perform(subject: Subject, trial: Trial, hooks: Hooks | None = None) -> Outcome:
     """Run one trial in this process, whose own random state and thread counts are as before afterwards."""
     earlier, watched = LineRecorder(trial.names), LineRecorder(trial.names)

@@ -1,9 +1,10 @@
-"""State that a pipeline carries from batch to batch: which attributes, class attributes and module variables changed,
-and which of these a later batch depends on."""
+"""State that a pipeline carries from batch to batch: attributes, class attributes, variables of modules, and what functions
+keep (defaults, attributes, the variables around them, caches). Which of it changed, and how to put it back."""
 
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 import types
 from collections.abc import Collection, Iterator
@@ -22,6 +23,8 @@ _MAX_HOLDERS = 2_000
 _MAX_BYTES = 64 << 20
 _CLASS, _MODULE = "its class", "its module"
 _VALUES = (bool, int, float, complex, str, bytes, bytearray, np.generic, np.ndarray, torch.Tensor, *GENERATORS)
+_MUTABLE = (list, dict, set, bytearray, np.ndarray, torch.Tensor, *GENERATORS)
+_CACHED = functools._lru_cache_wrapper
 _NOT_COPIED = object()
 _NOT_SEARCHED = frozenset({"numpy", "torch", "scipy", "batchgenerators", "batchgeneratorsv2", "nnunetv2", "detaug"})
 
@@ -33,14 +36,18 @@ class Variable:
     Attributes:
         holder: how to get from the pipeline's objects to what holds it.
         name: under which name.
-        owner: the class whose attribute it is, or the module whose variable.
+        owner: the class whose attribute it is, the module whose variable, or the function that keeps it.
         file: the file of a module's variable, else "".
+        function: what a function keeps: "local" (a default, or a variable around it), "attribute" or "cache"; else "".
+        line: where that function begins.
     """
 
     holder: str
     name: str
     owner: str
     file: str = ""
+    function: str = ""
+    line: int = 0
 
     def __str__(self) -> str:
         return f"{self.owner}.{self.name}"
@@ -56,6 +63,7 @@ class Snapshot:
 
     def __init__(self, producer: Producer, shared: bool = False) -> None:
         self._values: dict[Variable, tuple[str, Any]] = {}
+        self._places: set[tuple[str, str]] = set()
         self._shared = shared
         for _, variable, value in self._variables(producer):
             try:
@@ -63,10 +71,11 @@ class Snapshot:
             except Exception:  # what cannot be copied cannot be put back: it is not tried
                 saved = _NOT_COPIED
             self._values[variable] = (digest(value), saved)
+            self._places.add((variable.holder, variable.owner))
 
     def _variables(self, producer: Producer) -> Iterator[tuple[Any, Variable, Any]]:
         for each in _variables(producer):
-            if not self._shared or each[1].holder in (_CLASS, _MODULE):
+            if not self._shared or each[1].holder.startswith((_CLASS, _MODULE)):
                 yield each
 
     def changed(self, producer: Producer) -> list[Variable]:
@@ -79,18 +88,26 @@ class Snapshot:
         return found
 
     def put_back(self, producer: Producer, keep: Collection[Variable] = ()) -> None:
-        """Everything but `keep` as it was; what was not there is taken away."""
+        """Everything but `keep` as it was; what was not there, in a place that was, is taken away."""
         for holder, variable, value in list(self._variables(producer)):
             if variable in keep:
                 continue
             before = self._values.get(variable)
             if before is not None and (before[1] is _NOT_COPIED or before[0] == digest(value)):
                 continue
+            if isinstance(holder, _CACHED):
+                holder.cache_clear()
+                continue
             if before is not None and _put_into(value, before[1]):
+                continue
+            if isinstance(holder, types.CellType):
+                if before is not None:
+                    holder.cell_contents = copy.deepcopy(before[1])
                 continue
             if isinstance(holder, dict):
                 if before is None:
-                    holder.pop(variable.name, None)
+                    if (variable.holder, variable.owner) in self._places:
+                        holder.pop(variable.name, None)
                 else:
                     holder[variable.name] = copy.deepcopy(before[1])
             elif before is not None:
@@ -137,8 +154,20 @@ def _variables(producer: Producer) -> Iterator[tuple[Any, Variable, Any]]:
         if value is None or id(value) in seen or isinstance(value, _VALUES):
             continue
         seen.add(id(value))
-        if isinstance(value, (types.FunctionType, types.MethodType)):
+        if isinstance(value, functools.partial):
+            pending.extend([(path, value.func), (path, value.args), (path, value.keywords)])
+            yield from _bound_by(path, value)
+            continue
+        if isinstance(value, types.MethodType):
+            pending.append((path, value.__self__))
+            value = value.__func__
+        if isinstance(value, types.FunctionType):
             modules[str(value.__module__)] = None
+            for cell, variable, item in _around(path, value):
+                if _is_value(item):
+                    yield cell, variable, item
+                else:
+                    pending.append((f"{path}.{variable.name}", item))
             continue
         if isinstance(value, dict):
             pending.extend((f"{path}[{key!r}]", item) for key, item in list(value.items())[:1_000])
@@ -169,6 +198,7 @@ def _of_classes_and_modules(classes: dict[type, None], modules: dict[str, None])
             for name, item in list(vars(owner).items()):
                 if not name.startswith("__") and _is_value(item):
                     yield owner, Variable(_CLASS, name, owner.__qualname__), item
+                yield from _kept_by(item, owner.__module__)
     for module_name in modules:
         module = sys.modules.get(module_name)
         if module is None or _is_library(module_name):
@@ -176,6 +206,69 @@ def _of_classes_and_modules(classes: dict[type, None], modules: dict[str, None])
         for name, item in list(vars(module).items()):
             if not name.startswith("__") and _is_value(item):
                 yield vars(module), Variable(_MODULE, name, module_name, str(module.__file__ or "")), item
+            yield from _kept_by(item, module_name)
+            yield from _held_by(name, item)
+
+
+def _held_by(path: str, item: Any, depth: int = 3) -> Iterator[tuple[Any, Variable, Any]]:
+    """The attributes of an object that a module holds, if its class is no library's, and of the objects that it holds."""
+    attributes = getattr(item, "__dict__", None)
+    if depth == 0 or not isinstance(attributes, dict) or isinstance(item, (type, types.ModuleType, types.FunctionType)):
+        return
+    if _is_library(type(item).__module__):
+        return
+    for name, value in list(attributes.items()):
+        if _is_value(value):
+            yield attributes, Variable(f"{_MODULE}.{path}", name, type(item).__qualname__), value
+        else:
+            yield from _held_by(f"{path}.{name}", value, depth - 1)
+
+
+def _around(path: str, function: types.FunctionType) -> Iterator[tuple[types.CellType, Variable, Any]]:
+    """The variables of the functions around it."""
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not yet set
+            continue
+        yield cell, _of_function(path, function, name, "local"), value
+
+
+def _bound_by(path: str, bound: functools.partial[Any]) -> Iterator[tuple[Any, Variable, Any]]:
+    """The arguments that a partial function keeps."""
+    function: Any = bound.func
+    if isinstance(function, types.FunctionType):
+        for name, value in [*zip(function.__code__.co_varnames, bound.args, strict=False), *bound.keywords.items()]:
+            if isinstance(value, _MUTABLE) and _is_value(value):
+                yield {}, _of_function(path, function, name, "local"), value
+
+
+def _kept_by(item: Any, module: str) -> Iterator[tuple[Any, Variable, Any]]:
+    """What a function of that module, or a method of one of its classes, keeps from call to call."""
+    if isinstance(item, (staticmethod, classmethod)):
+        item = item.__func__
+    if isinstance(item, _CACHED):
+        cached: Any = item.__wrapped__
+        if isinstance(cached, types.FunctionType):
+            yield item, _of_function(_MODULE, cached, "cache", "cache"), tuple(item.cache_info())
+        item = cached
+    if not isinstance(item, types.FunctionType) or item.__module__ != module:
+        return
+    code = item.__code__
+    defaults = item.__defaults__ or ()
+    names = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
+    for name, value in [*zip(names, defaults, strict=True), *(item.__kwdefaults__ or {}).items()]:
+        if isinstance(value, _MUTABLE) and _is_value(value):
+            yield {}, _of_function(_MODULE, item, name, "local"), value
+    for name, value in list(vars(item).items()):
+        if not name.startswith("__") and _is_value(value):
+            yield vars(item), _of_function(_MODULE, item, name, "attribute"), value
+
+
+def _of_function(holder: str, function: types.FunctionType, name: str, kind: str) -> Variable:
+    code = function.__code__
+    return Variable(holder, name, function.__qualname__, code.co_filename, kind, code.co_firstlineno)
 
 
 def _is_library(module: str) -> bool:

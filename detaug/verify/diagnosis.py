@@ -184,13 +184,23 @@ def _by_variable(subject: Subject, experiment: Experiment) -> list[Cause]:
     events = [*outcome.earlier_lines, *outcome.lines]
     causes = []
     for variable, difference in found.items():
-        if variable.file:
+        site: Site | None
+        if variable.function == "cache":
+            site = Site(variable.file, variable.line)
+        elif variable.function == "attribute":
+            site = line_that_changes(events, str(variable), file=variable.file)
+        elif variable.function:
+            site = line_that_changes(events, variable.name, file=variable.file, function=variable.owner)
+        elif variable.file:
             site = line_that_changes(events, f"the module's {variable.name}", file=variable.file)
         else:
             site = line_that_changes(events, f"self.{variable.name}", owner=variable.owner)
-            site = site or line_that_changes(events, f"self.{variable.name}")
+            site = (
+                site or line_that_changes(events, f"self.{variable.name}") or line_that_changes(events, str(variable))
+            )
         text = "" if site is None else _code(site)
-        what = f"{text}changes {variable}, which is carried from batch to batch"
+        verb = "keeps what it was asked first in its cache" if variable.function == "cache" else f"changes {variable}"
+        what = f"{text}{verb}, which is carried from batch to batch"
         causes.append(Cause(what, site, difference))
     return _one_per_line(causes)
 
@@ -228,7 +238,7 @@ def _by_line(subject: Subject, experiment: Experiment, key: BatchKey) -> Cause:
     difference: Difference | None = None
     parting: Parting | None = None
     for number in range(_ATTEMPTS):
-        again = _another_chance(whole if number == 1 else short, number).watching("both")
+        again = _another_chance(whole if number % 2 else short, number).watching("both")
         here, there = again.run(subject)
         if key not in differing(here, there):
             continue

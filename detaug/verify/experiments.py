@@ -41,6 +41,12 @@ _WHATS = {
     "global_state": "another global random state before the first batch",
 }
 
+_WHATS_ALONE = {
+    "history": "after other batches",
+    "clock": "another clock",
+    "chance": "another answer to every request for chance",
+}
+
 
 def questions(keys: list[BatchKey], hash_seeds: tuple[int, ...], thorough: bool) -> list[Question]:
     """The rows for these batches, in order."""
@@ -57,8 +63,7 @@ def questions(keys: list[BatchKey], hash_seeds: tuple[int, ...], thorough: bool)
             )
         )
     alone = Trial(order, repairs="none")
-    for factor in ("history", "clock"):
-        what = {"history": "after other batches", "clock": "another clock"}[factor]
+    for factor, what in _WHATS_ALONE.items():
         found.append(Question(f"the pipeline alone, {what}", _experiments(factor, alone, thorough), alone=True))
     return found
 

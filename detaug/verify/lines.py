@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
-from detaug.interception import Site, is_machinery, is_standard_library, module_of
+from detaug.interception import Site, is_machinery, is_standard_library, module_of, site_of
 from detaug.verify.values import digest
 
 #: Followed no further than this: a loop over voxels in Python would take for ever.
@@ -35,6 +36,7 @@ class Event:
         owner: the class of its `self`, or "".
         kind: "call", "line" or "return".
         before: the line that ran before it in the same call of the same function; 0 for "call".
+        given: for "call", the line of the pipeline's own code that calls, and the names of the parameters.
         values: digests of the variables that have changed since; of all, for "call".
     """
 
@@ -45,6 +47,7 @@ class Event:
     kind: str
     before: int
     values: dict[str, str]
+    given: tuple[Site, frozenset[str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,8 @@ class Parting:
     """Where two runs part.
 
     Attributes:
-        site: the line whose outcome differs; for what differed on entry already, the function.
+        site: the line whose outcome differs; for arguments that differ, the line that passes them; for what else differed
+            on entry to a function, where that begins.
         function: in which function.
         names: the variables that differ.
         on_entry: the function was entered with them; nothing that was followed made the difference.
@@ -62,6 +66,12 @@ class Parting:
     function: str
     names: list[str]
     on_entry: bool
+
+
+def is_followed(frame: FrameType) -> bool:
+    """Whether it runs the pipeline's own code."""
+    module = module_of(frame)
+    return not (is_machinery(module) or is_standard_library(module) or module.partition(".")[0] in _NOT_FOLLOWED)
 
 
 class LineRecorder:
@@ -87,12 +97,12 @@ class LineRecorder:
             sys.settrace(before)
 
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
-        module = module_of(frame)
-        if is_machinery(module) or is_standard_library(module) or module.partition(".")[0] in _NOT_FOLLOWED:
+        if not is_followed(frame):
             return None
         if frame.f_code.co_name in ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<lambda>"):
             return None  # the line that holds them says enough
-        if self.names and self.names.isdisjoint(frame.f_code.co_names):
+        code = frame.f_code
+        if self.names and self.names.isdisjoint([*code.co_names, *code.co_varnames, *code.co_freevars]):
             return None
         if len(self.events) >= _MAX_EVENTS or time.monotonic() > self._until:
             return None
@@ -114,6 +124,7 @@ class _Call:
         self._values = self._digests(frame)
         self._before = 0
         self._record(frame.f_lineno, "call", dict(self._values))
+        recorder.events[-1] = replace(recorder.events[-1], given=_passed_by(frame))
 
     def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event not in ("line", "return") or len(self._recorder.events) >= _MAX_EVENTS:
@@ -135,10 +146,18 @@ class _Call:
         if only:
             owner = frame.f_locals.get("self")
             found = {f"self.{name}": digest(getattr(owner, name)) for name in only if _has(owner, name)}
-            return {
-                **found,
-                **{f"the module's {name}": digest(frame.f_globals[name]) for name in only & {*self._globals}},
-            }
+            for name in sorted(only):
+                if name in self._globals:
+                    found[f"the module's {name}"] = digest(frame.f_globals[name])
+                if name in frame.f_locals:
+                    found[name] = digest(frame.f_locals[name])
+                for other in self._names:
+                    held = frame.f_globals.get(other)
+                    attributes = getattr(held, "__dict__", {})
+                    if name in attributes and not isinstance(held, (ModuleType, type)):
+                        keeper = held if isinstance(held, FunctionType) else type(held)
+                        found[f"{keeper.__qualname__}.{name}"] = digest(attributes[name])
+            return found
         found = {}
         for name, value in list(frame.f_locals.items()):
             if name == "self":
@@ -157,6 +176,16 @@ class _Call:
         for name in self._names:
             if name not in getattr(value, "__dict__", {}) and _is_data(getattr(type(value), name, None)):
                 yield name, getattr(type(value), name)
+
+
+def _passed_by(frame: FrameType) -> tuple[Site, frozenset[str]] | None:
+    caller = frame.f_back
+    if caller is None or not is_followed(caller):
+        return None
+    code = frame.f_code
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return site_of(caller), frozenset(code.co_varnames[:count])
 
 
 def _has(owner: Any, name: str) -> bool:
@@ -185,6 +214,8 @@ def parting_of(first: list[Event], second: list[Event]) -> Parting | None:
             names = sorted(
                 name for name in {*here.values, *there.values} if here.values.get(name) != there.values.get(name)
             )
+            if here.given is not None and here.given[1].issuperset(names):
+                return Parting(here.given[0], here.function, [], False)
             on_entry = here.kind == "call"
             # At a return, `before` is the return statement itself, unless the function ran off its end.
             line = here.line if here.kind != "line" else here.before
@@ -192,11 +223,15 @@ def parting_of(first: list[Event], second: list[Event]) -> Parting | None:
     return None
 
 
-def line_that_changes(events: list[Event], name: str, owner: str = "", file: str = "") -> Site | None:
-    """The last line after which that variable was another one, in methods of class `owner` or functions of `file`."""
+def line_that_changes(
+    events: list[Event], name: str, owner: str = "", file: str = "", function: str = ""
+) -> Site | None:
+    """The last line after which that variable was another one, in methods of class `owner`, functions of `file`, or this
+    function alone."""
     for event in reversed(events):
         if event.kind == "call" or name not in event.values:
             continue
-        if (not owner or event.owner == owner) and (not file or event.file == file):
+        here = (not owner or event.owner == owner) and (not file or event.file == file)
+        if here and (not function or event.function.rpartition(".")[2] == function.rpartition(".")[2]):
             return Site(event.file, event.before or event.line)
     return None

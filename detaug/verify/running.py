@@ -12,7 +12,7 @@ from typing import Any
 
 from detaug.global_rng import preserved_global_rngs
 from detaug.plan import BatchKey
-from detaug.verify.bench import Factory, Outcome, Subject, Trial, UnusableError
+from detaug.verify.bench import Factory, Outcome, SharedState, Subject, Trial, UnusableError
 from detaug.verify.diagnosis import Experiment, causes_of, differing
 from detaug.verify.experiments import Question, questions
 from detaug.verify.real_runs import RealRun, RealRuns, Reference, compared
@@ -91,7 +91,9 @@ class _Verification:
         self._progress("0 processes", 0, 1)
         real = RealRuns(self._factory, self._settings)
         with _collected_notices() as notices:
+            pristine = self._shared_state()
             reference = real.reference()
+            pristine.put_back()
         self._notes += notices
         seconds = time.perf_counter() - began
         self._rows.append(Row("0 processes", EQUAL, len(reference.prints), seconds=seconds, detail="the reference"))
@@ -103,6 +105,7 @@ class _Verification:
             for run in runs:
                 self._progress(run.what, len(self._rows), total)
                 self._rows.append(_answer_by_running(run, reference))
+                pristine.put_back()
             for question in asked:
                 self._progress(question.what, len(self._rows), total)
                 self._rows.append(self._answer(subject, question))
@@ -121,6 +124,12 @@ class _Verification:
             self._settings.seed,
             time.perf_counter() - began,
         )
+
+    def _shared_state(self) -> SharedState:
+        try:
+            return SharedState(Subject(self._factory, (0, 0, 0, 0), 1, self._settings.stateless))
+        except (TypeError, ValueError) as error:
+            raise UnusableError(str(error)) from error
 
     def _answer(self, subject: Subject, question: Question) -> Row:
         began = time.perf_counter()

@@ -35,6 +35,7 @@ class _Real:
     uuid1 = staticmethod(uuid.uuid1)
     torch_seed = staticmethod(torch.seed)
     datetime = datetime.datetime
+    localtime = staticmethod(time.localtime)
     listdir = staticmethod(os.listdir)
     scandir = staticmethod(os.scandir)
 
@@ -66,6 +67,11 @@ class Substitutes:
         for name, unit, base in _CLOCKS:
             if hasattr(time, name):
                 found[getattr(time, name)] = self._clock_function(name, unit, base, getattr(time, name))
+        for name in ("localtime", "gmtime", "ctime", "asctime", "strftime"):
+            found[getattr(time, name)] = self._calendar_function(name, getattr(time, name))
+        for name, unit in (("clock_gettime", 1.0), ("clock_gettime_ns", 1e9)):
+            if hasattr(time, name):
+                found[getattr(time, name)] = self._any_clock_function(name, unit, getattr(time, name))
         found[datetime.datetime] = self._datetime()
         for module, name in ((os, "getpid"), (os, "getppid"), (threading, "get_native_id")):
             if hasattr(module, name):
@@ -153,9 +159,37 @@ class Substitutes:
         read.__name__ = name
         return read
 
+    def _calendar_function(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        """`time.localtime()` and the like read the clock where they are not given a time."""
+        formats = {"strftime": 1}.get(name, 0)
+
+        def read(*arguments: Any) -> Any:
+            asked = len(arguments) == formats or arguments[formats:] == (None,)
+            site = direct_caller(sys._getframe(1)) if asked else None
+            if site is None:
+                return real(*arguments)
+            seconds = self._time(site, f"time.{name}", 1.0, _WALL)
+            moment = seconds if name in ("localtime", "gmtime", "ctime") else _Real.localtime(seconds)
+            return real(*arguments[:formats], moment)
+
+        read.__name__ = name
+        return read
+
+    def _any_clock_function(self, name: str, unit: float, real: Callable[..., Any]) -> Callable[..., Any]:
+        def read(clock: int) -> Any:
+            site = direct_caller(sys._getframe(1))
+            if site is None:
+                return real(clock)
+            return self._time(site, f"time.{name}", unit, _WALL if clock == time.CLOCK_REALTIME else _SINCE_START)
+
+        read.__name__ = name
+        return read
+
     def _time(self, site: Site, function: str, unit: float, base: float) -> Any:
         self._calls.note("clock", site, function)
-        seconds = base + self._clocks[self._number("clock", site)].read()
+        # All go on, so that a line that is told another time leaves the others' as it is.
+        now = {number: clock.read() for number, clock in self._clocks.items()}
+        seconds = base + now[self._number("clock", site)]
         return int(seconds * 1_000_000) * 1_000 if unit == 1e9 else seconds
 
     def _datetime(self) -> type:

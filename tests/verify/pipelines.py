@@ -10,6 +10,7 @@ import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime
+from functools import lru_cache, partial
 from os import getpid, urandom
 from pathlib import Path
 from time import perf_counter
@@ -222,6 +223,21 @@ class DatetimeAsSeed:
         return _plus(batch, random.Random(now.microsecond).random())
 
 
+class SecondOfTheMinute:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, time.localtime().tm_sec)  # FAULT
+
+
+class DateAsText:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, _hash_of(time.strftime("%c").encode()))  # FAULT
+
+
+class ClockByNumber:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, time.clock_gettime(time.CLOCK_REALTIME) % 1)  # FAULT
+
+
 class PidAsSeed:
     def __call__(self, **batch: Any) -> Batch:
         rng = np.random.default_rng(getpid())  # FAULT
@@ -280,6 +296,84 @@ class CountsInItsClass:
         return _plus(batch, self.count)
 
 
+class CollectsInADefault:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, _mean_of_all(batch["data"].mean()))
+
+
+def _mean_of_all(value: float, values: list[float] = []) -> float:  # noqa: B006
+    values.append(float(value))  # FAULT
+    return sum(values) / len(values)
+
+
+class CountsInAFunction:
+    def __call__(self, **batch: Any) -> Batch:
+        _counted.calls = getattr(_counted, "calls", 0) + 1  # FAULT
+        return _plus(batch, _counted())
+
+
+def _counted() -> int:
+    return int(_counted.calls)
+
+
+class CallsAClosure:
+    def __init__(self) -> None:
+        self.count = _counting()
+
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, self.count())
+
+
+def _counting() -> Any:
+    calls = 0
+
+    def counting() -> int:
+        nonlocal calls
+        calls += 1  # FAULT
+        return calls
+
+    return counting
+
+
+class FillsABoundList:
+    def __init__(self) -> None:
+        self.append = partial(_length_with_one_more, [])
+
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, self.append())
+
+
+def _length_with_one_more(items: list[int]) -> int:
+    items.append(0)  # FAULT
+    return len(items)
+
+
+class RemembersInACache:
+    def __call__(self, **batch: Any) -> Batch:
+        first = _first_seen("mean")
+        first.append(float(batch["data"].mean()))
+        return _plus(batch, first[0])
+
+
+@lru_cache  # FAULT
+def _first_seen(name: str) -> list[float]:
+    return []
+
+
+class _Statistics:
+    def __init__(self) -> None:
+        self.means: dict[str, float] = {}
+
+
+_STATISTICS = _Statistics()
+
+
+class RemembersInAModulesObject:
+    def __call__(self, **batch: Any) -> Batch:
+        mean = _STATISTICS.means.setdefault("first", float(batch["data"].mean()))  # FAULT
+        return _plus(batch, mean)
+
+
 class HashOrder:
     def __call__(self, **batch: Any) -> Batch:
         keys = {f"channel {number}" for number in range(9)}
@@ -291,6 +385,11 @@ class HashAsSeed:
     def __call__(self, **batch: Any) -> Batch:
         seed = hash("case_017") % 2**32  # FAULT
         return _plus(batch, np.random.default_rng(seed).random())
+
+
+class HashAsAnArgument:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, hash("case_017") % 1000)  # FAULT
 
 
 class FirstThread:
@@ -320,6 +419,16 @@ class ListedWithOs:
     def __call__(self, **batch: Any) -> Batch:
         files = os.listdir(os.path.dirname(__file__))  # FAULT
         return _plus(batch, _hash_of(files[0].encode()))
+
+
+class UnseededInItsConstructor:
+    """detaug gives the generator of a transform a seed for every batch: the batches are equal all the same."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng()  # FAULT
+
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, self.rng.random())
 
 
 class DrawsInItsConstructor:
@@ -359,10 +468,18 @@ CHANCE = (
     "SeedsGlobalStateAnew",
     "SeedsTorchAnew",
 )
-CLOCK = ("TimeAsSeed", "DatetimeAsSeed", "ChoosesByTiming")
+CLOCK = ("TimeAsSeed", "DatetimeAsSeed", "ChoosesByTiming", "SecondOfTheMinute", "DateAsText", "ClockByNumber")
 CARRIED = ("LargeState", "CachesTheFirst", "CountsInTheModule", "CountsInItsClass")
+KEPT_BY_FUNCTIONS = (
+    "CollectsInADefault",
+    "CountsInAFunction",
+    "CallsAClosure",
+    "FillsABoundList",
+    "RemembersInACache",
+    "RemembersInAModulesObject",
+)
 FOLDERS = ("DirectoryOrder", "ListedWithOs")
-HASH = ("HashOrder", "HashAsSeed")
+HASH = ("HashOrder", "HashAsSeed", "HashAsAnArgument")
 OTHERS = ("PidAsSeed", "FirstThread", "DrawsInItsConstructor", "FaultyLoader", "ProcessNumberUnseen")
 
 
@@ -397,4 +514,5 @@ def line_of(name: str) -> int:
     """The number of the line of that class that is marked as the fault."""
     lines = Path(__file__).read_text().splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith((f"class {name}:", f"class {name}(")))
+    # the marked line may be in a function behind the class
     return next(number + 1 for number in range(first, len(lines)) if lines[number].endswith("# FAULT"))

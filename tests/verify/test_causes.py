@@ -15,6 +15,7 @@ EVERY_FAULT = (
     *pipelines.CHANCE,
     *pipelines.CLOCK,
     *pipelines.CARRIED,
+    *pipelines.KEPT_BY_FUNCTIONS,
     *pipelines.FOLDERS,
     *pipelines.HASH,
     *pipelines.OTHERS,
@@ -62,6 +63,25 @@ def test_every_line_that_changes_what_is_carried_from_batch_to_batch_is_named_wi
     text = str(result)
     for name in ("LargeState.buffer", "CachesTheFirst.reference", "pipelines._COUNT", "CountsInItsClass.count"):
         assert name in text.replace("\n", "")
+
+
+def test_every_line_that_changes_what_a_function_or_a_modules_object_keeps_is_named() -> None:
+    result = verified(*pipelines.KEPT_BY_FUNCTIONS)
+    assert not result.ok
+    assert {cause.site for cause in result.causes} == lines(*pipelines.KEPT_BY_FUNCTIONS)
+    text = str(result).replace("\n", "")
+    for name in ("_mean_of_all.values", "_counted.calls", "counting.calls", "_length_with_one_more.items", "its cache"):
+        assert name in text
+    assert "_Statistics.means" in text
+
+
+def test_generator_that_is_made_without_a_seed_is_named_though_detaug_seeds_it() -> None:
+    result = verified("UnseededInItsConstructor")
+    assert result.ok
+    made = pipelines.line_of("UnseededInItsConstructor")
+    (cause,) = [cause for cause in result.causes if cause.site == Site(pipelines.__file__, made)]
+    assert cause.repaired
+    assert "chance from the operating system" in cause.what
 
 
 def test_every_line_that_takes_a_folder_in_the_order_it_comes_is_named() -> None:

@@ -101,6 +101,20 @@ def test_only_the_calls_from_one_line_are_changed() -> None:
     assert changed[1] != still[1]
 
 
+def test_a_line_that_is_told_another_time_leaves_the_time_of_the_others() -> None:
+    def two() -> tuple[float, float]:
+        first = perf_counter()
+        second = time.time()
+        return first, second
+
+    with under(Conditions()) as calls:
+        still = two()
+    with under(Conditions(clock=1, only=next(iter(calls.sites["clock"])))):
+        changed = two()
+    assert changed[0] != still[0]
+    assert changed[1] == still[1]
+
+
 def test_everything_is_put_back_also_after_an_exception() -> None:
     before = os.urandom, urandom, time.time, perf_counter, os.listdir, random.Random.seed, threading.Thread.start
     with pytest.raises(ValueError, match="in the middle"):
