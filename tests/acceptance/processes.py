@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,9 @@ _PACKAGES = str(Path(detaug.__file__).resolve().parent.parent)
 
 
 def descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    """All but the helper that Python's own multiprocessing starts once for a whole program, if some test has needed it."""
+    tracker = getattr(resource_tracker._resource_tracker, "_pid", None)  # type: ignore[attr-defined]
+    return [process for process in psutil.Process().children(recursive=True) if process.pid != tracker]
 
 
 def open_descriptors() -> dict[str, str]:

@@ -136,7 +136,7 @@ def run_of_a_rank(
     return training.weights(), losses
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_ranks_over_gloo_end_with_the_same_weights_twice_and_resumed(
     tmp_path: Path, world_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

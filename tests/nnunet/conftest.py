@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from tests.nnunet.trainers.datasets import KINDS
 
@@ -22,15 +23,20 @@ REPOSITORY = Path(__file__).parents[2]
 def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A function from a kind of `tests.nnunet.trainers.datasets` to the folder with its ``raw`` and ``preprocessed``."""
     kept = os.environ.get("DETAUG_TEST_NNUNET")
-    root = Path(kept) if kept else tmp_path_factory.mktemp("nnunet")
+    base = tmp_path_factory.getbasetemp()
+    # processes that share the tests (pytest-xdist) share the data sets as well
+    root = Path(kept) if kept else (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "nnunet"
+    root.mkdir(parents=True, exist_ok=True)
 
     def prepared(kind: str) -> Path:
-        if not (root / "preprocessed" / KINDS[kind].name / "ready").exists():
-            # nnU-Net spawns processes, which import the main module anew
-            command = [sys.executable, "-m", "tests.nnunet.trainers.datasets", str(root), kind]
-            done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-            assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-            (root / "preprocessed" / KINDS[kind].name / "ready").touch()
+        ready = root / "preprocessed" / KINDS[kind].name / "ready"
+        with FileLock(root / f"{kind}.lock"):
+            if not ready.exists():
+                # nnU-Net spawns processes, which import the main module anew
+                command = [sys.executable, "-m", "tests.nnunet.trainers.datasets", str(root), kind]
+                done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+                assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+                ready.touch()
         return root
 
     return prepared

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import psutil
-
 from detaug import DeterministicAugmenter
+from tests.acceptance.processes import descendants
 
 
 class Injector:
@@ -74,7 +73,7 @@ class Injector:
 
     def _send(self) -> bool:
         engine: Any = self._augmenter._engine
-        victims = [process.pid for process in psutil.Process().children(recursive=True)]
+        victims = [process.pid for process in descendants()]
         if not self._helpers:
             workers = set(engine.worker_pids())
             victims = [pid for pid in victims if pid in workers]
