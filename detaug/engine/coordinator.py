@@ -150,7 +150,7 @@ class Coordinator:
         return [worker.pid for worker in list(self._crew.workers.values()) if worker.pid]
 
     def has_reserve(self) -> bool:
-        """Whether a worker stands ready to take a dead one's place at once ("spawn" only)."""
+        """Whether a worker stands ready to take a dead one's place at once (not under "fork")."""
         return self._crew.has_reserve
 
     def _wake(self) -> None:

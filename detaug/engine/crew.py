@@ -158,9 +158,9 @@ class Crew:
             self._keep_reserve()
 
     def _keep_reserve(self) -> None:
-        """Under "spawn", where a start takes seconds, a worker waits to take a dead one's place at once."""
+        """Where a start takes longer than a fork of what is there, a worker waits to take a dead one's place at once."""
         settled = all(worker.ready for worker in self.workers.values())
-        if self._settings.start_method == "spawn" and self._reserve is None and settled:
+        if self._settings.start_method != "fork" and self._reserve is None and settled:
             self._reserve = self._new_worker()
 
     def _new_worker(self) -> Worker | None:

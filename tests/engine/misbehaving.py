@@ -114,6 +114,27 @@ class StopsItsHelper(RandomLoader):
         return super().generate_train_batch()
 
 
+class WritesOnce(RandomLoader):
+    """At one step, the first time, writes to a file.
+
+    Args:
+        step: when.
+        file: what is written.
+        flag: a file that tells by whom.
+    """
+
+    def __init__(self, step: int, file: str, flag: str) -> None:
+        super().__init__()
+        self._step, self._file, self._flag = step, file, flag
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        if detaug.current().step == self._step and once(self._flag):
+            with open(self._flag, "w") as flag:
+                flag.write(str(os.getpid()))
+            os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY))
+        return super().generate_train_batch()
+
+
 class Leaks(RandomLoader):
     """Keeps 40 MB of every batch."""
 

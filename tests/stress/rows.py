@@ -218,11 +218,11 @@ class Steady(Endless):
 
 
 def _settle(augmenter: Any) -> None:
-    """Until all workers are there, and under "spawn" the one in reserve."""
+    """Until all workers are there, and but for "fork" the one in reserve."""
     next(augmenter)
     engine = augmenter._engine
-    spawn = augmenter.start_method == "spawn"
-    while len(engine.worker_pids()) < 2 or (spawn and not engine.has_reserve()):
+    forked = augmenter.start_method == "fork"
+    while len(engine.worker_pids()) < 2 or not (forked or engine.has_reserve()):
         next(augmenter)
 
 
