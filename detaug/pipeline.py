@@ -172,9 +172,15 @@ class Producer:
         if copy is None or not copy.leads_to(batch.epoch, turn):
             source, _ = self._pristine()
             copy = self._streams[batch.stream] = _StreamCopy(source, batch, self._num_streams)
-        copy.step_forward_to(batch.epoch, turn, self._seed, self._log)
-        self._seed_transform(batch)
-        return copy.take(batch, self._seed)
+        try:
+            copy.step_forward_to(batch.epoch, turn, self._seed, self._log)
+            self._seed_transform(batch)
+            return copy.take(batch, self._seed)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C in the middle of the loader: nobody knows what it had done by then
+            del self._streams[batch.stream]
+            raise
 
     def _seed(self, batch: Current, history: History | None) -> None:
         sequence = batch.sequence()

@@ -97,33 +97,48 @@ class Coordinator:
             StopIteration: the epoch has ended; the position is at the start of the next one.
             BatchError: the due batch cannot be made; raised again until the position is moved.
         """
-        while True:
-            with self._lock:
-                position, outcome = self._schedule.due()
+        taken: tuple[Position, Outcome | EpochEnd | None] | None = None
+        try:
+            while True:
+                with self._lock:
+                    position, outcome = taken = self._schedule.due()
+                    if isinstance(outcome, Delivered):
+                        self._schedule.position = self._schedule.after(position)
+                        self._schedule.outcomes.pop(BatchKey(position.epoch, position.step), None)
+                    elif isinstance(outcome, EpochEnd):
+                        self._schedule.position = outcome.then
+                    moved = self._schedule.position != position
+                    if isinstance(outcome, Failed) or outcome is None:
+                        self._schedule.position = position  # past gaps and skipped steps
+                    fatal = self._fatal
                 if isinstance(outcome, Delivered):
-                    self._schedule.position = self._schedule.after(position)
-                    self._schedule.outcomes.pop(BatchKey(position.epoch, position.step), None)
-                elif isinstance(outcome, EpochEnd):
-                    self._schedule.position = outcome.then
-                moved = self._schedule.position != position
-                if isinstance(outcome, Failed) or outcome is None:
-                    self._schedule.position = position  # past gaps and skipped steps
-                fatal = self._fatal
+                    self._wake()
+                    return outcome.batch
+                if isinstance(outcome, EpochEnd):
+                    self._wake()
+                    break
+                if isinstance(outcome, Failed):
+                    raise outcome.error.with_traceback(None)
+                if fatal is not None:
+                    raise fatal.with_traceback(None)
+                if self._closing:
+                    raise RuntimeError("the augmenter was closed while its next batch was awaited")
+                if moved:
+                    self._wake()  # the window has moved with the position
+                self._news.get()
+        except BaseException:  # Ctrl-C just now: the batch is still due
+            if taken is not None:
+                self._put_back(*taken)
+            raise
+        raise StopIteration
+
+    def _put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
+        with self._lock:
             if isinstance(outcome, Delivered):
-                self._wake()
-                return outcome.batch
-            if isinstance(outcome, EpochEnd):
-                self._wake()
-                raise StopIteration
-            if isinstance(outcome, Failed):
-                raise outcome.error.with_traceback(None)
-            if fatal is not None:
-                raise fatal.with_traceback(None)
-            if self._closing:
-                raise RuntimeError("the augmenter was closed while its next batch was awaited")
-            if moved:
-                self._wake()  # the window has moved with the position
-            self._news.get()
+                self._schedule.outcomes[BatchKey(position.epoch, position.step)] = outcome
+            if isinstance(outcome, (Delivered, EpochEnd)):
+                self._schedule.position = position
+        self._wake()
 
     def move(self, position: Position) -> None:
         """Go elsewhere; what is already there or being made for the new place is kept."""

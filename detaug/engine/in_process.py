@@ -87,10 +87,11 @@ class InProcess:
         while True:
             position, outcome = self._schedule.due()
             if isinstance(outcome, Delivered):
+                # The position moves last: a batch that Ctrl-C kept from being handed out is due still.
+                batch = outcome.batch
                 self._schedule.position = self._schedule.after(position)
-                self._schedule.outcomes.pop(BatchKey(position.epoch, position.step), None)
                 self._schedule.prune()
-                return outcome.batch
+                return batch
             if isinstance(outcome, EpochEnd):
                 self._schedule.position = outcome.then
                 self._schedule.prune()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from .rows import interrupts, long_form, short_form
+from .streams import Counting, Endless
 
 
 @pytest.mark.timeout(120)
@@ -16,8 +17,11 @@ def test_nothing_that_is_done_to_the_processes_changes_a_batch_or_leaks(row: str
 
 
 @pytest.mark.timeout(120)
-def test_no_interrupt_changes_a_batch() -> None:
-    outcome = interrupts(200, 30)
+@pytest.mark.parametrize(
+    ("kind", "processes", "within"), [(Endless, 2, 0.006), (Endless, 0, 0.006), (Counting, 0, 0.2)]
+)
+def test_no_interrupt_changes_a_batch(kind: type[Endless], processes: int, within: float) -> None:
+    outcome = interrupts(200, 30, kind, processes, within)
     assert outcome.passed, outcome
 
 
