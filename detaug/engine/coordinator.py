@@ -160,9 +160,11 @@ class Coordinator:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def worker_pids(self) -> list[int]:
-        """The workers that are alive now."""
-        return [worker.pid for worker in list(self._crew.workers.values()) if worker.pid]
+    def worker_pids(self, ready: bool = False) -> list[int]:
+        """The workers that are alive now; with `ready` only those that have set themselves up."""
+        return [
+            worker.pid for worker in list(self._crew.workers.values()) if worker.pid and (worker.ready or not ready)
+        ]
 
     def has_reserve(self) -> bool:
         """Whether a worker stands ready to take a dead one's place at once (not under "fork")."""

@@ -111,7 +111,7 @@ class InProcess:
     def close(self) -> None:
         """There is nothing to end."""
 
-    def worker_pids(self) -> list[int]:
+    def worker_pids(self, ready: bool = False) -> list[int]:
         """There are no workers."""
         return []
 

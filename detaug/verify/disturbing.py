@@ -11,6 +11,9 @@ from contextlib import contextmanager
 
 from detaug.engine.augmenter import DeterministicAugmenter
 
+#: Workers that are hit while they start: fewer than make the engine give up.
+_MOST_UNREADY = 5
+
 
 class Disturbance:
     """Sends signals to random workers at random times, and before batches.
@@ -26,6 +29,7 @@ class Disturbance:
         self._kill = kill
         self._chance = chance
         self._most = most
+        self._unready = 0
         self._over = threading.Event()
 
     @contextmanager
@@ -46,10 +50,12 @@ class Disturbance:
     def strike(self, augmenter: DeterministicAugmenter) -> None:
         """Disturb one worker now, if there is one."""
         engine = augmenter._engine
-        pids = engine.worker_pids() if engine is not None else []
-        if not pids:
+        # Workers that are still starting are meant as well, but not for ever: then there would be none.
+        pids = engine.worker_pids(ready=self._unready >= _MOST_UNREADY) if engine is not None else []
+        if engine is None or not pids:
             return
         pid = self._chance.choice(pids)
+        self._unready += pid not in engine.worker_pids(ready=True)
         try:
             if self._kill:
                 os.kill(pid, signal.SIGKILL)
