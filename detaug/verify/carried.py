@@ -20,7 +20,7 @@ from detaug.plan import BatchKey
 from detaug.verify.values import GENERATORS, digest
 
 _MAX_HOLDERS = 2_000
-_MAX_BYTES = 64 << 20
+_MAX_BYTES, _MAX_BYTES_IN_ALL = 64 << 20, 256 << 20
 _CLASS, _MODULE = "its class", "its module"
 _VALUES = (bool, int, float, complex, str, bytes, bytearray, np.generic, np.ndarray, torch.Tensor, *GENERATORS)
 _MUTABLE = (list, dict, set, bytearray, np.ndarray, torch.Tensor, *GENERATORS)
@@ -65,11 +65,15 @@ class Snapshot:
         self._values: dict[Variable, tuple[str, Any]] = {}
         self._places: set[tuple[str, str]] = set()
         self._shared = shared
+        room = _MAX_BYTES_IN_ALL
         for _, variable, value in self._variables(producer):
+            room -= (size := _bytes_of(value))
             try:
-                saved = copy.deepcopy(value)
+                saved = copy.deepcopy(value) if room >= 0 else _NOT_COPIED
             except Exception:  # what cannot be copied cannot be put back: it is not tried
                 saved = _NOT_COPIED
+            if saved is _NOT_COPIED:
+                room += size
             self._values[variable] = (digest(value), saved)
             self._places.add((variable.holder, variable.owner))
 
@@ -261,6 +265,9 @@ def _kept_by(item: Any, module: str) -> Iterator[tuple[Any, Variable, Any]]:
     for name, value in [*zip(names, defaults, strict=True), *(item.__kwdefaults__ or {}).items()]:
         if isinstance(value, _MUTABLE) and _is_value(value):
             yield {}, _of_function(_MODULE, item, name, "local"), value
+    for cell, variable, value in _around(_MODULE, item):
+        if _is_value(value):
+            yield cell, variable, value
     for name, value in list(vars(item).items()):
         if not name.startswith("__") and _is_value(value):
             yield vars(item), _of_function(_MODULE, item, name, "attribute"), value
@@ -273,6 +280,17 @@ def _of_function(holder: str, function: types.FunctionType, name: str, kind: str
 
 def _is_library(module: str) -> bool:
     return is_standard_library(module) or module.partition(".")[0] in _NOT_SEARCHED
+
+
+def _bytes_of(value: Any) -> int:
+    """Roughly, of what `_is_value` allows."""
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, (dict, list, tuple, set, frozenset)):
+        return sum(map(_bytes_of, value.values() if isinstance(value, dict) else value))
+    return len(value) if isinstance(value, (str, bytes, bytearray)) else 8
 
 
 def _is_value(value: Any, depth: int = 3) -> bool:

@@ -360,6 +360,26 @@ def _first_seen(name: str) -> list[float]:
     return []
 
 
+class RemembersInADecorator:
+    def __call__(self, **batch: Any) -> Batch:
+        return _plus(batch, _mean_once(batch["data"]))
+
+
+def _once(function: Any) -> Any:
+    results: dict[str, float] = {}
+
+    def called_once(data: Any) -> float:
+        results.setdefault("first", function(data))  # FAULT
+        return results["first"]
+
+    return called_once
+
+
+@_once
+def _mean_once(data: Any) -> float:
+    return float(data.mean())
+
+
 class _Statistics:
     def __init__(self) -> None:
         self.means: dict[str, float] = {}
@@ -476,6 +496,7 @@ KEPT_BY_FUNCTIONS = (
     "CallsAClosure",
     "FillsABoundList",
     "RemembersInACache",
+    "RemembersInADecorator",
     "RemembersInAModulesObject",
 )
 FOLDERS = ("DirectoryOrder", "ListedWithOs")

@@ -70,7 +70,14 @@ def test_every_line_that_changes_what_a_function_or_a_modules_object_keeps_is_na
     assert not result.ok
     assert {cause.site for cause in result.causes} == lines(*pipelines.KEPT_BY_FUNCTIONS)
     text = str(result).replace("\n", "")
-    for name in ("_mean_of_all.values", "_counted.calls", "counting.calls", "_length_with_one_more.items", "its cache"):
+    for name in (
+        "_mean_of_all.values",
+        "_counted.calls",
+        "counting.calls",
+        "_length_with_one_more.items",
+        "its cache",
+        "called_once.results",
+    ):
         assert name in text
     assert "_Statistics.means" in text
 
