@@ -193,6 +193,7 @@ def _variables(producer: Producer) -> Iterator[tuple[Any, Variable, Any]]:
 
 def _of_classes_and_modules(classes: dict[type, None], modules: dict[str, None]) -> Iterator[tuple[Any, Variable, Any]]:
     done: set[type] = set()
+    own: dict[int, types.FunctionType] = {}
     for kind in classes:
         for owner in kind.__mro__:
             if owner in done or _is_library(owner.__module__):
@@ -203,6 +204,10 @@ def _of_classes_and_modules(classes: dict[type, None], modules: dict[str, None])
                 if not name.startswith("__") and _is_value(item):
                     yield owner, Variable(_CLASS, name, owner.__qualname__), item
                 yield from _kept_by(item, owner.__module__)
+                if isinstance(item, types.FunctionType) and item.__module__ == owner.__module__:
+                    own[id(item.__globals__)] = item
+    for function in own.values():
+        yield from _in_globals_of_its_own(function)
     for module_name in modules:
         module = sys.modules.get(module_name)
         if module is None or _is_library(module_name):
@@ -212,6 +217,16 @@ def _of_classes_and_modules(classes: dict[type, None], modules: dict[str, None])
                 yield vars(module), Variable(_MODULE, name, module_name, str(module.__file__ or "")), item
             yield from _kept_by(item, module_name)
             yield from _held_by(name, item)
+
+
+def _in_globals_of_its_own(function: types.FunctionType) -> Iterator[tuple[Any, Variable, Any]]:
+    """The variables of a module that was sent with the pipeline, as scripts and notebooks are."""
+    names = function.__globals__
+    if names is getattr(sys.modules.get(function.__module__), "__dict__", None):
+        return
+    for name, item in list(names.items()):
+        if not name.startswith("__") and _is_value(item):
+            yield names, Variable(f"{_MODULE} as sent", name, function.__module__, function.__code__.co_filename), item
 
 
 def _held_by(path: str, item: Any, depth: int = 3) -> Iterator[tuple[Any, Variable, Any]]:
