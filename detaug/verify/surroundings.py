@@ -40,7 +40,7 @@ _known: dict[tuple[int, ...], Substitution] = {}
 
 def _substituted(replacements: dict[Any, Any]) -> AbstractContextManager[None]:
     originals = list(replacements)
-    substitution = _known.setdefault(tuple(map(id, originals)), Substitution(originals))
+    substitution = _known.setdefault(tuple(map(id, originals)), Substitution(originals, exact=True))
     return substitution.by(list(replacements.values()))
 
 
