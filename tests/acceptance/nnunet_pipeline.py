@@ -104,5 +104,8 @@ class LyingClock:
         self.transform = transform
 
     def __call__(self, **data: Any) -> dict[str, Any]:
-        gaussian_blur.time = clock_without_meaning
-        return self.transform(**data)
+        real, gaussian_blur.time = gaussian_blur.time, clock_without_meaning
+        try:
+            return self.transform(**data)
+        finally:
+            gaussian_blur.time = real
