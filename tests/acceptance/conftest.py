@@ -16,8 +16,8 @@ from .processes import Script, start_script
 START_METHODS = ("fork", "spawn", "forkserver")
 
 
-#: Where spawn's cases are always run: what the start method could change about batches, deaths and what travels.
-SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects", "test_bad_input", "test_parent_killed"}
+#: Where spawn's cases are always run: what the start method could change about batches, deaths of workers, and what travels.
+SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects", "test_bad_input"}
 
 
 @pytest.hookimpl(tryfirst=True)

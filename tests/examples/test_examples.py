@@ -23,7 +23,12 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("script", sorted(LAST_LINES))
+SLOW = {"nnunet_loader.py"}  # nnU-Net plans and preprocesses a data set first
+
+
+@pytest.mark.parametrize(
+    "script", [pytest.param(each, marks=pytest.mark.slow) if each in SLOW else each for each in sorted(LAST_LINES)]
+)
 def test_example_says_what_it_shows(script: str) -> None:
     pytest.importorskip("nilearn")
     if script == "nnunet_loader.py":
