@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.
@@ -23,9 +25,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, where tests run side by side."""
-    if config.getoption("dist", "no") == "no":
+    if "PYTEST_XDIST_WORKER" not in os.environ:
         return
 
     def place(item: pytest.Item) -> int:
