@@ -27,7 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         parameters = getattr(item, "callspec", None)
         values = [] if parameters is None else [each for each in parameters.params.values() if isinstance(each, str)]
-        if "forkserver" in values or ("spawn" in values and item.path.stem not in SPAWN_ALWAYS):
+        rarely = item.path.stem not in SPAWN_ALWAYS or (parameters is not None and parameters.params.get("n") in (1, 5))
+        if "forkserver" in values or ("spawn" in values and rarely):
             item.add_marker(pytest.mark.slow)
 
 

@@ -81,7 +81,8 @@ def run_ranks(root: Path, trainer: type) -> list[dict[str, Any]]:
             each.kill()
 
 
-@pytest.mark.parametrize("trainer", [RankDetAug, pytest.param(RankDeterministic, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", [RankDetAug, RankDeterministic])
 def test_every_rank_takes_its_own_part_of_one_stream(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, trainer: type
 ) -> None:
