@@ -56,7 +56,7 @@ def _message(record: ErrorRecord, key: BatchKey, seeds: SeedPath, where: str) ->
 
 
 def died(key: BatchKey, seeds: SeedPath, times: int, exitcode: int, peak: int, why: str) -> WorkerDied:
-    """The error for a batch that killed its workers; `why` where the last one was killed by us."""
+    """The error for a batch that killed its workers; `why`: by whom the last one was killed, where that is known."""
     memory = f"; the last one's memory had peaked at {peak / 2**20:.0f} MiB" if peak else ""
     advice = f" It was {why.rstrip('.')}." if why else ""
     if exitcode == -9 and not why:

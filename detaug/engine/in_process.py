@@ -84,17 +84,17 @@ class InProcess:
 
     def next(self) -> Any:
         """As `Coordinator.next`."""
+        self._schedule.prune()
         while True:
             position, outcome = self._schedule.due()
             if isinstance(outcome, Delivered):
-                # The position moves last: a batch that Ctrl-C kept from being handed out is due still.
-                batch = outcome.batch
-                self._schedule.position = self._schedule.after(position)
-                self._schedule.prune()
-                return batch
+                # The position moves last of all: what Ctrl-C kept from being handed out is due still, and made again.
+                then = self._schedule.after(position)
+                self._schedule.outcomes.pop(BatchKey(position.epoch, position.step), None)
+                self._schedule.position = then
+                return outcome.batch
             if isinstance(outcome, EpochEnd):
                 self._schedule.position = outcome.then
-                self._schedule.prune()
                 raise StopIteration
             self._schedule.position = position  # past gaps and skipped steps
             if isinstance(outcome, Failed):

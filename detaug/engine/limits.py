@@ -63,7 +63,7 @@ class MemoryKills:
         before, self._seen = self._seen, self._count()
         if None in (before, self._seen) or before == self._seen:
             return ""
-        return f"killed by the system's out-of-memory killer. {_memory(mappings=False)}"
+        return f"most probably killed by the system's out-of-memory killer. {_memory(mappings=False)}"
 
 
 def private_memory() -> int:
