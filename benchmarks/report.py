@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from rich import box
 from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
 
 from benchmarks.measure import Ratio
@@ -102,37 +103,47 @@ class Row:
         return plain
 
 
-def show(rows: Sequence[Row], console: Console, title: str = ENGINE_TITLE) -> None:
-    """Print the table: for each row, one line for each comparison."""
-    table = Table(title=title)
-    table.add_column("what")
-    for heading in ("detaug", "against", "theirs", "ratio", "target", "reached"):
-        table.add_column(heading, no_wrap=heading != "against", justify="left" if heading == "against" else "right")
+LEGEND = """\
+ratio: where the target is ">=", detaug's speed over the other's (ratio > 1: detaug is faster);
+where it is "<=", detaug's time or memory over the other's (ratio < 1: detaug needs less)."""
+
+
+def show(rows: Sequence[Row], console: Console, title: str, judged: bool = True) -> None:
+    """Print the table: for each row, one line for each comparison; and what a ratio means.
+
+    Args:
+        rows: what was measured.
+        console: where to.
+        title: above the table.
+        judged: whether targets are compared with what was measured; short rounds say nothing about them.
+    """
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("what, and against whom", overflow="fold")
+    table.add_column("median", no_wrap=True, justify="right")
+    table.add_column("ratio (range)", no_wrap=True, justify="right")
+    table.add_column("target", no_wrap=True)
     for row in rows:
-        for number, check in enumerate(row.checks):
+        table.add_row(f"[bold]{escape(f'{row.name} [{row.unit}]')}[/], {row.repeats} rounds", _number(row.ours))
+        for check in row.checks:
+            target = "" if check.bound is None else f"{check.relation} {_number(check.bound)}"
+            verdict = {None: "", True: " [green]yes[/]", False: " [red]no[/]"}[check.reached] if judged else ""
             table.add_row(
-                f"{row.name} \\[{row.unit}], {row.repeats} rounds" if number == 0 else "",
-                _number(row.ours) if number == 0 else "",
-                check.against,
+                Padding(escape(check.against), (0, 0, 0, 2)),
                 "" if check.theirs is None else _number(check.theirs),
                 f"{_number(check.value)} ({_number(check.spread[0])}-{_number(check.spread[1])})",
-                "" if check.bound is None else f"{check.relation} {_number(check.bound)}",
-                {None: "", True: "[green]yes[/green]", False: "[red]no[/red]"}[check.reached],
-                end_section=number == len(row.checks) - 1,
+                target + verdict,
             )
+        table.add_section()
     console.print(table)
+    console.print(LEGEND, highlight=False)
+    if not judged:
+        console.print("These rounds were short: they show that it runs, not how fast. Targets are not judged.")
     for row in rows:
         if row.cores_elsewhere is not None and row.cores_elsewhere > _DISTURBING:
             console.print(
                 f"{row.name}: other processes kept {row.cores_elsewhere:.1f} cores busy; its times are rough.",
                 highlight=False,
             )
-
-
-def write_json(rows: Sequence[Row], environment: dict[str, Any], path: Path) -> None:
-    """Write the environment's record and every row to a file."""
-    record = {"environment": environment, "rows": [row.as_json() for row in rows]}
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
 def _number(value: float) -> str:

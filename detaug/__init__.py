@@ -13,8 +13,9 @@ from detaug.versions import __version__
 if TYPE_CHECKING:
     from detaug.context import current
     from detaug.engine.augmenter import DeterministicAugmenter
-    from detaug.errors import BatchError, StateMismatch, WorkerDied
+    from detaug.errors import BatchError, ReproducibilityError, StateMismatch, WorkerDied
     from detaug.hashing import fingerprint
+    from detaug.purity.reseeders import register_reseeder
     from detaug.seeding import SeedTree
     from detaug.training.run_seed import seed_everything
     from detaug.verify import verify
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchError",
     "DeterministicAugmenter",
+    "ReproducibilityError",
     "SeedTree",
     "StateMismatch",
     "WorkerDied",
     "__version__",
     "current",
     "fingerprint",
+    "register_reseeder",
     "seed_everything",
     "verify",
 ]
@@ -37,11 +40,13 @@ __all__ = [
 _HOMES = {
     "BatchError": "detaug.errors",
     "DeterministicAugmenter": "detaug.engine.augmenter",
+    "ReproducibilityError": "detaug.errors",
     "SeedTree": "detaug.seeding",
     "StateMismatch": "detaug.errors",
     "WorkerDied": "detaug.errors",
     "current": "detaug.context",
     "fingerprint": "detaug.hashing",
+    "register_reseeder": "detaug.purity.reseeders",
     "seed_everything": "detaug.training.run_seed",
     "verify": "detaug.verify",
 }

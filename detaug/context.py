@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 
+from detaug.seed_children import Child
 from detaug.seeding import make_generator
 
 
@@ -39,6 +38,12 @@ class Current:
         number = self.sample if sample is None else sample
         key = (self.epoch, self.stream, self._turn) + (() if number is None else (number,))
         return np.random.SeedSequence(self._entropy, spawn_key=key)
+
+    @property
+    def child(self) -> Child:
+        """The same SeedSequence as `sequence` gives, for use within detaug."""
+        key = (self.epoch, self.stream, self._turn)
+        return Child(self._entropy, key if self.sample is None else (*key, self.sample))
 
     @property
     def entropy(self) -> tuple[int, ...]:
@@ -89,11 +94,21 @@ def current() -> Current:
     return _stack.top
 
 
-@contextmanager
-def making(batch: Current) -> Iterator[None]:
+class _Making:
+    """A context manager that costs a microsecond less than `contextlib.contextmanager`'s."""
+
+    __slots__ = ("_batch", "_outer")
+
+    def __init__(self, batch: Current) -> None:
+        self._batch = batch
+
+    def __enter__(self) -> None:
+        self._outer, _stack.top = _stack.top, self._batch
+
+    def __exit__(self, *exc_info: object) -> None:
+        _stack.top = self._outer
+
+
+def making(batch: Current) -> _Making:
     """Inside, `current()` is `batch`."""
-    outer, _stack.top = _stack.top, batch
-    try:
-        yield
-    finally:
-        _stack.top = outer
+    return _Making(batch)

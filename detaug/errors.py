@@ -10,17 +10,21 @@ class BatchError(RuntimeError):
     """A loader or transform failed while it made one batch.
 
     The raised object is an instance of this class *and*, where Python allows it, of the class of the original
-    exception, so that ``except ValueError`` around a training loop goes on working. The original exception, if it
-    could be sent, is ``__cause__``.
+    exception, so that ``except ValueError`` around a training loop goes on working. Where Python does not allow it, the
+    original exception is ``__cause__``.
 
     Attributes:
         epoch, step, stream: which batch failed.
+        indices: of a data set, the items of that batch; the one that failed, where one did. Else empty.
+        original: the original exception, if it could be sent.
         worker_traceback: the traceback as text, from the process in which it happened.
     """
 
     epoch: int = -1
     step: int = -1
     stream: int = -1
+    indices: tuple[int, ...] = ()
+    original: BaseException | None = None
     worker_traceback: str = ""
 
     def __str__(self) -> str:
@@ -31,7 +35,7 @@ class BatchError(RuntimeError):
         return (_rebuild_batch_error, (self.args, {k: v for k, v in self.__dict__.items() if k in _CARRIED}))
 
 
-_CARRIED = ("epoch", "step", "stream", "worker_traceback", "exitcode")
+_CARRIED = ("epoch", "step", "stream", "indices", "worker_traceback", "exitcode")
 
 
 def _rebuild_batch_error(args: tuple[Any, ...], state: dict[str, Any]) -> BatchError:
@@ -48,6 +52,19 @@ class WorkerDied(BatchError):
     """
 
     exitcode: int = 0
+
+
+class ReproducibilityError(RuntimeError):
+    """A batch was made a second time, from a pristine copy of the pipeline, and differs.
+
+    Attributes:
+        epoch, step: which batch.
+        keys: in which of its keys.
+    """
+
+    epoch: int = -1
+    step: int = -1
+    keys: tuple[str, ...] = ()
 
 
 class StateMismatch(ValueError):

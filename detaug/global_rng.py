@@ -13,24 +13,46 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from detaug.purity.generators import (
+    MT19937_BYTES,
+    TORCH_BYTES,
+    Sequence,
+    random_bytes,
+    seed_bit_generator,
+    write_mt19937,
+    write_python_random,
+    write_torch_words,
+)
+from detaug.purity.libraries import loaded_libraries, seed_libraries
 
-def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
-    """Seed `random`, `numpy.random` and torch's default CPU generator from eight disjoint words each of one child.
+_GLOBAL_BYTES = 2 * MT19937_BYTES + TORCH_BYTES
 
-    `torch.default_generator` is used and not `torch.manual_seed`, which would reach for CUDA in every worker.
+
+def reseed_global_rngs(sequence: Sequence) -> None:
+    """Write the whole states of Python's and NumPy's global generators and of torch's default one for the CPU, and seed
+    the process-wide generators of libraries that are loaded, all from disjoint bytes of one child.
+
+    `torch.default_generator` is used and not `torch.manual_seed`, which would reach for CUDA in every worker, and of
+    whose argument torch's generator takes only 32 bits.
     """
-    words = sequence.generate_state(18, np.uint32)
-    random.seed(int.from_bytes(words[:8].astype("<u4").tobytes(), "little"))
-    _seed_numpy(words[8:16])
-    # 63 bits: torch takes a signed 64-bit number.
-    torch.default_generator.manual_seed(int(words[16]) | (int(words[17]) & 0x7FFFFFFF) << 32)
+    libraries = loaded_libraries()
+    words = random_bytes(sequence, _GLOBAL_BYTES + libraries.nbytes)
+    write_python_random(random._inst, words[:MT19937_BYTES])
+    _write_numpy_state(words[MT19937_BYTES : 2 * MT19937_BYTES], sequence)
+    write_torch_words(torch.default_generator, words[2 * MT19937_BYTES : _GLOBAL_BYTES])
+    if libraries.nbytes:
+        seed_libraries(libraries, words[_GLOBAL_BYTES:])
 
 
-def _seed_numpy(words: np.ndarray) -> None:
-    np.random.seed(words)
-    if not isinstance(np.random.get_bit_generator(), np.random.MT19937):  # type: ignore[attr-defined]
-        # numpy.random.set_bit_generator put another kind in place; `seed` then keeps the cached second normal.
-        np.random.set_state({**np.random.get_state(legacy=False), "has_gauss": 0, "gauss": 0.0})
+def _write_numpy_state(words: bytes, sequence: Sequence) -> None:
+    bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    if type(bits) is np.random.MT19937:
+        np.random.seed(0)  # forgets the second normal, which lies elsewhere
+        write_mt19937(bits, words)
+        return
+    # numpy.random.set_bit_generator put another kind in place; `seed` then keeps the cached second normal.
+    seed_bit_generator(bits, sequence)
+    np.random.set_state({**np.random.get_state(legacy=False), "has_gauss": 0, "gauss": 0.0})
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from detaug.interception import Site, Substitution, caller_of_chance, direct_cal
 _NOW = 10.0
 _UNITS = (1.0, 1e3, 1e6, 1e9)
 
-_UNGOVERNED = "draws chance from the operating system, which no seed governs,"
+_UNGOVERNED = "draws random numbers from the operating system, which no seed governs,"
 _random_method = random.Random.seed
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any
@@ -19,6 +21,9 @@ import torch
 import xxhash
 
 _Update = Callable[[Any], Any]
+_ITEMS_AT_A_TIME = 65_536
+_X87_BYTES, _X87_MANTISSA = 10, 63
+_DECIMAL_BITS = 14_280
 
 
 def fingerprint(batch: Any) -> str:
@@ -26,8 +31,11 @@ def fingerprint(batch: Any) -> str:
 
     Args:
         batch: nested dict / list / tuple / set of numpy arrays, torch tensors (on any device), numpy and Python
-            scalars, str, bytes, None. The order of a dict's keys does not matter; of equal numbers, ``1``, ``1.0``,
-            ``True`` and ``np.int64(1)`` all differ, as do an array and a tensor, a list and a tuple.
+            scalars, str, bytes, None. Of subclasses of arrays and tensors the class and the bytes count, not their
+            attributes; of a masked array the values that are not masked, the mask, and the fill value where it shows;
+            bytes between the fields of an aligned structure do not. The order of a dict's keys does not matter; of
+            equal numbers, ``1``, ``1.0``, ``True`` and ``np.int64(1)`` all differ, as do an array and a tensor, a list
+            and a tuple.
 
     Raises:
         TypeError: a value of another kind; the message says where it stands.
@@ -46,10 +54,10 @@ def _feed(update: _Update, value: Any, where: str) -> None:
     elif isinstance(value, dict):
         _tag(update, "dict", value, dict)
         _count(update, len(value))
-        encoded = {_encoded(key, f"{where}.keys()"): key for key in value}
-        for code in sorted(encoded):
+        encoded = [(_encoded(key, f"{where}.keys()"), key, item) for key, item in value.items()]
+        for code, key, item in sorted(encoded, key=lambda entry: entry[0]):
             update(code)
-            _feed(update, value[encoded[code]], f"{where}[{encoded[code]!r}]")
+            _feed(update, item, f"{where}[{key!r}]")
     elif isinstance(value, (list, tuple)):
         base = list if isinstance(value, list) else tuple
         _tag(update, base.__name__, value, base)
@@ -98,29 +106,94 @@ def _feed_array(update: _Update, array: np.ndarray[Any, Any], where: str) -> Non
         _feed_array(update, np.ma.getmaskarray(array), where)
         array = array.filled()
     if array.dtype.hasobject:
-        if array.dtype != np.dtype(object):
+        if array.dtype.names is not None:
             raise TypeError(f"cannot fingerprint {where}: structured arrays that hold objects have no stable bytes")
         for i, item in enumerate(array.ravel()):
             _feed(update, item, f"{where}.flat[{i}]")
-    elif array.size:
-        update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    elif array.nbytes:
+        _feed_bytes(update, array)
+
+
+def _feed_bytes(update: _Update, array: np.ndarray[Any, Any]) -> None:
+    """The bytes in C order, those that no value stands in as zeros."""
+    plain = np.asarray(array)
+    raw = np.ascontiguousarray(plain).reshape(-1).view(np.uint8)
+    undefined = _undefined_bytes(plain.dtype)
+    if undefined is None:
+        update(raw.data)
+        return
+    items = raw.reshape(-1, plain.dtype.itemsize)
+    for start in range(0, len(items), _ITEMS_AT_A_TIME):
+        block = items[start : start + _ITEMS_AT_A_TIME].copy()
+        block[:, undefined] = 0
+        update(block.reshape(-1).data)
+
+
+@functools.lru_cache(maxsize=256)
+def _undefined_bytes(dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    """Which bytes of an item hold whatever stood in memory before: between aligned fields, and after the 80 bits of an
+    x87 number. None: none of them."""
+    if dtype.names is None and dtype.char not in "gG":
+        return None
+    undefined = np.ones(dtype.itemsize, dtype=bool)
+    _mark_defined(dtype, undefined)
+    return undefined if undefined.any() else None
+
+
+def _mark_defined(dtype: np.dtype[Any], undefined: np.ndarray[Any, Any]) -> None:
+    if dtype.subdtype is not None:
+        dtype = dtype.subdtype[0]
+        for start in range(0, len(undefined), max(1, dtype.itemsize)):
+            _mark_defined(dtype, undefined[start : start + dtype.itemsize])
+    elif dtype.names is not None:
+        for name in dtype.names:
+            field, offset = dtype.fields[name][:2]  # type: ignore[index]
+            _mark_defined(field, undefined[offset : offset + field.itemsize])
+    elif dtype.char == "G":
+        half = dtype.itemsize // 2
+        for start in (0, half):
+            _mark_extended(dtype, undefined[start : start + half])
+    elif dtype.char == "g":
+        _mark_extended(dtype, undefined)
+    else:
+        undefined[:] = False
+
+
+def _mark_extended(dtype: np.dtype[Any], undefined: np.ndarray[Any, Any]) -> None:
+    used = _X87_BYTES if np.finfo(np.longdouble).nmant == _X87_MANTISSA else len(undefined)
+    little = dtype.byteorder == "<" or (dtype.byteorder in "=|" and sys.byteorder == "little")
+    undefined[slice(None, used) if little else slice(len(undefined) - used, None)] = False
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
-    return dtype.str if dtype.fields is None else repr(dtype.descr)
+    if dtype.fields is None:
+        return dtype.str
+    try:
+        return repr(dtype.descr)
+    except ValueError:  # fields that overlap or stand in another order
+        fields = [(name, _dtype_name(dtype.fields[name][0]), dtype.fields[name][1]) for name in dtype.names or ()]
+        return repr((fields, dtype.itemsize))
 
 
 def _feed_tensor(update: _Update, tensor: torch.Tensor, where: str) -> None:
     _tag(update, "tensor", tensor, torch.Tensor)
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise TypeError(f"cannot fingerprint {where}: only dense tensors are supported, got layout {tensor.layout}")
+    if tensor.layout != torch.strided or tensor.is_nested:
+        raise TypeError(
+            f"cannot fingerprint {where}: only dense tensors are supported, got layout {tensor.layout}"
+            f"{' (nested)' if tensor.is_nested else ''}; make it dense first (to_dense(), to_padded_tensor())"
+        )
+    if tensor.is_quantized or tensor.device.type == "meta":
+        kind = "quantized (take int_repr(), or dequantize())" if tensor.is_quantized else "on the device 'meta'"
+        raise TypeError(f"cannot fingerprint {where}: only tensors with plain bytes are supported, this one is {kind}")
     _text(update, str(tensor.dtype))
     _count(update, tensor.ndim)
     for size in tensor.shape:
         _count(update, size)
     if tensor.numel():
-        flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-        update(flat.view(torch.uint8).numpy().data)
+        # A subclass may do something else in each of these operations; what counts is its bytes.
+        with torch._C.DisableTorchFunctionSubclass():
+            flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+            update(flat.view(torch.uint8).numpy().data)
 
 
 def _feed_scalar(update: _Update, value: Any, where: str) -> None:
@@ -134,7 +207,8 @@ def _feed_scalar(update: _Update, value: Any, where: str) -> None:
         _text(update, repr(value))
     elif isinstance(value, int):
         _tag(update, "int", value, int)
-        _text(update, str(int(value)))
+        # Python refuses to write longer ones in decimal digits.
+        _text(update, str(int(value)) if value.bit_length() <= _DECIMAL_BITS else hex(value))
     elif isinstance(value, float):
         _tag(update, "float", value, float)
         update(struct.pack("<d", value))

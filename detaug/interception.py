@@ -87,8 +87,8 @@ class Substitution:
 #: Through these a request for chance is passed on: who asks them is the one who asks.
 _PASSED_THROUGH = frozenset({"random", "secrets", "uuid", "numpy", "torch", "os"})
 
-#: Its functions stand in the place of those that are watched.
-_WATCHED_BY = "detaug.guard"
+#: Their functions stand in the place of those that are watched.
+_WATCHED_BY = frozenset({"detaug.guard", "detaug.verify.substitutes"})
 
 #: Parts of detaug that belong to a user's pipeline and not to the machinery that runs it.
 _OUR_PIPELINES = ("detaug.demo.", "detaug.nnunet.", "detaug.transforms.", "detaug.kernels.")
@@ -118,7 +118,7 @@ def caller_of_chance(frame: FrameType | None) -> Site | None:
     """
     while frame is not None:
         module = module_of(frame)
-        if module.partition(".")[0] not in _PASSED_THROUGH and module != _WATCHED_BY:
+        if module.partition(".")[0] not in _PASSED_THROUGH and module not in _WATCHED_BY:
             if is_machinery(module) or is_standard_library(module):
                 return None
             return site_of(frame)

@@ -209,7 +209,7 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
 
 def _parse_seed_variable(text: str) -> Seed:
     try:
-        numbers = [int(part) for part in text.split(",")]
+        numbers = [int(part) for part in text.removesuffix(",").split(",")]  # "7," is a list of one
         return checked_seed(numbers if "," in text else numbers[0])
     except ValueError:
         raise ValueError(

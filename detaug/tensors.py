@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-# numpy has no dtype for these; they travel as integers of the same width.
-_INTEGER_OF_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+#: bytes → dtype. numpy has no dtype for bfloat16 and others; they travel as integers of the same width.
+INTEGER_OF_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def reduce_tensor(tensor: torch.Tensor) -> Any:
@@ -36,7 +37,7 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
         array = dense.numpy()
     except TypeError:
         dtype = plain.dtype
-        array = dense.view(_INTEGER_OF_WIDTH[plain.element_size()]).numpy()
+        array = dense.view(INTEGER_OF_WIDTH[plain.element_size()]).numpy()
     back = tuple(int(i) for i in np.argsort(order)) if order != sorted(order) else None
     return rebuild_tensor, (array, dtype, back, tensor.requires_grad)
 
@@ -51,3 +52,8 @@ def rebuild_tensor(
     if order is not None:
         tensor = tensor.permute(order)
     return tensor.requires_grad_() if requires_grad else tensor
+
+
+def rebuild_leaf(rebuild: Callable[..., torch.Tensor], arguments: tuple[Any, ...]) -> torch.Tensor:
+    """A tensor of any class that requires grad: a class is given by a view, which would be no leaf if it were set before."""
+    return rebuild(*arguments).requires_grad_()

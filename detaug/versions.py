@@ -7,5 +7,5 @@ silently become another one.
 
 __version__ = "0.1.0"
 
-SEED_SCHEME = 1
+SEED_SCHEME = 2
 NUMERICS = 1

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import datetime
+import enum
 import functools
+import operator
+import os
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
+import torch
 from batchgenerators.transforms.abstract_transforms import Compose
 from batchgenerators.transforms.noise_transforms import GaussianNoiseTransform
 from batchgenerators.transforms.spatial_transforms import MirrorTransform
 
+import detaug
 from detaug.identity import describe, differences
 
 
@@ -66,3 +86,272 @@ def test_no_address_enters_a_description():
     one, other = (describe(Opaque(object(), lambda: 0, np.zeros(500)), "x") for _ in range(2))
     assert one == other
     assert not any("0x" in line for line in one)
+
+
+class Holds:
+    def __init__(self, value):
+        self.value = value
+
+
+class Address:
+    """Its default repr is its address."""
+
+
+class Flags(enum.Flag):
+    A = 1
+    B = 2
+
+
+class Point(NamedTuple):
+    x: int
+    y: Any
+
+
+class OtherPoint(NamedTuple):
+    x: int
+    y: Any
+
+
+@dataclasses.dataclass
+class Settings:
+    size: int
+    names: list
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    size: int
+
+
+class Private:
+    __slots__ = ("__size",)
+
+    def __init__(self, size):
+        self.__size = size
+
+
+class Method:
+    def __init__(self, sigma):
+        self.sigma = sigma
+
+    def apply(self):
+        pass
+
+
+def array(n, change=None):
+    result = np.arange(n, dtype=np.float32)
+    if change is not None:
+        result[change] += 1
+    return result
+
+
+PAIRS = {
+    "paths": (Path("/data/a"), Path("/data/b")),
+    "a path and its text": (Path("a"), "a"),
+    "sets": ({"a", "b"}, {"a", "c"}),
+    "set and frozenset": ({1}, frozenset({1})),
+    "sets of tuples": ({("a", 1)}, {("a", 2)}),
+    "long sets": (set(range(1000)), {*range(999), 5000}),
+    "ranges": (range(10), range(1, 10)),
+    "range and list": (range(3), [0, 1, 2]),
+    "slices": (slice(1, 2), slice(1, 3)),
+    "complex numbers": (1j, 2j),
+    "dates": (datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)),
+    "times": (datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc), datetime.datetime(2020, 1, 1)),
+    "spans of time": (datetime.timedelta(1), datetime.timedelta(2)),
+    "fractions": (Fraction(1, 3), Fraction(1, 2)),
+    "decimals": (Decimal("0.1"), Decimal("0.10")),
+    "flags": (Flags.A | Flags.B, Flags.A),
+    "patterns": (re.compile("a" * 300), re.compile("a" * 299 + "b")),
+    "flags of patterns": (re.compile("a"), re.compile("a", re.IGNORECASE)),
+    "dataclasses": (Settings(1, [Path("a")]), Settings(1, [Path("b")])),
+    "dataclasses with slots": (Slotted(1), Slotted(2)),
+    "private slots": (Private(1), Private(2)),
+    "named tuples": (Point(1, 2), Point(1, 3)),
+    "classes of named tuples": (Point(1, 2), OtherPoint(1, 2)),
+    "NumPy's dtypes": (np.dtype("i4"), np.dtype("f4")),
+    "classes": (np.float32, np.float64),
+    "torch's dtypes": (torch.float32, torch.float64),
+    "devices": (torch.device("cpu"), torch.device("meta")),
+    "sizes": (torch.Size([1, 2]), torch.Size([1, 3])),
+    "long lists": (list(range(100)), [*range(98), 99, 98]),
+    "long lists of texts": ([f"case_{i}" for i in range(100)], [f"case_{i}" for i in range(99)] + ["x"]),
+    "long lists of dicts": (
+        [{"image": Path(str(i))} for i in range(100)],
+        [{"image": Path(str(i // 99))} for i in range(100)],
+    ),
+    "long dicts": ({i: [i] for i in range(100)}, {i: [i if i < 99 else 0] for i in range(100)}),
+    "keys": ({(1, "a"): 1}, {(1, "b"): 1}),
+    "nested lists": ([[1, [2, [3, [4]]]]], [[1, [2, [3, [5]]]]]),
+    "deep lists": ([[[[[[[[[[1]]]]]]]]]], [[[[[[[[[[2]]]]]]]]]]),
+    "deques": (deque([1, 2]), deque([1, 3])),
+    "small arrays": (array(5), array(5, 2)),
+    "dtypes of arrays": (np.zeros(3, np.float32), np.zeros(3)),
+    "arrays": (array(5000), array(5000, 4321)),
+    "the ends of large arrays": (array(1_000_000), array(1_000_000, -1)),
+    "object arrays": (np.array([Path("a"), None]), np.array([Path("b"), None])),
+    "masked arrays": (np.ma.array([1, 2], mask=[0, 1]), np.ma.array([1, 2], mask=[1, 0])),
+    "tensors": (torch.arange(5000), torch.arange(5000) + 1),
+    "bfloat16 tensors": (torch.zeros(5000, dtype=torch.bfloat16), torch.ones(5000, dtype=torch.bfloat16)),
+    "long texts": ("a" * 5000, "a" * 4999 + "b"),
+    "what a method belongs to": (Method(1).apply, Method(2).apply),
+    "arguments of getters": (operator.itemgetter(1), operator.itemgetter(2)),
+    "huge ints": (10**5000, 10**5000 + 1),
+    "byte arrays": (bytearray(b"a"), bytearray(b"b")),
+}
+
+
+@pytest.mark.parametrize("what", PAIRS)
+def test_a_difference_shows_in(what):
+    one, other = (describe(Holds(value), "x") for value in PAIRS[what])
+    assert one != other
+    assert differences(one, other).startswith("x.value")
+
+
+@pytest.mark.parametrize("what", PAIRS)
+def test_a_copy_is_described_alike(what):
+    for value in PAIRS[what]:
+        assert describe(Holds(copy.deepcopy(value)), "x") == describe(Holds(value), "x")
+        assert not any(" at 0x" in line or "\n" in line for line in describe(Holds(value), "x"))
+
+
+ALIKE = {
+    "keys known by their address": lambda: {Address(): 1, "a": Address()},
+    "many keys known by their address": lambda: {Address(): i for i in range(100)},
+    "sets of objects": lambda: {Address(), Address()},
+    "tuples of objects as keys": lambda: {(Address(), 1): 2},
+    "ends of a slice": lambda: slice(Address(), 3),
+    "object arrays of objects": lambda: np.array([Address(), None]),
+    "generators": lambda: [np.random.default_rng(), np.random.RandomState(), torch.Generator(), random.Random(),
+                           np.random.SeedSequence(), np.random.PCG64()],
+    "memory maps": lambda: np.memmap(tempfile.TemporaryFile(), np.uint8, "w+", shape=100),  # noqa: SIM115
+    "getters of objects": lambda: operator.methodcaller("m", Address()),
+    "a zone of time of one's own": lambda: datetime.time(1, tzinfo=type("Zone", (datetime.tzinfo,), {
+        "tzname": lambda self, when: "here", "utcoffset": lambda self, when: datetime.timedelta(0)})()),
+    "locks": threading.Lock,
+    "subclasses with a repr of their own": lambda: type("S", (str,), {"__repr__": object.__repr__})("a"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ALIKE)
+def test_nothing_of_one_process_alone_enters(what):
+    one, other = ALIKE[what](), ALIKE[what]()
+    lines = describe(Holds(one), "x")
+    assert lines == describe(Holds(other), "x")
+    assert not any(" at 0x" in line for line in lines)
+
+
+def test_the_order_of_a_set_does_not_count_that_of_a_dict_does():
+    assert describe(Holds({"a": 1, "b": 2}), "x") != describe(Holds({"b": 2, "a": 1}), "x")
+    assert "order" in differences(describe({"a": 1, "b": 2}, "x"), describe({"b": 2, "a": 1}, "x"))
+    one, other = set(), set()
+    for i in range(100):
+        one.add(64 * i)
+        other.add(64 * (99 - i))
+    assert describe(Holds(one), "x") == describe(Holds(other), "x")
+
+
+def test_what_holds_itself_and_what_is_shared_a_million_times_ends():
+    ring = []
+    ring.append(ring)
+    loop = Holds(None)
+    loop.value = {"back": [loop], "ring": ring}
+    assert describe(loop, "x") == describe(copy.deepcopy(loop), "x")
+    shared = [1]
+    nested = (1,)
+    for _ in range(60):
+        shared = [shared, shared]
+        nested = (nested, nested)
+    assert len(describe(Holds([shared, nested]), "x")) < 3000
+
+
+def test_a_description_stays_short_whatever_it_describes():
+    huge = {
+        "texts": [f"case_{i}" for i in range(300_000)],
+        "dicts": [{"image": Path(f"/data/{i}"), "label": Path(f"/data/{i}")} for i in range(20_000)],
+        "arrays": [np.zeros(100_000)] * 1000,
+        "wide": [[[Holds(i) for i in range(60)] for _ in range(60)] for _ in range(60)],
+    }
+    loader = Loader(huge, 2)
+    lines = describe(loader, "loader")
+    assert len(lines) < 2500
+    assert lines == describe(loader, "loader")
+    assert sum(map(len, lines)) < 200_000
+
+
+def test_a_description_of_more_lines_than_are_kept_still_tells_them_apart():
+    def many(last):
+        return [[[Holds(i) for i in range(20)] for _ in range(20)] for _ in range(8)] + [last]
+
+    assert describe(many(1), "x") == describe(many(1), "x")
+    assert "(rest)" in differences(describe(many(1), "x"), describe(many(2), "x"))
+
+
+def test_a_memory_map_is_not_read(tmp_path):
+    file = tmp_path / "a.bin"
+    file.write_bytes(bytes(8000))
+    mapped = np.memmap(file, np.uint8, "r")
+    before = describe(Holds([mapped, mapped[5:]]), "x")
+    file.write_bytes(b"\1" * 8000)
+    assert describe(Holds([mapped, mapped[5:]]), "x") == before
+
+
+RICH = """
+import dataclasses, datetime, enum, functools, pathlib, random, re, operator
+import numpy as np, torch
+from detaug.identity import describe
+
+class Key:
+    pass
+@dataclasses.dataclass
+class Settings:
+    names: frozenset
+    folder: pathlib.Path
+class Transform:
+    def __init__(self, keys, settings, function, **options):
+        self.keys, self.settings, self.function, self.options = keys, settings, function, options
+    def method(self):
+        pass
+class Loader:
+    def __init__(self, data, classes, lookup, generators, weights):
+        self._data, self.classes, self.lookup, self.generators, self.weights = data, classes, lookup, generators, weights
+words = [f"word_{i}" for i in range(200)]
+inner = Transform({"image", "label"}, Settings(frozenset(words), pathlib.Path("/data")), lambda x: x)
+loader = Loader(
+    [{"image": word, "tags": set(words[:9])} for word in words], {"a", ("b", 2), None, 3.5},
+    {Key(): {Key()}, frozenset(words[:5]): 1, inner: inner, "x": {word: i for i, word in enumerate(words)}},
+    [np.random.default_rng(), random.Random(), torch.Generator(), np.random.RandomState()],
+    {"array": np.arange(1e5), "tensor": torch.arange(100), "objects": np.array([Key(), {"p", "q"}], dtype=object)})
+outer = Transform(["a"], Settings(frozenset(words[:70]), pathlib.Path(".")), functools.partial(inner.method, {"z", "y"}),
+                  pattern=re.compile("a+"), when=datetime.datetime(2020, 1, 1), pick=operator.itemgetter("a", "b"))
+print("\\n".join([*describe(loader, "loader"), *describe(outer, "transform")]))
+"""
+
+
+def test_the_same_pipeline_is_described_alike_in_processes_with_other_hash_seeds():
+    packages = str(Path(detaug.__file__).parent.parent)
+    texts = set()
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": packages}
+        texts.add(subprocess.run([sys.executable, "-c", RICH], env=environment, capture_output=True, text=True,
+                                 check=True, timeout=120).stdout)  # fmt: skip
+    assert len(texts) == 1
+    (text,) = texts
+    assert len(text.splitlines()) > 30
+    assert "0x" not in text
+
+
+def test_a_table_of_hugging_face_is_known_by_its_contents_not_by_its_random_fingerprint():
+    datasets = pytest.importorskip("datasets", reason="Hugging Face's datasets are not installed")
+    if not hasattr(datasets, "Dataset"):
+        pytest.skip("Hugging Face's datasets are not installed")
+
+    def table(n=100):
+        cells = datasets.table.InMemoryTable.from_pydict({"x": list(range(n))})
+        return datasets.Dataset(cells, fingerprint=str(random.getrandbits(64)))
+
+    assert describe(Holds(table()), "x") == describe(Holds(table()), "x")
+    assert describe(Holds(table()), "x") != describe(Holds(table(99)), "x")
+    one, other = (table().shuffle(seed=seed, new_fingerprint="a") for seed in (1, 2))
+    assert describe(Holds(one), "x") != describe(Holds(other), "x")
+    assert "fingerprint" not in "".join(describe(Holds(one), "x"))

@@ -14,12 +14,12 @@ from benchmarks.measure import Ratio, in_fresh_process, interleaved, medians
 from benchmarks.report import Row, ratio_check
 
 ROUNDS = 15
-BOUNDS = {"NonDet": 1.2}
+BOUNDS = {"NonDetMultiThreadedAugmenter": 1.2}
 
 
 def measure_first_batch(settings: Settings) -> Row:
     """With the loader that clones a ready batch: starting is all there is to wait for."""
-    names = ("detaug", "NonDet", "MTA", "torch")
+    names = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "torch")
     return _measure("first batch, ready loader", names, settings, lambda _: ReadyLoader(ready_batch()))
 
 
@@ -32,7 +32,7 @@ def measure_first_nnunet_batch(settings: Settings) -> Row:
     with nnunet_task() as task:
         return _measure(
             "first batch, nnU-Net's validation loader",
-            ("detaug", "NonDet"),
+            ("detaug", "NonDetMultiThreadedAugmenter"),
             settings,
             lambda system: task.validation_loader(batch_number_for(system)),
         )

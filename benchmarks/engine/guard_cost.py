@@ -81,9 +81,9 @@ def _producers(loader: Any, transform: Any) -> tuple[Any, Any]:
     from detaug.seeding import SeedTree
     from detaug.sources import resolve_source
 
-    pipeline = Pipeline(resolve_source(loader, True), transform, must_copy=False)
+    pipeline = Pipeline(resolve_source(loader, True), transform, must_travel=False)
     entropy = tuple(SeedTree(1).entropy)
-    plain, guarded = (Producer(pipeline.copy, entropy, 1, guard=guard) for guard in (False, True))
+    plain, guarded = (Producer(pipeline.pristine, entropy, 1, guard=guard) for guard in (False, True))
     return plain, guarded
 
 

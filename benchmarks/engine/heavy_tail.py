@@ -13,9 +13,9 @@ from benchmarks.engine.systems import SYSTEMS, batch_number_for
 from benchmarks.measure import in_fresh_process, interleaved, seconds_per_batch
 from benchmarks.report import Row, speed_checks
 
-NAMES = ("detaug", "detaug unordered", "NonDet", "MTA")
+NAMES = ("detaug", "detaug unordered", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter")
 WARMUP, BATCHES, ROUNDS = 20, 300, 5
-BOUNDS = {"NonDet": 1.0, "detaug unordered": 0.97}
+BOUNDS = {"NonDetMultiThreadedAugmenter": 1.0, "detaug unordered": 0.97}
 
 #: While one worker sits on a batch of ten times the cost, the other finishes ten; any ordered engine has to keep those
 #: somewhere. With fewer places than that, the loss belongs to the setting and not to the engine.

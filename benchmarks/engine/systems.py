@@ -173,8 +173,8 @@ def _silenced() -> Iterator[None]:
 SYSTEMS: dict[str, Callable[[Any, Settings], AbstractContextManager[Iterator[Any]]]] = {
     "detaug": detaug_augmenter,
     "detaug unordered": unordered_augmenter,
-    "NonDet": nondet,
-    "MTA": multi_threaded,
+    "NonDetMultiThreadedAugmenter": nondet,
+    "MultiThreadedAugmenter": multi_threaded,
     "torch": torch_loader,
     "Grain": grain_loader,
 }

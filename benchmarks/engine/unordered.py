@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.schedule import Delivered, EpochEnd, Outcome, Position, Schedule, Task
+from detaug.engine.schedule import Delivered, EpochEnd, Outcome, Position, Schedule
 from detaug.plan import BatchKey
 
 
@@ -31,14 +29,22 @@ class UnorderedSchedule(Schedule):
         self._handed_out = frozenset(handed_out)
         return Position(position.epoch, step, 0)
 
-    def upcoming(self) -> Iterator[Task]:
-        """As many tasks as with ordering, but for those handed out."""
-        step, own = self.position.step, 0
-        while own < self.window:
-            if step not in self._handed_out:
-                own += 1
-                yield Task(BatchKey(self.position.epoch, step), probe=False)
-            step = self.plan.next_step(step)
+    def hand_out(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
+        """As with ordering; and what was taken from the middle makes room in the window too."""
+        super().hand_out(position, outcome)
+        if isinstance(outcome, Delivered):
+            self._settle()
+            self._unwant(BatchKey(position.epoch, position.step))
+            self._extend()
+
+    def _go_forward(self, old: Position, new: Position) -> bool:
+        super()._go_forward(old, new)
+        return True  # not step by step, and without a limit that needs the steps counted
+
+    def _begin_anew(self) -> None:
+        super()._begin_anew()
+        for step in self._handed_out:
+            self._unwant(BatchKey(self.position.epoch, step))
 
 
 class UnorderedAugmenter(DeterministicAugmenter):

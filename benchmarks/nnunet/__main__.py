@@ -1,24 +1,24 @@
-"""`python -m benchmarks.nnunet`: run the rows, print one table, write JSON."""
+"""`python -m benchmarks.nnunet`: run the rows, print one table, write JSON, draw a plot."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
-from rich.console import Console
 
-from benchmarks.cpu_time import CoresElsewhere
-from benchmarks.environment import environment_record
-from benchmarks.measure import MeasurementError, in_fresh_process
+from benchmarks.command import common_options, measure_rows
+from benchmarks.measure import in_fresh_process
 from benchmarks.nnunet.dataset import dataset_folder, preprocessed
 from benchmarks.nnunet.loaders import IN_2D, IN_3D, IN_3D_FOUR_CHANNELS, Task
 from benchmarks.nnunet.memory import measure_memory
 from benchmarks.nnunet.speed import measure_speed
 from benchmarks.nnunet.waiting import measure_waiting
-from benchmarks.report import Row, show, write_json
+from benchmarks.report import Row
+from detaug.cli.options import Command
 
 TITLE = "detaug's loader against nnU-Net's (medians; ratios with the range over rounds)"
 
@@ -71,39 +71,19 @@ ROWS: dict[str, Callable[[Path, bool], Row]] = {
 }
 
 
-@click.command()
-@click.option("--only", "names", multiple=True, type=click.Choice(list(ROWS)), help="Run this row; may be repeated.")
-@click.option("--quick", is_flag=True, help="A few batches of each: shows that it runs, not how fast.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the results here.")
+@click.command(cls=Command)
+@common_options(ROWS)
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep the data sets in this folder, or find them there.  [default: made anew, minutes]",
 )
-def main(names: tuple[str, ...], quick: bool, json_path: Path | None, data: Path | None) -> None:
+def main(names: tuple[str, ...], quick: bool, data: Path | None, **output: Any) -> None:
     """Measure `PatchSource` with detaug's transforms against nnU-Net's loader with its own, on MRI that nnU-Net planned and
     preprocessed. Ratios are taken within this run."""
-    console = Console(width=None if sys.stdout.isatty() else 120)  # a file or a log has no width of its own
-    environment = environment_record()
-    rows: list[Row] = []
-    failed: list[str] = []
     with dataset_folder(data) as root:
-        for name in names or ROWS:
-            with console.status(f"measuring {name} ..."):
-                try:
-                    elsewhere = CoresElsewhere()
-                    row = ROWS[name](root, quick)
-                    row.cores_elsewhere = elsewhere.read()
-                    rows.append(row)
-                except MeasurementError as error:
-                    failed.append(name)
-                    console.print(f"{name}: not measured. {error}", style="red", markup=False, highlight=False)
-                    continue
-            if json_path is not None:  # after every row: a long run that is stopped keeps what it has
-                write_json(rows, environment, json_path)
-    show(rows, console, title=TITLE)
-    if failed or any(check.reached is False for row in rows for check in row.checks):
-        raise SystemExit(1)
+        measures = ((name, partial(ROWS[name], root, quick)) for name in names or ROWS)
+        measure_rows(TITLE, measures, quick, **output)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from benchmarks.nnunet.loaders import DETAUG, STOCK, Task, as_trained, make_load
 from benchmarks.report import Row, ratio_check
 
 #: Whose processes make and carry the batches.
-AUGMENTERS = {DETAUG: "detaug", STOCK: "NonDet"}
+AUGMENTERS = {DETAUG: "detaug", STOCK: "NonDetMultiThreadedAugmenter"}
 
 BATCHES, ROUNDS = 40, 2
 SAMPLE_EVERY = 0.25  # seconds

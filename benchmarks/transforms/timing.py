@@ -39,9 +39,9 @@ class Settings:
 def one_thread() -> None:
     """Settle a measurement's process as the engine settles its workers."""
     from detaug.engine.processes import keep_freed_memory
-    from detaug.engine.worker import single_thread
+    from detaug.engine.threads import keep_one_thread
 
-    single_thread()
+    keep_one_thread()
     keep_freed_memory()
 
 

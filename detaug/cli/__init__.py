@@ -10,11 +10,12 @@ import click
 from detaug.cli.demo import demo
 from detaug.cli.doctor import doctor
 from detaug.cli.nnunet import nnunet
+from detaug.cli.options import Commands
 from detaug.cli.verify import verify
 from detaug.cli.warmup import warmup
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="detaug")
 def main() -> None:
     """Seeded, ordered, crash-proof augmentation batches."""

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from detaug.cli.options import Target
+
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from detaug.training.advice import Advice
+    from detaug.doctor.advice import Advice
 
 _STYLES = {"ok": "green", "note": "yellow", "warning": "bold red"}
 
@@ -22,11 +24,11 @@ def doctor(as_json: bool, strict: bool) -> None:
     """Print what results on this machine depend on, with advice.
 
     Versions, CPU, GPU, threads, determinism switches, shared memory and the kernels' compile cache. It shows the
-    defaults of a fresh process: a training's own switches are in its ledger, or in
-    detaug.training.environment(). There is no host or user name in it, so it can go into a bug report as it is.
+    defaults of a fresh process: a training's own switches are in what
+    detaug.training.environment() returns inside it. There is no host or user name in it, so it can go into a bug report as it is.
     """
-    from detaug.training.advice import advice
-    from detaug.training.machine import environment
+    from detaug.doctor.advice import advice
+    from detaug.doctor.machine import environment
 
     record = environment()
     lines = advice(record)
@@ -40,9 +42,7 @@ def doctor(as_json: bool, strict: bool) -> None:
 
 
 def _print(record: dict[str, Any], lines: list[Advice]) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = Target().console()
     console.print(_record_table(record))
     console.print()
     console.print(_advice_table(lines))
@@ -83,7 +83,7 @@ def _advice_table(lines: list[Advice]) -> Table:
 def _rows(record: dict[str, Any]) -> list[tuple[str, str]]:
     detaug, system, cpu, gpu = record["detaug"], record["system"], record["cpu"], record["gpu"]
     packages = [f"{name} {version}" for name, version in record["packages"].items() if version]
-    cards = [f"{card['name']} ({_size(card['memory'])})" for card in gpu["devices"]]
+    cards = [f"{card['name']} ({_size(card['memory'])})" if card["memory"] else card["name"] for card in gpu["devices"]]
     features = record["numpy"]["cpu_features"] or []
     pools = [f"{pool['internal_api']} {pool['version'] or ''}".strip() for pool in record["blas"]]
     switches = record["switches"]

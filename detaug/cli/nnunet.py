@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
+from detaug.cli.nnunet_demo import demo
 from detaug.cli.nnunet_verify import verify
 
 
-@click.group(short_help="Trainers for nnU-Net v2, and a proof that they repeat themselves.")
+@click.group(short_help="Trainers for nnU-Net v2, and a proof that they are reproducible.")
 def nnunet() -> None:
-    """Trainers for nnU-Net v2, and a proof that they repeat themselves.
+    """Trainers for nnU-Net v2, and a proof that they are reproducible.
 
     \b
         export nnUNet_extTrainer=$(detaug nnunet path)
@@ -30,4 +31,5 @@ def path() -> None:
     click.echo(Path(detaug.__file__).parent / "nnunet" / "external")
 
 
+nnunet.add_command(demo)
 nnunet.add_command(verify)

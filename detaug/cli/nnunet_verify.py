@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from detaug.atomic_files import write_text
-from detaug.cli.options import in_a_folder_that_exists
+from detaug.cli.options import CannotRun, Target, json_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from detaug.nnunet.verification import Result, Settings
 
 #: What `detaug.training.seed_everything` takes.
 MAX_SEED = 2**32 - 1
-
-
-class _WrongUse(click.ClickException):
-    exit_code = 2
 
 
 def _fold(_context: click.Context, _parameter: click.Parameter, text: str) -> int | str:
@@ -63,15 +55,9 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
     callback=_new_folder,
     help="Leave logs, traces and checkpoints in this folder, which is new or empty.",
 )
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    callback=in_a_folder_that_exists,
-    help="Write the result to this file as well.",
-)
-def verify(device: str | None, keep: Path | None, json_file: Path | None, **asked: Any) -> None:
-    """Prove that a training of your own preprocessed data repeats itself, or find where it does not.
+@json_option
+def verify(device: str | None, keep: Path | None, json_target: Target, **asked: Any) -> None:
+    """Prove that a training on your own preprocessed data is reproducible, or find where it diverges.
 
     DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a few steps, each
     time in new processes and with results of its own: straight through with two processes that load data, straight
@@ -84,17 +70,14 @@ def verify(device: str | None, keep: Path | None, json_file: Path | None, **aske
 
     The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
     """
-    from rich.console import Console
-
     from detaug.nnunet.verification import Settings
 
-    console = Console(highlight=False)
-    result = _verified(Settings(**asked, device=device or _default_device()), keep, console)
+    console = json_target.console()
+    result = _verified(Settings(**asked, device=device or _default_device()), keep)
     console.print(result)
     if keep is not None:
         console.print(f"Logs, traces and checkpoints are in {keep}", style="dim", soft_wrap=True)
-    if json_file is not None:
-        write_text(json_file, json.dumps(result.as_json(), indent=2) + "\n")
+    json_target.write(result.as_json())
     if not result.ok:
         raise click.exceptions.Exit(1)
 
@@ -105,26 +88,23 @@ def _default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _verified(settings: Settings, keep: Path | None, console: Console) -> Result:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
+def _verified(settings: Settings, keep: Path | None) -> Result:
     from detaug.nnunet.verification import CannotVerify, TrainingFailed, verify_training
     from detaug.nnunet.verification.settings import Training, trainings
+    from detaug.progress import progress
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     # What is left on screen is the table; the bar is for the time until then.
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=sum(training.moments() for training in trainings(settings)))
+    with progress("nnunet verify", sum(training.moments() for training in trainings(settings))) as shown:
 
         def started(training: Training) -> None:
             processes = ", then ".join(map(str, training.processes))
-            progress.update(task, description=f"{training.what}, processes: {processes}")
+            shown.update(f"{training.what}, processes: {processes}")
 
         try:
-            return verify_training(settings, keep, started, lambda moments: progress.advance(task, moments))
+            return verify_training(settings, keep, started, shown.advance)
         except CannotVerify as error:
-            raise _WrongUse(str(error)) from error
+            raise CannotRun(str(error)) from error
         except TrainingFailed as error:
             if error.unexpected:
                 click.echo(error.traceback, err=True)
-            raise _WrongUse(f"the training failed: {error}") from error
+            raise CannotRun(f"the training failed: {error}") from error

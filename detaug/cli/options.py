@@ -1,14 +1,165 @@
-"""Options that several commands have in common."""
+"""What several commands have in common: `--json`, where they print, and how they end when they are interrupted."""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from detaug.atomic_files import write_text
 
-def in_a_folder_that_exists(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
-    """A callback for a file to be written: refused at once and not after a minute of work, when it comes to writing."""
-    if file is not None and not file.resolve().parent.is_dir():
-        raise click.BadParameter(f"the folder {str(file.parent)!r} does not exist")
-    return file
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+#: The exit status of a program that Ctrl-C ended, as shells have it: 128 + SIGINT.
+INTERRUPTED = 130
+
+#: Bytes that must be free where a result is to be written; no result is larger.
+_ROOM = 2**20
+
+
+class CannotRun(click.ClickException):
+    """Something that the command needs is missing or fails; 1 is for batches that differ."""
+
+    exit_code = 2
+
+
+class CannotWrite(CannotRun):
+    """The file of `--json` cannot be written."""
+
+
+class Commands(click.Group):
+    """A group whose commands end with status 130 when they are interrupted, and not with 1, which means "differs"."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command.
+
+        Raises:
+            click.exceptions.Exit: with 130 after Ctrl-C.
+        """
+        return ended_by_interrupt(super().invoke, ctx)
+
+
+class Command(click.Command):
+    """As `Commands`, for a command that is in no group."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As `Commands.invoke`."""
+        return ended_by_interrupt(super().invoke, ctx)
+
+
+def ended_by_interrupt(invoke: Callable[[click.Context], Any], ctx: click.Context) -> Any:
+    """``invoke(ctx)``; Ctrl-C meanwhile is one line and the exit status 130."""
+    try:
+        return invoke(ctx)
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+
+
+class Target:
+    """Where `--json` asks a result to be written: nowhere, to a file, or to stdout, which then holds nothing else."""
+
+    def __init__(self, file: Path | None = None, is_stdout: bool = False) -> None:
+        self._file = file
+        self._is_stdout = is_stdout
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file, which may be written again and again."""
+        return self._file is not None
+
+    def console(self) -> Console:
+        """For what people read: stdout, or stderr where stdout is for the JSON.
+
+        In a file or a pipe lines are as long as they are, so that they can be searched; COLUMNS sets another width.
+        """
+        from rich.console import Console
+
+        console = Console(stderr=self._is_stdout, highlight=False)
+        if not console.is_terminal and not os.environ.get("COLUMNS"):
+            console.width = 1000
+        return console
+
+    def write(self, result: Any) -> None:
+        """Write the result, if that was asked for.
+
+        Raises:
+            CannotWrite: with exit status 2.
+        """
+        text = json.dumps(result, indent=2) + "\n"
+        try:
+            if self._is_stdout:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            elif self._file is not None and _is_special(self._file):
+                self._file.write_text(text, encoding="utf-8")
+            elif self._file is not None:
+                write_text(self._file, text)
+        except OSError as error:
+            raise CannotWrite(_why(self._file or Path("stdout"), error)) from error
+
+
+class _TargetType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        if isinstance(value, Target):
+            return value
+        if value == "-":
+            return Target(is_stdout=True)
+        file = Path(value)
+        if file.is_dir():
+            self.fail(f"{value!r} is a folder", param, ctx)
+        folder = file.resolve().parent
+        if not folder.is_dir():
+            self.fail(f"the folder {str(file.parent)!r} does not exist", param, ctx)
+        if not _is_special(file):
+            try:
+                _try_writing(folder)
+            except OSError as error:
+                self.fail(_why(file, error), param, ctx)
+        return Target(file)
+
+
+def json_option(function: _F) -> _F:
+    """Add `--json`; the command gets a `Target` as `json_target`.
+
+    A file that cannot be written is refused at once and not after minutes of work.
+    """
+    text = "Write the results to this file as well; '-': to stdout, and all else to stderr."
+    return click.option("--json", "json_target", type=_TargetType(), default=Target(), show_default=False, help=text)(
+        function
+    )
+
+
+def _try_writing(folder: Path) -> None:
+    """Write a little into the folder.
+
+    Raises:
+        OSError: read-only, another's, or full.
+    """
+    if shutil.disk_usage(folder).free < _ROOM:
+        raise OSError(f"less than {_ROOM // 2**20} MiB is free there")
+    probe = folder / f".detaug-{os.getpid()}.probe"
+    try:
+        write_text(probe, "x" * 4096)
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def _is_special(file: Path) -> bool:
+    """Whether it is a device or a pipe, which is written to and never replaced."""
+    return file.exists() and not file.is_file()
+
+
+def _why(file: Path, error: OSError) -> str:
+    return f"cannot write {str(file)!r}: {error.strerror or error}"

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from detaug.atomic_files import write_text
-from detaug.cli.options import in_a_folder_that_exists
+from detaug.cli.options import Target, json_option
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from detaug.verify import Result
 
 
@@ -35,7 +30,9 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gene
 @click.command(short_help="Prove that a pipeline is deterministic, or find the line that is not.")
 @click.argument("target", metavar="MODULE:FACTORY")
 @click.option("--batches", type=click.IntRange(min=1), default=12, help="Batches that every row compares.")
-@click.option("--seed", type=click.IntRange(min=0), default=1234, help="The one seed of all rows.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), help="The one seed of all rows.  [default: the augmenter's own, else 1234]"
+)
 @click.option("--thorough", is_flag=True, help="All start methods with all process counts, more faults: minutes.")
 @click.option("--processes", type=_Numbers(), help="Process counts, comma-separated.  [default: 1,2,3]")
 @click.option(
@@ -50,50 +47,41 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gene
 @click.option("--num-streams", type=click.IntRange(min=1), help="As for DeterministicAugmenter.")
 @click.option("--batches-per-epoch", type=click.IntRange(min=1), help="As for DeterministicAugmenter.")
 @click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    callback=in_a_folder_that_exists,
-    help="Write the results to this file as well.",
+    "--seconds-for-cause",
+    "search_seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    help="For the search for lines that differ; then what is known is reported.",
 )
-def verify(target: str, json_file: Path | None, **options: Any) -> None:
+@json_option
+def verify(target: str, json_target: Target, **options: Any) -> None:
     """Prove that a pipeline gives the same batches under all circumstances, or name the line that does not.
 
-    MODULE:FACTORY is a function without arguments that returns (loader, transform), as package.module:factory or as
-    path/to/file.py:factory; the transform may be None. Its batches are made with several process counts and start
-    methods, with workers held up and killed, resumed, replayed, with another clock, another PYTHONHASHSEED and more.
+    MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments. It returns
+    (loader, transform), where the transform may be None, a map-style data set, or a DeterministicAugmenter. Its batches
+    are made with several process counts and start methods, with workers held up and killed, resumed, replayed, with
+    another clock, another PYTHONHASHSEED and more.
 
     The exit status is 0 if all are equal, 1 if any row differs, 2 on wrong use. What the pipeline does by itself and
     DeterministicAugmenter repairs is shown and does not count.
     """
-    from rich.console import Console
-
     from detaug.verify import UnusableError
 
     options["start_methods"] = options["start_methods"] or None  # click's word for "not given" is an empty tuple
-    console = Console()
     try:
-        result = _with_progress(target, options, console)
+        result = _with_progress(target, options)
     except (UnusableError, ImportError) as error:
         raise click.UsageError(str(error)) from error
-    console.print(result, highlight=False)
-    if json_file is not None:
-        write_text(json_file, json.dumps(result.as_json(), indent=2) + "\n")
+    json_target.console().print(result)
+    json_target.write(result.as_json())
     if not result.ok:
         raise click.exceptions.Exit(1)
 
 
-def _with_progress(target: str, options: dict[str, Any], console: Console) -> Result:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
+def _with_progress(target: str, options: dict[str, Any]) -> Result:
+    from detaug.progress import progress
     from detaug.verify import verify as run
 
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     # What is left on screen is the table; the bar is for the time until then.
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=None)
-
-        def report(what: str, done: int, total: int) -> None:
-            progress.update(task, description=what, completed=done, total=total)
-
-        return run(target, progress=report, **options)
+    with progress("verify") as shown:
+        return run(target, progress=shown.update, **options)

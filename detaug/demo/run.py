@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from detaug.demo.loader import MRIPatchLoader, enlarged, training_transforms
+from detaug.demo.loader import MRIPatchLoader, enlarged, native_transforms, training_transforms
 from detaug.demo.mri import load_cases
 
 BATCH_SIZE = 2
@@ -25,6 +25,8 @@ DELAY = 0.3
 
 STOCK = "NonDetMultiThreadedAugmenter"
 OURS = "DeterministicAugmenter"
+#: `OURS` with detaug's own transforms in place of batchgenerators'.
+NATIVE = "with detaug's transforms"
 
 #: Called once per batch with the number of batches that were received since the last call.
 Advance = Callable[[int], None]
@@ -41,7 +43,7 @@ class Settings:
         seed: the one seed of all runs.
     """
 
-    batches: int = 48
+    batches: int = 24
     patch: int = 48
     processes: tuple[int, ...] = (0, 1, 2, 3)
     seed: int = 1234
@@ -62,7 +64,7 @@ class Plan:
     """One run that is to be made.
 
     Attributes:
-        augmenter: `STOCK` or `OURS`.
+        augmenter: `STOCK`, `OURS` or `NATIVE`.
         processes: how many worker processes; 0 is the calling process.
         circumstance: what is special about it, for the reader; empty when nothing is.
         delay: see `MRIPatchLoader`, seconds.
@@ -86,6 +88,7 @@ class Run:
         same_as_first: whether the fingerprint is that of the augmenter's first run; None for that run itself.
         pids: processes that made the batches.
         notices: what was logged or warned about meanwhile.
+        timed_batches: what `batches_per_second` is a mean of.
     """
 
     plan: Plan
@@ -94,6 +97,7 @@ class Run:
     same_as_first: bool | None
     pids: tuple[int, ...]
     notices: list[str] = field(default_factory=list)
+    timed_batches: int = 0
 
 
 class _Augmenter(Protocol):
@@ -111,6 +115,7 @@ def plans(settings: Settings) -> list[Plan]:
         *(Plan(OURS, count) for count in settings.processes),
         Plan(OURS, compared, "random delays", delay=DELAY),
         Plan(OURS, compared, "a worker killed", kill=True),
+        *(Plan(NATIVE, count) for count in sorted({0, compared})),
     ]
 
 
@@ -133,13 +138,27 @@ def run_all(settings: Settings, started: Callable[[Plan], None], advance: Advanc
             fingerprint, rate, pids = _measure(plan, settings, advance)
         same = fingerprint == first[plan.augmenter] if plan.augmenter in first else None
         first.setdefault(plan.augmenter, fingerprint)
-        runs.append(Run(plan, fingerprint, rate, same, pids, notices))
+        runs.append(Run(plan, fingerprint, rate, same, pids, notices, settings.batches - settings.warm_up))
     return runs
 
 
 def all_same(runs: list[Run]) -> bool:
-    """Whether DeterministicAugmenter kept its word: every one of its runs gave the same bytes in the same order."""
-    return len({run.fingerprint for run in runs if run.plan.augmenter == OURS}) == 1
+    """Whether DeterministicAugmenter kept its word: with either kind of transforms, all of its runs gave the same bytes in
+    the same order."""
+    return all(run.same_as_first is not False for run in runs if run.plan.augmenter != STOCK)
+
+
+def speed_up(runs: list[Run]) -> float | None:
+    """Batches per second of DeterministicAugmenter in the calling process: with detaug's transforms over with batchgenerators'.
+
+    None where one of them was not run there, or where only a few batches were timed.
+    """
+    rates = {
+        run.plan.augmenter: run.batches_per_second
+        for run in runs
+        if run.plan.processes == 0 and run.timed_batches >= 4 * NUM_CACHED
+    }
+    return rates[NATIVE] / rates[OURS] if {NATIVE, OURS} <= set(rates) else None
 
 
 def _measure(plan: Plan, settings: Settings, advance: Advance) -> tuple[str, float, tuple[int, ...]]:
@@ -168,12 +187,13 @@ def _measure(plan: Plan, settings: Settings, advance: Advance) -> tuple[str, flo
 def _augmenter(plan: Plan, settings: Settings) -> _Augmenter:
     patch_size = (settings.patch,) * 3
     loader = MRIPatchLoader(load_cases(), BATCH_SIZE, enlarged(patch_size), delay=plan.delay)
-    transform = training_transforms(patch_size)
-    if plan.augmenter == OURS:
+    transform = native_transforms(patch_size) if plan.augmenter == NATIVE else training_transforms(patch_size)
+    if plan.augmenter != STOCK:
         from detaug import DeterministicAugmenter
 
+        # The demo compares every batch itself; the check makes most of a worker's first ones twice.
         augmenter: _Augmenter = DeterministicAugmenter(
-            loader, transform, plan.processes, num_cached=NUM_CACHED, seed=settings.seed
+            loader, transform, plan.processes, num_cached=NUM_CACHED, seed=settings.seed, check_every=0
         )
         return augmenter
     return _StockAugmenter(loader, transform, plan.processes, settings.seed)

@@ -35,6 +35,20 @@ def text(what: str, value: Any) -> str:
     return value
 
 
+def names(what: str, value: Any) -> tuple[str, ...]:
+    """Several attribute names."""
+    if isinstance(value, str) or not all(isinstance(each, str) and each.isidentifier() for each in value):
+        raise TypeError(f"{what} must be a list or tuple of attribute names, got {value!r}")
+    return tuple(value)
+
+
+def keys(what: str, value: Any) -> tuple[str, ...]:
+    """Several keys of a batch."""
+    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
+        raise TypeError(f"{what} must be a list or tuple of a batch's keys, got {value!r}")
+    return tuple(value)
+
+
 def seconds(what: str, value: Any) -> float | None:
     """A positive number of seconds, or None."""
     if value is None:
@@ -60,6 +74,20 @@ def rank_of(rank: Any, world_size: Any) -> tuple[int, int]:
     if number >= size:
         raise ValueError(f"rank must be below world_size={size}, got {number}")
     return number, size
+
+
+def enough_for_all_ranks(batches_per_epoch: int | None, num_steps: int | None, world_size: int) -> None:
+    """Every rank gets a batch in an epoch: what does not fill all ranks is dropped, and nothing would be left."""
+    if batches_per_epoch is not None and batches_per_epoch < world_size:
+        raise ValueError(
+            f"batches_per_epoch counts the batches of all ranks together: {batches_per_epoch} leaves none for each of "
+            f"world_size={world_size}. Pass at least {world_size} (batches per rank x world_size)."
+        )
+    if num_steps is not None and num_steps < world_size and world_size > 1:
+        raise ValueError(
+            f"the data makes {num_steps} batch{'' if num_steps == 1 else 'es'} per epoch, which leaves none for each of "
+            f"world_size={world_size}. Make batches smaller, or train with fewer ranks."
+        )
 
 
 def epoch(value: Any) -> int:

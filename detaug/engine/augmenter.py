@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any
 
-import torch
-
 from detaug import identity
+from detaug.context import Current
 from detaug.engine import arguments
+from detaug.engine.checking import DEFAULT_CHECK_EVERY, Checks
 from detaug.engine.coordinator import Coordinator
 from detaug.engine.crew import Settings
 from detaug.engine.failures import SeedPath
+from detaug.engine.importing import check_not_imported_by_worker
 from detaug.engine.in_process import InProcess, Replayer
+from detaug.engine.interpreters import mention_random_hashes
 from detaug.engine.processes import interrupts_deferred
 from detaug.engine.schedule import Position, Schedule
+from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longer_running
 from detaug.engine.state import State
+from detaug.engine.surroundings import ProcessSettings
 from detaug.engine.warming import warm_up
 from detaug.engine.worker import Job
+from detaug.errors import ReproducibilityError
+from detaug.loader_states import LoaderStates, read_states
 from detaug.pipeline import Pipeline, StreamEnded
 from detaug.plan import BatchKey, Plan
 from detaug.seeding import Seed, SeedTree
@@ -29,6 +37,8 @@ from detaug.sources import DatasetSource, Source, resolve_source
 logger = logging.getLogger("detaug")
 
 DEFAULT_MAX_RESTARTS = 8
+#: A batch in a hundred that cannot be made is a bad case; a hundred in a row are a broken pipeline.
+DEFAULT_MAX_SKIPS = 100
 
 
 class DeterministicAugmenter:
@@ -64,12 +74,23 @@ class DeterministicAugmenter:
         stall_timeout: seconds after which a worker that is still making the same batch is killed and the batch made
             elsewhere; None: never, but it is mentioned in the log.
         on_error: "raise", or "skip" to leave out (and log) batches whose loader or transform raises.
+        max_skips: so many batches of this rank in a row may be left out, in whatever epochs; the next one that fails is
+            raised, and is the same one whatever the number of processes and after a resume. None: any number.
         version: set it to something new when code changes behind the same class names, so that older state dicts are
             refused.
         guard: report generators that are created without a seed while batches are made, with the line that does it.
         max_worker_memory: bytes of memory that a worker may have to itself (resident, without shared batches and
             files); one that has more after a batch, for its loader leaks, retires, and a new one goes on with the same
             bytes. Up to 256 MiB of it is memory that was freed and is kept for the next batch. None: no limit.
+        keep: names of attributes that go on from batch to batch although transforms start each one as they were handed in:
+            caches (an atlas that is read on first use), and what cannot be copied (an open file, an inference session).
+            They are shared as they are, so that a batch may depend on others through them.
+        check_every: the first, second, fourth, eighth ... batch of each worker, and then one in so many, is made a second
+            time, from a pristine copy in another process, and compared, for at most about 1 % of the workers' time;
+            0: none.
+        on_mismatch: what becomes of a batch that differs: "raise" (ReproducibilityError), "warn", or None: an error
+            among a worker's first batches, a warning later, when a training is under way.
+        check_ignore: keys of a batch that may differ from one making to the next, such as a process number.
 
     Raises:
         TypeError, ValueError: an argument cannot be right; the message says what is allowed.
@@ -96,13 +117,20 @@ class DeterministicAugmenter:
         max_restarts: int = DEFAULT_MAX_RESTARTS,
         stall_timeout: float | None = None,
         on_error: str = "raise",
+        max_skips: int | None = DEFAULT_MAX_SKIPS,
         version: str = "",
         guard: bool = False,
         max_worker_memory: int | None = None,
+        keep: Sequence[str] = (),
+        check_every: int = DEFAULT_CHECK_EVERY,
+        on_mismatch: str | None = None,
+        check_ignore: Sequence[str] = (),
     ) -> None:
         self._engine: Coordinator | InProcess | None = None
         self._closed = False
         self._owner = os.getpid()
+        self._settings: ProcessSettings | None = None  # those of the program where the workers were started
+        self._rank_seeds: RankSeeds | None = None
         self.num_processes = arguments.count("num_processes", num_processes)
         self.num_cached = arguments.count("num_cached", num_cached)
         self.rank, self.world_size = arguments.rank_of(rank, world_size)
@@ -110,6 +138,7 @@ class DeterministicAugmenter:
         self.max_restarts = arguments.count("max_restarts", max_restarts)
         self.stall_timeout = arguments.seconds("stall_timeout", stall_timeout)
         self.on_error = arguments.one_of("on_error", on_error, ("raise", "skip"))
+        self.max_skips = None if max_skips is None else arguments.count("max_skips", max_skips)
         self.start_method = arguments.start_method(start_method)
         self.version = arguments.text("version", version)
         self.transform = arguments.transform(transform)
@@ -117,10 +146,19 @@ class DeterministicAugmenter:
         self.wait_time = wait_time
         self.guard = bool(guard)
         self.max_worker_memory = arguments.optional_positive("max_worker_memory", max_worker_memory)
+        self.keep = arguments.names("keep", keep)
+        self.check_every = arguments.count("check_every", check_every)
+        self.on_mismatch = (
+            None if on_mismatch is None else arguments.one_of("on_mismatch", on_mismatch, ("raise", "warn"))
+        )
+        self.check_ignore = arguments.keys("check_ignore", check_ignore)
         old_style = arguments.old_style_seeds(seeds, seed, self.num_processes, num_streams)
         self.seeds = list(seeds) if seeds is not None else None
 
-        self._source: Source = resolve_source(data_loader, arguments.optional_bool("stateless", stateless))
+        self._source: Source = resolve_source(
+            data_loader, arguments.optional_bool("stateless", stateless), self.batches_per_epoch
+        )
+        arguments.enough_for_all_ranks(self.batches_per_epoch, self._source.num_steps, self.world_size)
         self.generator = self._source.loader
         self.num_streams = (
             len(old_style)
@@ -133,8 +171,8 @@ class DeterministicAugmenter:
         if self._drawn and self.world_size > 1:
             logger.warning("rank %d of %d drew its own seed: pass the same seed on all ranks", self.rank, world_size)
 
-        must_copy = self.num_processes > 0 and self.start_method != "fork"
-        self._pipeline = Pipeline(self._source, self.transform, must_copy)
+        must_travel = self.num_processes > 0 and self.start_method != "fork"
+        self._pipeline = Pipeline(self._source, self.transform, must_travel, self.keep)
         self._declared = [
             *identity.describe(self._source.loader, "data_loader"),
             *identity.describe(self.transform, "transform"),
@@ -143,8 +181,13 @@ class DeterministicAugmenter:
         ]
         if isinstance(self._source, DatasetSource):
             self._declared += self._source.declared()
+        self._loader_states = LoaderStates(self._source, self.num_streams)
+        self._checks = Checks(
+            self.check_ignore, self.num_streams, self._source.stateless, self._loader_states, self.check_every
+        )
         self._schedule = self._new_schedule()
         self._loaded_epoch: int | None = None
+        self._rest_is_wanted = False
         self._finalizer: Any = None
         if self.num_processes > 0:
             self._warn_of_idle_processes()
@@ -185,6 +228,14 @@ class DeterministicAugmenter:
     # --- batches ----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> DeterministicAugmenter:
+        """The augmenter itself, at the batch that is due.
+
+        Where the epoch's last batch has been taken and its end not been seen, as by ``for _ in range(len(augmenter)):
+        next(augmenter)``, that is the first batch of the next epoch. (Directly after `load_state_dict` and `set_epoch` of
+        the loaded epoch it is not: the loop is to give the rest of that epoch, which is empty.)
+        """
+        if not self._rest_is_wanted and self._schedule.position.taken > 0 and not self._closed:
+            self._pass_over_the_end()
         return self
 
     def __next__(self) -> Any:
@@ -194,12 +245,20 @@ class DeterministicAugmenter:
             StopIteration: the epoch is over; the next call gives the next epoch's first batch.
             BatchError: the loader or the transform failed on it; again at every call until `set_epoch`,
                 `load_state_dict` or `restart`.
+            ValueError: `torch.distributed` is initialised, and another rank has another seed.
         """
         self._loaded_epoch = None
-        if self._engine is None:
+        self._rest_is_wanted = False
+        engine = self._engine
+        if engine is None:
             self._start()
-        assert self._engine is not None
-        return self._engine.next()
+            engine = self._engine
+        if engine is None:
+            raise RuntimeError("the augmenter was closed while its next batch was awaited")
+        self._check_owner()
+        if self._rank_seeds is not None:
+            self._rank_seeds.compare()
+        return engine.next()
 
     def next(self) -> Any:
         """As ``next(augmenter)``: batchgenerators has it under this name as well."""
@@ -211,11 +270,8 @@ class DeterministicAugmenter:
         Raises:
             TypeError: epochs have no end, or the loader does not say where it is.
         """
-        known = [
-            number // self.world_size
-            for number in (self.batches_per_epoch, self._source.num_steps)
-            if number is not None
-        ]
+        limits = (self.batches_per_epoch, self._source.num_steps)
+        known = [number // self.world_size for number in limits if number is not None]
         if not known and self._source.length_hint is not None:
             known = [self._source.length_hint // self.world_size]
         if not known:
@@ -235,14 +291,18 @@ class DeterministicAugmenter:
             Exception: whatever the loader or the transform raises, as it is.
         """
         key = BatchKey(arguments.epoch(epoch), arguments.step(step, self.num_streams))
-        known = [self._source.num_steps, self.batches_per_epoch if self._source.stateless else None]
-        end = min((number for number in known if number is not None), default=None)
+        end = self._known_steps(self.batches_per_epoch if self._source.stateless else None)
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
         try:
-            return self._replayer().make(key)
+            return self._replayer(self._loader_states).make(key)
         except StreamEnded:
             raise ValueError(f"there is no step {key.step} in epoch {key.epoch}: its stream ends before it") from None
+
+    def stats(self) -> dict[str, int]:
+        """What has happened so far: ``checked``, batches that were made a second time, and ``mismatches``, how many of
+        them differed."""
+        return {"checked": self._checks.done, "mismatches": self._checks.different}
 
     # --- position ---------------------------------------------------------------------------------------------------
 
@@ -273,14 +333,28 @@ class DeterministicAugmenter:
         ``for e in range(aug.epoch, E): aug.set_epoch(e)`` resumes in mid-epoch.
         """
         number = arguments.epoch(epoch)
-        if self._loaded_epoch == number:
-            self._loaded_epoch = None
-            return
+        self._rest_is_wanted = self._loaded_epoch == number
         self._loaded_epoch = None
+        if self._rest_is_wanted:
+            return
+        source = self._source
+        cut = source.goes_on and not source.pass_per_epoch and source.turns_per_epoch(0, 1) is None
+        if cut and number > self.epoch and self._schedule.position.taken > 0:
+            logger.warning(
+                "epoch %d begins where the loader's pass %d ends, so the rest of the pass before is walked through; if "
+                "%s has no end, pass batches_per_epoch=...",
+                number,
+                number - 1,
+                type(source.loader).__name__,
+            )
         self._move(self._schedule.start_of(number))
 
     def state_dict(self) -> dict[str, int | str | list[int] | None]:
-        """Where the stream stands and what it belongs to, as JSON-able integers and strings."""
+        """Where the stream stands and what it belongs to, as JSON-able integers and strings.
+
+        Among them, in one string, is where a loader's copies stand, if it has ``state_dict`` and ``load_state_dict`` of its
+        own and its state is plain JSON.
+        """
         return self._state().as_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -296,13 +370,17 @@ class DeterministicAugmenter:
         loaded = State.from_dict(state)
         loaded.check_belongs_to(self._state(), any_seed=self._drawn)
         position = loaded.position_for(self.rank, self.world_size)
+        loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
             self._finish()
             tree = SeedTree(loaded.seed)
             self._tree = tree.child(loaded.name) if loaded.name else tree
             self._schedule = self._new_schedule()
+        self._loader_states.load(loader_states)
         self._move(position)
+        self._schedule.set_skips(loaded.skipped)
         self._loaded_epoch = position.epoch
+        self._rest_is_wanted = False
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -327,17 +405,38 @@ class DeterministicAugmenter:
 
     def _start(self) -> None:
         """Start the workers, if they are not running (as batchgenerators has it)."""
+        if self._engine is None:
+            self._check_owner(started=False)  # in a fork, the thread that had the lock is not there to let it go
+        # Several threads may ask for the first batch. (The lock is made when it is needed: an augmenter can be copied.)
+        with self.__dict__.setdefault("_starting", threading.RLock()):
+            self._start_once()
+
+    def _start_once(self) -> None:
         if self._engine is not None:
             return
         if self._closed:
             raise RuntimeError("this augmenter was closed; restart() brings it back")
-        if os.getpid() != self._owner:
-            raise RuntimeError(
-                "this augmenter was made in another process, which this one was forked from; make one here"
-            )
+        self._check_owner(started=False)
+        check_not_imported_by_worker()
+        self._settings = ProcessSettings.here()
+        self._rank_seeds = RankSeeds(self.rank, self.world_size, self.name, self.seed)
+        mention_same_numbers(self, self._tree.entropy, self._declared)
+        warm_up(self.transform, self._source.loader)
         if self.num_processes == 0:
-            self._engine = InProcess(self._replayer(), self._schedule, self._seed_path(), self.on_error == "skip")
+            self._engine = InProcess(
+                self._replayer(self._loader_states),
+                self._schedule,
+                self._seed_path(),
+                self.on_error == "skip",
+                self._replayer(),
+                self._checks,
+                self.check_every,
+                self.on_mismatch,
+                self._loader_states,
+            )
             return
+        if self.start_method != "fork":
+            mention_random_hashes()
         settings = Settings(
             num_processes=self.num_processes,
             start_method=self.start_method,
@@ -347,56 +446,134 @@ class DeterministicAugmenter:
             pin_memory=self.pin_memory,
             slots_kept=self._schedule.window // self.num_processes + 2,
         )
-        warm_up(self.transform, self._source.loader)
         with interrupts_deferred():
-            self._engine = Coordinator(self._pipeline, self._job(), self._schedule, settings, self._seed_path())
+            self._engine = Coordinator(
+                self._pipeline,
+                self._job(),
+                self._schedule,
+                settings,
+                self._seed_path(),
+                self._checks,
+                self.on_mismatch,
+                self._loader_states,
+            )
             self._finalizer = weakref.finalize(self, self._engine.close)
+
+    def _check_owner(self, started: bool = True) -> None:
+        """A fork of the process that made this augmenter has none of its threads, and would wait for ever.
+
+        Where there are no workers it needs none, and goes on as it was.
+        """
+        if os.getpid() == self._owner or (started and isinstance(self._engine, InProcess)):
+            return
+        raise RuntimeError(
+            f"this augmenter was made in another process (pid {self._owner}), which this one (pid {os.getpid()}) was "
+            "forked from; its workers and batches belong to that one. Make an augmenter in the process that uses it; "
+            "state_dict(), load_state_dict() of a new one, and replay() work here"
+        )
 
     def _finish(self, timeout: float = 10, force: bool = False) -> None:
         """End the workers and forget what was prefetched (as batchgenerators has it); `next` starts them again."""
         engine, self._engine = self._engine, None
+        no_longer_running(self)
         if self._finalizer is not None:
             self._finalizer.detach()
             self._finalizer = None
         if engine is not None:
             engine.close()
-        position, self._schedule = self._schedule.position, self._new_schedule()
-        self._schedule.position = position
+        before, self._schedule = self._schedule, self._new_schedule()
+        self._schedule.position = before.position
+        self._schedule.set_skips(before.skips_before(before.position))
 
     def _move(self, position: Position) -> None:
         if self._engine is None:
             self._schedule.position = position
-        elif self._schedule.position != position or isinstance(self._engine, Coordinator):
+            return
+        self._check_owner()
+        if self._schedule.position != position or isinstance(self._engine, Coordinator):
             self._engine.move(position)
 
     def _new_schedule(self) -> Schedule:
-        plan = Plan(self.num_streams, self.rank, self.world_size, self._source.num_steps)
-        limit = None if self.batches_per_epoch is None else self.batches_per_epoch // self.world_size
-        probing = limit is None and plan.end is None and not self._source.endless and not self._source.stateless
+        plan = Plan(self.num_streams, self.rank, self.world_size, self._known_steps())
+        limit = self._limit
+        # Ranks that have streams of their own would read for all others, only to see what batches_per_epoch tells them.
+        told = limit is not None and gcd(self.num_streams, self.world_size) > 1
+        probing = not (told or self._source.endless or self._source.stateless or self._source.num_steps is not None)
         window = max(1, self.num_processes + self.num_cached) if self.num_processes else 1
-        return Schedule(plan, window, max(1, self.num_processes), self._source.stateless, limit, probing)
+        skips = self.max_skips if self.on_error == "skip" else None
+        return Schedule(plan, window, max(1, self.num_processes), self._source.stateless, limit, probing, skips)
+
+    @property
+    def _limit(self) -> int | None:
+        """This rank's batches per epoch, where the user set a number."""
+        return None if self.batches_per_epoch is None else self.batches_per_epoch // self.world_size
+
+    def _known_steps(self, limit: int | None = None) -> int | None:
+        """An epoch's steps over all ranks, where they are known; `limit` is one that the caller knows of."""
+        # Where copies go on from epoch to epoch, the steps behind an epoch's last are the next one's.
+        follows = self.batches_per_epoch if self._source.turns_per_epoch(0, 1) is not None else None
+        return min((number for number in (self._source.num_steps, follows, limit) if number is not None), default=None)
+
+    def _pass_over_the_end(self) -> None:
+        """Go to the next epoch, if this one has no more batches."""
+        position = self._schedule.position
+        limit, end = self._schedule.limit, self._schedule.plan.end
+        if (limit is not None and position.taken >= limit) or (end is not None and position.step >= end):
+            self._move(self._schedule.start_of(position.epoch + 1))
+        elif self._may_end_any_time and os.getpid() == self._owner:
+            if self._engine is None:
+                self._start()
+            assert self._engine is not None
+            try:
+                batch = self._engine.next()
+            except ReproducibilityError:
+                raise
+            except Exception:  # StopIteration, and the position is the next epoch's; what failed is raised again
+                return
+            self._engine.put_back(batch)
+
+    @property
+    def _may_end_any_time(self) -> bool:
+        # What says that it has no end may be wrong.
+        return not self._source.stateless and self._source.num_steps is None
 
     def _job(self) -> Job:
         entropy = tuple(self._tree.entropy)
-        return Job(entropy, self.num_streams, torch.get_default_dtype(), self.guard, self.max_worker_memory)
+        settings = self._settings or ProcessSettings.here()
+        return Job(entropy, self.num_streams, settings, self.guard, self.max_worker_memory, self.check_every)
 
     def _seed_path(self) -> SeedPath:
-        return SeedPath(self._tree.seed, self._tree.path, self.num_streams)
+        source, entropy, num_streams = self._source, tuple(self._tree.entropy), self.num_streams
 
-    def _replayer(self) -> Replayer:
-        return Replayer(self._pipeline, self._job(), self._seed_path())
+        def indices(key: BatchKey) -> list[int]:
+            assert isinstance(source, DatasetSource)
+            turn, stream = divmod(key.step, num_streams)
+            return source.indices(Current(entropy, key.epoch, stream, turn, num_streams))
+
+        known = indices if isinstance(source, DatasetSource) else None
+        return SeedPath(self._tree.seed, self._tree.path, num_streams, known)
+
+    def _replayer(self, states: LoaderStates | None = None) -> Replayer:
+        return Replayer(self._pipeline, self._job(), self._seed_path(), states)
+
+    def draws_like(self, entropy: tuple[int, ...], rank: int, declared: Sequence[str]) -> bool:
+        """Whether another pipeline would get the random numbers that this one gets."""
+        return (tuple(self._tree.entropy), self.rank) == (entropy, rank) and self._declared != list(declared)
 
     def _state(self) -> State:
+        position = self._schedule.position
         return State(
             seed=self.seed,
             name=self.name,
-            epoch=self.epoch,
-            step=self.step,
-            taken=self._schedule.position.taken,
+            epoch=position.epoch,
+            step=position.step,
+            taken=position.taken,
             rank=self.rank,
             world_size=self.world_size,
             num_streams=self.num_streams,
             pipeline=self._declared,
+            loader_states=self._loader_states.as_text(BatchKey(position.epoch, position.step)),
+            skipped=self._schedule.skips_before(position),
         )
 
     def _warn_of_idle_processes(self) -> None:
@@ -404,13 +581,16 @@ class DeterministicAugmenter:
         if self._source.stateless or busy >= self.num_processes:
             return
         logger.warning(
-            "%s has %d stream%s, which keep only %d of %d processes busy. Pass num_streams=... if its copies may share "
-            "the work (it changes the batches), or stateless=True if it keeps nothing between batches.",
+            "%d of %d processes will be idle: %s keeps state between batches, and its %d stream%s can be made by %d process%s "
+            "at most. Pass num_streams=... if several copies of it may share the work (it changes the batches), or "
+            "stateless=True if it keeps nothing between batches.",
+            self.num_processes - busy,
+            self.num_processes,
             type(self._source.loader).__name__,
             self.num_streams,
             "" if self.num_streams == 1 else "s",
             busy,
-            self.num_processes,
+            "" if busy == 1 else "es",
         )
 
     def __repr__(self) -> str:

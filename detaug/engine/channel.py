@@ -1,7 +1,8 @@
 """Messages and file descriptors between two processes, over one socket pair, read without blocking.
 
-Linux keeps message boundaries (SEQPACKET), so a process stopped or killed in mid-send leaves either a whole message or
-none. Where there is only a byte stream, messages carry their length and the reader keeps what is incomplete.
+Linux keeps message boundaries (SEQPACKET), so a process stopped or killed in mid-send leaves either a whole packet or
+none. Where there is only a byte stream, packets carry their length and the reader keeps what is incomplete. A message
+that is too large for a packet goes in several, and the reader keeps those that came until the last is there.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ import sys
 from collections import deque
 from typing import Any
 
-_LARGEST = 60_000
+_LARGEST = 60_000  # bytes of a packet
 _LENGTH = struct.Struct("<I")
+# The first byte of a packet. In a byte stream a descriptor may arrive ahead of the packet that it belongs to.
+_PLAIN, _WITH_DESCRIPTOR, _MORE_FOLLOWS = b"\0", b"\1", b"\2"
+_LATER = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+_NOW = int(socket.MSG_DONTWAIT) | _LATER
+_ROOM_FOR_DESCRIPTOR = socket.CMSG_SPACE(4)
 _SEQPACKET = sys.platform.startswith("linux")
 
 
@@ -25,15 +31,21 @@ class ChannelClosed(Exception):
     """The other side is gone."""
 
 
+class ChannelFull(Exception):
+    """The other side has not read for long: there is no room for another message now."""
+
+
 class Channel:
-    """One end of a socket pair. Messages are small Python objects; at most one descriptor goes with each.
+    """One end of a socket pair. Messages are Python objects, and better small; at most one descriptor goes with each.
 
     Only processes of one program talk over it, so what arrives may be unpickled.
     """
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
+        self._room = bytearray(_LARGEST + 4096) if _SEQPACKET else bytearray()
         self._partial = b""
+        self._parts: list[bytes] = []
         self._descriptors: list[int] = []
         self._arrived: deque[tuple[Any, int | None]] = deque()  # a byte stream may bring several messages at once
 
@@ -60,28 +72,43 @@ class Channel:
         self._descriptors.clear()
         self._socket.close()
 
-    def send(self, message: Any, descriptor: int | None = None) -> None:
+    def send(self, message: Any, descriptor: int | None = None, wait: bool = True) -> None:
         """Send one message whole, waiting for room where there is none.
+
+        Args:
+            message: anything that can be pickled.
+            descriptor: goes with it.
+            wait: False: nothing is sent where there is no room, so that a reader that is stopped cannot hold this
+                process up. (Of a message in several packets only the first is not waited with.)
 
         Raises:
             ChannelClosed: nobody reads it any more.
-            ValueError: the message is too large for one datagram.
+            ChannelFull: there is no room, and `wait` is False.
         """
-        # The first byte says whether a descriptor goes with it: in a byte stream it may arrive ahead of its message.
-        data = (b"\1" if descriptor is not None else b"\0") + pickle.dumps(message, protocol=5)
-        if len(data) > _LARGEST:
-            raise ValueError(f"a message of {len(data)} bytes is too large; bulk belongs into shared memory")
+        data = pickle.dumps(message, protocol=5)
+        while len(data) > _LARGEST:
+            self._send_packet(_MORE_FOLLOWS + data[:_LARGEST], None, wait)
+            data, wait = data[_LARGEST:], True
+        kind = _PLAIN if descriptor is None else _WITH_DESCRIPTOR
+        self._send_packet(kind + data, descriptor, wait)
+
+    def _send_packet(self, packet: bytes, descriptor: int | None, wait: bool) -> None:
         ancillary = []
         if descriptor is not None:
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
+        flags = 0 if wait else int(socket.MSG_DONTWAIT)
         try:
-            if _SEQPACKET:
-                self._socket.sendmsg([data], ancillary)
-            else:
-                framed = _LENGTH.pack(len(data)) + data
-                sent = self._socket.sendmsg([framed], ancillary)
+            if not _SEQPACKET:
+                framed = _LENGTH.pack(len(packet)) + packet
+                sent = self._socket.sendmsg([framed], ancillary, flags)
                 self._socket.sendall(framed[sent:])
-        except (BrokenPipeError, ConnectionResetError, OSError) as error:
+            elif descriptor is None:
+                self._socket.send(packet, flags)
+            else:
+                self._socket.sendmsg([packet], ancillary, flags)
+        except BlockingIOError:
+            raise ChannelFull from None
+        except OSError as error:
             raise ChannelClosed from error
 
     def receive(self, timeout: float | None = None) -> tuple[Any, int | None]:
@@ -92,6 +119,8 @@ class Channel:
             TimeoutError: nothing came within `timeout` seconds.
         """
         while True:
+            if timeout is None and _SEQPACKET and not self._arrived:
+                self._wait_for_packet()
             found = self.receive_ready(1)
             if found:
                 return found[0]
@@ -99,6 +128,16 @@ class Channel:
             waiting.register(self._socket, select.POLLIN)
             if not waiting.poll(None if timeout is None else timeout * 1000):
                 raise TimeoutError
+
+    def _wait_for_packet(self) -> None:
+        """One call of the system where waiting for readability would take three."""
+        try:
+            arrived = self._receive_some(wait=True)
+        except OSError as error:
+            raise ChannelClosed from error
+        if not arrived:
+            raise ChannelClosed
+        self._take_packet(arrived)
 
     def receive_ready(self, most: int = 64) -> list[tuple[Any, int | None]]:
         """The messages that have arrived, without waiting.
@@ -112,27 +151,36 @@ class Channel:
                 found.append(self._arrived.popleft())
                 continue
             try:
-                data, ancillary, _flags, _address = self._socket.recvmsg(
-                    _LARGEST + 4096, socket.CMSG_SPACE(4), socket.MSG_DONTWAIT | getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-                )
+                arrived = self._receive_some()
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
                 if found:
                     break
                 raise ChannelClosed from error
-            self._take_descriptors(ancillary)
-            if not data:
+            if not arrived:
                 if found:
                     break
                 raise ChannelClosed
             if _SEQPACKET:
-                self._arrived.append(self._decoded(data))
+                self._take_packet(arrived)
             else:
-                self._partial += data
-                while (message := self._next_framed()) is not None:
-                    self._arrived.append(self._decoded(message))
+                self._partial += arrived
+                while (packet := self._next_framed()) is not None:
+                    self._take_packet(packet)
         return found
+
+    def _receive_some(self, wait: bool = False) -> bytes | memoryview:
+        """A packet, or bytes of the stream; nothing where the other side is gone. Valid until the next call."""
+        if not _SEQPACKET:
+            data, ancillary, _flags, _address = self._socket.recvmsg(_LARGEST + 4096, _ROOM_FOR_DESCRIPTOR, _NOW)
+            self._take_descriptors(ancillary)
+            return data
+        flags = _LATER if wait else _NOW
+        size, ancillary, _flags, _address = self._socket.recvmsg_into([self._room], _ROOM_FOR_DESCRIPTOR, flags)
+        if ancillary:
+            self._take_descriptors(ancillary)
+        return memoryview(self._room)[:size]
 
     def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]]) -> None:
         for level, kind, data in ancillary:
@@ -141,9 +189,16 @@ class Channel:
                 numbers.frombytes(data[: len(data) - len(data) % numbers.itemsize])
                 self._descriptors.extend(numbers)
 
-    def _decoded(self, data: bytes) -> tuple[Any, int | None]:
-        descriptor = self._descriptors.pop(0) if data[:1] == b"\1" and self._descriptors else None
-        return pickle.loads(memoryview(data)[1:]), descriptor
+    def _take_packet(self, packet: bytes | memoryview) -> None:
+        kind, data = packet[0], memoryview(packet)[1:]
+        if kind == _MORE_FOLLOWS[0]:
+            self._parts.append(bytes(data))
+            return
+        if self._parts:
+            data = memoryview(b"".join([*self._parts, data]))
+            self._parts.clear()
+        descriptor = self._descriptors.pop(0) if kind == _WITH_DESCRIPTOR[0] and self._descriptors else None
+        self._arrived.append((pickle.loads(data), descriptor))
 
     def _next_framed(self) -> bytes | None:
         if len(self._partial) < _LENGTH.size:

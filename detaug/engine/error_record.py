@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
 
+import detaug
+from detaug.engine.importing import loads
 from detaug.engine.limits import advice_for
+from detaug.sources import DatasetSource
 
 # A record must fit into one message, also when every character takes four bytes.
-_LONGEST_SUMMARY = 1_000
-_LONGEST_TRACEBACK = 8_000
+_LONGEST_SUMMARY = 1_000  # characters; all others are bytes
+_LONGEST_TRACEBACK = 18_000
+_LONGEST_USERS_PART = 14_000
 _LARGEST_EXCEPTION = 16_000
+
+_OURS = str(Path(detaug.__file__).parent) + os.sep
+#: Of our own methods, those that say which transform it was.
+_TELLING = ("draw", "change")
 
 
 @dataclass(frozen=True)
@@ -25,8 +35,10 @@ class ErrorRecord:
         summary: its class and message.
         methods: the loader's and transforms' methods on the way to it, outermost first.
         traceback: as text.
+        users_part: of the traceback, what is not detaug's own code, with one line for what is; without the summary.
         pickled: the exception, or what of it can be pickled (see `rebuild`); None: nothing.
         advice: the limit of the system that it speaks of, if it does, as met in the process that raised it.
+        index: the item of a data set that was being fetched; None: none, or several at once.
     """
 
     summary: str
@@ -34,6 +46,8 @@ class ErrorRecord:
     traceback: str
     pickled: bytes | None
     advice: str = ""
+    users_part: str = ""
+    index: int | None = None
 
 
 def describe(error: BaseException) -> ErrorRecord:
@@ -41,14 +55,52 @@ def describe(error: BaseException) -> ErrorRecord:
     try:
         summary = "".join(traceback.format_exception_only(type(error), error)).strip()
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        users_part = _users_part(error)
     except Exception as worse:  # a broken __str__
         summary = text = f"{type(error).__name__} (which cannot be printed: {type(worse).__name__})"
-    if len(text) > _LONGEST_TRACEBACK:
-        half = _LONGEST_TRACEBACK // 2
-        text = f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+        users_part = ""
     return ErrorRecord(
-        summary[:_LONGEST_SUMMARY], _methods(error)[:_LONGEST_SUMMARY], text, _pickled(error), advice_for(error)
+        summary[:_LONGEST_SUMMARY],
+        _methods(error)[:_LONGEST_SUMMARY],
+        _cut(text, _LONGEST_TRACEBACK),
+        _pickled(error),
+        advice_for(error),
+        _cut(users_part, _LONGEST_USERS_PART),
+        _index(error),
     )
+
+
+def _users_part(error: BaseException) -> str:
+    shown = traceback.TracebackException(type(error), error, error.__traceback__)
+    chain, ours = [shown], 0
+    for each in chain:
+        chain += [other for other in (each.__cause__, each.__context__) if other is not None]
+        if each.stack:
+            # The place where it was raised is told in any case.
+            kept = [frame for frame in each.stack if not frame.filename.startswith(_OURS)]
+            if kept[-1:] != each.stack[-1:]:
+                kept.append(each.stack[-1])
+            ours += len(each.stack) - len(kept)
+            each.stack[:] = kept
+    text = "".join(shown.format(chain=True)).removesuffix("".join(shown.format_exception_only()))
+    return f"{text}  ... {ours} frame{'' if ours == 1 else 's'} of detaug" if ours else text.rstrip("\n")
+
+
+def _cut(text: str, most: int) -> str:
+    if not text.isascii():
+        most //= 4
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
+
+
+def _index(error: BaseException) -> int | None:
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is DatasetSource.fetch.__code__:
+            index = frame.f_locals.get("index")
+            return index if isinstance(index, int) else None
+    return None
 
 
 def _methods(error: BaseException) -> str:
@@ -56,7 +108,7 @@ def _methods(error: BaseException) -> str:
     found: list[str] = []
     for frame, _ in traceback.walk_tb(error.__traceback__):
         owner = frame.f_locals.get("self")
-        if owner is not None and not frame.f_globals.get("__name__", "").startswith("detaug."):
+        if owner is not None and (frame.f_code.co_name in _TELLING or not frame.f_code.co_filename.startswith(_OURS)):
             found.append(f"{type(owner).__name__}.{frame.f_code.co_name}")
     return " > ".join(found)
 
@@ -93,7 +145,7 @@ def rebuild(record: ErrorRecord) -> BaseException | None:
     if record.pickled is None:
         return None
     try:
-        how, what = pickle.loads(record.pickled)
+        how, what = loads(record.pickled)
         if how == "whole":
             return what if isinstance(what, BaseException) else None
         kind, args, attributes = what

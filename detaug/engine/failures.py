@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from detaug.engine.error_record import ErrorRecord, rebuild
@@ -9,6 +10,8 @@ from detaug.engine.processes import signal_name
 from detaug.errors import BatchError, WorkerDied, batch_error
 from detaug.plan import BatchKey
 from detaug.seeding import Seed
+
+_MOST_INDICES = 32  # that a message names
 
 
 @dataclass(frozen=True)
@@ -18,11 +21,13 @@ class SeedPath:
     Attributes:
         seed, path: the user's seed and the names below it.
         num_streams: logical workers.
+        indices: which items of a data set make a batch; None where there is no data set.
     """
 
     seed: Seed
     path: tuple[str, ...]
     num_streams: int
+    indices: Callable[[BatchKey], Sequence[int]] | None = None
 
     def of(self, key: BatchKey) -> str:
         """The batch's child, as a line of Python."""
@@ -37,21 +42,29 @@ def error_of(
     if original is None:
         original = rebuild(record)
     error = batch_error(original, _message(record, key, seeds, where))
-    error.__cause__ = original
-    return _placed(error, key, seeds, record.traceback)
+    error.original = original
+    error.__suppress_context__ = True
+    if original is not None and not isinstance(error, type(original)):
+        error.__cause__ = original  # else the error is what it was, and its text would be shown twice
+    _placed(error, key, seeds, record.traceback)
+    if record.index is not None:
+        error.indices = (record.index,)
+    return error
 
 
 def _message(record: ErrorRecord, key: BatchKey, seeds: SeedPath, where: str) -> str:
     raised_in = f"raised in {record.methods}\n" if record.methods else ""
     advice = f"{record.advice}\n" if record.advice else ""
+    fetching = f"fetching item {record.index} of the data set for" if record.index is not None else "making"
+    users_part = f"\n{record.users_part}\n\n" if record.users_part else ""
     return (
         f"{record.summary}\n"
+        f"{users_part}"
         f"{advice}"
         f"{raised_in}"
-        f"while making {describe_batch(key, seeds)} {where}\n"
+        f"while {fetching} {describe_batch(key, seeds)} {where}\n"
         f"seed path: {seeds.of(key)}\n"
-        f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})\n\n"
-        f"{record.traceback}"
+        f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})"
     )
 
 
@@ -73,13 +86,19 @@ def died(key: BatchKey, seeds: SeedPath, times: int, exitcode: int, peak: int, w
 
 
 def describe_batch(key: BatchKey, seeds: SeedPath) -> str:
-    """``epoch 3, step 17 (stream 5, turn 1)``."""
+    """``epoch 3, step 17 (stream 5, turn 1)``; of a data set ``epoch 3, step 17 (items 4, 0 of the data set)``."""
     turn, stream = divmod(key.step, seeds.num_streams)
-    return f"epoch {key.epoch}, step {key.step} (stream {stream}, turn {turn})"
+    detail = f"stream {stream}, turn {turn}"
+    if seeds.indices is not None:
+        indices = list(seeds.indices(key))
+        left_out = f" and {len(indices) - _MOST_INDICES} more" if len(indices) > _MOST_INDICES else ""
+        detail = f"items {', '.join(map(str, indices[:_MOST_INDICES]))}{left_out} of the data set"
+    return f"epoch {key.epoch}, step {key.step} ({detail})"
 
 
 def _placed(error: BatchError, key: BatchKey, seeds: SeedPath, worker_traceback: str) -> BatchError:
     error.epoch, error.step = key
     error.stream = key.step % seeds.num_streams
     error.worker_traceback = worker_traceback
+    error.indices = tuple(seeds.indices(key)) if seeds.indices is not None else ()
     return error

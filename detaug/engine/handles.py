@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
+import selectors
+import signal
 import subprocess
 import time
 import warnings
+import weakref
 from collections import deque
 from dataclasses import dataclass, field
 
-from detaug.engine.channel import Channel, ChannelClosed
+from detaug.engine.channel import Channel, ChannelClosed, ChannelFull
+from detaug.engine.interpreters import Surrounding
 from detaug.engine.payload import write_payload
 from detaug.engine.processes import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
 from detaug.engine.schedule import Task
 from detaug.engine.slots import ParentSlots
 from detaug.engine.whereabouts import Whereabouts, is_stopped
 from detaug.engine.worker import Job, work_on_inherited
-from detaug.engine.zygote import interpreter_command, main_forked, worker_environment
+from detaug.engine.zygote import main_forked
 from detaug.pipeline import Pipeline
 
 logger = logging.getLogger("detaug")
@@ -45,6 +50,7 @@ class Worker:
         signalled: the helper has done so.
         leaving: why it was killed.
         batches: how many it has made.
+        told: the streams whose states it knows of, each with the generation of states that was current then.
     """
 
     number: int
@@ -62,6 +68,7 @@ class Worker:
     signalled: bool = False
     leaving: str = ""
     batches: int = 0
+    told: dict[int, int] = field(default_factory=dict)
     whereabouts: Whereabouts | None = None
 
     @property
@@ -69,17 +76,25 @@ class Worker:
         """(number, pid), for messages."""
         return self.number, self.pid
 
-    def assign(self, ticket: int, task: Task) -> None:
-        """Send it a task.
+    def assign(self, entries: list[tuple[int, Task]]) -> None:
+        """Send it tasks, each with its ticket.
 
         Raises:
-            ChannelClosed: it is gone.
+            ChannelClosed: it is gone. The tasks are among its own nevertheless.
+            ChannelFull: it has not read for long; it was not given them.
         """
         given_back, dropped = self.slots.take_returned()
         if not self.tasks:
             self._begin()
-        self.tasks.append((ticket, task))
-        self.channel.send(("make", ticket, task.key.epoch, task.key.step, task.probe, given_back, dropped))
+        self.tasks.extend(entries)
+        tasks = [(ticket, *task.key, task.probe) for ticket, task in entries]
+        try:
+            self.channel.send(("make", tasks, given_back, dropped), wait=False)
+        except ChannelFull:
+            for entry in entries:
+                self.tasks.remove(entry)
+            self.slots.not_told(given_back, dropped)
+            raise
 
     def cancel(self, ticket: int) -> None:
         """Take a waiting task back; if the worker has begun it meanwhile, its answer is one that nobody waits for.
@@ -88,13 +103,14 @@ class Worker:
             ChannelClosed: it is gone.
         """
         self.tasks = deque(entry for entry in self.tasks if entry[0] != ticket)
-        self.channel.send(("cancel", ticket))
+        with contextlib.suppress(ChannelFull):  # then it makes it as well
+            self.channel.send(("cancel", ticket), wait=False)
 
     def answered(self, ticket: int) -> Task | None:
         """The task of that ticket, which is done; None if it had been taken back."""
-        for entry in self.tasks:
+        for number, entry in enumerate(self.tasks):
             if entry[0] == ticket:
-                self.tasks.remove(entry)
+                del self.tasks[number]
                 self._begin()
                 self.batches += 1
                 return entry[1]
@@ -114,8 +130,9 @@ class Worker:
         return self.whereabouts.answer() if self.whereabouts is not None else ""
 
     def close(self) -> None:
-        """Give its channel back."""
+        """Give its channel and its free slots back."""
         self.channel.close()
+        self.slots.close()
         if self.whereabouts is not None:
             self.whereabouts.close()
             self.whereabouts = None
@@ -128,11 +145,13 @@ class Helper:
     Attributes:
         pid, control: the process (0: not yet known) and the channel to it.
         pidfd: readable once it is dead; None where there are no pidfds.
+        detached: it is no child of this process.
     """
 
     pid: int
     control: Channel
     pidfd: int | None
+    detached: bool = False
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start_worker(self, number: int) -> Channel:
@@ -147,26 +166,39 @@ class Helper:
             theirs.close()
         return ours
 
-    def fork_spare(self) -> Helper | None:
-        """Ask for a spare; its pid comes later. None where there cannot be one."""
+    def fork_spare(self, detached: bool) -> Helper | None:
+        """Ask for a spare; it says itself when it is there. None where there cannot be one."""
         if self.pidfd is None:
             return None
         ours, theirs = Channel.pair()
         try:
-            self.control.send(("spare",), theirs.fileno())
+            self.control.send(("spare", detached), theirs.fileno())
         except ChannelClosed:
             ours.close()
             return None
         finally:
             theirs.close()
-        return Helper(0, ours, None)
+        return Helper(0, ours, None, detached=detached)
 
-    def spare_started(self, pid: int) -> None:
-        """It is there."""
+    def await_start(self, timeout: float) -> bool:
+        """As a spare, wait until it is there, and say whether it is."""
+        try:
+            message, _ = self.control.receive(timeout)
+        except (ChannelClosed, TimeoutError):
+            return False
+        self.started(*message[1:])
+        return True
+
+    def started(self, pid: int, between: int) -> None:
+        """It is there. The process that forked it, if there was one between, has ended."""
         self.pid, self.pidfd = pid, open_pidfd(pid)
+        if between:
+            wait_for_end(between, _QUIT_SECONDS)
 
     def is_alive(self) -> bool:
-        """Whether it is there, and neither dead nor stopped."""
+        """Whether it is there, and neither dead nor stopped. A spare that has just been asked for is waited for."""
+        if not self.pid:
+            self.await_start(_QUIT_SECONDS)
         if self.pidfd is None or is_stopped(self.pid):
             return False
         waiting = select.poll()
@@ -179,7 +211,11 @@ class Helper:
 
     def kill(self) -> None:
         """It does not answer. The kernel kills its workers with it."""
-        if self.pid:
+        if self.pidfd is not None:
+            # A detached one that has ended was reaped by another process, and its number may be anybody's by now.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        elif self.pid and not self.detached:
             kill(self.pid)
 
     def stop(self) -> None:
@@ -190,7 +226,7 @@ class Helper:
             pass
         self.control.close()
         if self.pid and not self._wait():
-            kill(self.pid)  # the kernel kills its workers with it
+            self.kill()
             self._wait()
         self._forget()
 
@@ -202,7 +238,7 @@ class Helper:
         self._forget()
 
     def _wait(self) -> bool:
-        return wait_for_end(self.pid, _QUIT_SECONDS)
+        return wait_for_end(self.pid, _QUIT_SECONDS, self.pidfd)
 
     def _forget(self) -> None:
         if self.pidfd is not None:
@@ -212,9 +248,36 @@ class Helper:
             self._process.returncode = 0  # already reaped; its destructor is not to wait
 
 
-def start_helper(method: str, pipeline: Pipeline, job: Job) -> Helper:
+def start_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surrounding) -> Helper:
     """Start the helper for "fork", "forkserver" or "spawn"."""
-    return _fork_helper(pipeline, job) if method == "fork" else _execute_helper(method, pipeline, job)
+    return _fork_helper(pipeline, job) if method == "fork" else _execute_helper(method, pipeline, job, surrounding)
+
+
+#: What the engines of this process watch: their channels, pidfds and pipes.
+_watched: weakref.WeakSet[selectors.BaseSelector] = weakref.WeakSet()
+
+
+def keep_from_helpers(selector: selectors.BaseSelector) -> None:
+    """Helpers that are forked from now on keep nothing open that this selector watches: it is another engine's."""
+    _watched.add(selector)
+
+
+def leave_to_helpers(selector: selectors.BaseSelector) -> None:
+    """To be called before any of what it watches is closed: the numbers may be another file's next."""
+    _watched.discard(selector)
+
+
+def _let_go_of_other_engines(kept: int) -> None:
+    """In a forked helper. The objects stay, and may close their numbers later; so these must stay taken."""
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for selector in list(_watched):
+        numbers = [key.fd for key in selector.get_map().values()]
+        if hasattr(selector, "fileno"):
+            numbers.append(selector.fileno())
+        for number in numbers:
+            if number > 2 and number != kept:
+                os.dup2(nothing, number, inheritable=False)
+    os.close(nothing)
 
 
 def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
@@ -230,6 +293,7 @@ def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
 
                 def live() -> None:
                     ours.close()
+                    _let_go_of_other_engines(kept=theirs.fileno())
                     main_forked(theirs, parent, lambda channel: work_on_inherited(channel, pipeline, job))
 
                 run_and_exit(live)
@@ -237,20 +301,14 @@ def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
     return Helper(pid, ours, open_pidfd(pid))
 
 
-def _execute_helper(method: str, pipeline: Pipeline, job: Job) -> Helper:
-    assert pipeline.frozen is not None
+def _execute_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surrounding) -> Helper:
     ours, theirs = Channel.pair()
-    payload = write_payload(pipeline.frozen, job)
+    payload = write_payload(pipeline.freeze(), job)
     code = f"from detaug.engine.zygote import main; main({theirs.fileno()}, {payload}, {os.getpid()}, {method!r})"
     try:
         with signals_held_back():
-            process = subprocess.Popen(
-                interpreter_command(code),
-                pass_fds=(theirs.fileno(), payload),
-                stdin=subprocess.DEVNULL,
-                env=worker_environment(),
-            )
+            process = surrounding.start(code, (theirs.fileno(), payload))
     finally:
         theirs.close()
         os.close(payload)
-    return Helper(process.pid, ours, open_pidfd(process.pid), process)
+    return Helper(process.pid, ours, open_pidfd(process.pid), _process=process)

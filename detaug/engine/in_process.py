@@ -1,38 +1,48 @@
 """Batches made in the calling process: for ``num_processes=0`` and for replay. Same bytes, and the caller's own random
-state and thread counts are as they were afterwards."""
+state, settings and thread counts are as they were afterwards."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from threadpoolctl import ThreadpoolController
-
 from detaug.engine import failures
+from detaug.engine.checking import Again, Check, Checks, Inquiry, is_checked, make_again, remark_on_process
 from detaug.engine.error_record import describe
 from detaug.engine.failures import SeedPath
-from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Skipped, Task
+from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Task
+from detaug.engine.skipping import SkipLog, left_out
 from detaug.engine.transfer import pack, unpack
 from detaug.engine.worker import Job
 from detaug.global_rng import preserved_global_rngs
+from detaug.loader_states import LoaderState, LoaderStates
 from detaug.pipeline import Pipeline, Producer, StreamEnded
 from detaug.plan import BatchKey
+from detaug.purity.libraries import preserved_libraries
+from detaug.purity.reports import BatchReport, Explanation
 
 logger = logging.getLogger("detaug")
 
 
 class Replayer:
-    """Makes any batch, in this process."""
+    """Makes any batch, in this process.
 
-    def __init__(self, pipeline: Pipeline, job: Job, seeds: SeedPath) -> None:
+    Args:
+        pipeline: what makes it.
+        job: what a worker would have to know.
+        seeds: for messages.
+        states: from which streams are restored; None: all are stepped forward.
+    """
+
+    def __init__(self, pipeline: Pipeline, job: Job, seeds: SeedPath, states: LoaderStates | None = None) -> None:
         self._pipeline = pipeline
         self._job = job
         self._seeds = seeds
+        self._states = states
         self._producer: Producer | None = None
-        self._threads: ThreadpoolController | None = None
 
     def make(self, key: BatchKey, transform: bool = True) -> Any:
         """The batch. What a loader or transform raises comes as it is, so that a debugger stops where it was raised.
@@ -40,30 +50,54 @@ class Replayer:
         Raises:
             StreamEnded: there is no such batch.
         """
-        with preserved_global_rngs(), self._one_thread():
-            if self._producer is None:
-                copy, job = self._pipeline.copy, self._job
-                self._producer = Producer(copy, job.entropy, job.num_streams, logger.warning, job.guard)
-            batch = self._producer.make(key.epoch, key.step, transform)
-        # A copy, as from a worker: the loader may hand out its own buffer and fill it again, the user may write to it.
-        packed = pack(batch)
-        return unpack(packed.pickled, [buffer.copy() for buffer in packed.buffers])
+        with self._as_in_a_worker() as producer:
+            return _own_copy(producer.make(key.epoch, key.step, transform))
+
+    def make_reported(self, key: BatchKey) -> tuple[Any, BatchReport]:
+        """The batch, and what another making of it is compared with. Errors as `make`."""
+        with self._as_in_a_worker() as producer:
+            batch, report = producer.make_reported(key.epoch, key.step)
+            return _own_copy(batch), report
+
+    def explain(self, key: BatchKey) -> Explanation:
+        """How that batch comes to be, as things are now."""
+        with self._as_in_a_worker() as producer:
+            return producer.explain(key.epoch, key.step)
+
+    def make_again(self, check: Check, stepped: bool) -> Again:
+        """Make the batch of a check; see `detaug.engine.checking.make_again`."""
+        with self._as_in_a_worker() as producer:
+            return make_again(producer, *check.key, stepped, check.state)
+
+    def start_over(self) -> None:
+        """The next batch is made by a pristine copy of a stateless loader."""
+        if self._producer is not None:
+            self._producer.start_over()
+
+    @property
+    def loader_state(self) -> LoaderState | None:
+        """See `detaug.pipeline.Producer`; so with the following."""
+        return None if self._producer is None else self._producer.loader_state
+
+    @property
+    def state_before(self) -> LoaderState | None:
+        return None if self._producer is None else self._producer.state_before
 
     @contextmanager
-    def _one_thread(self) -> Iterator[None]:
-        """As in a worker: sums depend on the number of threads."""
-        if self._threads is None:
-            self._threads = ThreadpoolController()
-        fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
-        count = torch.get_num_threads()
-        torch.set_num_threads(1)
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        try:
-            with self._threads.limit(limits=1):
-                yield
-        finally:
-            torch.set_num_threads(count)
-            torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+    def _as_in_a_worker(self) -> Iterator[Producer]:
+        pristine, job = self._pipeline.pristine, self._job
+        with preserved_global_rngs(), preserved_libraries(), pristine.shared.preserved(), job.settings.applied():
+            if self._producer is None:
+                self._producer = Producer(
+                    pristine, job.entropy, job.num_streams, self._pipeline.say_once, job.guard, states=self._states
+                )
+            yield self._producer
+
+
+def _own_copy(batch: Any) -> Any:
+    """As from a worker: the loader may hand out its own buffer and fill it again, the user may write to it."""
+    packed = pack(batch)
+    return unpack(packed.pickled, [buffer.copy() for buffer in packed.buffers])
 
 
 class InProcess:
@@ -74,34 +108,60 @@ class InProcess:
         schedule: what is due.
         seeds: for messages.
         skip_errors: leave failing batches out.
+        second: makes batches again, for the run-time check; None: there is none.
+        checks: which are made again.
+        every: one in so many; see `detaug.engine.checking.is_checked`.
+        on_mismatch: see `detaug.engine.coordinator.Coordinator`.
+        states: where the loader's copies stand.
     """
 
-    def __init__(self, replayer: Replayer, schedule: Schedule, seeds: SeedPath, skip_errors: bool) -> None:
+    def __init__(
+        self,
+        replayer: Replayer,
+        schedule: Schedule,
+        seeds: SeedPath,
+        skip_errors: bool,
+        second: Replayer,
+        checks: Checks,
+        every: int,
+        on_mismatch: str | None,
+        states: LoaderStates,
+    ) -> None:
+        self._second = second
+        self._states = states
+        self._checks = checks
+        self._every = every
+        self._on_mismatch = on_mismatch
+        self._made = 0
+        self._said: set[str] = set()
         self._replayer = replayer
         self._schedule = schedule
         self._seeds = seeds
         self._skip_errors = skip_errors
+        self._skip_log = SkipLog()
 
     def next(self) -> Any:
         """As `Coordinator.next`."""
-        self._schedule.prune()
         while True:
             position, outcome = self._schedule.due()
+            self._schedule.hand_out(position, outcome)
+            for skipped in self._schedule.take_passed():
+                self._skip_log.say(skipped)
             if isinstance(outcome, Delivered):
-                # The position moves last of all: what Ctrl-C kept from being handed out is due still, and made again.
-                then = self._schedule.after(position)
-                self._schedule.outcomes.pop(BatchKey(position.epoch, position.step), None)
-                self._schedule.position = then
                 return outcome.batch
             if isinstance(outcome, EpochEnd):
-                self._schedule.position = outcome.then
                 raise StopIteration
-            self._schedule.position = position  # past gaps and skipped steps
             if isinstance(outcome, Failed):
-                raise outcome.error
+                raise outcome.error.with_traceback(None)
             task = self._schedule.next_for(0)
             assert task is not None
             self._make(task)
+
+    def put_back(self, batch: Any) -> None:
+        """As `Coordinator.put_back`."""
+        position = self._schedule.before(self._schedule.position)
+        self._schedule.outcomes[BatchKey(position.epoch, position.step)] = Delivered(batch)
+        self._schedule.position = position
 
     def move(self, position: Position) -> None:
         """As `Coordinator.move`."""
@@ -116,19 +176,59 @@ class InProcess:
         return []
 
     def _make(self, task: Task) -> None:
+        check = None
+        began = time.perf_counter()
         try:
-            batch = self._replayer.make(task.key, transform=not task.probe)
+            if not task.probe and is_checked(self._made + 1, self._every):
+                batch, report = self._replayer.make_reported(task.key)
+                check = Check(task.key, report, self._made + 1, 0, self._replayer.state_before)
+            else:
+                batch = self._replayer.make(task.key, transform=not task.probe)
         except StreamEnded:
             self._schedule.end_stream(task.key)
             return
         except Exception as original:
             self._schedule.finish(task.key, self._failure(task, original))
             return
+        if (state := self._replayer.loader_state) is not None:
+            self._states.add(state, BatchKey(self._schedule.position.epoch, self._schedule.position.step))
+        self._made += not task.probe
+        self._checks.worked(time.perf_counter() - began)
+        if check is not None:
+            self._checks.reported(check)
+            self._say_once(self._checks.remark(check.key, check.report))
+        while (due := self._checks.next()) is not None:
+            self._make_again(due)
         self._schedule.finish(task.key, Exists() if task.probe else Delivered(batch))
+
+    def _say_once(self, text: str, level: int = logging.WARNING) -> None:
+        if text and text not in self._said:
+            self._said.add(text)
+            logger.log(level, "%s", text)
+
+    def _make_again(self, check: Check) -> None:
+        """From a pristine copy; what classes and modules keep, this process has but once, and it goes on changing.
+
+        Raises:
+            ReproducibilityError: it differs.
+        """
+        began = time.perf_counter()
+        again = self._second.make_again(check, self._checks.is_stepped(check))
+        self._checks.paid(time.perf_counter() - began)
+        difference = self._checks.compare(check, again)
+        self._say_once(remark_on_process(self._checks.about_process), logging.INFO)
+        self._say_once(self._checks.about_states)
+        if difference is None:
+            return
+        inquiry = Inquiry(difference)
+        if not difference.restored:
+            self._second.start_over()
+            inquiry.fresh = self._second.explain(check.key)
+            inquiry.live = self._replayer.explain(check.key)
+        if inquiry.is_error(self._on_mismatch):
+            raise inquiry.error()
+        logger.warning("%s", inquiry.text())
 
     def _failure(self, task: Task, original: Exception) -> Outcome:
         error = failures.error_of(describe(original), task.key, self._seeds, "in this process", original)
-        if not self._skip_errors:
-            return Failed(error)
-        logger.warning("skipped: %s", error)
-        return Skipped()
+        return left_out(error, self._schedule.max_skips) if self._skip_errors else Failed(error)

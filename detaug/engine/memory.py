@@ -25,6 +25,8 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 _libc.munmap.restype = ctypes.c_int
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.restype = ctypes.c_int
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _munmap = _libc.munmap
 
@@ -84,11 +86,15 @@ class Mapping:
         descriptor: stays the caller's, who may close it at once.
         size: bytes.
         private: writes stay in this process (copy on write).
+        inherited: whether a process that is forked has it too. What it has it also keeps from being given back to the
+            system for as long as it lives.
     """
 
-    def __init__(self, descriptor: int, size: int, private: bool = False) -> None:
+    def __init__(self, descriptor: int, size: int, private: bool = False, inherited: bool = True) -> None:
         self.size = size
         self.address = 0
+        self.inherited = True
+        self._owner = os.getpid()
         flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
         address = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
         if address == _MAP_FAILED or address is None:
@@ -96,6 +102,21 @@ class Mapping:
             error = OSError(number, os.strerror(number))
             raise explained(error, f"cannot map {size} bytes of shared memory for a batch")
         self.address = address
+        if not inherited:
+            self.inherit(False)
+
+    def inherit(self, yes: bool) -> None:
+        """Change whether forked processes have it from now on. Where the system has no such choice they always do."""
+        if not hasattr(mmap, "MADV_DONTFORK"):
+            return
+        # A fork may come between the call and its note, for the call lets other threads run: the note then says "not
+        # inherited", with which a child does no harm.
+        if yes:
+            self.inherited = _libc.madvise(self.address, self.size, mmap.MADV_DOFORK) == 0
+        elif self.inherited:
+            self.inherited = False
+            if _libc.madvise(self.address, self.size, mmap.MADV_DONTFORK) != 0:
+                self.inherited = True
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -105,8 +126,9 @@ class Mapping:
         """The block as uint8; it and all its views keep the mapping alive."""
         return np.asarray(self)
 
-    def __del__(self, munmap: Callable[[int, int], int] = _munmap) -> None:
-        if self.address:
+    def __del__(self, munmap: Callable[[int, int], int] = _munmap, current_pid: Callable[[], int] = os.getpid) -> None:
+        # In a forked child that did not inherit it something else may lie there.
+        if self.address and (self.inherited or current_pid() == self._owner):
             munmap(self.address, self.size)
             self.address = 0
 

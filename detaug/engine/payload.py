@@ -15,6 +15,7 @@ import numpy as np
 from detaug.engine.layout import lay_out
 from detaug.engine.memory import Mapping, create, reserve
 from detaug.frozen import Frozen, Shared
+from detaug.purity.bulk import PrivateBlock
 from detaug.tensors import rebuild_tensor, reduce_tensor
 
 _HEADER = struct.Struct("<Q")
@@ -33,7 +34,7 @@ def write_payload(frozen: Frozen, job: Any) -> int:
         for array, parts in zip(arrays, reduced, strict=True)
     ]
     layout = lay_out([array.nbytes for array in arrays])
-    head = pickle.dumps((frozen.structure, frozen.protect, kinds, layout, job), protocol=5)
+    head = pickle.dumps((frozen.structure, kinds, layout, job), protocol=5)
     start = lay_out([_HEADER.size + len(head), 0]).offsets[1]
     size = start + max(layout.size, 1)
     descriptor = create(size)
@@ -48,14 +49,15 @@ def write_payload(frozen: Frozen, job: Any) -> int:
 
 
 def read_payload(descriptor: int) -> tuple[Frozen, Any]:
-    """What `write_payload` wrote. The arrays are private to this process."""
-    block = Mapping(descriptor, os.fstat(descriptor).st_size, private=True).bytes()
+    """What `write_payload` wrote. The arrays are private to this process; the descriptor stays open, for copies of them
+    map the block again."""
+    block = PrivateBlock(descriptor, os.fstat(descriptor).st_size).bytes()
     (length,) = _HEADER.unpack(block[: _HEADER.size].tobytes())
-    structure, protect, kinds, layout, job = pickle.loads(block[_HEADER.size : _HEADER.size + length].data)
+    structure, kinds, layout, job = pickle.loads(block[_HEADER.size : _HEADER.size + length].data)
     start = lay_out([_HEADER.size + length, 0]).offsets[1]
     shared: list[Shared] = []
     for (dtype, shape, tensor_parts), offset in zip(kinds, layout.offsets, strict=True):
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         array = block[start + offset : start + offset + size].view(dtype).reshape(shape)
         shared.append(array if tensor_parts is None else rebuild_tensor(array, *tensor_parts))
-    return Frozen(structure, shared, protect), job
+    return Frozen(structure, shared), job

@@ -29,6 +29,8 @@ def leave_signals_to_the_parent() -> None:
     Processes that a loader forks get the default back.
     """
     signal.set_wakeup_fd(-1)
+    # Where the program ignores it, or reaps all children in a handler, nobody would learn how a worker ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     global _hooked
     for name in _LEFT_TO_THE_PARENT:
         signal.signal(getattr(signal, name), _take_no_notice)
@@ -171,26 +173,32 @@ def open_pidfd(pid: int) -> int | None:
         return None
 
 
-def wait_for_end(pid: int, timeout: float) -> bool:
-    """Reap a child within `timeout` seconds; whether it has ended."""
+def wait_for_end(pid: int, timeout: float, known: int | None = None) -> bool:
+    """Wait for a process within `timeout` seconds, and reap it if it is a child; whether it has ended.
+
+    Args:
+        pid: the process.
+        timeout: seconds.
+        known: its pidfd. One that is no child needs it: once it has ended, its number may be another's.
+    """
     deadline = time.monotonic() + timeout
-    pidfd = open_pidfd(pid)
+    pidfd = known if known is not None else open_pidfd(pid)
     try:
+        waiting = select.poll()
         if pidfd is not None:
-            waiting = select.poll()
             waiting.register(pidfd, select.POLLIN)
             waiting.poll(max(0.0, timeout) * 1000)
         while True:
             try:
                 if os.waitpid(pid, os.WNOHANG)[0] == pid:
                     return True
-            except ChildProcessError:
-                return True
+            except ChildProcessError:  # reaped already, or no child
+                return pidfd is None or bool(waiting.poll(0))
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.005)
     finally:
-        if pidfd is not None:
+        if pidfd is not None and pidfd != known:
             os.close(pidfd)
 
 

@@ -1,17 +1,29 @@
 """Which batch is to be made next, by whom, and which is due: the engine's pure part, without processes or clocks.
 
+What is known (the facts) and what follows from it (the books) are kept apart:
+- The facts are `position`, `outcomes`, `in_flight` and where streams ended. `position` is the first step not yet handed
+  to the user. Each fact changes by one operation of C code, so an interrupt between two bytecodes leaves either the old
+  or the new one.
+- The books are the steps that are wanted and those of them that nobody has begun. Each event changes only what it is
+  about, so its cost grows neither with the window nor with the number of workers. Only a jump (`set_epoch`, a loaded
+  state) goes through the whole window.
+
 Invariants:
-- `position` is the first step not yet handed to the user; it moves by one assignment, so an interrupt between two
-  bytecodes leaves either the old or the new one.
-- Only the `window` steps that come next may be in flight or waiting. Everything else that arrives is dropped: any batch
-  can be made again.
-- A step is a *gap* once its stream is known to have ended at or before its turn.
+- Only the `window` steps that come next are wanted. Everything else that arrives is dropped: any batch can be made
+  again.
+- A step is a *gap* once its stream is known to have ended at or before its turn. No gap is wanted.
+- `_settled` is the position that the books are right for. It is None while they are being changed, so that an interrupt
+  in the middle has them made anew from the facts.
+- A wanted step that is neither in flight nor has an outcome lies in its owner's heap of open steps. A heap may hold
+  other steps too; they are passed over when they come up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -40,9 +52,14 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Delivered:
-    """A finished batch."""
+    """A finished batch.
+
+    Attributes:
+        hand_over: to be called before the user gets it.
+    """
 
     batch: Any
+    hand_over: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -54,7 +71,17 @@ class Failed:
 
 @dataclass(frozen=True)
 class Skipped:
-    """It failed and was left out, as on_error="skip" wants."""
+    """It failed and was left out, as on_error="skip" wants.
+
+    Attributes:
+        error: is raised where too many in a row were left out.
+        text: the error's message in full.
+        batch: which batch, for messages.
+    """
+
+    error: BaseException | None = None
+    text: str = ""
+    batch: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +99,19 @@ class EpochEnd:
 Outcome = Delivered | Failed | Skipped | Exists
 
 
+@dataclass
+class _Ends:
+    """What is known of the ends of one epoch's streams.
+
+    Attributes:
+        turns: of each stream that ended, the first turn that it does not have.
+        step: the first step behind the epoch's end; None while that is not known.
+    """
+
+    turns: dict[int, int] = field(default_factory=dict)
+    step: int | None = None
+
+
 class Schedule:
     """The order of batches and what is known of them.
 
@@ -83,6 +123,7 @@ class Schedule:
         limit: this rank's batches per epoch, where the user set one.
         probing: ranks must agree on where a finite stream-bound source ends, so the other ranks' steps are looked at
             too, and the epoch ends with the last round of steps that is complete.
+        max_skips: how many steps of this rank in a row may be skipped; the next one that is counts as failed. None: any.
     """
 
     def __init__(
@@ -93,19 +134,33 @@ class Schedule:
         stateless: bool,
         limit: int | None = None,
         probing: bool = False,
+        max_skips: int | None = None,
     ) -> None:
         self.plan = plan
         self.window = window
         self.stateless = stateless
         self.limit = limit
+        self.max_skips = max_skips
+        # How many steps were skipped directly before a position, of the few that it may stand at now; 0 before any other.
+        self._skips: dict[Position, int] = {}
+        self._passed: list[Skipped] = []
         self.probing = probing and plan.world_size > 1
         self.position = self.start_of(0)
         self.outcomes: dict[BatchKey, Outcome] = {}
         self.in_flight: set[BatchKey] = set()
-        self._ended: dict[int, dict[int, int]] = {}
+        self._ends: dict[int, _Ends] = {}
         stride = 1 if self.probing else gcd(plan.num_streams, plan.world_size)
         self._streams = list(range(0 if self.probing else plan.rank % stride, plan.num_streams, stride))
         self._owner = {stream: i % max(1, num_workers) for i, stream in enumerate(self._streams)}
+        self._last = plan.end
+        self._settled: Position | None = None
+        self._frontier = self.position  # the first step that was not yet looked at
+        self._wanted: dict[BatchKey, Task] = {}
+        self._in_order: deque[BatchKey] = deque()  # what became wanted, the first first; may hold what no longer is
+        self._own = 0  # how many of those wanted are this rank's
+        self._open: dict[int, list[BatchKey]] = {owner: [] for owner in {0, *self._owner.values()}}
+        self._refilled: set[int] = set()
+        self._dropped: list[BatchKey] = []
 
     @property
     def busy_workers(self) -> int:
@@ -120,35 +175,37 @@ class Schedule:
         """The position at a step of this rank, had no step before it been a gap."""
         return Position(epoch, step, (step - self.plan.rank) // self.plan.world_size)
 
-    def upcoming(self) -> Iterator[Task]:
-        """The tasks of the next `window` steps, in order; epochs follow each other once their end is known."""
-        position, own, epochs = self.position, 0, 0
-        while own < self.window and epochs <= self.window:
-            end = self._end_at(position)
-            if end is not None:
-                position, epochs = end.then, epochs + 1
-                continue
-            key = BatchKey(position.epoch, position.step)
-            if self._gap(key):
-                position = position._replace(step=self.plan.next_step(key.step))
-                continue
-            if self.probing:
-                for step in self.plan.round_of(key.step):
-                    other = BatchKey(key.epoch, step)
-                    if other != key:
-                        yield Task(other, probe=True)
-            yield Task(key, probe=False)
-            own += 1
-            position = Position(key.epoch, self.plan.next_step(key.step), position.taken + 1)
+    # --- what is to be made
+
+    def wanted(self) -> dict[BatchKey, Task]:
+        """The tasks of the next `window` steps; epochs follow each other once their end is known. Not to be changed."""
+        self._settle()
+        return self._wanted
 
     def next_for(self, worker: int) -> Task | None:
         """The lowest task not yet started that this worker may take; None: there is nothing to do for it now."""
-        for task in self.upcoming():
-            if task.key in self.in_flight or task.key in self.outcomes:
-                continue
-            if self.stateless or self._owner[self.plan.stream_of(task.key.step)] == worker:
+        self._settle()
+        heap = self._open.get(0 if self.stateless else worker)
+        while heap:
+            task = self._wanted.get(heap[0])
+            if task is not None and task.key not in self.in_flight and task.key not in self.outcomes:
                 return task
+            heapq.heappop(heap)
         return None
+
+    def take_refilled(self) -> set[int]:
+        """The workers (0 for all, where any may make any batch) for which there are new tasks since the last call."""
+        self._settle()
+        refilled, self._refilled = self._refilled, set()
+        return refilled
+
+    def take_dropped(self) -> list[BatchKey]:
+        """What is in flight, and became unwanted since the last call."""
+        self._settle()
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    # --- what happens
 
     def start(self, key: BatchKey) -> None:
         """A worker was given this task."""
@@ -157,47 +214,118 @@ class Schedule:
     def lose(self, key: BatchKey) -> None:
         """Its worker is gone; it is to be made again."""
         self.in_flight.discard(key)
+        self._settle()
+        if key in self._wanted and key not in self.outcomes:
+            self._offer(key)
 
     def finish(self, key: BatchKey, outcome: Outcome) -> None:
         """A task is done. What is no longer wanted is dropped."""
+        self._settle()
         self.in_flight.discard(key)
-        self.outcomes[key] = outcome
-        self.prune()
+        if key in self._wanted:
+            self.outcomes[key] = outcome
 
     def end_stream(self, key: BatchKey) -> None:
         """There is no such batch: its stream has ended."""
+        self._settle()
+        settled, self._settled = self._settled, None
         self.in_flight.discard(key)
-        ended = self._ended.setdefault(key.epoch, {})
-        stream, turn = self.plan.stream_of(key.step), self.plan.turn_of(key.step)
-        ended[stream] = min(turn, ended.get(stream, turn))
+        if key.epoch < self.position.epoch or not self._note_end(key):
+            self._settled = settled
+        elif self._frontier.epoch == key.epoch:
+            # What was wanted behind the end no longer is: the gaps, and with ranks what follows the last full round.
+            stream, ends = self.plan.stream_of(key.step), self._ends[key.epoch]
+            for step in range(self.plan.step_of(stream, ends.turns[stream]), self._reached(), self.plan.num_streams):
+                self._unwant(BatchKey(key.epoch, step))
+            if self.probing and ends.step is not None:
+                for step in range(ends.step, self._reached()):
+                    self._unwant(BatchKey(key.epoch, step))
+            self._extend()
+            self._settled = settled
+        # else the books went on to later epochs already, as the limit had it, and are made anew
 
-    def prune(self) -> None:
-        """Drop outcomes outside the window and what is known of streams in epochs gone by."""
-        wanted = {task.key for task in self.upcoming()}
-        for key in [key for key in self.outcomes if key not in wanted]:
+    def hand_out(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
+        """What was due is taken: the position moves behind it, or past gaps and skipped steps only where it is a failure
+        or not known. It moves last of all."""
+        if self._skips or position != self.position:
+            self._count_skips(position, outcome)
+        if isinstance(outcome, Delivered):
+            then, settled = self.after(position), self._settled
+            self._settled = None
+            self.outcomes.pop(BatchKey(position.epoch, position.step), None)
+            self.position = then
+            self._settled = settled  # of before, so that the books follow step by step
+        elif isinstance(outcome, EpochEnd):
+            self.position = outcome.then
+        elif position != self.position:
+            self.position = position
+
+    def skips_before(self, position: Position) -> int:
+        """How many steps of this rank were skipped in a row directly before it, those of earlier epochs too."""
+        return self._skips.get(position, 0)
+
+    def set_skips(self, number: int) -> None:
+        """So many were skipped directly before the position, as a state dict says."""
+        self._skips = {self.position: number} if number else {}
+
+    def take_passed(self) -> list[Skipped]:
+        """The skipped steps that were passed since the last call, in order."""
+        passed, self._passed = self._passed, []
+        return passed
+
+    def _count_skips(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
+        old, skips = self.position, self.skips_before(self.position)
+        known = {old: skips}
+        for step in range(old.step, position.step, self.plan.world_size):
+            skipped = self.outcomes.get(BatchKey(old.epoch, step))
+            if isinstance(skipped, Skipped):
+                self._passed.append(skipped)
+                skips += 1
+        known[position] = skips
+        if isinstance(outcome, EpochEnd):
+            known[outcome.then] = skips
+        self._skips = {place: number for place, number in known.items() if number}
+
+    def put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
+        """What `hand_out` took, or was about to, is due again."""
+        self._settled = None
+        if isinstance(outcome, Delivered):
+            self.outcomes[BatchKey(position.epoch, position.step)] = outcome
+        if isinstance(outcome, (Delivered, EpochEnd)):
+            self.position = position
+
+    def forget_failures(self) -> None:
+        """What failed may be tried again."""
+        self._settled = None
+        for key in [key for key, outcome in self.outcomes.items() if isinstance(outcome, Failed)]:
             del self.outcomes[key]
-        for epoch in [epoch for epoch in self._ended if epoch < self.position.epoch]:
-            del self._ended[epoch]
 
     def forget_all(self) -> None:
         """Drop every outcome; what is in flight will be dropped as it arrives."""
+        self._settled = None
         self.outcomes.clear()
+
+    # --- what is due
 
     def due(self) -> tuple[Position, Outcome | EpochEnd | None]:
         """The next step that is no gap, and its outcome; None while it is not known. Changes nothing."""
         position = self.position
+        skips = self.skips_before(position)
         while True:
             end = self._end_at(position)
             if end is not None:
                 return position, end
             key = BatchKey(position.epoch, position.step)
-            if self._gap(key):
+            if self._ends and self._gap(key):
                 position = position._replace(step=self.plan.next_step(key.step))
                 continue
-            if not self._round_known(key):
+            if self.probing and not self._round_known(key):
                 return position, None
             outcome = self.outcomes.get(key)
             if isinstance(outcome, Skipped):
+                skips += 1
+                if self.max_skips is not None and skips > self.max_skips and outcome.error is not None:
+                    return position, Failed(outcome.error)
                 position = self.after(position)
                 continue
             return position, outcome
@@ -206,24 +334,143 @@ class Schedule:
         """The position behind a step that was handed out."""
         return Position(position.epoch, self.plan.next_step(position.step), position.taken + 1)
 
+    def end_after(self, limit: int | None) -> None:
+        """From now on an epoch has so many batches of this rank; None: it has no end but the loader's."""
+        self.limit = limit
+
+    def before(self, position: Position) -> Position:
+        """The inverse of `after`."""
+        return Position(position.epoch, position.step - self.plan.world_size, position.taken - 1)
+
     def _end_at(self, position: Position) -> EpochEnd | None:
         over = self.limit is not None and position.taken >= self.limit
-        over = over or (self.plan.end is not None and position.step >= self.plan.end)
-        ended = self._ended.get(position.epoch)
-        if not over and ended:
-            if self.probing:
-                # The first round that is not complete is where all ranks stop.
-                first_gap = min(self.plan.step_of(stream, turn) for stream, turn in ended.items())
-                over = position.step >= self.plan.round_of(first_gap).start
-            elif all(stream in ended for stream in self._streams):
-                over = position.step > max(self.plan.step_of(stream, turn - 1) for stream, turn in ended.items())
+        over = over or (self._last is not None and position.step >= self._last)
+        if not over and self._ends:
+            ends = self._ends.get(position.epoch)
+            over = ends is not None and ends.step is not None and position.step >= ends.step
         return EpochEnd(self.start_of(position.epoch + 1)) if over else None
 
     def _gap(self, key: BatchKey) -> bool:
-        turn = self._ended.get(key.epoch, {}).get(self.plan.stream_of(key.step))
+        ends = self._ends.get(key.epoch)
+        turn = None if ends is None else ends.turns.get(self.plan.stream_of(key.step))
         return turn is not None and self.plan.turn_of(key.step) >= turn
 
     def _round_known(self, key: BatchKey) -> bool:
-        if not self.probing:
-            return True
         return all(BatchKey(key.epoch, step) in self.outcomes for step in self.plan.round_of(key.step))
+
+    # --- the books
+
+    def _settle(self) -> None:
+        """Bring the books to where the position is."""
+        settled, position = self._settled, self.position
+        if settled is position:
+            return
+        self._settled = None
+        if settled is None or not self._go_forward(settled, position):
+            self._begin_anew()
+        self._extend()
+        if settled is None or settled.epoch != position.epoch:
+            for epoch in [epoch for epoch in self._ends if epoch < position.epoch]:
+                del self._ends[epoch]
+        self._settled = position
+
+    def _go_forward(self, old: Position, new: Position) -> bool:
+        """Let go what lies before the new position. False: it was not reached step by step."""
+        if new[:2] < old[:2]:
+            return False
+        taken = old.taken if old.epoch == new.epoch else 0
+        first = BatchKey(new.epoch, self._round_start(new.step))
+        while self._in_order and self._in_order[0] < first:
+            key = self._in_order.popleft()
+            if self._unwant(key, count=False) and key.epoch == new.epoch:
+                taken += 1
+        if self._frontier[:2] <= new[:2]:
+            self._frontier = new
+            return True
+        return taken == new.taken
+
+    def _round_start(self, step: int) -> int:
+        return self.plan.round_of(step).start if self.probing else step
+
+    def _begin_anew(self) -> None:
+        self._frontier = self.position
+        self._own = 0
+        self._wanted.clear()
+        self._in_order.clear()
+        for heap in self._open.values():
+            heap.clear()
+        self._extend()
+        for key in [key for key in self.outcomes if key not in self._wanted]:
+            del self.outcomes[key]
+        self._dropped = [key for key in self.in_flight if key not in self._wanted]
+
+    def _extend(self) -> None:
+        """Want as many steps as the window has room for."""
+        last_epoch = self.position.epoch + self.window
+        while self._own < self.window and self._frontier.epoch <= last_epoch:
+            position = self._frontier
+            end = self._end_at(position)
+            if end is not None:
+                self._frontier = end.then
+                continue
+            key = BatchKey(position.epoch, position.step)
+            if self._ends and self._gap(key):
+                self._frontier = position._replace(step=self.plan.next_step(key.step))
+                continue
+            if self.probing:
+                for step in self.plan.round_of(key.step):
+                    if step != key.step:
+                        self._want(Task(BatchKey(key.epoch, step), probe=True))
+            self._want(Task(key, probe=False))
+            self._own += 1
+            self._frontier = self.after(position)
+
+    def _want(self, task: Task) -> None:
+        key = task.key
+        self._wanted[key] = task
+        self._in_order.append(key)
+        if key not in self.outcomes and key not in self.in_flight:
+            self._offer(key)
+
+    def _offer(self, key: BatchKey) -> None:
+        owner = 0 if self.stateless else self._owner[self.plan.stream_of(key.step)]
+        heapq.heappush(self._open[owner], key)
+        self._refilled.add(owner)
+
+    def _unwant(self, key: BatchKey, count: bool = True) -> bool:
+        """A step leaves the window. Returns whether it was this rank's; `count`: the steps behind it were numbered as if
+        it would be handed out."""
+        task = self._wanted.pop(key, None)
+        if task is None:
+            return False
+        self.outcomes.pop(key, None)
+        if key in self.in_flight:
+            self._dropped.append(key)
+        if task.probe:
+            return False
+        self._own -= 1
+        if count:
+            self._frontier = self._frontier._replace(taken=self._frontier.taken - 1)
+        return True
+
+    def _reached(self) -> int:
+        """The first step of the frontier's epoch that nothing wanted lies at or behind."""
+        return self._round_start(self._frontier.step)
+
+    def _note_end(self, key: BatchKey) -> bool:
+        """Whether that was news, and what it means for the epoch's end."""
+        ends = self._ends.setdefault(key.epoch, _Ends())
+        stream, turn = self.plan.stream_of(key.step), self.plan.turn_of(key.step)
+        known = ends.turns.get(stream)
+        if known is not None and known <= turn:
+            return False
+        ends.turns[stream] = turn
+        if self.probing:
+            # The first round that is not complete is where all ranks stop.
+            start = self.plan.round_of(self.plan.step_of(stream, turn)).start
+            if ends.step is not None and ends.step <= start:
+                return False  # nothing is wanted there any more
+            ends.step = start
+        elif len(ends.turns) == len(self._streams):
+            ends.step = max(self.plan.step_of(stream, turn - 1) for stream, turn in ends.turns.items()) + 1
+        return True

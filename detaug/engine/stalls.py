@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable, Collection
@@ -47,13 +48,19 @@ class StallWatch:
         self._send = send
         self._abandon = abandon
         self._kill_helper = kill_helper
+        # Thousands of messages a second may come, and each would have every worker looked at.
+        self._looked = -math.inf
+        self._seconds: float | None = None
 
-    @staticmethod
-    def seconds_to_next_look(workers: Collection[Worker]) -> float | None:
+    def seconds_to_next_look(self, workers: Collection[Worker]) -> float | None:
         """None: nothing can happen that a message would not tell."""
-        if any(worker.asked for worker in workers):
-            return _SOON
-        return _TICK if any(worker.tasks or worker.left or not worker.ready for worker in workers) else None
+        if self._seconds is None or time.monotonic() - self._looked >= _SOON:
+            self._seconds = None
+            if any(worker.asked for worker in workers):
+                self._seconds = _SOON
+            elif any(worker.tasks or worker.left or not worker.ready for worker in workers):
+                self._seconds = _TICK
+        return self._seconds
 
     @staticmethod
     def forgive(workers: Collection[Worker], seconds: float) -> None:
@@ -64,8 +71,11 @@ class StallWatch:
             worker.killed = worker.killed and min(now, worker.killed + seconds)
 
     def look(self, workers: Collection[Worker]) -> None:
-        """Say, kill or give up what is due."""
+        """Say, kill or give up what is due; nothing if that was done a moment ago."""
         now = time.monotonic()
+        if now - self._looked < _SOON:
+            return
+        self._looked, self._seconds = now, None
         for worker in list(workers):
             if worker.left:
                 self._hurry(worker, now)

@@ -25,6 +25,8 @@ class State:
         taken: batches this rank took in the epoch.
         rank, world_size, num_streams: how steps are shared out.
         pipeline: declared parameters, a line each (see `detaug.identity`).
+        loader_states: where a loader's copies stand (see `detaug.loader_states`); empty: that is not known.
+        skipped: batches that were left out directly before the position.
     """
 
     seed: Seed
@@ -38,12 +40,18 @@ class State:
     pipeline: list[str]
     seed_scheme: int = SEED_SCHEME
     numerics: int = NUMERICS
+    loader_states: str = ""
+    skipped: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Plain integers and strings."""
         state: dict[str, Any] = {"format": _FORMAT}
         state.update({name: getattr(self, name) for name in _NUMBERS})
         state.update(seed=self.seed, name=self.name, pipeline="\n".join(self.pipeline))
+        if self.loader_states:
+            state["loader_states"] = self.loader_states
+        if self.skipped:
+            state["skipped"] = self.skipped
         return state
 
     @staticmethod
@@ -64,8 +72,8 @@ class State:
             )
         if state["format"] != _FORMAT:
             raise ValueError(f"the state dict has format {state['format']!r}, this version of detaug reads {_FORMAT}")
-        for key in ("name", "pipeline"):
-            if not isinstance(state[key], str):
+        for key in ("name", "pipeline", "loader_states"):
+            if not isinstance(state.get(key, ""), str):
                 raise TypeError(f"the state dict's {key!r} must be a string, got {state[key]!r}")
         numbers = {key: non_negative_int(f"the state dict's {key!r}", state[key]) for key in _NUMBERS}
         spawn_key_element("the state dict's 'epoch'", numbers["epoch"])
@@ -78,7 +86,12 @@ class State:
                 f"the state dict's step {numbers['step']} is none of rank {numbers['rank']} of {numbers['world_size']}"
             )
         return State(
-            seed=checked_seed(state["seed"]), name=state["name"], pipeline=state["pipeline"].split("\n"), **numbers
+            seed=checked_seed(state["seed"]),
+            name=state["name"],
+            pipeline=state["pipeline"].split("\n"),
+            loader_states=state.get("loader_states", ""),
+            skipped=non_negative_int("the state dict's 'skipped'", state.get("skipped", 0)),
+            **numbers,
         )
 
     def check_belongs_to(self, ours: State, any_seed: bool) -> None:

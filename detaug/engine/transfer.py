@@ -1,25 +1,25 @@
 """A batch as a small pickle and the large buffers beside it: `pack` and `unpack`.
 
-Pickle's protocol 5 hands large buffers out instead of writing them; numpy arrays do that by themselves, torch tensors
-are sent as the arrays that view them. So a batch may be any picklable object, numpy comes back as numpy, tensors as
-tensors, and the same object twice in a batch is the same object twice on the other side.
+Pickle's protocol 5 hands large buffers out instead of writing them; `bulk` makes arrays and tensors of every class do
+that, `script_classes` the script's own classes come back as themselves. So a batch may be any picklable object, numpy
+comes back as numpy, tensors as tensors, and the same object twice in a batch is the same object twice on the other
+side.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-import types
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 import numpy as np
-import torch
 
+from detaug.engine.bulk import reduce_bulk
+from detaug.engine.importing import loads
 from detaug.engine.memory import Bytes
-from detaug.tensors import reduce_tensor
+from detaug.engine.script_classes import ByValuePickler, reduce_by_name
 
 #: Buffers below this size (bytes) travel in the pickle.
 _SMALL = 512
@@ -40,38 +40,14 @@ class Packed:
 
 class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
-        return _reduce_bulk(obj)
+        reduced = reduce_bulk(obj)
+        return reduced if reduced is not NotImplemented else reduce_by_name(obj)
 
 
-class _ScriptPickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """For objects of classes that the script itself defines.
-
-    A fresh interpreter does not run the user's script; it got its classes by value, and sends them back by value.
-    Lambdas and local functions stay refused, as everywhere.
-    """
-
+class _ByValuePickler(ByValuePickler):
     def reducer_override(self, obj: Any) -> Any:
-        reduced = _reduce_bulk(obj)
-        if reduced is not NotImplemented:
-            return reduced
-        if isinstance(obj, types.FunctionType) and ("<lambda>" in obj.__qualname__ or "<locals>" in obj.__qualname__):
-            return NotImplemented
-        return super().reducer_override(obj)
-
-
-def _reduce_bulk(obj: Any) -> Any:
-    kind = type(obj)
-    if kind is torch.Tensor:
-        return reduce_tensor(obj)
-    if kind is np.ndarray and not obj.dtype.hasobject:
-        flags = obj.flags
-        if not flags.writeable:
-            # It would arrive read-only; what is handed out is the user's to write to.
-            return np.array(obj).__reduce_ex__(5)
-        if not (flags.c_contiguous or flags.f_contiguous):
-            # numpy would write a strided array into the pickle itself.
-            return np.ascontiguousarray(obj).__reduce_ex__(5)
-    return NotImplemented
+        reduced = reduce_bulk(obj)
+        return reduced if reduced is not NotImplemented else super().reducer_override(obj)
 
 
 def pack(batch: Any) -> Packed:
@@ -96,7 +72,7 @@ def pack(batch: Any) -> Packed:
         try:
             buffers.clear()
             file = io.BytesIO()
-            _ScriptPickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
+            _ByValuePickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
         except Exception:
             raise TypeError(f"the batch cannot be sent: {_culprit(batch, 'batch')}") from error
     except Exception as error:
@@ -106,7 +82,7 @@ def pack(batch: Any) -> Packed:
 
 def unpack(pickled: Any, buffers: Iterable[Any]) -> Any:
     """Put a batch together again. Its arrays view `buffers` and are writable where those are."""
-    return pickle.loads(pickled, buffers=buffers)
+    return loads(pickled, buffers)
 
 
 def _culprit(value: Any, where: str) -> str:
@@ -124,7 +100,7 @@ def _culprit(value: Any, where: str) -> str:
 
 def _error_of(value: Any) -> Exception | None:
     try:
-        _ScriptPickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(value)
+        _ByValuePickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(value)
     except Exception as error:
         return error
     return None

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-import time
+import sys
 from collections.abc import Iterator
 from typing import Any
-
-logger = logging.getLogger("detaug")
-
-#: Compiling for longer than this (seconds) is said in the log.
-_NOTICEABLE = 5.0
 
 #: Where compositions and loaders of all libraries keep their transforms.
 _INNER = ("transforms", "transform", "list_of_transforms")
@@ -18,6 +12,8 @@ _INNER = ("transforms", "transform", "list_of_transforms")
 
 def warm_up(transform: Any, loader: Any) -> None:
     """Call ``warm_up()`` of the transforms that have one: detaug's compile their kernels, or load them from the disk.
+
+    Where kernels have to be compiled, that is said before it begins (`detaug.kernels.ahead`).
 
     Forked workers inherit the compiled code, others find it in the cache on disk; so no worker ever compiles.
 
@@ -29,15 +25,15 @@ def warm_up(transform: Any, loader: Any) -> None:
     Raises:
         Exception: whatever ``warm_up()`` raises.
     """
-    began = time.perf_counter()
-    for found in [*_warmable(transform, set()), *_warmable_in_attributes(loader)]:
-        found.warm_up()
-    seconds = time.perf_counter() - began
-    if seconds > _NOTICEABLE:
-        logger.info(
-            "compiling the transforms' kernels took %.0f s, once for this machine; `detaug warmup` does it ahead",
-            seconds,
-        )
+    found = [*_warmable(transform, set()), *_warmable_in_attributes(loader)]
+    transforms = sys.modules.get("detaug.transforms.base")  # absent: there is none of detaug's
+    if transforms is not None:
+        from detaug.kernels.ahead import compile_ahead
+
+        native = [each for each in found if isinstance(each, transforms.Transform)]
+        compile_ahead(kernel for each in native for kernel in each.kernels())
+    for each in found:
+        each.warm_up()
 
 
 def _warmable_in_attributes(loader: Any) -> Iterator[Any]:

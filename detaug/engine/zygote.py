@@ -5,14 +5,16 @@ or executes new interpreters ("spawn"). A worker that is started later, after an
 parent's later state, its threads or its CUDA context. It also reaps workers and says how they ended. When the parent
 is gone, however it went, the helper leaves; and the kernel kills the workers with it.
 
-A spare fork of it waits idle, as pristine, to take its place at once should it be killed.
+Spare forks of it wait idle, as pristine, to take its place at once should it be killed. One of them is detached: it is
+no child of the parent's, and so is not met by whoever kills all processes below that (``pkill -P``).
 
 What a dead worker's loader had started (a pool, a program) becomes the helper's child, and is killed.
 
-Messages to it: ("start", number) with the worker's end of its channel, ("spare",) with the spare's end of its own,
-("signal", number, which), ("quit",).
+Messages to it: ("start", number) with the worker's end of its channel, ("spare", detached) with the spare's end of its
+own, ("signal", number, which), ("quit",).
 Messages from it: ("started", number, pid), ("exited", number, pid, exitcode, peak memory in bytes),
-("failed", number, why), ("spare", pid), ("signalled", number).
+("failed", number, why), ("no spares",), ("signalled", number); from a spare, first of all, ("spare", pid, pid of the
+process between, which is a child of the parent's and has ended, or 0).
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
@@ -22,13 +24,14 @@ from __future__ import annotations
 import errno
 import os
 import select
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 
 from detaug.engine.channel import Channel, ChannelClosed
 from detaug.engine.descendants import adopt_orphans, kill_orphans
+from detaug.engine.importing import forget_imports_of_other_threads
+from detaug.engine.interpreters import Surrounding
 from detaug.engine.limits import explained
 from detaug.engine.processes import (
     die_with,
@@ -95,7 +98,7 @@ class _Zygote:
     def _obey(self, message: tuple[object, ...], descriptor: int | None) -> None:
         if message[0] == "spare":
             if descriptor is not None:
-                self._fork_spare(descriptor)
+                self._fork_spare(descriptor, detached=bool(message[1]))
             return
         number = message[1]
         assert isinstance(number, int)
@@ -136,22 +139,28 @@ class _Zygote:
             os.close(pidfd)
             del self._pidfds[pidfd]
 
-    def _fork_spare(self, descriptor: int) -> None:
+    def _fork_spare(self, descriptor: int, detached: bool) -> None:
         with signals_held_back():
             pid = fork_sibling()
             if pid == 0:
-
-                def live() -> None:
-                    leave_signals_to_the_parent()  # forking put the defaults back
-                    self._control.close()
-                    for pidfd in self._pidfds:
-                        os.close(pidfd)
-                    serve(Channel.from_descriptor(descriptor), self._parent, self._launch)
-
-                run_and_exit(live)
+                run_and_exit(lambda: self._be_spare(descriptor, detached))
         os.close(descriptor)
-        if pid > 0:
-            self._control.send(("spare", pid))
+        if pid < 0:
+            self._control.send(("no spares",))
+
+    def _be_spare(self, descriptor: int, detached: bool) -> None:
+        between = 0
+        if detached:
+            between = os.getpid()
+            if os.fork():
+                return
+        leave_signals_to_the_parent()  # forking put the defaults back
+        self._control.close()
+        for pidfd in self._pidfds:
+            os.close(pidfd)
+        control = Channel.from_descriptor(descriptor)
+        control.send(("spare", os.getpid(), between))
+        serve(control, self._parent, self._launch)
 
     def _reap(self) -> None:
         ended_workers = False
@@ -212,32 +221,16 @@ def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
 
 def executing_launcher(payload: int) -> Launcher:
     """A launcher that executes a new interpreter, which reads what to do from the descriptor `payload`."""
+    surrounding = Surrounding.here()  # this process was started with it, and changes nothing about it
 
     def launch(_: Channel, descriptor: int) -> int:
         code = f"from detaug.engine.worker import main; main({descriptor}, {payload}, {os.getpid()})"
         with signals_held_back():
-            process = subprocess.Popen(
-                interpreter_command(code),
-                pass_fds=(descriptor, payload),
-                stdin=subprocess.DEVNULL,
-                env=worker_environment(),
-            )
+            process = surrounding.start(code, (descriptor, payload))
         process.returncode = 0  # reaped by the helper's own wait; its destructor need not care
         return process.pid
 
     return launch
-
-
-def interpreter_command(code: str) -> list[str]:
-    """The command line that runs `code` in an interpreter with this one's options."""
-    return [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", code]  # type: ignore[attr-defined]
-
-
-def worker_environment() -> dict[str, str]:
-    """The environment of a fresh worker: one thread for every mathematics library, this process's import path."""
-    single = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-    paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-    return {**os.environ, **dict.fromkeys(single, "1"), "PYTHONPATH": paths}
 
 
 def main(control_descriptor: int, payload: int, parent: int, method: str) -> None:
@@ -248,8 +241,9 @@ def main(control_descriptor: int, payload: int, parent: int, method: str) -> Non
         serve(control, parent, executing_launcher(payload))
         return
     from detaug.engine import worker  # numpy and torch, once for all workers
+    from detaug.engine.threads import keep_one_thread
 
-    worker.single_thread()
+    keep_one_thread()
 
     def work(channel: Channel) -> None:
         worker.work_on_payload(channel, payload)
@@ -260,10 +254,14 @@ def main(control_descriptor: int, payload: int, parent: int, method: str) -> Non
 def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) -> None:
     """A fork of the parent as helper, for "fork"."""
     leave_signals_to_the_parent()
+    forget_imports_of_other_threads()
     renew_standard_streams()
     forget_the_parents_children()
     import gc
 
+    from detaug.engine.surroundings import be_ready_to_fork
+
+    be_ready_to_fork()
     # Collections would touch (and so copy) every inherited object's memory.
     gc.freeze()
     serve(control, parent, forking_launcher(work))

@@ -8,21 +8,27 @@ written, so that a kernel gives the same bytes whatever instructions the CPU has
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
+import pickle
 import re
 import shutil
 import stat
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+
+logger = logging.getLogger("detaug")
+
+#: Set in the environment once it was said that the cache cannot be used.
+_SAID = "DETAUG_CACHE_WARNING"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -119,17 +125,41 @@ _CACHE_FOLDER = usable_cache_folder()
 
 
 @contextmanager
-def _cached_for(module: str) -> Iterator[None]:
-    """Numba reads its setting at the moment a function is decorated; other packages' functions keep their own place."""
+def _cached_for(module: str) -> Iterator[bool]:
+    """Numba reads its setting at the moment a function is decorated; other packages' functions keep their own place.
+
+    Yields whether there is a folder for this module's kernels.
+    """
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    cached = _CACHE_FOLDER is not None
     if _CACHE_FOLDER is not None:
         digest = source_digest(module)
         _bring_compiled(digest, _CACHE_FOLDER)
         numba.config.CACHE_DIR = str(_CACHE_FOLDER / digest)  # type: ignore[attr-defined]
+        try:
+            (_CACHE_FOLDER / digest).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            _say_not_kept(_told(error))
+            cached = False
     try:
-        yield
+        yield cached
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+
+
+def _say_not_kept(why: str) -> None:
+    """Once for this program: its workers and other child processes find the note."""
+    if not os.environ.get(_SAID):
+        os.environ[_SAID] = "1"
+        logger.warning(
+            "compiled kernels cannot be kept on disk: %s. They are kept in memory alone, so that every new process compiles "
+            "them again. Make room there, or set NUMBA_CACHE_DIR to a folder that can be written to.",
+            why,
+        )
+
+
+def _told(error: Exception) -> str:
+    return f"in {_CACHE_FOLDER}, {type(error).__name__}: {error}"
 
 
 class Kernel:
@@ -144,19 +174,41 @@ class Kernel:
     def __init__(self, function: Callable[..., Any], signatures: tuple[str, ...]) -> None:
         self.name = f"{function.__module__.removeprefix('detaug.kernels.')}.{function.__name__}"
         self.signatures = signatures
-        with _cached_for(function.__module__.rpartition(".")[2]):
-            self.dispatcher = numba.njit(**{**_OPTIONS, "cache": _CACHE_FOLDER is not None})(function)
+        with _cached_for(function.__module__.rpartition(".")[2]) as cached:
+            self.dispatcher = numba.njit(**{**_OPTIONS, "cache": cached})(function)
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self._compiled = False
 
+    def is_compiled(self) -> bool:
+        """Whether `compile` has nothing to do, or only to load from the cache on disk."""
+        if self._compiled:
+            return True
+        cache = self.dispatcher._cache  # Numba has no public way to ask
+        if not hasattr(cache, "_cache_file"):  # there is no cache
+            return False
+        codegen, index = self.dispatcher.targetctx.codegen(), cache._cache_file._load_index()
+        return all(cache._index_key(signature, codegen) in index for signature in self.signatures)
+
     def compile(self) -> None:
-        """Compile every signature, or take it from the cache on disk. Does nothing the second time."""
+        """Compile every signature, or take it from the cache on disk. Does nothing the second time.
+
+        Where the cache cannot be written to or read, the compiled code is kept in memory, and a warning says so once.
+        """
         with _compiling:
             if self._compiled:
                 return
+            if _CACHE_FOLDER is None:
+                _say_not_kept("none of the usual folders can be written to")
             for signature in self.signatures:
-                self.dispatcher.compile(signature)
+                try:
+                    self.dispatcher.compile(signature)
+                except (OSError, EOFError, pickle.UnpicklingError) as error:
+                    # The disk is full, say, or what was cached cannot be read. What had been compiled by then is there,
+                    # and is not compiled again.
+                    self.dispatcher._cache.disable()
+                    self.dispatcher.compile(signature)
+                    _say_not_kept(_told(error))
             self.dispatcher.disable_compile()
             self._compiled = True
 
@@ -225,11 +277,3 @@ def all_kernels() -> list[Kernel]:
     for module in pkgutil.iter_modules(detaug.kernels.__path__):
         importlib.import_module(f"detaug.kernels.{module.name}")
     return [_registry[name] for name in sorted(_registry)]
-
-
-def compile_kernels(kernels: Iterable[Kernel]) -> Iterator[tuple[Kernel, float]]:
-    """Compile one after another; yields each with the seconds it took (next to nothing when it was cached)."""
-    for each in kernels:
-        start = time.perf_counter()
-        each.compile()
-        yield each, time.perf_counter() - start

@@ -63,6 +63,7 @@ def training_transforms(
         foreground_labels: of the cascade; needed if `is_cascaded`.
         regions: lists of labels, each of which becomes a channel of its own.
         ignore_label: becomes the last region.
+        keys: (by keyword only) names of the arrays, see `detaug.transforms.Compose`; every pipeline of nnU-Net takes it.
 
     Raises:
         ValueError: `is_cascaded` without `foreground_labels`, or a value that a transform refuses.

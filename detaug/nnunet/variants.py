@@ -48,6 +48,7 @@ from detaug.transforms import (
     TransposeAxes,
     draws,
 )
+from detaug.transforms.checks import radians, random_scalar
 from detaug.transforms.draws import RandomScalar
 
 
@@ -190,8 +191,10 @@ def no_da_transforms(
     ignore_label: int | None = None,
 ) -> Compose:
     """``nnUNetTrainerNoDA``: what validation does, in training too."""
-    del patch_size, rotation, mirror_axes, do_dummy_2d, use_mask_for_norm  # nothing is augmented
-    return validation_transforms(ds_scales, is_cascaded, foreground_labels, regions, ignore_label)
+    radians("rotation", random_scalar("rotation", rotation))
+    del rotation, mirror_axes, do_dummy_2d, use_mask_for_norm  # nothing is augmented
+    labels = validation_transforms(ds_scales, is_cascaded, foreground_labels, regions, ignore_label)
+    return Compose(labels.transforms, dim=len(patch_size))
 
 
 #: The trainer's name -> what builds its pipeline; all take the arguments of `training_transforms`.

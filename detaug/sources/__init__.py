@@ -15,19 +15,24 @@ from detaug.sources.iterable import FactorySource, IterableSource, IteratorSourc
 __all__ = ["DEFAULT_NUM_STREAMS", "DatasetSource", "Source", "resolve_source"]
 
 
-def resolve_source(loader: Any, stateless: bool | None = None) -> Source:
+def resolve_source(loader: Any, stateless: bool | None = None, batches_per_epoch: int | None = None) -> Source:
     """The source for a loader, an iterator, an iterable, or a callable that makes one of these.
 
     Args:
         loader: what the user handed in.
         stateless: the user's own word on it; None: the safe reading (stateless only where that is known).
+        batches_per_epoch: an epoch's batches over all ranks; None: until the loader ends.
 
     Raises:
         TypeError: a generator object, a map-style data set, or something that gives no batches at all.
         ValueError: stateless=True for something that holds its position.
     """
-    if isinstance(loader, Source):
-        return loader
+    source = loader if isinstance(loader, Source) else _source_of(loader, stateless)
+    source.batches_per_epoch = batches_per_epoch
+    return source
+
+
+def _source_of(loader: Any, stateless: bool | None) -> Source:
     if inspect.isgenerator(loader) or inspect.isasyncgen(loader):
         raise TypeError(
             f"{loader!r} is a generator object, which cannot be copied to other processes or started again. "
@@ -58,4 +63,4 @@ def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
         return FactorySource(make_loader, stateless)
     if isinstance(made, type) or not (hasattr(made, "__next__") or hasattr(made, "__iter__")):
         raise TypeError(f"calling {make_loader!r} was to make a loader, but gave {made!r}")
-    return resolve_source(made, stateless)
+    return _source_of(made, stateless)

@@ -9,32 +9,69 @@ import numpy as np
 
 from detaug.context import Current
 
-#: How many logical workers an endless loader has that declares none: nnU-Net's own number of augmentation workers,
-#: which also spreads evenly over 1, 2, 3, 4, 6 and 12 processes.
+#: How many logical workers an endless loader has that declares none: nnU-Net's own number of
+#: augmentation workers, which also spreads evenly over 1, 2, 3, 4, 6 and 12 processes.
 DEFAULT_NUM_STREAMS = 12
 
 
 class Source(ABC):
     """Where raw batches come from. A source is copied (never shared) between streams and processes.
 
+    What epoch e of a stream-bound source is follows from these attributes; the loader's code is never looked at:
+
+    - a loader with ``set_epoch``, and batchgenerators' finite `DataLoader`: a pristine copy that is told e;
+    - a loader that is known to end (`pass_per_epoch`): its e-th pass;
+    - any other with `batches_per_epoch`: it goes on where the epoch before ended, and the end of a pass ends the epoch;
+    - any other without: a pristine copy where it is known to be endless or a callable makes it (`restarts`), else its
+      e-th pass.
+
     Attributes:
         stateless: any batch can be made by any copy at any time; nothing that matters is carried between batches.
-        pass_per_epoch: a stream-bound source whose e-th epoch is its e-th pass. Otherwise each epoch starts from a
-            pristine copy.
+        pass_per_epoch: known to end by what it says of itself; epoch e is its e-th pass.
+        restarts: without `batches_per_epoch`, every epoch starts from a pristine copy.
+        endless: it says of itself that it has no end.
+        streams_share_data: its streams split one order among them, so that generators of its own must be in the same
+            state in all streams; they may be seeded once per copy, never per batch.
+        batches_per_epoch: an epoch's batches over all ranks, where the user set a number.
         default_num_streams: logical workers, where the user names no number.
         num_steps: batches per epoch over all ranks where that is known beforehand.
         length_hint: what the loader's own ``__len__`` says; shown by ``len()``, never relied on.
-        endless: no end was found in it; its own generators may be reseeded for every batch.
         loader: the user's object.
     """
 
     stateless: bool = False
     pass_per_epoch: bool = False
+    restarts: bool = False
+    endless: bool = False
+    streams_share_data: bool = False
+    batches_per_epoch: int | None = None
     default_num_streams: int = 1
     num_steps: int | None = None
     length_hint: int | None = None
-    endless: bool = False
     loader: Any = None
+
+    def holds_transforms(self) -> tuple[str, ...]:
+        """The loader's attributes that are transforms, which start every batch as they were handed in."""
+        return ()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a copy walks through all epochs, one after the other; otherwise each needs a pristine copy."""
+        if self.stateless or hasattr(self.loader, "set_epoch"):
+            return False
+        return self.batches_per_epoch is not None or not self.restarts
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether the loader says where it stands, and can be put there."""
+        methods = ("state_dict", "load_state_dict")
+        return not self.stateless and all(callable(getattr(self.loader, name, None)) for name in methods)
+
+    def turns_per_epoch(self, stream: int, num_streams: int) -> int | None:
+        """After how many turns of a stream an epoch ends and the next one goes on; None: only where a pass ends."""
+        if not self.goes_on or self.pass_per_epoch or self.batches_per_epoch is None:
+            return None
+        return max(0, -(-(self.batches_per_epoch - stream) // num_streams))
 
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
         """Called once on a pristine copy: it is to make the batches of this stream, beginning in this epoch."""
@@ -60,6 +97,13 @@ def tell(target: Any, method: str, value: int) -> bool:
     return True
 
 
+def declared_streams(loader: Any) -> int | None:
+    """``number_of_threads_in_multithreaded``, by which a loader says that its copies share its data out; None: it does
+    not."""
+    declared = getattr(loader, "number_of_threads_in_multithreaded", None)
+    return None if declared is None else max(1, int(declared))
+
+
 def spread_over_streams(loader: Any, num_streams: int) -> None:
     """Tell a loader that shares its data out over several copies how many copies there are.
 
@@ -67,3 +111,19 @@ def spread_over_streams(loader: Any, num_streams: int) -> None:
     """
     if getattr(loader, "number_of_threads_in_multithreaded", None) is not None:
         loader.number_of_threads_in_multithreaded = num_streams
+
+
+def next_of_stateless(loader: Any) -> Any:
+    """The batch of a stateless loader, which has no end.
+
+    Raises:
+        RuntimeError: it raised StopIteration, which would be taken for an epoch's end and lose its other batches.
+    """
+    try:
+        return next(loader)
+    except StopIteration as error:
+        raise RuntimeError(
+            f"{type(loader).__name__} raised StopIteration, but it counts as stateless: any of its batches can be made at "
+            "any time, so it has no end. Was it a next(...) without a match? A loader that ends must be declared "
+            "stateless=False; an epoch's length is batches_per_epoch=..."
+        ) from error

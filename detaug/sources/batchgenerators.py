@@ -1,36 +1,60 @@
-"""batchgenerators' own `DataLoader` and what derives from it (nnU-Net's loader does)."""
+"""batchgenerators' own `DataLoader` and what derives from it (nnU-Net's loader and detaug's `PatchSource` do).
+
+Known to be stateless is ``DataLoader(infinite=True)``, which draws the indices of every batch anew. So is every class
+derived from it that replaces none of `POSITION_METHODS`: it may have its own ``generate_train_batch`` and ``get_indices``
+and add methods, as nnU-Net's ``nnUNetDataLoader``, variants of it and detaug's `PatchSource` do. A class with its own
+``__next__``, ``__iter__``, ``reset``, ``state_dict`` or ``load_state_dict`` keeps a position, and is bound to streams unless
+the user declares ``stateless=True``. What a method *does* is not looked at, but by the check while batches are made:
+whoever counts batches in ``generate_train_batch`` has to declare ``stateless=False``.
+"""
 
 from __future__ import annotations
 
-import dis
 from typing import Any
 
 import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug.context import Current
-from detaug.sources.base import DEFAULT_NUM_STREAMS, Source, spread_over_streams, tell
+from detaug.sources.base import (
+    DEFAULT_NUM_STREAMS,
+    Source,
+    declared_streams,
+    next_of_stateless,
+    spread_over_streams,
+    tell,
+)
+
+#: Methods with which a loader keeps its place in the data.
+POSITION_METHODS = ("__next__", "__iter__", "reset", "state_dict", "load_state_dict")
 
 
 class InfiniteLoader(Source):
     """``DataLoader(infinite=True)``: every batch is drawn anew from the global RNG, so any copy can make any batch."""
 
     endless = True
+    restarts = True
 
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
         self.loader = loader
-        self.stateless = not assigns_attributes(type(loader)) if stateless is None else stateless
-        declared = loader.number_of_threads_in_multithreaded
-        self.default_num_streams = declared if declared is not None and declared > 1 else DEFAULT_NUM_STREAMS
+        anew = draws_every_batch_anew(loader)
+        self.stateless = anew if stateless is None else stateless
+        declared = declared_streams(loader) or 1
+        # Copies of a loader that walks through its data by itself would all give the same batches: it gets one stream.
+        self.default_num_streams = declared if declared > 1 else DEFAULT_NUM_STREAMS if anew else 1
+
+    def holds_transforms(self) -> tuple[str, ...]:
+        return transforms_in(self.loader)
 
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
         self.loader.was_initialized = False
         tell(self.loader, "set_thread_id", stream)
 
     def make(self, batch: Current) -> Any:
-        if self.stateless:
-            tell(self.loader, "set_thread_id", batch.stream)
-        return next(self.loader)
+        if not self.stateless:
+            return next(self.loader)
+        tell(self.loader, "set_thread_id", batch.stream)
+        return next_of_stateless(self.loader)
 
 
 class FiniteLoader(Source):
@@ -40,6 +64,8 @@ class FiniteLoader(Source):
     equally in all streams: any epoch can be entered without walking through the earlier ones.
     """
 
+    streams_share_data = True
+
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
         if stateless:
             raise ValueError(
@@ -47,9 +73,16 @@ class FiniteLoader(Source):
                 "declared stateless=True"
             )
         self.loader = loader
-        declared = loader.number_of_threads_in_multithreaded
-        self.default_num_streams = declared if declared is not None and declared > 1 else 1
+        self.default_num_streams = declared_streams(loader) or 1
         self.num_steps = _number_of_batches(loader)
+
+    def holds_transforms(self) -> tuple[str, ...]:
+        return transforms_in(self.loader)
+
+    @property
+    def goes_on(self) -> bool:
+        """Every epoch has a shuffle of its own, from a pristine copy."""
+        return False
 
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
         loader = self.loader
@@ -70,6 +103,17 @@ class FiniteLoader(Source):
         return next(self.loader)
 
 
+def transforms_in(loader: DataLoader) -> tuple[str, ...]:
+    """Where such a loader keeps transforms of its own: nnU-Net's applies ``transforms`` to each sample."""
+    return tuple(name for name in ("transforms", "transform") if _is_transform(vars(loader).get(name)))
+
+
+def _is_transform(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(callable(each) for each in value)
+    return callable(value) and not isinstance(value, type)
+
+
 def _number_of_batches(loader: DataLoader) -> int | None:
     """Batches per pass over all streams, where the loader's class leaves batchgenerators' arithmetic as it is."""
     if type(loader).get_indices is not DataLoader.get_indices or type(loader).__next__ is not DataLoader.__next__:
@@ -83,20 +127,11 @@ def _number_of_batches(loader: DataLoader) -> int | None:
     return -(-items // size) if loader.return_incomplete else items // size
 
 
-def assigns_attributes(kind: type) -> bool:
-    """Whether methods that a subclass adds to batchgenerators' `DataLoader` assign attributes while batches are made.
-
-    Such a loader may carry something from batch to batch, so each stream gets its own copy of it unless the user
-    declares ``stateless=True``.
-    """
-    setup = {"__init__", "__setstate__", "__getstate__", "set_thread_id", "set_epoch", "reset"}
-    for owner in kind.__mro__:
-        if owner is DataLoader:
-            break
-        for name, member in vars(owner).items():
-            code = getattr(getattr(member, "__func__", member), "__code__", None)
-            if name in setup or code is None:
-                continue
-            if any(instruction.opname in ("STORE_ATTR", "DELETE_ATTR") for instruction in dis.get_instructions(code)):
-                return True
-    return False
+def draws_every_batch_anew(loader: DataLoader) -> bool:
+    """Whether an infinite `DataLoader` is known to be stateless: it replaces none of `POSITION_METHODS`, neither in its
+    class nor on the object."""
+    kind = type(loader)
+    return all(
+        getattr(kind, name, None) is getattr(DataLoader, name, None) and name not in vars(loader)
+        for name in POSITION_METHODS
+    )

@@ -49,6 +49,8 @@ class DatasetSource(Source):
         self.shuffle = bool(shuffle)
         self.drop_last = bool(drop_last)
         self.collate_fn = collate_fn
+        #: Called with each sample before it is fetched.
+        self.before_sample: Callable[[Current], None] | None = None
         self.num_steps = self.length // self.batch_size if drop_last else -(-self.length // self.batch_size)
         if self.num_steps == 0:
             raise ValueError(
@@ -71,19 +73,35 @@ class DatasetSource(Source):
         indices = self.indices(batch)
         if not indices:
             raise StopIteration
+        samples = self._samples(batch, indices)
+        collate = self.collate_fn or _default_collate()
+        try:
+            return collate(samples)
+        except StopIteration as error:
+            raise _no_end(f"collate_fn ({getattr(collate, '__qualname__', collate)}) of samples {indices}") from error
+
+    def _samples(self, batch: Current, indices: list[int]) -> list[Any]:
         fetch_many = getattr(self.loader, "__getitems__", None)
         if callable(fetch_many):
-            samples = list(fetch_many(indices))
-        else:
-            samples = []
-            for number, index in enumerate(indices):
-                with making(batch.of_sample(number)):
-                    samples.append(self.loader[index])
-        if self.collate_fn is not None:
-            return self.collate_fn(samples)
-        from torch.utils.data import default_collate
+            try:
+                return list(fetch_many(indices))
+            except StopIteration as error:
+                raise _no_end(f"{type(self.loader).__name__}.__getitems__({indices})") from error
+        samples = []
+        for number, index in enumerate(indices):
+            sample = batch.of_sample(number)
+            if self.before_sample is not None:
+                self.before_sample(sample)
+            with making(sample):
+                samples.append(self.fetch(index))
+        return samples
 
-        return default_collate(samples)
+    def fetch(self, index: int) -> Any:
+        """One item. (Errors name the index that they find in this call's frame.)"""
+        try:
+            return self.loader[index]
+        except StopIteration as error:
+            raise _no_end(f"{type(self.loader).__name__}[{index}]") from error
 
     def indices(self, batch: Current) -> list[int]:
         """Which samples make this batch."""
@@ -95,6 +113,19 @@ class DatasetSource(Source):
             return list(range(first, last))
         order = epoch_order(self.length, batch.entropy, batch.epoch)
         return [int(i) for i in order[first:last]]
+
+
+def _default_collate() -> Callable[[list[Any]], Any]:
+    from torch.utils.data import default_collate
+
+    return default_collate
+
+
+def _no_end(what: str) -> RuntimeError:
+    """In a StopIteration's place, which would be taken for the epoch's end: the rest would be lost without a word."""
+    return RuntimeError(
+        f"{what} raised StopIteration. Was it a next(...) without a match? A data set ends where its length says"
+    )
 
 
 @lru_cache(maxsize=4)

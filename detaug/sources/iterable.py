@@ -1,16 +1,26 @@
-"""Any other iterator, iterable, or callable that makes one."""
+"""Any other iterator, iterable, or callable that makes one.
+
+Whether such a loader ends is not guessed from its code. One that does not say has one stream, and its copies are stepped
+through its passes; see `Source` for what its epochs are.
+"""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from batchgenerators.dataloading.data_loader import DataLoaderBase
+from batchgenerators.dataloading.data_loader import DataLoaderBase, SlimDataLoaderBase
 
 from detaug.context import Current
-from detaug.sources.base import DEFAULT_NUM_STREAMS, Source, spread_over_streams, tell
+from detaug.sources.base import (
+    DEFAULT_NUM_STREAMS,
+    Source,
+    declared_streams,
+    next_of_stateless,
+    spread_over_streams,
+    tell,
+)
 
 _UNLIMITED = 1e100  # batchgenerators' DataLoaderBase writes "no limit" as this number of batches
 
@@ -21,13 +31,12 @@ class IteratorSource(Source):
     def __init__(self, loader: Any, stateless: bool | None) -> None:
         self.loader = loader
         self.stateless = bool(stateless)
-        self.endless = looks_endless(loader)
-        self.pass_per_epoch = not self.endless and not hasattr(loader, "set_epoch")
-        declared = getattr(loader, "number_of_threads_in_multithreaded", None)
-        if declared is not None and declared > 1:
-            self.default_num_streams = int(declared)
-        else:
-            self.default_num_streams = DEFAULT_NUM_STREAMS if self.endless else 1
+        self.endless = self.restarts = says_that_it_has_no_end(loader)
+        counts = isinstance(loader, DataLoaderBase)
+        self.pass_per_epoch = counts and not self.endless and not hasattr(loader, "set_epoch")
+        declared = declared_streams(loader)
+        self.default_num_streams = declared or (DEFAULT_NUM_STREAMS if self.endless else 1)
+        self.streams_share_data = declared is not None
 
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
         spread_over_streams(self.loader, num_streams)
@@ -35,31 +44,36 @@ class IteratorSource(Source):
         if hasattr(self.loader, "was_initialized"):
             self.loader.was_initialized = False  # as batchgenerators' augmenters do before they start
 
+    def next_pass(self) -> None:
+        if hasattr(self.loader, "__iter__"):
+            iter(self.loader)  # where many iterators go back to their start, as a `for` loop has them do
+
     def make(self, batch: Current) -> Any:
-        if self.stateless:
-            tell(self.loader, "set_thread_id", batch.stream)
-        return next(self.loader)
+        if not self.stateless:
+            return next(self.loader)
+        tell(self.loader, "set_thread_id", batch.stream)
+        return next_of_stateless(self.loader)
 
 
 class IterableSource(Source):
     """An object with ``__iter__`` alone: every pass is a new iterator over the same copy."""
 
-    pass_per_epoch = True
-
     def __init__(self, loader: Any, stateless: bool | None) -> None:
         _refuse_stateless(loader, stateless)
         self.loader = loader
-        self.pass_per_epoch = not hasattr(loader, "set_epoch")
-        declared = getattr(loader, "number_of_threads_in_multithreaded", None)
-        self.default_num_streams = int(declared) if declared is not None and declared > 1 else 1
+        declared = declared_streams(loader)
+        self.default_num_streams = declared or 1
+        self.streams_share_data = declared is not None
         self._iterator: Iterator[Any] | None = None
+        try:
+            length = len(loader)
+        except (TypeError, NotImplementedError):
+            length = None
+        self.pass_per_epoch = length is not None and not hasattr(loader, "set_epoch")
         if self.default_num_streams == 1:
-            try:
-                self.length_hint = len(loader)
-            except (TypeError, NotImplementedError):
-                self.length_hint = None
+            self.length_hint = length
         if isinstance(loader, (list, tuple, range)):
-            self.num_steps = self.length_hint
+            self.num_steps = length
 
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
         spread_over_streams(self.loader, num_streams)
@@ -76,9 +90,11 @@ class IterableSource(Source):
 
 
 class FactorySource(Source):
-    """A callable that makes an iterator that cannot be copied (a generator): every copy calls it for itself."""
+    """A callable that makes an iterator that cannot be copied (a generator): every copy calls it for itself, once per
+    pass."""
 
-    pass_per_epoch = False
+    restarts = True
+    keeps_states = False
 
     def __init__(self, make_loader: Callable[[], Any], stateless: bool | None) -> None:
         _refuse_stateless(make_loader, stateless)
@@ -88,10 +104,29 @@ class FactorySource(Source):
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
         self._iterator = None
 
+    def next_pass(self) -> None:
+        self._iterator = None
+
     def make(self, batch: Current) -> Any:
         if self._iterator is None:
             self._iterator = iter(self.loader())
         return next(self._iterator)
+
+
+def says_that_it_has_no_end(loader: Any) -> bool:
+    """Whether an iterator is one of batchgenerators' endless ones by what it declares.
+
+    A `DataLoaderBase` has no end unless it has ``num_batches``. A `SlimDataLoaderBase` is endless unless its copies share
+    its data out, for which it needs ``number_of_threads_in_multithreaded`` (so batchgenerators documents it), or it has a
+    ``__next__`` of its own.
+    """
+    if isinstance(loader, DataLoaderBase):
+        return bool(loader._num_batches >= _UNLIMITED)
+    return (
+        isinstance(loader, SlimDataLoaderBase)
+        and type(loader).__next__ is SlimDataLoaderBase.__next__
+        and loader.number_of_threads_in_multithreaded is None
+    )
 
 
 def _refuse_stateless(loader: Any, stateless: bool | None) -> None:
@@ -99,22 +134,3 @@ def _refuse_stateless(loader: Any, stateless: bool | None) -> None:
         raise ValueError(
             f"{loader!r} is walked through by an iterator, which holds its position: it cannot be stateless=True"
         )
-
-
-def looks_endless(loader: Any) -> bool:
-    """Whether nothing about an iterator says that it ends: no length, and no ``StopIteration`` in its class's code.
-
-    An iterator that ends is given one stream unless it declares more, since copies of it would repeat each other.
-    """
-    if isinstance(loader, DataLoaderBase):
-        return bool(loader._num_batches >= _UNLIMITED)
-    if hasattr(type(loader), "__len__") or operator.length_hint(loader, -1) >= 0:
-        return False
-    if type(loader).__module__ == "builtins" or type(loader).__module__ == "itertools":
-        return False
-    for owner in type(loader).__mro__:
-        for member in vars(owner).values():
-            code = getattr(getattr(member, "__func__", member), "__code__", None)
-            if code is not None and "StopIteration" in code.co_names:
-                return False
-    return True

@@ -10,23 +10,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from detaug.doctor.machine import environment
     from detaug.training import layers
     from detaug.training.auditing import audit
     from detaug.training.data_loading import EpochSampler, generator, worker_init_fn
     from detaug.training.layers.functions import deterministic_functions
-    from detaug.training.layers.swapping import make_deterministic
-    from detaug.training.machine import environment
-    from detaug.training.nnunet_splits import check_nnunet_splits, write_nnunet_splits
+    from detaug.training.layers.swapping import make_deterministic, swap_layers
     from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
     from detaug.training.run_seed import seed_everything
     from detaug.training.splits import Split, kfold, train_val_split
     from detaug.training.switches import deterministic_mode, set_deterministic_mode
+    from detaug.training.verifying import verify
 
 __all__ = [
     "EpochSampler",
     "Split",
     "audit",
-    "check_nnunet_splits",
     "deterministic_functions",
     "deterministic_mode",
     "environment",
@@ -39,19 +38,19 @@ __all__ = [
     "seed_everything",
     "set_deterministic_mode",
     "set_rng_state",
+    "swap_layers",
     "train_val_split",
+    "verify",
     "worker_init_fn",
-    "write_nnunet_splits",
 ]
 
 _HOMES = {
     "EpochSampler": "data_loading",
     "Split": "splits",
     "audit": "auditing",
-    "check_nnunet_splits": "nnunet_splits",
     "deterministic_functions": "layers.functions",
     "deterministic_mode": "switches",
-    "environment": "machine",
+    "environment": "detaug.doctor.machine",
     "generator": "data_loading",
     "isolate_rng": "random_state",
     "kfold": "splits",
@@ -60,9 +59,10 @@ _HOMES = {
     "seed_everything": "run_seed",
     "set_deterministic_mode": "switches",
     "set_rng_state": "random_state",
+    "swap_layers": "layers.swapping",
     "train_val_split": "splits",
+    "verify": "verifying",
     "worker_init_fn": "data_loading",
-    "write_nnunet_splits": "nnunet_splits",
 }
 
 
@@ -72,7 +72,7 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'detaug.training' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"detaug.training.{home}"), name)
+    value = getattr(importlib.import_module(home if home.startswith("detaug.") else f"detaug.training.{home}"), name)
     globals()[name] = value
     return value
 

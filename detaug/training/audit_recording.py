@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,7 +23,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from detaug.hashing import fingerprint
 from detaug.training.audit_report import Phase
-from detaug.training.nondeterministic_operations import NondeterministicOperation, aten_name, operation_called
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,20 @@ class Seen:
         return dataclasses.replace(self, digest="") == dataclasses.replace(other, digest="")
 
 
+#: What PyTorch warns of nowhere, by the operator's name in ``torch.ops.aten``, with what to do.
+SILENT = {
+    "topk": "where values may tie, use torch.sort(stable=True) and take the first ones",
+    "kthvalue": "where values may tie, use torch.sort(stable=True)",
+    "mode": "where values may tie, use torch.sort(stable=True)",
+    "sort": "pass stable=True where values may tie and their indices are used",
+    "_cudnn_rnn": "set CUBLAS_WORKSPACE_CONFIG=:4096:8 (or CUDA_LAUNCH_BLOCKING=1) before CUDA starts (PyTorch, nn.RNN)",
+}
+NO_IMPLEMENTATION = "does not have a deterministic implementation"
+
+
 @dataclass(frozen=True)
 class OperationCall:
-    row: NondeterministicOperation
-    aten: str
+    name: str
     owner: Owner
 
 
@@ -67,7 +77,7 @@ class Recording:
     Attributes:
         forward: modules' inputs, outputs and buffers and the loss, in order of execution.
         backward: gradients, in order of execution, by (number of the node in order of creation, number of its gradient).
-        operations: calls of what PyTorch calls non-deterministic, with how often.
+        operations: calls that PyTorch alerts on, or of `SILENT`, with how often.
         kept: copies on the CPU of the values that were asked for.
     """
 
@@ -84,12 +94,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Args:
         model, loss: as given to `audit`; a loss that is a module is watched inside as well.
         keep: of which values to keep a copy.
+        caught: the list that grows with every warning, as `warnings.catch_warnings` gives it: PyTorch's own alerts belong
+            to the operation that has just run.
     """
 
-    def __init__(self, model: nn.Module, loss: Any, keep: frozenset[Key] = frozenset()) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Any,
+        keep: frozenset[Key] = frozenset(),
+        caught: Sequence[warnings.WarningMessage] = (),
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recording = Recording()
         self._keep = keep
+        self._caught = caught
         self._model_owner = Owner("forward", "", type(model).__name__)
         self._loss_owner = Owner("loss", "loss", _class_name(loss))
         self._owners: dict[nn.Module, Owner] = {}
@@ -156,12 +175,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if not getattr(self._busy, "on", False):
-            row = operation_called(func, args, kwargs)
-            if row is not None:
-                call = OperationCall(row, aten_name(func), self._current())
-                self.recording.operations[call] = self.recording.operations.get(call, 0) + 1
-        return func(*args, **kwargs)
+        if getattr(self._busy, "on", False):
+            return func(*args, **kwargs)
+        before, owner = len(self._caught), self._current()
+        result = func(*args, **kwargs)
+        names = [name for each in self._caught[before:] if (name := alerted(str(each.message)))]
+        name = func._schema.name.removeprefix("aten::").rstrip("_") or func._schema.name
+        if name in SILENT and not (name == "sort" and kwargs.get("stable")):
+            names.append(name)
+        for each in names:
+            call = OperationCall(each, owner)
+            self.recording.operations[call] = self.recording.operations.get(call, 0) + 1
+        return result
 
     def _current(self) -> Owner:
         backward: Owner | None = getattr(self._backward, "owner", None)
@@ -249,6 +274,15 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._parameters.setdefault(id(parameter), short)
 
 
+def alerted(text: str) -> str | None:
+    """The operation that one of PyTorch's alerts is about; None: another warning."""
+    if NO_IMPLEMENTATION in text:
+        return text.strip().partition(" ")[0]
+    if "non-deterministic" in text or "not deterministic" in text:
+        return text.strip().splitlines()[0]
+    return None
+
+
 def leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
     """Tensors, arrays and numbers in nested dicts, lists, tuples and dataclasses, with the way to each."""
     if isinstance(value, (torch.Tensor, np.ndarray, bool, int, float, complex, str, np.generic)):
@@ -267,6 +301,8 @@ def leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """The same values as a strided tensor that is no one's view of a quantized, sparse or subclassed one."""
     tensor = tensor.detach()
+    if tensor.is_nested:
+        return torch.cat([part.reshape(-1) for part in tensor.unbind()])
     if tensor.is_quantized:
         tensor = tensor.dequantize()
     return tensor.to_dense() if tensor.layout != torch.strided else tensor

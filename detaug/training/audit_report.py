@@ -1,4 +1,4 @@
-"""What `detaug.training.audit` found: the first differences, and the operations that PyTorch calls non-deterministic."""
+"""What `detaug.training.audit` found: the first differences, and the operations that may vary."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
-
-from detaug.training.nondeterministic_operations import HANDLED, RAISES, Status
 
 Phase = Literal["forward", "loss", "backward"]
 
@@ -56,28 +54,39 @@ class Difference:
         return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
 
 
+#: Parts of the names in PyTorch's alerts → what to use instead.
+ADVICE = {
+    "nll_loss2d": "detaug.training.make_deterministic swaps in detaug.training.layers.CrossEntropyLoss or NLLLoss",
+    "avg_pool": "detaug.training.make_deterministic swaps in the pooling of detaug.training.layers",
+    "upsample_": "detaug.training.make_deterministic swaps in detaug.training.layers.Upsample; antialias=True it cannot",
+    "reflection_pad": "detaug.training.make_deterministic swaps in the padding of detaug.training.layers",
+    "grid_sampler": "resample before the network (detaug.transforms)",
+    "max_unpool": "use a transposed convolution, or nn.Upsample(mode='nearest')",
+    "max_pool": "use nn.MaxPool with a fixed kernel and stride, or amax where the output size is 1",
+    "ctc_loss": "compute this loss on the CPU",
+    "histc": "count on the CPU",
+    "put_": "use index_put_",
+}
+
+
 @dataclass(frozen=True)
 class OperationUse:
-    """An operation that PyTorch calls non-deterministic, and the module in which it ran.
+    """An operation that varies, and the module in which it ran.
 
     Attributes:
-        name: as PyTorch's documentation has it.
-        aten: the operator's name in ``torch.ops.aten``.
+        name: as PyTorch's alert has it, or the operator's name where PyTorch gives none.
+        alerted: whether ``torch.use_deterministic_algorithms(True)`` raises for it, on this device.
         phase, module, module_class: where it ran; in the backward pass, the module whose forward pass it belongs to.
         calls: how often in one run.
-        status: what ``torch.use_deterministic_algorithms(True)`` does about it.
-        where: the tensors and circumstances for which PyTorch says so. An audit on the CPU lists what holds on CUDA.
         advice: what to use instead, or what to set.
     """
 
     name: str
-    aten: str
+    alerted: bool
     phase: Phase
     module: str
     module_class: str
     calls: int
-    status: Status
-    where: str
     advice: str
 
 
@@ -91,9 +100,9 @@ class AuditReport:
         forward_difference: the first module, in order of execution, whose output differs, or the loss; None if none.
         backward_difference: the first, in order of the backward pass, at which a gradient differs; None if none.
             Where the forward pass differs already, this one may follow from it.
-        operations: in order of first call.
-        alerts: PyTorch's own warnings of operations that have no deterministic implementation. On the CPU there are
-            hardly any, for it alerts on the device that the operation runs on.
+        operations: in order of first call. PyTorch alerts on the device that an operation runs on:
+            what varies on a GPU is told by an audit on a GPU.
+        alerts: PyTorch's own warnings, in its words.
         modules: how many calls of modules were compared in one run.
         gradients: how many gradients were compared in one run.
     """
@@ -142,15 +151,15 @@ class AuditReport:
         return "\n".join([*lines, *self._operation_lines(), *self._alert_lines()])
 
     def _operation_lines(self) -> list[str]:
+        elsewhere = "" if self.device.startswith("cuda") else " On a GPU it may: audit there."
         if not self.operations:
-            return ["No operation was run that PyTorch calls non-deterministic."]
-        lines = ["Operations that PyTorch calls non-deterministic:"]
-        for (name, status), uses in _by_operation(self.operations).items():
+            return [f"PyTorch alerts on no operation that ran on {self.device}.{elsewhere}"]
+        lines = [f"Operations that may vary on {self.device}.{elsewhere}"]
+        for name, uses in _by_operation(self.operations).items():
             places = list(dict.fromkeys(described(use.module, use.module_class) for use in uses))
             more = f" and {len(places) - 3} more" if len(places) > 3 else ""
-            verdict = "raises in deterministic mode" if status == RAISES else status
-            lines.append(f"  {name} ({verdict}; {uses[0].where})")
-            lines.append(f"    in {', '.join(places[:3])}{more}")
+            verdict = "raises in deterministic mode" if uses[0].alerted else "PyTorch does not alert on it"
+            lines.append(f"  {name} ({verdict}) in {', '.join(places[:3])}{more}")
             lines.append(f"    {uses[0].advice}")
         return lines
 
@@ -163,11 +172,11 @@ def described(module: str, module_class: str) -> str:
     return f"{module} ({module_class})" if module else f"the model itself ({module_class})"
 
 
-def _by_operation(uses: tuple[OperationUse, ...]) -> dict[tuple[str, Status], list[OperationUse]]:
-    """What raises first, what the mode handles last."""
-    grouped: dict[tuple[str, Status], list[OperationUse]] = {}
-    for use in sorted(uses, key=lambda use: (use.status != RAISES) + (use.status == HANDLED)):
-        grouped.setdefault((use.name, use.status), []).append(use)
+def _by_operation(uses: tuple[OperationUse, ...]) -> dict[str, list[OperationUse]]:
+    """What raises first."""
+    grouped: dict[str, list[OperationUse]] = {}
+    for use in sorted(uses, key=lambda use: not use.alerted):
+        grouped.setdefault(use.name, []).append(use)
     return grouped
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +15,11 @@ from torch import nn
 
 from detaug.seeding import non_negative_int
 from detaug.training.audit_batch import input_and_target, on_device
-from detaug.training.audit_recording import Key, Recorder, Recording, Seen
-from detaug.training.audit_report import AuditReport, Difference, OperationUse
-from detaug.training.found_state import FoundState, preserved_random_state, preserved_switches
-
-_NO_IMPLEMENTATION = "does not have a deterministic implementation"
+from detaug.training.audit_recording import NO_IMPLEMENTATION, SILENT, Key, Recorder, Recording, Seen, alerted
+from detaug.training.audit_report import ADVICE, AuditReport, Difference, OperationUse
+from detaug.training.found_state import FoundState
+from detaug.training.random_state import isolate_rng
+from detaug.training.switches import preserved_switches
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -34,15 +34,16 @@ def audit(
 ) -> AuditReport:
     """Run forward and backward several times from one state, and report where two runs first differ.
 
-    Every run starts from the same weights, buffers, batch and random state (`random`, NumPy, torch, CUDA), so that
-    dropout repeats. What a module keeps in Python (a counter, a generator of its own, a cached tensor) is not put back
-    between runs: an output that depends on it depends on history, and is found. Afterwards everything is as it was
-    found: weights, buffers, gradients, modes, Python attributes, devices, random state and switches.
+    Every run starts from the same weights, buffers, Python attributes (a counter, a cached tensor), batch and random state
+    (`random`, NumPy, torch, CUDA), so that dropout repeats. Only generators that modules own go on from run to run: what
+    is drawn from one is found, for nobody else's seed reaches it. Arrays and tensors of more than 1 MiB among the
+    attributes are not copied, and neither are memory maps. Afterwards everything is as it was found: weights, buffers,
+    gradients, modes, attributes, devices, random state and switches.
 
     The step runs with the switches that are set, e.g. inside ``deterministic_mode()`` or outside; where an operation
     raises because of them, PyTorch's ``warn_only`` is used instead so that the audit can go on. Compiled models are
-    run uncompiled. On CUDA one more run collects PyTorch's own warnings. A difference that depends on luck may need
-    more ``runs``.
+    run uncompiled. One more run, with ``warn_only``, asks PyTorch which operations have no deterministic implementation
+    on this device. A difference that depends on luck may need more ``runs``.
 
     Memory: the gradients and activations of one step, a copy of the weights, and 16 bytes for each value compared. Where
     runs differ, two more measure by how much.
@@ -78,7 +79,7 @@ def audit(
     inputs, target = input_and_target(sample_batch)
     with ExitStack() as stack:
         stack.enter_context(preserved_switches())
-        stack.enter_context(preserved_random_state(place))
+        stack.enter_context(_random_state(place))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(_uncompiled([each for each in (model, loss) if isinstance(each, nn.Module)]))
@@ -110,9 +111,10 @@ class _Audit:
             if forward or backward:
                 runs = number
                 break
-        if self.device.type == "cuda" and not torch.are_deterministic_algorithms_enabled():
+        asked = first
+        if not torch.are_deterministic_algorithms_enabled():
             torch.use_deterministic_algorithms(True, warn_only=True)
-            self._run()
+            asked = self._run()
         found = [place for place in (forward, backward) if place is not None]
         measured = self._measure(frozenset(key for key, _, _ in found)) if found else {}
         return AuditReport(
@@ -120,7 +122,7 @@ class _Audit:
             runs=runs,
             forward_difference=_described(forward, measured) if forward else None,
             backward_difference=_described(backward, measured) if backward else None,
-            operations=_uses(first),
+            operations=_uses(asked),
             alerts=tuple(self.alerts),
             modules=first.module_calls,
             gradients=len(first.backward),
@@ -130,33 +132,38 @@ class _Audit:
         try:
             return self._run()
         except RuntimeError as error:
-            if _NO_IMPLEMENTATION not in str(error):
+            if NO_IMPLEMENTATION not in str(error):
                 raise
         torch.use_deterministic_algorithms(True, warn_only=True)
-        self.start.restore_attributes()
         return self._run()
 
     def _measure(self, keys: frozenset[Key]) -> dict[Key, tuple[torch.Tensor, torch.Tensor]]:
-        """The values themselves, from two more runs that follow each other as the first two did."""
-        self.start.restore_attributes()
+        """The values themselves, from two more runs."""
         one, two = self._run(keys), self._run(keys)
         return {key: (one.kept[key], two.kept[key]) for key in keys if key in one.kept and key in two.kept}
 
     def _run(self, keep: frozenset[Key] = frozenset()) -> Recording:
-        self.start.restore_tensors()
+        self.start.restore_for_a_run()
         torch.clear_autocast_cache()  # an audit within autocast: casts of an earlier run are not this one's
         inputs, target = on_device((self.inputs, self.target), self.device)
-        with preserved_random_state(self.device), warnings.catch_warnings(record=True) as caught:
+        with _random_state(self.device), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            with Recorder(self.model, self.loss, keep) as recorder:
+            with Recorder(self.model, self.loss, keep, caught) as recorder:
                 output = self.model(*inputs) if isinstance(inputs, tuple) else self.model(inputs)
                 recorder.model_done(self.model)
                 value = _checked_loss(self.loss(output, target))
                 recorder.loss_done(value)
                 value.backward()  # type: ignore[no-untyped-call]
                 recorder.backward_done(self.roots)
-        self.alerts.update(dict.fromkeys(_alert(str(each.message)) for each in caught if _is_alert(each)))
+        self.alerts.update(dict.fromkeys(_alert(str(each.message)) for each in caught if alerted(str(each.message))))
         return recorder.recording
+
+
+def _random_state(device: torch.device) -> AbstractContextManager[None]:
+    """CUDA's too, where it runs already or is about to."""
+    in_use = device.type != "cpu" or torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    state: AbstractContextManager[None] = isolate_rng(include_cuda=in_use)
+    return state
 
 
 def checked_device(device: str | torch.device) -> torch.device:
@@ -227,11 +234,6 @@ def _uncompiled(roots: list[nn.Module]) -> Any:
     set_stance = getattr(torch.compiler, "set_stance", None)
     # asked for only where needed: it loads the compiler
     return set_stance("force_eager") if compiled and set_stance else ExitStack()
-
-
-def _is_alert(warning: warnings.WarningMessage) -> bool:
-    text = str(warning.message)
-    return _NO_IMPLEMENTATION in text or "non-deterministic" in text or "not deterministic" in text
 
 
 def _alert(text: str) -> str:
@@ -322,17 +324,16 @@ def max_abs_difference(one: torch.Tensor, two: torch.Tensor) -> float:
 
 
 def _uses(recording: Recording) -> tuple[OperationUse, ...]:
+    choose = "choose another operation, or run with deterministic_mode('warn') and know that it varies"
     return tuple(
         OperationUse(
-            name=call.row.name,
-            aten=call.aten,
+            name=call.name,
+            alerted=call.name not in SILENT,
             phase=call.owner.phase,
             module=call.owner.module,
             module_class=call.owner.module_class,
             calls=calls,
-            status=call.row.status,
-            where=call.row.where,
-            advice=call.row.advice,
+            advice=SILENT.get(call.name) or next((text for part, text in ADVICE.items() if part in call.name), choose),
         )
         for call, calls in recording.operations.items()
     )

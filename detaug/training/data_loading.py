@@ -20,7 +20,6 @@ by its epoch and step and has none of these limits.
 from __future__ import annotations
 
 import logging
-import mmap
 import os
 from collections.abc import Iterator, Sequence, Sized
 from typing import Any
@@ -43,9 +42,7 @@ NOTE = (
     "batches for any number of workers"
 )
 
-# One byte that forked workers share with the process that imported this module: the note is given once for all of them.
-_noted = mmap.mmap(-1, 1)
-_imported_in = os.getpid()
+_noted = False
 
 
 def worker_init_fn(
@@ -93,11 +90,16 @@ def worker_init_fn(
         if epoch is None and base_seed is not None:
             tree = tree.child(f"iteration {base_seed}")
     reseed_global_rngs(tree.sequence(0 if epoch is None else epoch, stream=worker))
-    _give_note_once(None if info is None else worker)
 
 
-def generator(seed: int | Sequence[int] | None = None, *, rank: int | None = None, epoch: int = 0) -> torch.Generator:
-    """A CPU generator for ``DataLoader(generator=...)`` that differs by seed, rank and epoch.
+def generator(
+    seed: int | Sequence[int] | None = None,
+    *,
+    rank: int | None = None,
+    epoch: int = 0,
+    device: str | torch.device = "cpu",
+) -> torch.Generator:
+    """A generator for ``DataLoader(generator=...)`` that differs by seed, rank and epoch.
 
     From it the loader draws the base seed of its workers and the order of ``shuffle=True``, anew for each ``iter(loader)``,
     whatever ``num_workers`` is. In a distributed training each rank's order is thus its own: take an `EpochSampler` to
@@ -108,13 +110,15 @@ def generator(seed: int | Sequence[int] | None = None, *, rank: int | None = Non
         rank: left out: the process group's, else ``RANK`` of the environment, else 0.
         epoch: where the stream starts. For a resume at epoch e exactly as the run went on, make a new generator (or a
             new loader with it) for every epoch.
+        device: where its numbers are drawn, for ``torch.randn(..., generator=...)`` and its like; a DataLoader wants the
+            CPU's. One seed draws other numbers on another kind of device.
 
     Raises:
         TypeError, ValueError: a number is no integer or out of range.
     """
     tree = SeedTree(seed).child("data_loader/generator")
     words = tree.sequence(epoch, stream=_rank(rank)).generate_state(2)
-    made = torch.Generator()
+    made = torch.Generator(device)
     # 63 bits: torch takes a signed 64-bit number.
     made.manual_seed(int(words[0]) | (int(words[1]) & 0x7FFFFFFF) << 32)
     _give_note_once()
@@ -124,50 +128,51 @@ def generator(seed: int | Sequence[int] | None = None, *, rank: int | None = Non
 class EpochSampler(Sampler[int]):
     """A data set's indices in an order that depends on the seed and the epoch, shared out among the ranks.
 
-    As torch's DistributedSampler, with three differences: neighbouring seeds and epochs share nothing (there, seed 1 in
-    epoch 0 has the order of seed 0 in epoch 1: they are added); it can be resumed in mid-epoch; one process needs no
-    process group. The order is the same on all ranks; rank r takes its entries r, r + world_size, ...
+    As torch's DistributedSampler, with its names and three differences: neighbouring seeds and epochs share nothing (there, seed
+    1 in epoch 0 has the order of seed 0 in epoch 1: they are added); it can be resumed in mid-epoch; one process needs no
+    process group. The order is the same on all ranks; rank r takes its entries r, r + num_replicas, ...
 
     Call `set_epoch` before each epoch; without it every epoch has the same order, as with DistributedSampler. Lightning
     calls it by itself (``Trainer(use_distributed_sampler=False)`` keeps it from putting its own sampler in the place of
     this one).
 
     Args:
-        data_source: anything with a length.
+        dataset: anything with a length.
         seed: as `SeedTree` takes it. ``None``: ``DETAUG_SEED``, or drawn and logged; with several ranks it is rank 0's
             (broadcast: all ranks must make the sampler).
-        rank, world_size: left out: the process group's, else ``RANK`` and ``WORLD_SIZE`` of the environment, else 0 of 1.
+        rank, num_replicas: left out: the process group's, else ``RANK`` and ``WORLD_SIZE`` of the environment, else 0 of 1.
         shuffle: False: the data source's own order.
-        drop_last: where the length is no multiple of `world_size`, leave out the tail of the order; else its start
+        drop_last: where the length is no multiple of `num_replicas`, leave out the tail of the order; else its start
             is taken again to fill up. Either way all ranks have the same number of indices.
 
     Raises:
         TypeError: the data source has no length; a number is no integer.
-        ValueError: `rank` is not below `world_size`; several ranks and no seed that they could share.
+        ValueError: `rank` is not below `num_replicas`; several ranks and no seed that they could share.
     """
 
     def __init__(
         self,
-        data_source: Sized,
-        *,
-        seed: int | Sequence[int] | None = None,
+        dataset: Sized,
+        num_replicas: int | None = None,
         rank: int | None = None,
-        world_size: int | None = None,
         shuffle: bool = True,
+        seed: int | Sequence[int] | None = None,
         drop_last: bool = False,
     ) -> None:
-        if not isinstance(data_source, Sized):
-            raise TypeError(f"data_source must have a length, got {type(data_source).__name__}")
+        if not isinstance(dataset, Sized):
+            raise TypeError(f"dataset must have a length, got {type(dataset).__name__}")
         super().__init__()
-        self.data_source = data_source
-        self.world_size = positive_int("world_size", known_world_size() or 1 if world_size is None else world_size)
+        self.dataset = dataset
+        self.num_replicas = positive_int(
+            "num_replicas", known_world_size() or 1 if num_replicas is None else num_replicas
+        )
         self.rank = _rank(rank)
-        if self.rank >= self.world_size:
-            raise ValueError(f"rank must be within 0 ... {self.world_size - 1} (world_size - 1), got {self.rank}")
+        if self.rank >= self.num_replicas:
+            raise ValueError(f"rank must be within 0 ... {self.num_replicas - 1} (num_replicas - 1), got {self.rank}")
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.epoch = 0
-        self.seed = SeedTree(_shared_seed(seed, self.world_size)).seed
+        self.seed = SeedTree(_shared_seed(seed, self.num_replicas)).seed
         self._resume_at = 0
         self._handed_out = 0
         self._latest: object = None
@@ -181,8 +186,8 @@ class EpochSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """How many indices each rank has in an epoch (a resumed epoch's, too: all of it)."""
-        length = len(self.data_source)
-        return length // self.world_size if self.drop_last else -(-length // self.world_size)
+        length = len(self.dataset)
+        return length // self.num_replicas if self.drop_last else -(-length // self.num_replicas)
 
     def __iter__(self) -> Iterator[int]:
         start, self._resume_at = self._resume_at, 0
@@ -198,13 +203,13 @@ class EpochSampler(Sampler[int]):
 
     def _indices(self) -> list[int]:
         """This rank's indices of the whole epoch."""
-        length = len(self.data_source)
+        length = len(self.dataset)
         order = list(range(length))
         if self.shuffle:
             entropy = tuple(SeedTree(self.seed).child("data_loader/sampler").entropy)
             order = epoch_order(length, entropy, self.epoch).tolist()
         wanted = len(self)
-        return [order[i % length] for i in range(self.rank, wanted * self.world_size, self.world_size)]
+        return [order[i % length] for i in range(self.rank, wanted * self.num_replicas, self.num_replicas)]
 
     def state_dict(self, samples: int | None = None) -> dict[str, Any]:
         """Where this rank is, as plain integers.
@@ -223,6 +228,8 @@ class EpochSampler(Sampler[int]):
             raise ValueError(
                 f"samples must be within 0 ... {len(self)}, the indices of one rank's epoch, got {position}"
             )
+        if position == len(self):  # the epoch is over: a resume begins the next one, and not an empty rest of this
+            return {"epoch": self.epoch + 1, "samples": 0, **self._identity()}
         return {"epoch": self.epoch, "samples": position, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -252,8 +259,8 @@ class EpochSampler(Sampler[int]):
     def _identity(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
-            "length": len(self.data_source),
-            "world_size": self.world_size,
+            "length": len(self.dataset),
+            "num_replicas": self.num_replicas,
             "shuffle": bool(self.shuffle),
             "drop_last": bool(self.drop_last),
             "seed_scheme": SEED_SCHEME,
@@ -265,22 +272,21 @@ def _rank(rank: int | None) -> int:
     return spawn_key_element("rank", (known_rank() or 0) if rank is None else rank)
 
 
-def _shared_seed(seed: int | Sequence[int] | None, world_size: int) -> int | Sequence[int] | None:
-    if seed is not None or world_size == 1 or os.environ.get(SEED_VARIABLE):
+def _shared_seed(seed: int | Sequence[int] | None, num_replicas: int) -> int | Sequence[int] | None:
+    if seed is not None or num_replicas == 1 or os.environ.get(SEED_VARIABLE):
         return seed
     group = process_group()
     if group is None:
         raise ValueError(
-            f"{world_size} ranks must shuffle by one seed, and there is no process group to agree on one: pass seed=, "
+            f"{num_replicas} ranks must shuffle by one seed, and there is no process group to agree on one: pass seed=, "
             f"set {SEED_VARIABLE}, or call torch.distributed.init_process_group first"
         )
     drawn = SeedTree(None).seed if group[0] == 0 else None
     return broadcast_from_rank_0(drawn)  # type: ignore[no-any-return]
 
 
-def _give_note_once(worker: int | None = None) -> None:
-    """Outside of workers, or in worker 0 if it was forked: a spawned one does not know what others have said."""
-    if _noted[0] or (worker is not None and (worker > 0 or os.getpid() == _imported_in)):
-        return
-    _noted[0] = 1
-    logger.warning("%s", NOTE)
+def _give_note_once() -> None:
+    global _noted
+    if not _noted:
+        _noted = True
+        logger.warning("%s", NOTE)

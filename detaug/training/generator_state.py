@@ -43,6 +43,12 @@ def kind_of(generator: Any, where: str) -> str:
     )
 
 
+def is_generator(value: Any) -> bool:
+    """Whether it is of a kind that is known here."""
+    kinds = (np.random.Generator, np.random.RandomState, torch.Generator, random.Random)
+    return isinstance(value, kinds) and not isinstance(value, random.SystemRandom)
+
+
 def of_generator(generator: Any) -> dict[str, Any]:
     """``{"kind": ..., "state": ...}`` of a generator of any kind."""
     kind = kind_of(generator, "the generator")

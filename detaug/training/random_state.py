@@ -3,20 +3,23 @@
 What the dict holds (tensors, ints, floats, strings, tuples, lists, dicts and None only, so that
 ``torch.load(weights_only=True)`` takes it):
 
-    format      1
+    format      2 (1, without xpu and mps, is read too)
     torch       torch's version
     python      random.getstate(): generator version, 625 words as an int64 tensor, the cached second normal
     numpy       numpy.random.get_state(legacy=False): the bit generator's state and the cached second normal
     cpu         torch's CPU generator, with its cached normals, as a uint8 tensor
     cuda        a uint8 tensor for every CUDA device, in their order; empty without CUDA
+    xpu, mps    the same for Intel's and Apple's devices
     generators  name -> {"kind": ..., "state": ...}
 """
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,14 +28,16 @@ import torch
 from detaug.errors import StateMismatch
 from detaug.training import generator_state
 
-FORMAT = 1
-ENTRIES = ("format", "torch", "python", "numpy", "cpu", "cuda", "generators")
+logger = logging.getLogger("detaug")
+
+FORMAT = 2
+ENTRIES = ("format", "torch", "python", "numpy", "cpu", "cuda", "xpu", "mps", "generators")
 
 Generators = Mapping[str, Any]
 
 
 def rng_state(generators: Generators | None = None, *, include_cuda: bool = True) -> dict[str, Any]:
-    """The state of Python's, NumPy's and torch's global generators, every CUDA device's and the named ones'.
+    """The state of Python's, NumPy's and torch's global generators, every accelerator's and the named ones'.
 
         checkpoint["rng"] = rng_state({"augmentation": generator})
         ...
@@ -45,8 +50,8 @@ def rng_state(generators: Generators | None = None, *, include_cuda: bool = True
     Args:
         generators: name → `numpy.random.Generator` (of any of NumPy's bit generators), `numpy.random.RandomState`,
             `torch.Generator` or `random.Random`.
-        include_cuda: whether the CUDA devices are asked, where there are any (which initialises CUDA). A forked child
-            of a process that uses CUDA cannot ask them, and leaves them out.
+        include_cuda: whether the CUDA devices (and Intel's XPU, Apple's MPS) are asked, where there are any (which
+            initialises CUDA). A forked child of a process that uses CUDA cannot ask them, and leaves them out.
 
     Raises:
         TypeError: generators is no mapping from strings to generators of these kinds.
@@ -58,6 +63,8 @@ def rng_state(generators: Generators | None = None, *, include_cuda: bool = True
         "numpy": generator_state.of_numpy(np.random.get_state(legacy=False)),
         "cpu": torch.default_generator.get_state(),
         "cuda": list(torch.cuda.get_rng_state_all()) if include_cuda and _cuda_devices() else [],
+        "xpu": list(torch.xpu.get_rng_state_all()) if include_cuda and _has("xpu") else [],
+        "mps": [torch.mps.get_rng_state()] if include_cuda and _has("mps") else [],
         "generators": {name: generator_state.of_generator(g) for name, g in _checked_generators(generators).items()},
     }
 
@@ -80,6 +87,8 @@ def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None
         StateMismatch: (a ValueError) another torch major version, number of CUDA devices, format, set of names, kind of
             generator or bit generator.
     """
+    if isinstance(state, Mapping) and state.get("format") == 1:
+        state = {**state, "format": FORMAT, "xpu": [], "mps": []}
     _check_frame(state)
     named = _checked_generators(generators)
     steps: list[Callable[[], None]] = [
@@ -87,30 +96,49 @@ def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None
         generator_state.numpy_step("numpy", state["numpy"], np.random.get_state(legacy=False), np.random.set_state),
         generator_state.torch_step("cpu", state["cpu"], torch.default_generator),
         *(_cuda_steps(state["cuda"]) if include_cuda else []),
+        *(_other_steps(state) if include_cuda else []),
         *_generator_steps(state["generators"], named),
     ]
     for step in steps:
         step()
 
 
-@contextmanager
-def isolate_rng(include_cuda: bool = True, *, generators: Generators | None = None) -> Iterator[None]:
+def isolate_rng(include_cuda: Any = True, *, generators: Generators | None = None) -> Any:
     """Whatever is drawn or seeded inside, the generators outside do not notice, also after an exception.
 
-    A context manager and a decorator; it can be nested (Lightning's name and argument for the same).
+    A context manager and a decorator, with brackets (``@isolate_rng()``) or without; it can be nested (Lightning's name and
+    argument for the same). NumPy's global bit generator is put back where another was set inside.
 
     Args:
-        include_cuda: whether the CUDA devices are kept too, as for `rng_state`.
+        include_cuda: whether the accelerators are kept too, as for `rng_state`.
         generators: further generators to keep, by name.
 
     Raises:
         TypeError: as `rng_state`.
     """
+    if callable(include_cuda):
+        return _isolated(True, None)(include_cuda)
+    return _isolated(include_cuda, generators)
+
+
+@contextmanager
+def _isolated(include_cuda: bool, generators: Generators | None) -> Iterator[None]:
+    bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
     state = rng_state(generators, include_cuda=include_cuda)
+    failed = True
     try:
         yield
+        failed = False
     finally:
-        set_rng_state(state, generators, include_cuda=include_cuda)
+        try:
+            if np.random.get_bit_generator() is not bits:  # type: ignore[attr-defined]
+                np.random.set_bit_generator(bits)  # type: ignore[attr-defined]
+            set_rng_state(state, generators, include_cuda=include_cuda)
+        except Exception:
+            if not failed:
+                raise
+            # the exception from inside is what the user must see
+            logger.exception("the random state could not be put back")
 
 
 def _check_frame(state: Any) -> None:
@@ -193,3 +221,26 @@ def _cuda_steps(stored: Any) -> list[Callable[[], None]]:
         generator_state.torch_step(f"cuda[{index}]", tensor, torch.cuda.default_generators[index])
         for index, tensor in enumerate(stored)
     ]
+
+
+def _has(kind: str) -> bool:
+    if kind == "mps":
+        return bool(torch.backends.mps.is_available())
+    return hasattr(torch, "xpu") and torch.xpu.is_available()
+
+
+def _other_steps(state: Mapping[str, Any]) -> list[Callable[[], None]]:
+    """Intel's and Apple's devices. A state from a machine without them leaves them as they are."""
+    steps: list[Callable[[], None]] = []
+    for kind in ("xpu", "mps"):
+        stored = state[kind]
+        if stored and not _has(kind):
+            raise StateMismatch(
+                f"this random state has {len(stored)} {kind} devices, and here there are none: pass include_cuda=False"
+            )
+        for index, tensor in enumerate(stored):
+            if kind == "mps":
+                steps.append(partial(torch.mps.set_rng_state, tensor))
+            else:
+                steps.append(partial(torch.xpu.set_rng_state, tensor, index))
+    return steps

@@ -1,7 +1,7 @@
 """Which process of a distributed training this is, and one value agreed on by all of them.
 
-Where `torch.distributed` is initialised, it is asked. Before that, only ``RANK`` and ``WORLD_SIZE`` are known, which
-torchrun sets for every process that it starts.
+Where `torch.distributed` is initialised, it is asked. Before that, what the launcher set for every process that it starts:
+torchrun, Slurm's srun (not sbatch, whose script is one process) or Open MPI's mpirun.
 """
 
 from __future__ import annotations
@@ -14,8 +14,17 @@ import torch.distributed
 
 from detaug.seeding import non_negative_int
 
-RANK_VARIABLE = "RANK"
-WORLD_SIZE_VARIABLE = "WORLD_SIZE"
+#: (rank, number of processes) by launcher. Slurm sets SLURM_NTASKS for a batch script too, SLURM_STEP_NUM_TASKS with srun.
+LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+)
+
+
+def launcher() -> tuple[str, str]:
+    """The two variables of the launcher that started this process; torchrun's where none did."""
+    return next((pair for pair in LAUNCHERS if all(os.environ.get(name) for name in pair)), LAUNCHERS[0])
 
 
 class RankUnknown(RuntimeError, ValueError):
@@ -30,7 +39,7 @@ def process_group() -> tuple[int, int] | None:
 
 
 def known_rank(rank: int | None = None) -> int | None:
-    """The rank of this process: the one given, else the process group's, else ``RANK`` of the environment, else None.
+    """The rank of this process: the one given, else the process group's, else the launcher's (``RANK``), else None.
 
     Raises:
         TypeError: the rank is not an integer (bool is refused).
@@ -48,17 +57,17 @@ def known_rank(rank: int | None = None) -> int | None:
         return given
     if group is not None:
         return group[0]
-    return _from_environment(RANK_VARIABLE)
+    return _from_environment(launcher()[0])
 
 
 def known_world_size() -> int | None:
-    """How many processes train together: the process group's word, else ``WORLD_SIZE`` of the environment, else None.
+    """How many processes train together: the process group's word, else the launcher's, else None.
 
     Raises:
         ValueError: the environment's ``WORLD_SIZE`` is not a non-negative integer.
     """
     group = process_group()
-    return group[1] if group is not None else _from_environment(WORLD_SIZE_VARIABLE)
+    return group[1] if group is not None else _from_environment(launcher()[1])
 
 
 def _from_environment(variable: str) -> int | None:
@@ -69,7 +78,7 @@ def _from_environment(variable: str) -> int | None:
         return non_negative_int(variable, int(text))
     except ValueError:
         raise ValueError(
-            f"{variable}={text!r} in the environment must be a non-negative integer, as torchrun sets it: correct it, "
+            f"{variable}={text!r} in the environment must be a non-negative integer, as launchers set it: correct it, "
             f"or unset {variable}"
         ) from None
 

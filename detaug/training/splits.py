@@ -1,19 +1,23 @@
 """Cross-validation folds and train/validation splits that depend only on the *set* of ids and the seed.
 
-Every id has a key: blake2b of the id, keyed with the seed. Ids are dealt in the order of their keys, so neither the order
-in which they come, nor the container, nor Python's hash seed, nor NumPy's version enters a split (NumPy promises stable
-streams for bit generators only, NEP 19). scikit-learn's KFold and train_test_split shuffle *positions*: there the same
-ids in another order give another split.
+The ids are sorted and handed to scikit-learn, seeded from the seed tree: neither the order in which they come nor their
+container enters. With ``stable=True`` every id finds its place by itself, by blake2b keyed with the seed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import operator
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from detaug.seeding import SeedTree, positive_int
-from detaug.training import partitioning
-from detaug.training.partitioning import Id
+
+Id = str | int
+Labels = Mapping[Any, Any] | Sequence[Any]
 
 
 class Split(NamedTuple):
@@ -37,9 +41,6 @@ class Split(NamedTuple):
         return {"train": list(self.train), "val": list(self.val)}
 
 
-Labels = Mapping[Any, Any] | Sequence[Any]
-
-
 def kfold(
     ids: Iterable[Id],
     k: int,
@@ -51,61 +52,42 @@ def kfold(
 ) -> list[Split]:
     """`k` splits; every id is in the validation list of exactly one of them.
 
+    scikit-learn's `KFold`, `StratifiedKFold` or, with groups, `StratifiedGroupKFold`, shuffled, on the sorted ids.
+
     Args:
-        ids: all strings or all integers (NumPy's too; they come back as Python's), in any order and any container, a
-            generator as well. No duplicates. Of paths, pass the names: a folder is another one on another machine.
+        ids: all strings or all integers (NumPy's too; they come back as Python's), in any order and any container. No
+            duplicates. Of paths, pass the names: a folder is another one on another machine.
         k: number of folds, 2 … number of ids (of groups, where there are groups).
         seed: as `SeedTree` takes it; ``None`` draws one and logs it.
-        groups: id → group (a mapping, or a sequence as long as an ordered `ids`). No group is ever divided. The
-            heaviest groups are placed first, each where it balances the folds best; where group sizes leave little
-            choice, the seed has little to say.
-        stratify: id → stratum, likewise. Every fold gets its share of every stratum: without groups, sizes per
-            stratum differ by at most one, and so do the folds' sizes. A stratum of fewer than k ids is in that many
-            folds. With groups, a best effort: each group goes to the fold where it adds least to the variance of the
-            strata's shares (the idea of scikit-learn's StratifiedGroupKFold).
+        groups: id → group (a mapping, or a sequence as long as an ordered `ids`). No group is ever divided.
+        stratify: id → stratum, likewise. Every fold gets its share of every stratum, as nearly as groups allow.
         stable: adding or removing ids (of an existing group, too) never moves another id to another fold. Each id (or
             group, by its name, which must be a string or an integer) then falls by itself into a fold, so the folds'
             sizes are only about equal: n/k ± sqrt(n/k). Not with `stratify`.
 
-    Returns:
-        `k` splits, fold 0 first. Without `stable`, groups and strata, fold sizes differ by at most one, larger ones
-        first. What the groups and strata are called does not matter unless `stable`; who shares one does.
-
     Raises:
         TypeError: `ids` is a single string, or holds something else than strings or integers, or both kinds; `k` or
-            the seed is no integer; labels that cannot be hashed.
+            the seed is no integer.
         ValueError: no ids; duplicates; k below 2 or larger than the number of ids or groups; an id without a group or
-            stratum; `stable` with `stratify`, or a stable fold that is empty.
+            stratum; `stable` with `stratify`, or a stable fold that is empty; what scikit-learn refuses.
     """
-    listed = partitioning.checked_ids(ids)
-    folds = positive_int("k", k)
-    if folds < 2:
-        raise ValueError(f"k must be at least 2, got {folds}: every fold is validated on by a model trained on others")
-    if folds > len(listed):
-        raise ValueError(
-            f"k={folds} is larger than the number of ids, {len(listed)}: pass a k of at most {len(listed)}"
-        )
-    group_of, stratum_of = _labels_of(ids, listed, groups, stratify, stable)
+    listed, of_group, of_stratum = _checked(ids, groups, stratify, stable)
+    folds, units = positive_int("k", k), len(set(of_group)) if of_group else len(listed)
+    if not 2 <= folds <= units:
+        raise ValueError(f"k must be within 2 ... {units}, the number of {_noun(of_group)}, got {folds}")
     tree = SeedTree(seed).child("splits/kfold")
-    units = partitioning.units(listed, group_of, stratum_of, tree, keyed_by_label=stable)
-    if folds > len(units):
-        raise ValueError(f"k={folds} is larger than the number of groups, {len(units)}: no group is ever divided")
     if stable:
-        fold_of = [unit.position * folds >> 64 for unit in units]
-    elif group_of is None:
-        fold_of = partitioning.deal(units, folds)
+        fold_of = [position * folds >> 64 for position in _positions(of_group or listed, tree)]
+        empty = sorted(set(range(folds)) - set(fold_of))
+        if empty:
+            raise ValueError(
+                f"with stable=True each of the {units} {_noun(of_group)} falls into a fold by itself, and none fell into "
+                f"fold {', '.join(map(str, empty))} of {folds}: take a smaller k, another seed, or stable=False"
+            )
+        chosen = [[i for i, own in enumerate(fold_of) if own == fold] for fold in range(folds)]
     else:
-        fold_of = partitioning.balance(units, folds)
-    validation: list[list[Any]] = [[] for _ in range(folds)]
-    for unit, fold in zip(units, fold_of, strict=True):
-        validation[fold] += unit.ids
-    empty = [fold for fold, members in enumerate(validation) if not members]
-    if empty:
-        raise ValueError(
-            f"with stable=True each of the {len(units)} {_noun(group_of)} falls into a fold by itself, and none fell "
-            f"into fold {', '.join(map(str, empty))} of {folds}: take a smaller k, another seed, or stable=False"
-        )
-    return [_split(listed, members) for members in validation]
+        chosen = [val.tolist() for _, val in _split_by(folds, of_group, of_stratum, tree, len(listed))]
+    return [_split(listed, members) for members in chosen]
 
 
 def train_val_split(
@@ -119,86 +101,166 @@ def train_val_split(
 ) -> Split:
     """One split. **`fraction` is the share of the ids that goes to validation**: 0.2 trains on four fifths.
 
+    scikit-learn's `train_test_split`, or `GroupShuffleSplit`, on the sorted ids.
+
     Args:
         ids: as in `kfold`.
-        fraction: 0 < fraction < 1. The validation list has ``round(fraction * n)`` ids (Python's `round`: halves go
-            to the even number).
+        fraction: 0 < fraction < 1. The validation list has ``ceil(fraction * n)`` ids; with groups, of groups.
         seed: as `SeedTree` takes it; ``None`` draws one and logs it. A split and the folds of one seed are
             independent of each other.
-        groups: as in `kfold`. Groups are taken in the order of their keys as long as each brings the validation
-            list closer to its size, which is then met only as nearly as whole groups allow.
-        stratify: as in `kfold`. Without groups, each stratum has its share of the validation list rounded down or
-            up (largest remainders first), so one of very few ids may be all on one side. With groups, a best effort.
+        groups, stratify: as in `kfold`; for both at once take one of `kfold`'s splits.
         stable: adding or removing ids never moves another id to the other side, and raising `fraction` moves ids only
             from training to validation. Sizes are only about right: n·fraction ± sqrt(n·fraction·(1 − fraction)).
             Not with `stratify`.
 
     Raises:
         TypeError: as `kfold`; `fraction` is no number.
-        ValueError: as `kfold`; `fraction` is not within 0 … 1, or leaves one side empty.
+        ValueError: as `kfold`; `fraction` is not within 0 … 1, or leaves one side empty; groups with strata.
     """
-    listed = partitioning.checked_ids(ids)
-    share = _checked_fraction(fraction)
-    group_of, stratum_of = _labels_of(ids, listed, groups, stratify, stable)
+    from sklearn.model_selection import GroupShuffleSplit, train_test_split
+
+    listed, of_group, of_stratum = _checked(ids, groups, stratify, stable)
+    if isinstance(fraction, (bool, str, bytes)):
+        raise TypeError(f"fraction must be a number between 0 and 1, got {fraction!r}")
+    share = float(fraction)
+    if not 0 < share < 1:
+        raise ValueError(
+            f"fraction is the share of ids that goes to validation and must lie between 0 and 1 (both excluded), "
+            f"got {fraction!r}"
+        )
     tree = SeedTree(seed).child("splits/train_val")
-    units = partitioning.units(listed, group_of, stratum_of, tree, keyed_by_label=stable)
-    if len(units) < 2:
-        raise ValueError(f"two sides need at least 2 {_noun(group_of)}, got {len(units)}")
-    wanted = round(share * len(listed))
     if stable:
-        chosen = [unit for unit in units if unit.position < share * 2.0**64]  # exact: a power of two
-    elif wanted in (0, len(listed)):
-        side = "validation" if wanted == 0 else "training"
-        raise ValueError(
-            f"fraction={fraction!r} of {len(listed)} ids is {wanted} for validation, which leaves {side} empty: "
-            f"for one id, pass a fraction of {1 / len(listed):.3g} for validation or {1 - 1 / len(listed):.3g} for training"
+        chosen = [i for i, position in enumerate(_positions(of_group or listed, tree)) if position < share * 2.0**64]
+        if len(chosen) in (0, len(listed)):
+            raise ValueError(
+                f"with stable=True each of the {_noun(of_group)} falls on one side by itself, and "
+                f"{'none' if not chosen else 'all'} fell on the validation side: take another fraction or seed, or "
+                "stable=False"
+            )
+    elif of_group is None:
+        _, chosen = train_test_split(
+            range(len(listed)), test_size=share, random_state=tree.integer(bits=32), stratify=of_stratum
         )
-    elif group_of is None:
-        chosen = partitioning.take_shares(units, wanted)
+    elif of_stratum is not None:
+        raise ValueError("groups and stratify at once: take one of kfold's splits, which balances both")
     else:
-        chosen = partitioning.take_groups(units, wanted)
-    if len(chosen) in (0, len(units)):
-        raise ValueError(
-            f"with stable=True each of the {len(units)} {_noun(group_of)} falls on one side by itself, and "
-            f"{'none' if not chosen else 'all'} fell on the validation side: take another fraction or seed, or stable=False"
-        )
-    return _split(listed, [member for unit in chosen for member in unit.ids])
+        splitter = GroupShuffleSplit(1, test_size=share, random_state=tree.integer(bits=32))
+        chosen = next(splitter.split(listed, groups=of_group))[1].tolist()
+    return _split(listed, chosen)
 
 
-def _split(ids: list[Any], validation: Iterable[Any]) -> Split:
-    val = set(validation)
-    ordered = sorted(ids)
-    return Split([item for item in ordered if item not in val], [item for item in ordered if item in val])
+def _split_by(
+    folds: int, of_group: list[Any] | None, of_stratum: list[Any] | None, tree: SeedTree, count: int
+) -> Iterable[tuple[Any, Any]]:
+    from sklearn.model_selection import KFold, StratifiedGroupKFold, StratifiedKFold
+
+    kind = KFold if of_stratum is None else StratifiedKFold
+    strata = [0] * count if of_stratum is None else of_stratum
+    if of_group is not None:
+        kind = StratifiedGroupKFold  # of one stratum, it balances sizes
+    splitter = kind(folds, shuffle=True, random_state=tree.integer(bits=32))
+    result: Iterable[tuple[Any, Any]] = splitter.split(np.zeros(count), strata, of_group)
+    return result
 
 
-def _labels_of(
-    given: Any, ids: list[Any], groups: Labels | None, stratify: Labels | None, stable: bool
-) -> tuple[dict[Any, Any] | None, dict[Any, Any] | None]:
+def _split(ids: list[Any], chosen: Iterable[int]) -> Split:
+    val = set(chosen)
+    return Split([item for i, item in enumerate(ids) if i not in val], [ids[i] for i in sorted(val)])
+
+
+def _positions(names: Sequence[Any], tree: SeedTree) -> list[int]:
+    """0 … 2**64 − 1, uniform: where each name falls by itself, whatever else there is."""
+    secret = b"".join(word.to_bytes(4, "little") for word in tree.entropy)
+    positions = []
+    for name in names:
+        plain = _plain("with stable=True, the name of a group", name)
+        encoded = b"s" + plain.encode("utf-8", "surrogatepass") if isinstance(plain, str) else b"i%d" % plain
+        positions.append(int.from_bytes(hashlib.blake2b(encoded, digest_size=16, key=secret).digest()[:8], "big"))
+    return positions
+
+
+def _checked(
+    ids: Any, groups: Labels | None, stratify: Labels | None, stable: bool
+) -> tuple[list[Id], list[Any] | None, list[Any] | None]:
+    """The ids in ascending order, and their groups and strata in that order."""
     if stable and stratify is not None:
         raise ValueError(
             "stable=True places each id by itself, whatever other ids there are, so it cannot balance strata: "
             "leave out stratify or stable (or split each stratum by itself and join the lists)"
         )
+    given = checked_ids(ids)
+    listed = sorted(given)
+    ordered = not isinstance(ids, (set, frozenset))
     return (
-        None if groups is None else partitioning.labels_by_id("groups", groups, given, ids),
-        None if stratify is None else partitioning.labels_by_id("stratify", stratify, given, ids),
+        listed,
+        None if groups is None else _labels("groups", groups, given, listed, ordered),
+        None if stratify is None else [str(each) for each in _labels("stratify", stratify, given, listed, ordered)],
     )
 
 
-def _noun(group_of: Mapping[Any, Any] | None) -> str:
-    return "ids" if group_of is None else "groups"
+def checked_ids(ids: Iterable[Any]) -> list[Id]:
+    """`ids` in the order in which they came, as Python strings or Python integers.
+
+    Raises:
+        TypeError: one string; not iterable; another type; strings and integers mixed.
+        ValueError: none; duplicates.
+    """
+    if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
+        raise TypeError(f"ids must be a collection of strings or integers, got {ids!r}: put it in a list")
+    listed = [_plain("an id", item) for item in ids]
+    if not listed:
+        raise ValueError("there are no ids to split")
+    if len({type(item) for item in listed}) > 1:
+        raise TypeError("ids must be all strings or all integers, got both: turn them into one kind first")
+    if len(set(listed)) < len(listed):
+        twice = sorted(item for item, count in Counter(listed).items() if count > 1)
+        raise ValueError(f"ids must be distinct, {len(twice)} come more than once: {shown(twice)}")
+    return listed
 
 
-def _checked_fraction(fraction: Any) -> float:
-    if isinstance(fraction, (bool, str, bytes)):
-        raise TypeError(f"fraction must be a number between 0 and 1, got {fraction!r}")
-    try:
-        number = float(fraction)
-    except (TypeError, ValueError):
-        raise TypeError(f"fraction must be a number between 0 and 1, got {fraction!r}") from None
-    if not 0 < number < 1:
-        raise ValueError(
-            f"fraction is the share of ids that goes to validation and must lie between 0 and 1 (both excluded), "
-            f"got {fraction!r}"
-        )
-    return number
+def _plain(what: str, value: Any) -> Id:
+    if isinstance(value, str):
+        return str.__str__(value)
+    if not isinstance(value, (bool, np.bool_)):
+        try:
+            return operator.index(value)
+        except TypeError:
+            pass
+    advice = ": pass its name as a string" if hasattr(value, "__fspath__") else ""
+    raise TypeError(f"{what} must be a string or an integer, got {value!r} of type {type(value).__name__}{advice}")
+
+
+def _labels(what: str, labels: Any, given: Sequence[Id], listed: Sequence[Id], ordered: bool) -> list[Any]:
+    """One label for each of `listed`, from a mapping (which may know more ids) or labels in the order of `given`.
+
+    Raises:
+        TypeError: a single string; labels in order for ids without an order.
+        ValueError: an id without a label (None and NaN are none); another number of labels than ids.
+    """
+    if not isinstance(labels, Mapping):
+        if isinstance(labels, (str, bytes, set, frozenset)) or not isinstance(labels, Iterable):
+            raise TypeError(f"{what} must be a mapping from id, or a sequence as long as the ids, got {labels!r}")
+        if not ordered:
+            raise TypeError(f"ids is a set, which has no order that {what} could be in: pass {what} as a mapping")
+        in_order = list(labels)
+        if len(in_order) != len(given):
+            raise ValueError(
+                f"{what} has {len(in_order)} entries for {len(given)} ids: there must be one for each, in order"
+            )
+        labels = dict(zip(given, in_order, strict=True))
+    found = [labels.get(item) for item in listed]
+    found = [each.item() if getattr(each, "ndim", None) == 0 else each for each in found]  # scalars of NumPy and torch
+    missing = [item for item, label in zip(listed, found, strict=True) if label is None or label != label]
+    if missing:
+        raise ValueError(f"{what} has nothing for {len(missing)} of {len(listed)} ids: {shown(missing)}")
+    return found
+
+
+def _noun(of_group: Any) -> str:
+    return "ids" if of_group is None else "groups"
+
+
+def shown(items: Sequence[Any]) -> str:
+    """The first five, for a message."""
+    more = f" and {len(items) - 5} more" if len(items) > 5 else ""
+    return ", ".join(repr(item) for item in items[:5]) + more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -12,7 +13,10 @@ from typing import Any, Literal
 import torch
 from torch.utils import deterministic as memory_filling
 
+from detaug.seeding import positive_int
 from detaug.training import float32_precision as fp32
+
+logger = logging.getLogger("detaug")
 
 Mode = Literal["warn"] | bool
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
@@ -31,6 +35,7 @@ class Switch:
         wanted: what it is set to.
         fine: the values that need no setting, `wanted` among them.
         own: what is to be put back, where that is not what is in force (a setting that follows another).
+        once: it can be set once in a process, and is not put back.
     """
 
     name: str
@@ -39,6 +44,7 @@ class Switch:
     wanted: Any
     fine: tuple[Any, ...] = ()
     own: Callable[[], Any] | None = None
+    once: bool = False
 
     def is_right(self, value: Any) -> bool:
         """Whether `value`, as `read` gave it, is to be left as it is."""
@@ -64,15 +70,31 @@ def _checked_bool(what: str, value: Any, *, or_none: bool = True) -> None:
         raise TypeError(f"{what} must be {allowed}, got {value!r} of type {type(value).__name__}")
 
 
-def chosen_switches(mode: Mode, *, tf32: bool | None, fill_memory: bool | None, cublas: bool) -> list[Switch]:
+def chosen_switches(
+    mode: Mode,
+    *,
+    tf32: bool | None,
+    fill_memory: bool | None,
+    cublas: bool,
+    cudnn: bool | None = None,
+    threads: int | None = None,
+) -> list[Switch]:
     """The switches to set, in the order in which they are set and put back."""
     checked_mode("mode", mode)
-    _checked_bool("tf32", tf32)
-    _checked_bool("fill_memory", fill_memory)
+    for what, value in (("tf32", tf32), ("fill_memory", fill_memory), ("cudnn", cudnn)):
+        _checked_bool(what, value)
     _checked_bool("cublas", cublas, or_none=False)
-    if mode is False:
-        return []
     switches = [*_algorithm_switches(mode)]
+    if cudnn is not None:
+        switches.append(_attribute("torch.backends.cudnn", torch.backends.cudnn, "enabled", cudnn))
+    if threads is not None:
+        number = positive_int("threads", threads)
+        switches.append(Switch("torch.get_num_threads", torch.get_num_threads, torch.set_num_threads, number))
+        switches.append(
+            Switch("torch.get_num_interop_threads", torch.get_num_interop_threads, _write_interop, number, once=True)
+        )
+    if mode is False:
+        return switches
     if cublas:
         switches.append(_cublas_switch())
     if fill_memory is not None:
@@ -84,8 +106,26 @@ def chosen_switches(mode: Mode, *, tf32: bool | None, fill_memory: bool | None, 
     return switches
 
 
+def _write_interop(number: int) -> None:
+    try:
+        torch.set_num_interop_threads(number)
+    except RuntimeError:  # once in a process, and before the first parallel work
+        logger.warning(
+            "torch has %d threads between operations, and no longer takes another number: set threads=%d earlier",
+            torch.get_num_interop_threads(),
+            number,
+        )
+
+
 def _algorithm_switches(mode: Mode) -> list[Switch]:
     cudnn, mkldnn = torch.backends.cudnn, torch.backends.mkldnn
+    if mode is False:  # choices by timing stay off
+        return [
+            _attribute("torch.backends.cudnn", cudnn, "deterministic", False),
+            Switch("torch.use_deterministic_algorithms", _read_algorithms, _write_algorithms, False),
+            Switch("torch._inductor.config.deterministic", _read_inductor, _write_inductor, False),
+            _attribute("torch.backends.mkldnn", mkldnn, "deterministic", False),
+        ]
     return [
         _attribute("torch.backends.cudnn", cudnn, "deterministic", True),
         _attribute("torch.backends.cudnn", cudnn, "benchmark", False),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ import numpy as np
 from detaug.context import current
 from detaug.kernels.compiling import Kernel
 from detaug.transforms import draws
-from detaug.transforms.batches import apply_to_batch, is_batch
+from detaug.transforms.batches import apply_to_batch
+from detaug.transforms.roles import by_role, check_dimensions, is_batch, sample_roles
 from detaug.transforms.workspace import Workspace
 
 Params = dict[str, Any]
@@ -31,7 +33,12 @@ class Transform(ABC):
     """A transform of one sample: ``image``, ``segmentation``, ``regression_target``, ``keypoints``, ``bbox``.
 
     Subclasses implement `draw` and `change`; those whose output has another shape than their input also `output_shapes`.
+
+    Attributes:
+        keys: the caller's name -> the role of its array, or None where it is left as it is (see `Compose`).
     """
+
+    keys: Mapping[str, str | None] = MappingProxyType({})
 
     def __call__(self, *, rng: np.random.Generator | None = None, **arrays: Any) -> dict[str, Any]:
         """Sample params and apply them.
@@ -47,21 +54,34 @@ class Transform(ABC):
 
         Raises:
             RuntimeError: no ``rng``, and no augmenter is making a batch here.
+            ValueError: an array of the image's spatial shape under a key that is neither known nor in `keys`, or one that
+                has not as many axes as the transform is made for.
         """
         if rng is not None and not isinstance(rng, np.random.Generator):
             raise TypeError(f"rng must be a numpy.random.Generator, got {type(rng).__name__}")
-        if is_batch(arrays):
+        if is_batch(arrays, self.keys):
             return apply_to_batch(self, arrays, rng)
-        generator = rng if rng is not None else _generator_of_this_sample(type(self).__name__)
-        workspace = Workspace(arrays)
-        self.apply_in(workspace, self.sample(generator, workspace.shapes()))
-        return workspace.result()
+        roles = sample_roles(arrays, self.keys)
+        return self.of_sample(arrays, roles, rng if rng is not None else _generator_of_this_sample(type(self).__name__))
+
+    def of_sample(
+        self, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator
+    ) -> dict[str, Any]:
+        """Sample params for one sample, of whose arrays the roles are known, and apply them."""
+        check_dimensions(arrays, roles, self.spatial_dims())
+
+        def transformed(sample: dict[str, Any]) -> dict[str, Any]:
+            workspace = Workspace(sample)
+            self.apply_in(workspace, self.sample(rng, workspace.shapes()))
+            return workspace.result()
+
+        return by_role(arrays, roles, transformed)
 
     def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
         """Draw params.
 
         Args:
-            shapes: ``{"image": (C, X, Y[, Z]), ...}`` of what the transform will be applied to.
+            shapes: ``{"image": (C, X, Y[, Z]), ...}`` of what the transform will be applied to, by role.
         """
         for wanted in vars(self).values():
             if callable(wanted) and draws.wants_image(wanted):
@@ -69,10 +89,16 @@ class Transform(ABC):
         return self.draw(rng, shapes, {})
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:
-        """Apply params to a sample's arrays; the arrays handed in stay as they are."""
-        workspace = Workspace(arrays)
-        self.apply_in(workspace, params)
-        return workspace.result()
+        """Apply params to a sample's arrays; the arrays handed in stay as they are. Raises as `__call__`."""
+        roles = sample_roles(arrays, self.keys)
+        check_dimensions(arrays, roles, self.spatial_dims())
+
+        def transformed(sample: dict[str, Any]) -> dict[str, Any]:
+            workspace = Workspace(sample)
+            self.apply_in(workspace, params)
+            return workspace.result()
+
+        return by_role(arrays, roles, transformed)
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
         """Apply params to what is in a workspace."""
@@ -85,6 +111,10 @@ class Transform(ABC):
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         """The shapes after the transform."""
         return dict(shapes)
+
+    def spatial_dims(self) -> int | None:
+        """How many spatial axes samples must have, 2 or 3; None: the transform takes both."""
+        return None
 
     def kernels(self) -> Iterable[Kernel]:
         """The compiled kernels that the transform may call."""

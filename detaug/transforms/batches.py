@@ -10,55 +10,34 @@ import torch
 
 from detaug.context import current
 from detaug.transforms import draws
+from detaug.transforms.roles import batch_roles
 
 if TYPE_CHECKING:
     from detaug.transforms.base import Transform
 
-# a batch's key -> a sample's key
-_SAMPLE_KEYS = {
-    "data": "image",
-    "seg": "segmentation",
-    "target": "segmentation",
-    "regression_target": "regression_target",
-    "keypoints": "keypoints",
-    "bbox": "bbox",
-}
-
-
-def is_batch(arrays: Mapping[str, Any]) -> bool:
-    """Whether this is a batch (it has ``data``) rather than one sample (``image``, ``segmentation`` ...).
-
-    Raises:
-        ValueError: it has both, or both ``seg`` and ``target``.
-    """
-    if "data" not in arrays:
-        return False
-    if "image" in arrays or "segmentation" in arrays:
-        raise ValueError("pass a batch (data, seg or target) or a sample (image, segmentation), not a mixture of both")
-    if arrays.get("seg") is not None and arrays.get("target") is not None:
-        raise ValueError("a batch may have seg or target as its segmentation, not both")
-    return True
-
 
 def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None) -> dict[str, Any]:
     """Each sample by itself, with a Generator of its own: of the running augmenter's sample children, or, with ``rng``,
-    one keyed by a draw from it."""
-    count = len(batch["data"])
+    one keyed by a draw from it.
+
+    Raises:
+        ValueError: no samples, or not the same number of them under every key; and as `Transform.__call__`.
+    """
+    image = next(name for name in batch if transform.keys.get(name, name) == "data" or name == "data")
+    count = len(batch[image])
     if count == 0:
-        raise ValueError("the batch is empty: data has no samples")
-    names = {key: name for key, name in _SAMPLE_KEYS.items() if batch.get(key) is not None}
-    for key in names:
-        if len(batch[key]) != count:
-            raise ValueError(f"data has {count} samples, but {key} has {len(batch[key])}")
+        raise ValueError(f"the batch is empty: {image} has no samples")
+    roles = batch_roles(batch, transform.keys)
+    for name in roles:
+        if len(batch[name]) != count:
+            raise ValueError(f"{image} has {count} samples, but {name} has {len(batch[name])}")
     results = []
     for index in range(count):
-        sample = {name: batch[key][index] for key, name in names.items()}
+        sample = {name: batch[name][index] for name in roles}
         generator = draws.generator_of(draws.key(rng)) if rng is not None else _next_generator(transform)
-        results.append(transform(rng=generator, **sample))
-    changed = {key: _joined([result[name] for result in results], batch[key]) for key, name in names.items()}
-    added = {
-        key: [result[key] for result in results] for key in results[0] if key not in names.values() and key not in batch
-    }
+        results.append(transform.of_sample(sample, roles, generator))
+    changed = {name: _joined([result[name] for result in results], batch[name]) for name in roles}
+    added = {name: [result[name] for result in results] for name in results[0] if name not in batch}
     return {**batch, **changed, **added}
 
 

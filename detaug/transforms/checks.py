@@ -11,6 +11,8 @@ import torch
 
 from detaug.transforms.draws import RandomScalar
 
+_FULL_TURN = 2 * math.pi * (1 + 1e-6)  # float32's 2 pi is one, too
+
 
 def probability(name: str, value: float) -> float:
     """A number from 0 to 1.
@@ -65,6 +67,21 @@ def _in_range(name: str, value: Any, minimum: float, above: float) -> float:
     if number <= above:
         raise ValueError(f"{name} must be greater than {above:g}, got {value!r}")
     return number
+
+
+def radians(name: str, wanted: RandomScalar) -> RandomScalar:
+    """An angle, a range of angles or a callable, as `random_scalar` gives them; a callable's values are checked as drawn.
+
+    Raises:
+        ValueError: an angle beyond a full turn, 2 pi: most probably it is in degrees.
+    """
+    for angle in wanted if isinstance(wanted, tuple) else () if callable(wanted) else (wanted,):
+        if abs(angle) > _FULL_TURN:
+            raise ValueError(
+                f"{name} must be in radians, at most a full turn (2 pi = 6.28), got {wanted!r}: these are degrees. Pass "
+                f"radians, e.g. math.radians({angle:g}) = {math.radians(angle):.4g}"
+            )
+    return wanted
 
 
 def spatial_size(name: str, size: Any) -> tuple[int, ...]:
@@ -142,7 +159,8 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     if key in ("keypoints", "bbox"):
         return array
     if array.ndim not in (3, 4):
-        raise ValueError(f"{key} must have shape (C, X, Y) or (C, X, Y, Z), got {array.shape}")
+        batch = "; a whole batch is passed as data (B, C, X, Y[, Z])" if array.ndim == 5 else ""
+        raise ValueError(f"{key} must have shape (C, X, Y) or (C, X, Y, Z), got {array.shape}{batch}")
     if 0 in array.shape:
         raise ValueError(f"{key} must not have an empty axis, got shape {array.shape}")
     if key in ("image", "regression_target") and array.dtype.kind != "f":

@@ -14,17 +14,41 @@ from detaug.kernels.compiling import Kernel
 from detaug.transforms import draws
 from detaug.transforms.base import Params, Shapes, Transform
 from detaug.transforms.checks import probability
+from detaug.transforms.roles import Keys, checked_keys
 from detaug.transforms.workspace import Workspace
 
 
 class Compose(Transform):
     """Transforms one after another.
 
+    Args:
+        transforms: what is applied, in order.
+        keys: what the keys of a call are, where they have other names than the roles: ``{"image": "image", "label":
+            "segmentation"}``. Roles are ``image``, ``segmentation``, ``regression_target``, ``keypoints`` and ``bbox``; for
+            whole batches also ``data``, ``seg`` and ``target``; None: what is left as it is. Several names may have one role:
+            such arrays (images of one spatial shape, say) are joined along their channels while they are transformed.
+        dim: how many spatial axes samples must have, 2 or 3. None: as many as the transforms' patch size says, if one has.
+
     Params: ``{"transforms": [params of each]}``.
+
+    Raises:
+        TypeError: something that is no detaug transform, or ``keys`` that is no mapping of names.
+        ValueError: a role or number of dimensions that there is not.
     """
 
-    def __init__(self, transforms: Sequence[Transform]) -> None:
+    dim: int | None = None
+
+    def __init__(self, transforms: Sequence[Transform], *, keys: Keys | None = None, dim: int | None = None) -> None:
         self.transforms = checked_transforms(transforms)
+        if keys is not None:
+            self.keys = checked_keys(keys)
+        if dim is not None:
+            if dim not in (2, 3):
+                raise ValueError(f"dim must be 2 or 3, got {dim!r}")
+            self.dim = int(dim)
+
+    def spatial_dims(self) -> int | None:
+        return self.dim if self.dim is not None else _first_known(self.transforms)
 
     def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
         return self.draw(rng, shapes, {})  # it has no scalar of its own that could want the image
@@ -70,8 +94,8 @@ class TimedCompose(Compose):
     can read them.
     """
 
-    def __init__(self, transforms: Sequence[Transform]) -> None:
-        super().__init__(transforms)
+    def __init__(self, transforms: Sequence[Transform], *, keys: Keys | None = None, dim: int | None = None) -> None:
+        super().__init__(transforms, keys=keys, dim=dim)
         self._timings = [Timing(type(transform).__name__) for transform in self.transforms]
 
     @property
@@ -127,6 +151,9 @@ class RandomApply(Transform):
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return self.transform.output_shapes(shapes, params["params"]) if params["apply_transform"] else dict(shapes)
 
+    def spatial_dims(self) -> int | None:
+        return self.transform.spatial_dims()
+
     def kernels(self) -> Iterable[Kernel]:
         return self.transform.kernels()
 
@@ -152,6 +179,9 @@ class OneOf(Transform):
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return self.list_of_transforms[params["chosen"]].output_shapes(shapes, params["params"])
 
+    def spatial_dims(self) -> int | None:
+        return _first_known(self.list_of_transforms)
+
     def kernels(self) -> Iterable[Kernel]:
         return [each for transform in self.list_of_transforms for each in transform.kernels()]
 
@@ -161,6 +191,7 @@ def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:
 
     Raises:
         TypeError: one of them is not a detaug transform.
+        ValueError: one of them has ``keys`` of its own.
     """
     for transform in transforms:
         if not isinstance(transform, Transform):
@@ -168,4 +199,14 @@ def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:
                 f"{transform!r} is not a detaug transform: it has no sample() and apply(). Subclass "
                 "detaug.transforms.Transform, or keep such a transform outside, around the pipeline."
             )
+        if "keys" in vars(transform):
+            raise ValueError(
+                f"keys={transform.keys!r} belongs to the outermost pipeline, which is the one that is called: pass it there, "
+                f"not to the {type(transform).__name__} within"
+            )
     return list(transforms)
+
+
+def _first_known(transforms: Iterable[Transform]) -> int | None:
+    """The first to say how many axes it takes speaks for what goes in: no other before it changes their number."""
+    return next((dims for transform in transforms if (dims := transform.spatial_dims()) is not None), None)

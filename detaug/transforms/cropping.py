@@ -110,6 +110,9 @@ class _Crop(Transform):
     def kernels(self) -> Iterable[Kernel]:
         return () if self.pad_mode == "constant" else KERNELS
 
+    def spatial_dims(self) -> int | None:
+        return len(self.crop_size)
+
     def _check_dims(self, space: Sequence[int]) -> None:
         if len(space) != len(self.crop_size):
             raise ValueError(f"crop_size {self.crop_size} does not fit a sample of spatial shape {tuple(space)}")

@@ -179,6 +179,9 @@ class DownsampleSegForDS(_LabelTransform):
             if finite("ds_scales", factor) <= 0:
                 raise ValueError(f"ds_scales must be positive, got {factor!r}")
 
+    def spatial_dims(self) -> int | None:
+        return next((len(scale) for scale in self.ds_scales if isinstance(scale, tuple)), None)
+
     def change(self, workspace: Workspace, params: Params) -> None:
         full = workspace.labels("segmentation")
         source = _as_bits_of_volume(full)

@@ -31,6 +31,9 @@ class Convert3DTo2D(Transform):
         ValueError: an array that is not 3-D, or points that do not fit.
     """
 
+    def spatial_dims(self) -> int | None:
+        return 3
+
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         return {}
 
@@ -74,6 +77,9 @@ class Convert2DTo3D(Transform):
     Raises:
         ValueError: `Convert3DTo2D` did not come before, or the number of channels (or of points) changed in between.
     """
+
+    def spatial_dims(self) -> int | None:
+        return 2
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         return {count: shapes[count] for count in _COUNTS.values() if count in shapes}

@@ -12,7 +12,7 @@ from detaug.kernels.compiling import Kernel
 from detaug.transforms import cropping, draws, elastic
 from detaug.transforms.affine import rotation_and_scaling
 from detaug.transforms.base import Params, Shapes, Transform
-from detaug.transforms.checks import finite, probability, random_scalar, spatial_size
+from detaug.transforms.checks import finite, probability, radians, random_scalar, spatial_size
 from detaug.transforms.cropping import crop_in
 from detaug.transforms.draws import RandomScalar
 from detaug.transforms.points import move_points, spatial_shape
@@ -39,7 +39,7 @@ class SpatialTransform(Transform):
             deviation of its Gaussian filter as a part of the patch's edge; its largest displacement in voxels.
         p_synchronize_def_scale_across_axes: the probability of one scale for all axes.
         p_rotation, rotation, p_rot_per_axis: the probability of a rotation; angles in radians, one drawn per axis; the
-            probability that an axis keeps its angle. In 2-D the last angle counts.
+            probability that an axis keeps its angle. In 2-D the last angle counts. Angles beyond a full turn are refused.
         p_scaling, scaling, p_synchronize_scaling_across_axes: the probability of scaling; the factor (larger than 1 makes
             objects smaller); the probability of one factor for all axes.
         bg_style_seg_sampling: accepted for compatibility; it changes nothing, as in batchgeneratorsv2, where
@@ -105,7 +105,7 @@ class SpatialTransform(Transform):
             "p_synchronize_def_scale_across_axes", p_synchronize_def_scale_across_axes
         )
         self.p_rotation = probability("p_rotation", p_rotation)
-        self.rotation = random_scalar("rotation", rotation)
+        self.rotation = radians("rotation", random_scalar("rotation", rotation))
         self.p_rot_per_axis = probability("p_rot_per_axis", p_rot_per_axis)
         self.p_scaling = probability("p_scaling", p_scaling)
         self.scaling = random_scalar("scaling", scaling, above=0)
@@ -141,6 +141,8 @@ class SpatialTransform(Transform):
     def _draw_angles(self, rng: np.random.Generator, context: Mapping[str, Any]) -> list[float]:
         dims = len(self.patch_size)
         angles = [draws.scalar(rng, self.rotation, {**context, "dim": d}) for d in range(dims)]
+        for angle in angles if callable(self.rotation) else ():
+            radians("rotation", angle)
         if self.p_rot_per_axis < 1:
             angles = [angle if draws.happens(rng, self.p_rot_per_axis) else 0.0 for angle in angles]
         return angles
@@ -238,6 +240,9 @@ class SpatialTransform(Transform):
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         changed = {key: (shapes[key][0], *self.patch_size) for key in VOXEL_KEYS if shapes.get(key) is not None}
         return {**shapes, **changed}
+
+    def spatial_dims(self) -> int | None:
+        return len(self.patch_size)
 
     def kernels(self) -> Iterable[Kernel]:
         return (*PatchMap.KERNELS, *cropping.KERNELS, *(elastic.KERNELS if self.p_elastic_deform > 0 else ()))

@@ -10,7 +10,7 @@ import sys
 import types
 from typing import Any
 
-from detaug.verify.bench import UnusableError
+from detaug.verify.handed_in import UnusableError
 from detaug.verify.result import Cause, Result, Row, Stateless
 from detaug.verify.running import verify
 

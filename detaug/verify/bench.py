@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-import torch
-from threadpoolctl import threadpool_limits
-
+from detaug.engine.threads import one_thread
 from detaug.engine.warming import warm_up
 from detaug.global_rng import preserved_global_rngs
 from detaug.hashing import fingerprint
 from detaug.interception import Site
 from detaug.pipeline import Pipeline, Producer, StreamEnded
 from detaug.plan import BatchKey
-from detaug.sources import resolve_source
 from detaug.verify.carried import Snapshot
 from detaug.verify.conditions import Conditions
+from detaug.verify.handed_in import Factory, call_factory
 from detaug.verify.lines import Event, LineRecorder
 from detaug.verify.outputs import Output, OutputRecorder
 from detaug.verify.surroundings import under
 
-Factory = Callable[[], Any]
+
+class SearchStopped(BaseException):
+    """The time for the search is over. Not an Exception: it may be raised in the middle of a pipeline that catches those."""
 
 
 class Hooks(Protocol):
@@ -32,12 +32,8 @@ class Hooks(Protocol):
     def begin(self, producer: Producer, key: BatchKey) -> None:
         """Called before the first batch, `key`, is made."""
 
-    def between(self, producer: Producer) -> None:
-        """Called before every batch but the first."""
-
-
-class UnusableError(ValueError):
-    """What was handed in cannot be verified at all; the message says why."""
+    def between(self, producer: Producer, key: BatchKey) -> None:
+        """Called before every other batch, `key`."""
 
 
 @dataclass(frozen=True)
@@ -45,16 +41,29 @@ class Subject:
     """The pipeline that is looked at.
 
     Attributes:
-        factory: gives (loader, transform), freshly made, at every call.
+        factory: gives the pipeline, freshly made, at every call.
         entropy: the four words of the seed branch.
         num_streams: logical workers.
         stateless: what the loader is declared to be.
+        loader_only: without the transform.
+        until: when trials are to stop (`time.monotonic`); None: never.
+        batches_per_epoch: where epochs are cut.
     """
 
     factory: Factory
     entropy: tuple[int, ...]
     num_streams: int
     stateless: bool | None = None
+    loader_only: bool = False
+    until: float | None = None
+    batches_per_epoch: int | None = None
+
+    def check_time(self) -> None:
+        """Raises:
+        SearchStopped: the time is over.
+        """
+        if self.until is not None and time.monotonic() > self.until:
+            raise SearchStopped
 
 
 @dataclass(frozen=True)
@@ -67,15 +76,13 @@ class Trial:
         repairs: as `detaug.pipeline.Producer` has it.
         watch: "" nothing, "outputs" of the transforms, "lines" that run, or "both"; of the last batch in `order`.
         names: with "lines", of these variables only, which is quicker; empty: all.
-        stateless: overrides the subject's.
     """
 
     order: tuple[BatchKey, ...]
     conditions: Conditions = field(default_factory=Conditions)
-    repairs: str = "all"
+    repairs: bool = True
     watch: str = ""
     names: frozenset[str] = frozenset()
-    stateless: bool | None = None
 
 
 @dataclass
@@ -87,6 +94,7 @@ class Outcome:
         sites: which lines asked for chance, the clock, ... (see `detaug.verify.conditions.Calls`).
         outputs, lines: what was watched, of the last batch.
         earlier_lines: of the pipeline's making and of the batches before.
+        fixed_seeds: lines that seed a generator with the same seed in every batch, and the seed.
     """
 
     prints: dict[BatchKey, str]
@@ -94,21 +102,7 @@ class Outcome:
     outputs: list[Output] = field(default_factory=list)
     lines: list[Event] = field(default_factory=list)
     earlier_lines: list[Event] = field(default_factory=list)
-
-
-def call_factory(factory: Factory) -> tuple[Any, Any]:
-    """(loader, transform).
-
-    Raises:
-        UnusableError: it gives something else.
-    """
-    made = factory()
-    if not isinstance(made, tuple) or len(made) != 2:
-        raise UnusableError(
-            f"the factory must return (loader, transform), where the transform may be None; it returned "
-            f"{type(made).__name__}" + (f" of {len(made)}" if isinstance(made, tuple) else "")
-        )
-    return made
+    fixed_seeds: dict[Site, str] = field(default_factory=dict)
 
 
 class SharedState:
@@ -128,41 +122,46 @@ class SharedState:
 
 
 def perform(subject: Subject, trial: Trial, hooks: Hooks | None = None) -> Outcome:
-    """Run one trial in this process, whose own random state and thread counts are as before afterwards."""
-    earlier, watched = LineRecorder(trial.names), LineRecorder(trial.names)
+    """Run one trial in this process, whose own random state and thread counts are as before afterwards.
+
+    Raises:
+        SearchStopped: the time for it is over.
+    """
+    earlier, watched = (LineRecorder(trial.names, subject.check_time) for _ in range(2))
     outputs: list[Output] = []
     prints: dict[BatchKey, str] = {}
     following = trial.watch in ("lines", "both")
-    with preserved_global_rngs(), _one_thread(), under(trial.conditions) as calls:
+    with preserved_global_rngs(), one_thread(), under(trial.conditions) as calls, ExitStack() as cleanup:
         with earlier.following() if following else ExitStack():
             producer = _producer(subject, trial)
         shared = Snapshot(producer, shared=True)
+        # What classes and modules keep would reach the next trial in this process.
+        cleanup.callback(shared.put_back, producer)
         for number, key in enumerate(trial.order):
             last = number == len(trial.order) - 1
+            subject.check_time()
             calls.start_over()
             if hooks is not None and number == 0:
                 hooks.begin(producer, key)
             elif hooks is not None:
-                hooks.between(producer)
+                hooks.between(producer, key)
             with ExitStack() as stack:
                 if following:
                     stack.enter_context((watched if last else earlier).following())
                 if last and trial.watch in ("outputs", "both"):
-                    recorder = OutputRecorder(producer._source, producer._transform)
+                    recorder = OutputRecorder(producer.objects)
                     outputs = recorder.outputs
                     stack.enter_context(recorder.recording())
                 prints[key] = _print_of(producer, key)
-        # What classes and modules keep would reach the next trial in this process.
-        shared.put_back(producer)
-    return Outcome(prints, calls.sites, outputs, watched.events, earlier.events)
+    return Outcome(prints, calls.sites, outputs, watched.events, earlier.events, calls.always_the_same())
 
 
 def _producer(subject: Subject, trial: Trial) -> Producer:
-    loader, transform = call_factory(subject.factory)
-    stateless = subject.stateless if trial.stateless is None else trial.stateless
-    pipeline = Pipeline(resolve_source(loader, stateless), transform, must_copy=False)
-    warm_up(transform, pipeline.source.loader)
-    return Producer(pipeline.copy, subject.entropy, subject.num_streams, lambda _: None, repairs=trial.repairs)
+    made = call_factory(subject.factory, subject.stateless, subject.batches_per_epoch)
+    transform = None if subject.loader_only else made.transform
+    pipeline = Pipeline(made.source, transform, must_travel=False, keep=made.keep)
+    warm_up(transform, made.source.loader)
+    return Producer(pipeline.pristine, subject.entropy, subject.num_streams, lambda _: None, repairs=trial.repairs)
 
 
 def _print_of(producer: Producer, key: BatchKey) -> str:
@@ -172,15 +171,3 @@ def _print_of(producer: Producer, key: BatchKey) -> str:
         return "the stream ended before it"
     except Exception as error:  # an outcome like any other: it is compared with the other runs'
         return f"{type(error).__name__}: {error}"
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """As in a worker: sums depend on the number of threads."""
-    count = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        torch.set_num_threads(count)

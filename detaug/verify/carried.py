@@ -7,8 +7,10 @@ import copy
 import functools
 import sys
 import types
+from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,14 +18,13 @@ import torch
 
 from detaug.interception import is_standard_library
 from detaug.pipeline import Producer
-from detaug.plan import BatchKey
-from detaug.verify.values import GENERATORS, digest
+from detaug.verify.values import GENERATORS, attributes_of, digest
 
 _MAX_HOLDERS = 2_000
 _MAX_BYTES, _MAX_BYTES_IN_ALL = 64 << 20, 256 << 20
 _CLASS, _MODULE = "its class", "its module"
 _VALUES = (bool, int, float, complex, str, bytes, bytearray, np.generic, np.ndarray, torch.Tensor, *GENERATORS)
-_MUTABLE = (list, dict, set, bytearray, np.ndarray, torch.Tensor, *GENERATORS)
+_MUTABLE = (list, dict, set, deque, bytearray, np.ndarray, torch.Tensor, *GENERATORS)
 _CACHED = functools._lru_cache_wrapper
 _NOT_COPIED = object()
 _NOT_SEARCHED = frozenset({"numpy", "torch", "scipy", "batchgenerators", "batchgeneratorsv2", "nnunetv2", "detaug"})
@@ -130,6 +131,10 @@ def _put_into(value: Any, saved: Any) -> bool:
     if isinstance(value, list):
         value[:] = copy.deepcopy(saved)
         return True
+    if isinstance(value, deque):
+        value.clear()
+        value.extend(copy.deepcopy(saved))
+        return True
     if isinstance(value, (dict, set)):
         value.clear()
         value.update(copy.deepcopy(saved))
@@ -137,21 +142,17 @@ def _put_into(value: Any, saved: Any) -> bool:
     return False
 
 
-def settle(producer: Producer, key: BatchKey) -> None:
-    """Tell the pipeline the epoch, which is no state that one batch leaves to the next."""
-    producer._tell_epoch(key.epoch)
-
-
 def _variables(producer: Producer) -> Iterator[tuple[Any, Variable, Any]]:
     """(what holds it, which, its value) for everything below the transform and, if it is stateless, the loader."""
     seen: set[int] = set()
     classes: dict[type, None] = {}
     modules: dict[str, None] = {}
-    roots = [("transform", producer._transform)]
-    if producer._stateless:
-        roots.append(("loader", producer._source.loader))
+    objects = producer.objects()
+    roots = [("transform", objects["transform"])]
+    if objects["source"].stateless:
+        roots.append(("loader", objects["data_loader"]))
     else:
-        classes[type(producer._source.loader)] = None
+        classes[type(objects["data_loader"])] = None
     pending: list[tuple[str, Any]] = roots
     while pending and len(seen) < _MAX_HOLDERS:
         path, value = pending.pop(0)
@@ -176,16 +177,17 @@ def _variables(producer: Producer) -> Iterator[tuple[Any, Variable, Any]]:
         if isinstance(value, dict):
             pending.extend((f"{path}[{key!r}]", item) for key, item in list(value.items())[:1_000])
             continue
-        if isinstance(value, (list, tuple)):
-            pending.extend((f"{path}[{number}]", item) for number, item in enumerate(value[:1_000]))
+        if isinstance(value, (list, tuple, deque)):
+            pending.extend((f"{path}[{number}]", item) for number, item in enumerate(islice(value, 1_000)))
             continue
-        attributes = getattr(value, "__dict__", None)
-        if not isinstance(attributes, dict) or isinstance(value, (type, types.ModuleType)):
+        attributes = attributes_of(value)
+        if isinstance(value, (type, types.ModuleType)) or not (attributes or hasattr(value, "__dict__")):
             continue
         classes[type(value)] = None
-        for name, item in list(attributes.items()):
+        for name, item in attributes.items():
             if _is_value(item):
-                yield attributes, Variable(path, name, type(value).__qualname__), item
+                own = getattr(value, "__dict__", {})
+                yield own if name in own else value, Variable(path, name, type(value).__qualname__), item
             else:
                 pending.append((f"{path}.{name}", item))
     yield from _of_classes_and_modules(classes, modules)
@@ -303,7 +305,7 @@ def _bytes_of(value: Any) -> int:
         return int(value.nbytes)
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size()
-    if isinstance(value, (dict, list, tuple, set, frozenset)):
+    if isinstance(value, (dict, list, tuple, set, frozenset, deque)):
         return sum(map(_bytes_of, value.values() if isinstance(value, dict) else value))
     return len(value) if isinstance(value, (str, bytes, bytearray)) else 8
 
@@ -320,6 +322,6 @@ def _is_value(value: Any, depth: int = 3) -> bool:
         return False
     if isinstance(value, dict):
         return len(value) <= 1_000 and all(_is_value(item, depth - 1) for item in value.values())
-    if isinstance(value, (list, tuple, set, frozenset)):
+    if isinstance(value, (list, tuple, set, frozenset, deque)):
         return len(value) <= 10_000 and all(_is_value(item, depth - 1) for item in value)
     return False

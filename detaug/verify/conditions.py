@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from detaug.interception import Site
 
@@ -50,11 +51,31 @@ class Calls:
         sites: for each factor.
         start_over: to be called before every batch, which then meets the same clock and the same chance wherever in
             the order of batches it comes.
+        batch: how many batches were begun.
+        seeds: which lines seeded a generator while a batch was made, with which seeds, and in which batches.
     """
 
     sites: dict[str, dict[Site, str]] = field(default_factory=lambda: {factor: {} for factor in FACTORS})
     start_over: Callable[[], None] = lambda: None
+    batch: int = 0
+    seeds: dict[Site, tuple[set[str], set[int]]] = field(default_factory=dict)
 
     def note(self, factor: str, site: Site, function: str) -> None:
         """One call."""
         self.sites[factor].setdefault(site, function)
+
+    def note_seed(self, site: Site | None, seed: Any) -> None:
+        """A generator was seeded with a number, or several."""
+        if site is None or self.batch == 0 or not isinstance(seed, (int, float, str, bytes, list, tuple)):
+            return
+        seeds, batches = self.seeds.setdefault(site, (set(), set()))
+        seeds.add(repr(seed))
+        batches.add(self.batch)
+
+    def always_the_same(self) -> dict[Site, str]:
+        """Lines that seeded a generator in several batches and always with the same seed, which is given."""
+        return {
+            site: next(iter(seeds))
+            for site, (seeds, batches) in self.seeds.items()
+            if len(seeds) == 1 and len(batches) >= min(3, self.batch) and self.batch > 1
+        }

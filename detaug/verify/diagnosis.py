@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from detaug.interception import Site
 from detaug.pipeline import Producer
 from detaug.plan import BatchKey
-from detaug.verify.bench import Outcome, Subject, Trial, perform
-from detaug.verify.carried import Snapshot, Variable, settle
+from detaug.verify.bench import Outcome, SearchStopped, Subject, Trial, perform
+from detaug.verify.carried import Snapshot, Variable
 from detaug.verify.conditions import Conditions
 from detaug.verify.interpreter import start
 from detaug.verify.lines import Parting, line_that_changes, parting_of
@@ -19,20 +19,21 @@ from detaug.verify.result import Cause
 
 #: No more lines or variables than this are tried one by one.
 _MOST_TRIED = 24
-#: How often an experiment whose outcome is a matter of chance (threads) is tried again.
+#: How often an experiment whose outcome is random (threads) is tried again.
 _ATTEMPTS = 6
 
 _SENTENCES = {
-    "chance": "draws chance from the operating system ({function}), which no seed governs: use "
+    "chance": "draws random numbers from the operating system ({function}), which no seed governs: use "
     "detaug.current().generator, or a generator seeded from it",
     "clock": "lets the batch depend on the clock ({function}): a seed taken from it, or a choice made by timing",
     "process": "lets the batch depend on the process that makes it ({function})",
     "folders": "lets the batch depend on the order in which a folder lists its files ({function}): sort them",
 }
 _FROM_HERE_ON = {
-    "threads": "depends on which thread is first: runs part at this line",
+    "threads": "depends on which thread is first: runs diverge at this line",
     "global_state": "draws from a global random generator where detaug has not seeded it, before any batch",
     "history": "depends on which batches were made before",
+    "alone": "depends on what the process that makes the batch has made before",
     "hash": "depends on hash order (PYTHONHASHSEED), as the order of a set does",
     "place": "depends on the process that makes the batch",
     "nothing": "gives something else every time, under equal circumstances",
@@ -45,8 +46,9 @@ class Experiment:
     """Two trials that differ in one thing alone.
 
     Attributes:
-        factor: what that is: a field of `Conditions`, "history", "hash", "place" or "nothing".
-        still, changed: the two; for "hash" in two interpreters, for "place" here and in another interpreter.
+        factor: what that is: a field of `Conditions`, "history", "alone", "hash", "place" or "nothing".
+        still, changed: the two; for "hash" in two interpreters, for "place" here and in another interpreter, for "alone"
+            there as well: one process for the first, and one for each batch of the second.
         hash_seeds: of the other interpreters.
     """
 
@@ -55,17 +57,27 @@ class Experiment:
     changed: Trial
     hash_seeds: tuple[int, int] = (1, 2)
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether neither trial runs in this process."""
+        return self.factor in ("alone", "hash")
+
     def run(self, subject: Subject, still: Outcome | None = None) -> tuple[Outcome, Outcome]:
         """Both trials; only the second where the first one's outcome in this process is known."""
+        if self.factor == "alone":
+            apart = [replace(self.changed, order=(key,)) for key in self.changed.order]
+            running, *each = start(subject, [self.still, *apart], self.hash_seeds[0]).outcomes()
+            prints = {key: code for outcome in each for key, code in outcome.prints.items()}
+            return running, replace(each[-1], prints=prints)
         if self.factor == "hash":
             pair = [
-                start(subject, trial, seed)
+                start(subject, [trial], seed)
                 for trial, seed in zip((self.still, self.changed), self.hash_seeds, strict=True)
             ]
             here, there = (each.outcome() for each in pair)
             return here, there
         if self.factor == "place":
-            elsewhere = start(subject, self.changed, self.hash_seeds[0])
+            elsewhere = start(subject, [self.changed], self.hash_seeds[0])
             return still or perform(subject, self.still), elsewhere.outcome()
         return still or perform(subject, self.still), perform(subject, self.changed)
 
@@ -83,17 +95,58 @@ def differing(first: Outcome, second: Outcome) -> list[BatchKey]:
     return sorted(key for key, code in first.prints.items() if second.prints.get(key, code) != code)
 
 
+@dataclass
+class Known:
+    """What a search has found so far.
+
+    Attributes:
+        causes: that are proved.
+        suspects: what changed between batches and may be a cause.
+        difference: the first transform whose output differs.
+    """
+
+    causes: list[Cause] = field(default_factory=list)
+    suspects: list[str] = field(default_factory=list)
+    difference: Difference | None = None
+
+    def say(self, factor: str) -> list[Cause]:
+        """The causes, or all that is known instead."""
+        if self.causes:
+            return self.causes
+        what = f"the pipeline {_FROM_HERE_ON[factor]}; the search for the line was stopped"
+        if self.suspects:
+            what += (
+                f" before it was known which matters of what changes between batches: {', '.join(self.suspects[:8])}"
+            )
+        return [Cause(what, None, self.difference)]
+
+
 def causes_of(
     subject: Subject, experiment: Experiment, different: Sequence[BatchKey], repaired: bool = False
-) -> list[Cause]:
-    """Why batches differ in the two trials. Never empty.
+) -> tuple[list[Cause], bool]:
+    """Why batches differ in the two trials.
 
     Args:
-        subject: the pipeline.
+        subject: the pipeline; its time is the search's.
         experiment: the one that showed it.
         different: the batches that differed.
         repaired: detaug puts it right.
+
+    Returns:
+        The causes, never empty, and whether the search came to its end.
     """
+    known = Known()
+    try:
+        _search(subject, experiment, different[0], known)
+        complete = True
+    except SearchStopped:
+        complete = False
+    return [replace(cause, repaired=repaired) for cause in known.say(experiment.factor)], complete
+
+
+def _search(subject: Subject, experiment: Experiment, key: BatchKey, known: Known) -> None:
+    if not experiment.is_elsewhere and experiment.factor != "place":
+        known.difference = _first_difference(subject, experiment, key)
     if experiment.factor == "nothing" and perform(subject, experiment.still).sites["threads"]:
         held_up = replace(experiment.still, conditions=Conditions(threads=1))
         experiment = replace(experiment, factor="threads", changed=held_up)
@@ -101,12 +154,25 @@ def causes_of(
         twice = replace(experiment, hash_seeds=(experiment.hash_seeds[0],) * 2)
         if differing(*twice.run(subject)):  # it is not the hash seed then, but which process it is
             experiment = replace(twice, factor="place")
-    found: list[Cause] = []
+    if experiment.factor == "alone":
+        here, there = start(subject, [experiment.still] * 2, experiment.hash_seeds[0]).outcomes()
+        if differing(here, there):
+            experiment = replace(experiment, factor="place", changed=experiment.still)
     if experiment.factor in _SENTENCES:
-        found = _by_site(subject, experiment)
+        _by_site(subject, experiment, known)
     elif experiment.factor == "history":
-        found = _by_variable(subject, experiment)
-    return [replace(cause, repaired=repaired) for cause in found or [_by_line(subject, experiment, different[0])]]
+        _by_variable(subject, experiment, known)
+    if not known.causes:
+        known.causes.append(_by_line(subject, experiment, key, known))
+
+
+def _first_difference(subject: Subject, experiment: Experiment, key: BatchKey) -> Difference | None:
+    """Where the batch differs, which is seen at once."""
+    for shorter in _up_to(experiment, key):
+        here, there = shorter.watching("outputs").run(subject)
+        if differing(here, there):
+            return first_difference(here.outputs, there.outputs)
+    return None
 
 
 def _up_to(experiment: Experiment, key: BatchKey) -> list[Experiment]:
@@ -114,6 +180,9 @@ def _up_to(experiment: Experiment, key: BatchKey) -> list[Experiment]:
     if experiment.factor == "history":
         order = experiment.changed.order[: experiment.changed.order.index(key) + 1]
         return [experiment.of((key,), order[-2:]), experiment.of((key,), order)]
+    if experiment.factor == "alone":
+        order = experiment.still.order[: experiment.still.order.index(key) + 1]
+        return [experiment.of(order[-2:], (key,)), experiment.of(order, (key,))]
     order = experiment.still.order[: experiment.still.order.index(key) + 1]
     return [experiment.of((key,), (key,)), experiment.of(order, order)]
 
@@ -121,13 +190,12 @@ def _up_to(experiment: Experiment, key: BatchKey) -> list[Experiment]:
 # --- calls from one line -----------------------------------------------------------------------------------------------
 
 
-def _by_site(subject: Subject, experiment: Experiment) -> list[Cause]:
+def _by_site(subject: Subject, experiment: Experiment, known: Known) -> None:
     factor = experiment.factor
     still = perform(subject, experiment.still)
     if still.sites["threads"] and differing(still, perform(subject, experiment.still)):
-        return []  # it differs whatever is changed, so that no line can be told by it
+        return  # it differs whatever is changed, so that no line can be told by it
     sites = perform(subject, experiment.changed).sites[factor]
-    found = []
     for site, function in list(sites.items())[:_MOST_TRIED]:
         conditions = replace(experiment.changed.conditions, only=site)
         alone = replace(experiment, changed=replace(experiment.changed, conditions=conditions))
@@ -136,8 +204,8 @@ def _by_site(subject: Subject, experiment: Experiment) -> list[Cause]:
             short = _up_to(alone, different[0])[0].watching("outputs")
             here, there = short.run(subject)
             what = f"{_code(site)}{_SENTENCES[factor].format(function=function)}"
-            found.append(Cause(what, site, first_difference(here.outputs, there.outputs)))
-    return _one_per_transform(found)
+            known.causes.append(Cause(what, site, first_difference(here.outputs, there.outputs)))
+    known.causes = _one_per_transform(known.causes)
 
 
 def _one_per_transform(causes: list[Cause]) -> list[Cause]:
@@ -162,23 +230,28 @@ class _Keeping:
     def __init__(self, keep: set[Variable] | None) -> None:
         self.changed: dict[Variable, None] = {}
         self._keep = keep
+        self._epoch: int | None = None
         self._snapshot: Snapshot | None = None
 
     def begin(self, producer: Producer, key: BatchKey) -> None:
-        settle(producer, key)
+        # What a pipeline is told of the epoch is no state that one batch leaves to the next.
+        producer.prepare(key.epoch)
+        self._epoch = key.epoch
         self._snapshot = Snapshot(producer)
 
-    def between(self, producer: Producer) -> None:
+    def between(self, producer: Producer, key: BatchKey) -> None:
         assert self._snapshot is not None
         self.changed.update(dict.fromkeys(self._snapshot.changed(producer)))
         if self._keep is not None:
             self._snapshot.put_back(producer, self._keep)
+        if key.epoch != self._epoch:
+            self.begin(producer, key)
 
 
-def _by_variable(subject: Subject, experiment: Experiment) -> list[Cause]:
-    found = _variables_that_matter(subject, experiment)
+def _by_variable(subject: Subject, experiment: Experiment, known: Known) -> None:
+    found = _variables_that_matter(subject, experiment, known)
     if not found:
-        return []
+        return
     names = frozenset(variable.name for variable in found)
     outcome = perform(subject, replace(experiment.changed, watch="lines", names=names))
     events = [*outcome.earlier_lines, *outcome.lines]
@@ -202,14 +275,17 @@ def _by_variable(subject: Subject, experiment: Experiment) -> list[Cause]:
         verb = "keeps what it was asked first in its cache" if variable.function == "cache" else f"changes {variable}"
         what = f"{text}{verb}, which is carried from batch to batch"
         causes.append(Cause(what, site, difference))
-    return _one_per_line(causes)
+    known.causes = _one_per_line(causes)
 
 
-def _variables_that_matter(subject: Subject, experiment: Experiment) -> dict[Variable, Difference | None]:
+def _variables_that_matter(subject: Subject, experiment: Experiment, known: Known) -> dict[Variable, Difference | None]:
     """Those that make some batch another one although nothing else is carried over to it."""
     nothing, everything = _Keeping(set()), _Keeping(None)
+    try:
+        perform(subject, experiment.changed, everything)
+    finally:
+        known.suspects += list(dict.fromkeys(map(str, everything.changed)))
     still = perform(subject, experiment.still, nothing)
-    perform(subject, experiment.changed, everything)
     found = {}
     for variable in list(everything.changed)[:_MOST_TRIED]:
         changed = perform(subject, experiment.changed, _Keeping({variable}))
@@ -220,6 +296,8 @@ def _variables_that_matter(subject: Subject, experiment: Experiment) -> dict[Var
             alone = replace(experiment.still, order=(different[0],), watch="outputs")
             here, there = perform(subject, alone), perform(subject, upto, _Keeping({variable}))
             found[variable] = first_difference(here.outputs, there.outputs)
+            # Until its line is known:
+            known.causes.append(Cause(f"{variable} is carried from batch to batch", None, found[variable]))
     return found
 
 
@@ -233,7 +311,7 @@ def _one_per_line(causes: list[Cause]) -> list[Cause]:
 # --- anything else -----------------------------------------------------------------------------------------------------
 
 
-def _by_line(subject: Subject, experiment: Experiment, key: BatchKey) -> Cause:
+def _by_line(subject: Subject, experiment: Experiment, key: BatchKey, known: Known) -> Cause:
     short, whole = _up_to(experiment, key)
     difference: Difference | None = None
     parting: Parting | None = None
@@ -242,13 +320,13 @@ def _by_line(subject: Subject, experiment: Experiment, key: BatchKey) -> Cause:
         here, there = again.run(subject)
         if key not in differing(here, there):
             continue
-        difference = difference or first_difference(here.outputs, there.outputs)
+        known.difference = difference = difference or first_difference(here.outputs, there.outputs)
         # What the factory and the constructors do comes first, unless it is meant to differ.
-        earlier = None if short.factor == "history" else parting_of(here.earlier_lines, there.earlier_lines)
+        earlier = None if short.factor in ("history", "alone") else parting_of(here.earlier_lines, there.earlier_lines)
         parting = parting or earlier or parting_of(here.lines, there.lines)
         if difference is not None and parting is not None:
             break
-    threads = short.factor in (*_SENTENCES, "history") and bool(here.sites["threads"])
+    threads = short.factor in (*_SENTENCES, "history", "alone") and bool(here.sites["threads"])
     what = _FROM_HERE_ON["threads" if threads else short.factor]
     if parting is None:
         return Cause(f"the pipeline {what}; the line could not be found", None, difference)

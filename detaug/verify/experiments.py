@@ -33,7 +33,8 @@ class Question:
 _WHATS = {
     "nothing": "made twice in equal circumstances",
     "history": "made twice, after other batches",
-    "chance": "another answer to every request for chance",
+    "alone": "each batch alone in a fresh process, in epochs 0 and 2",
+    "chance": "other random numbers from the operating system",
     "clock": "another clock",
     "process": "another process number",
     "folders": "folders listed in another order",
@@ -41,10 +42,13 @@ _WHATS = {
     "global_state": "another global random state before the first batch",
 }
 
+#: Every one of them costs a process.
+_MOST_ALONE = 4
+
 _WHATS_ALONE = {
     "history": "after other batches",
     "clock": "another clock",
-    "chance": "another answer to every request for chance",
+    "chance": "other random numbers from the operating system",
 }
 
 
@@ -52,9 +56,10 @@ def questions(keys: list[BatchKey], hash_seeds: tuple[int, ...], thorough: bool)
     """The rows for these batches, in order."""
     order = tuple(dict.fromkeys(keys))
     still = Trial(order)
+    apart = Trial(_in_two_epochs(order, None if thorough else _MOST_ALONE))
     found = []
     for factor, what in _WHATS.items():
-        found.append(Question(what, _experiments(factor, still, thorough)))
+        found.append(Question(what, _experiments(factor, apart if factor == "alone" else still, thorough)))
     if len(hash_seeds) > 1:
         found.append(
             Question(
@@ -62,14 +67,21 @@ def questions(keys: list[BatchKey], hash_seeds: tuple[int, ...], thorough: bool)
                 tuple(Experiment("hash", still, still, (hash_seeds[0], seed)) for seed in hash_seeds[1:]),
             )
         )
-    alone = Trial(order, repairs="none")
+    alone = Trial(order, repairs=False)
     for factor, what in _WHATS_ALONE.items():
         found.append(Question(f"the pipeline alone, {what}", _experiments(factor, alone, thorough), alone=True))
     return found
 
 
+def _in_two_epochs(order: tuple[BatchKey, ...], most: int | None) -> tuple[BatchKey, ...]:
+    """The first batches of epoch 0, and those of epoch 2."""
+    first = order[0].epoch
+    steps = [key.step for key in order if key.epoch == first][:most]
+    return tuple(BatchKey(epoch, step) for epoch in (first, first + 2) for step in steps)
+
+
 def _experiments(factor: str, still: Trial, thorough: bool) -> tuple[Experiment, ...]:
-    if factor == "nothing":
+    if factor in ("nothing", "alone"):
         return (Experiment(factor, still, still),)
     if factor == "history":
         backwards = Trial(still.order[::-1], repairs=still.repairs)

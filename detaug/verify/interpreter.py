@@ -1,39 +1,50 @@
-"""A trial in another interpreter, with a hash seed of its own."""
+"""Trials in another interpreter, with a hash seed of its own."""
 
 from __future__ import annotations
 
 import os
 import pickle
+import select
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
 import cloudpickle
 
-from detaug.engine.zygote import interpreter_command, worker_environment
-from detaug.verify.bench import Outcome, Subject, Trial, UnusableError, perform
+from detaug.engine.interpreters import interpreter_command, worker_environment
+from detaug.engine.processes import die_with
+from detaug.verify.bench import Outcome, SearchStopped, Subject, Trial, perform
+from detaug.verify.handed_in import UnusableError
+from detaug.verify.surroundings import under
 
 _CODE = "from detaug.verify.interpreter import main; main({descriptor})"
 
 
 @dataclass
 class Elsewhere:
-    """A trial that runs in another interpreter."""
+    """Trials that run in another interpreter."""
 
     process: subprocess.Popen[bytes]
     answer: int
     errors: IO[bytes]
+    until: float | None
 
     def outcome(self) -> Outcome:
-        """What it gave, once it is there.
+        """What the one trial gave, or the first."""
+        return self.outcomes()[0]
+
+    def outcomes(self) -> list[Outcome]:
+        """What they gave, once it is there.
 
         Raises:
             UnusableError: the pipeline cannot be made there, or the interpreter ended; the message says why.
+            SearchStopped: the time for it is over.
         """
-        with os.fdopen(self.answer, "rb") as file:
-            data = file.read()
+        data = self._read()
         code = self.process.wait()
         with self.errors as file:
             file.seek(0)
@@ -41,18 +52,34 @@ class Elsewhere:
         if not data:
             last = said.strip().splitlines()[-1:] or [f"exit code {code}"]
             raise UnusableError(f"the pipeline cannot be made in another interpreter: {last[0]}")
-        outcome: Outcome = pickle.loads(data)  # from our own child, through a pipe that nobody else holds
-        return outcome
+        outcomes: list[Outcome] = pickle.loads(data)  # from our own child, through a pipe that nobody else holds
+        return outcomes
+
+    def _read(self) -> bytes:
+        parts: list[bytes] = []
+        with os.fdopen(self.answer, "rb", buffering=0) as file:
+            while True:
+                left = None if self.until is None else max(0.0, self.until - time.monotonic())
+                if not select.select([file], [], [], left)[0]:
+                    self.process.kill()
+                    self.process.wait()
+                    self.errors.close()
+                    raise SearchStopped
+                part = file.read(1 << 20)
+                if not part:
+                    return b"".join(parts)
+                parts.append(part)
 
 
-def start(subject: Subject, trial: Trial, hash_seed: int) -> Elsewhere:
-    """Have another interpreter run the trial, with that PYTHONHASHSEED.
+def start(subject: Subject, trials: Sequence[Trial], hash_seed: int) -> Elsewhere:
+    """Have another interpreter run trials, with that PYTHONHASHSEED. One is run there; each of several in a fork of its
+    own, which no other trial has touched.
 
     Raises:
         UnusableError: the factory cannot be sent there.
     """
     try:
-        payload = cloudpickle.dumps((subject, trial))
+        payload = cloudpickle.dumps((subject, list(trials)))
     except Exception as error:
         raise UnusableError(f"the factory cannot be pickled for another interpreter: {error}") from error
     ours, theirs = os.pipe()
@@ -65,7 +92,7 @@ def start(subject: Subject, trial: Trial, hash_seed: int) -> Elsewhere:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=errors,
-            env={**worker_environment(), "PYTHONHASHSEED": str(hash_seed)},
+            env=worker_environment(hash_seed),
         )
     finally:
         os.close(theirs)
@@ -74,13 +101,45 @@ def start(subject: Subject, trial: Trial, hash_seed: int) -> Elsewhere:
         process.stdin.write(payload)
         process.stdin.close()
     except BrokenPipeError:
-        pass  # it has ended already; `outcome` says why
-    return Elsewhere(process, ours, errors)
+        pass  # it has ended already; `outcomes` says why
+    return Elsewhere(process, ours, errors, subject.until)
 
 
 def main(descriptor: int) -> None:
-    """The other interpreter's life: read the trial from the standard input, run it, write what it gave."""
-    subject, trial = pickle.loads(sys.stdin.buffer.read())
-    outcome: Any = perform(subject, trial)
+    """The other interpreter's life: read the trials from the standard input, run them, write what they gave."""
+    subject, trials = pickle.loads(sys.stdin.buffer.read())
+    if len(trials) == 1:
+        outcomes = [perform(subject, trials[0])]
+    else:
+        with under(trials[0].conditions):  # the search for what it replaces is made once, and not in every fork
+            pass
+        outcomes = [_forked(subject, trial) for trial in trials]
     with os.fdopen(descriptor, "wb") as file:
-        file.write(pickle.dumps(outcome, protocol=5))
+        file.write(pickle.dumps(outcomes, protocol=5))
+
+
+def _forked(subject: Subject, trial: Trial) -> Outcome:
+    """A trial in a fork of this process, which has done nothing yet and has no other threads."""
+    ours, theirs = os.pipe()
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            die_with(parent)
+            os.close(ours)
+            with os.fdopen(theirs, "wb") as file:
+                file.write(pickle.dumps(perform(subject, trial), protocol=5))
+            code = 0
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(code)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as file:
+        data = file.read()
+    os.waitpid(child, 0)
+    if not data:
+        sys.exit(1)  # the child has said why
+    outcome: Any = pickle.loads(data)
+    return outcome  # type: ignore[no-any-return]

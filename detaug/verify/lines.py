@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
 from detaug.interception import Site, is_machinery, is_standard_library, module_of, site_of
-from detaug.verify.values import digest
+from detaug.verify.values import attributes_of, digest
 
 #: Followed no further than this: a loop over voxels in Python would take for ever.
 _MAX_EVENTS = 60_000
@@ -74,15 +74,21 @@ def is_followed(frame: FrameType) -> bool:
     return not (is_machinery(module) or is_standard_library(module) or module.partition(".")[0] in _NOT_FOLLOWED)
 
 
+def _unlimited() -> None:
+    """There is time enough."""
+
+
 class LineRecorder:
     """Follows what runs inside `following`.
 
     Args:
         names: only these variables (attributes, variables of modules), in functions that speak of them; empty: all.
+        check_time: is called at every call and line, and may raise to end it all.
     """
 
-    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+    def __init__(self, names: frozenset[str] = frozenset(), check_time: Callable[[], None] = _unlimited) -> None:
         self.names = names
+        self.check_time = check_time
         self.events: list[Event] = []
         self._until = time.monotonic() + _MAX_SECONDS
 
@@ -99,6 +105,7 @@ class LineRecorder:
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
         if not is_followed(frame):
             return None
+        self.check_time()
         if frame.f_code.co_name in ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>", "<lambda>"):
             return None  # the line that holds them says enough
         code = frame.f_code
@@ -129,6 +136,7 @@ class _Call:
     def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event not in ("line", "return") or len(self._recorder.events) >= _MAX_EVENTS:
             return self.trace
+        self._recorder.check_time()
         now = self._digests(frame)
         changed = {name: code for name, code in now.items() if self._values.get(name) != code}
         self._values = now
@@ -161,9 +169,7 @@ class _Call:
         found = {}
         for name, value in list(frame.f_locals.items()):
             if name == "self":
-                attributes = getattr(value, "__dict__", None)
-                if isinstance(attributes, dict):
-                    found.update({f"self.{key}": digest(item, 2) for key, item in list(attributes.items())})
+                found.update({f"self.{key}": digest(item, 2) for key, item in attributes_of(value).items()})
                 found.update({f"self.{key}": digest(item) for key, item in self._of_the_class(value)})
             else:
                 found[name] = digest(value)
@@ -189,14 +195,14 @@ def _passed_by(frame: FrameType) -> tuple[Site, frozenset[str]] | None:
 
 
 def _has(owner: Any, name: str) -> bool:
-    return name in getattr(owner, "__dict__", {}) or (
-        hasattr(type(owner), name) and _is_data(getattr(type(owner), name))
-    )
+    return name in attributes_of(owner) or _is_data(getattr(type(owner), name, None))
 
 
 def _is_data(value: Any) -> bool:
     return (
-        value is not None and not callable(value) and not isinstance(value, (ModuleType, FunctionType, type, property))
+        value is not None
+        and not callable(value)
+        and not isinstance(value, (ModuleType, FunctionType, type, property, MemberDescriptorType))
     )
 
 

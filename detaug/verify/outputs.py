@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -12,12 +12,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.purity.pristine import TransformCopy
 from detaug.verify.values import digest
 
 #: Where compositions and loaders of all libraries keep their transforms.
 _INNER = ("transforms", "transform", "list_of_transforms")
 _CALLS = ("__call__", "_wrapped_call_impl")
 _MAX_DEPTH = 8
+#: When it returns, a batch's own copies of the transforms are in their places.
+_COPIES_ARE_THERE = TransformCopy.put_into.__code__
 
 LOADER = "the loader"
 
@@ -63,18 +66,27 @@ class OutputRecorder:
     """Records what the transforms below a pipeline's objects return.
 
     Args:
-        source: detaug's own wrapper of the loader, whose `make` gives the raw batch.
-        transform: the batches' transform.
+        objects: gives those that the batch is being made with: "source" (detaug's own wrapper of the loader, whose `make`
+            gives the raw batch), "data_loader" and "transform".
     """
 
-    def __init__(self, source: Any, transform: Any) -> None:
+    def __init__(self, objects: Callable[[], dict[str, Any]]) -> None:
         self.outputs: list[Output] = []
-        self._source = source
+        self._objects = objects
+        self._source: Any = None
         self._names: dict[int, str] = {}
         self._codes: dict[int, str] = {}
         self._kept: list[Any] = []
-        self._find(transform, "transform", 0)
-        for name, value in list(getattr(source.loader, "__dict__", {}).items()):
+
+    def _find_all(self) -> None:
+        """Every batch has copies of its own."""
+        objects = self._objects()
+        self._source = objects["source"]
+        self._names.clear()
+        self._codes.clear()
+        self._kept += objects.values()
+        self._find(objects["transform"], "transform", 0)
+        for name, value in list(getattr(objects["data_loader"], "__dict__", {}).items()):
             if name in _INNER or callable(value):
                 self._find(value, f"loader.{name}", 0)
 
@@ -110,9 +122,13 @@ class OutputRecorder:
             sys.setprofile(before)
 
     def _event(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event != "return" or argument is None:
+        if event != "return":
             return
         code = frame.f_code
+        if code is _COPIES_ARE_THERE:
+            self._find_all()
+        if argument is None:
+            return
         name = self._codes.get(id(code))
         if name is None and code.co_name in _CALLS:
             name = self._names.get(id(frame.f_locals.get("self")))

@@ -17,10 +17,10 @@ from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.errors import BatchError
 from detaug.hashing import fingerprint
 from detaug.plan import BatchKey
-from detaug.sources import resolve_source
-from detaug.verify.bench import Factory, UnusableError, call_factory
+from detaug.seeding import Seed
 from detaug.verify.disturbing import Disturbance
-from detaug.verify.settings import Settings
+from detaug.verify.handed_in import Factory, UnusableError, call_factory
+from detaug.verify.settings import DEFAULT_SEED, Settings
 
 _MANY_RESTARTS = 1_000
 
@@ -54,6 +54,8 @@ class Reference:
         prints: their fingerprints.
         num_streams, entropy: of the augmenter.
         stateless: what the loader was taken for.
+        seed: the one seed of all rows.
+        batches_per_epoch: where epochs were cut.
     """
 
     keys: list[BatchKey]
@@ -61,20 +63,22 @@ class Reference:
     num_streams: int
     entropy: tuple[int, ...]
     stateless: bool
+    seed: Seed
+    batches_per_epoch: int | None
 
 
 class RealRuns:
     """Makes augmenters of one pipeline.
 
     Args:
-        factory: gives a fresh (loader, transform) at every call.
+        factory: gives a fresh pipeline at every call.
         settings: see there.
     """
 
     def __init__(self, factory: Factory, settings: Settings) -> None:
         self._factory = factory
         self._settings = settings
-        self._batches_per_epoch = settings.batches_per_epoch
+        self._batches_per_epoch: int | None = None
 
     def reference(self) -> Reference:
         """Make the batches in this process.
@@ -82,15 +86,12 @@ class RealRuns:
         Raises:
             UnusableError: there is no pipeline here that makes batches that can be compared.
         """
-        loader, transform = call_factory(self._factory)
-        try:
-            source = resolve_source(loader, self._settings.stateless)
-        except (TypeError, ValueError) as error:
-            raise UnusableError(str(error)) from error
-        if self._batches_per_epoch is None and not source.pass_per_epoch:
+        made = call_factory(self._factory, self._settings.stateless)
+        self._batches_per_epoch = self._settings.batches_per_epoch or made.batches_per_epoch
+        if self._batches_per_epoch is None and not made.source.pass_per_epoch:
             # So that the second epoch is looked at as well.
             self._batches_per_epoch = max(1, (2 * self._settings.batches + 2) // 3)
-        del loader, transform, source
+        del made
         with closing(self._augmenter(0)) as augmenter:
             keys: list[BatchKey] = []
             try:
@@ -100,7 +101,10 @@ class RealRuns:
             if not prints:
                 raise UnusableError("the loader gives no batches")
             stateless = augmenter._source.stateless
-            return Reference(keys, prints, augmenter.num_streams, tuple(augmenter._tree.entropy), stateless)
+            entropy = tuple(augmenter._tree.entropy)
+            return Reference(
+                keys, prints, augmenter.num_streams, entropy, stateless, augmenter.seed, self._batches_per_epoch
+            )
 
     def runs(self, reference: Reference) -> Iterator[RealRun]:
         """The rows, in order."""
@@ -192,19 +196,21 @@ class RealRuns:
         Raises:
             UnusableError: this pipeline cannot be run like that.
         """
-        loader, transform = call_factory(self._factory)
         settings = self._settings
+        made = call_factory(self._factory, settings.stateless, self._batches_per_epoch)
         try:
             return DeterministicAugmenter(
-                loader,
-                transform,
+                made.source,
+                made.transform,
                 processes,
-                seed=settings.seed,
+                seed=next(seed for seed in (settings.seed, made.seed, DEFAULT_SEED) if seed is not None),
+                name=made.name,
                 batches_per_epoch=self._batches_per_epoch,
-                num_streams=settings.num_streams,
-                stateless=settings.stateless,
+                num_streams=settings.num_streams or made.num_streams,
                 start_method=method,
                 max_restarts=_MANY_RESTARTS,
+                keep=made.keep,
+                check_every=0,  # verify itself makes every batch again
             )
         except (TypeError, ValueError) as error:
             raise UnusableError(str(error)) from error

@@ -73,7 +73,9 @@ def verdict(result: Result) -> Text:
 
 
 def as_text(result: Result, width: int = 120) -> str:
-    """The same without colours."""
+    """The same without colours; the table is at most `width` columns wide, and sentences are a line each."""
     file = io.StringIO()
-    Console(file=file, width=width, highlight=False, no_color=True).print(report(result), soft_wrap=False)
+    console = Console(file=file, width=width, highlight=False, no_color=True)
+    for part in report(result).renderables:
+        console.print(part, soft_wrap=isinstance(part, Text))
     return file.getvalue().rstrip("\n")

@@ -12,12 +12,13 @@ from typing import Any
 
 from detaug.global_rng import preserved_global_rngs
 from detaug.plan import BatchKey
-from detaug.verify.bench import Factory, Outcome, SharedState, Subject, Trial, UnusableError
+from detaug.verify.bench import Outcome, SearchStopped, SharedState, Subject, Trial
 from detaug.verify.diagnosis import Experiment, causes_of, differing
 from detaug.verify.experiments import Question, questions
+from detaug.verify.handed_in import Factory, UnusableError
 from detaug.verify.real_runs import RealRun, RealRuns, Reference, compared
 from detaug.verify.result import DIFFERENT, EQUAL, NOT_RUN, REPAIRED, Cause, Result, Row
-from detaug.verify.settings import DEFAULT_BATCHES, DEFAULT_SEED, Settings, checked_settings
+from detaug.verify.settings import DEFAULT_BATCHES, DEFAULT_SEARCH_SECONDS, Settings, checked_settings
 from detaug.verify.statelessness import judge_statelessness
 from detaug.verify.target import load_factory
 
@@ -29,7 +30,7 @@ def verify(
     factory: Factory | str,
     *,
     batches: int = DEFAULT_BATCHES,
-    seed: int | Sequence[int] = DEFAULT_SEED,
+    seed: int | Sequence[int] | None = None,
     thorough: bool = False,
     processes: Sequence[int] | None = None,
     start_methods: Sequence[str] | None = None,
@@ -37,21 +38,27 @@ def verify(
     stateless: bool | None = None,
     num_streams: int | None = None,
     batches_per_epoch: int | None = None,
+    search_seconds: float | None = DEFAULT_SEARCH_SECONDS,
     progress: Progress | None = None,
 ) -> Result:
     """Prove that a pipeline is deterministic under DeterministicAugmenter, or find the line that is not.
 
     Args:
-        factory: gives a freshly made (loader, transform) at every call; the transform may be None. Or where it is, as
+        factory: gives a freshly made pipeline at every call: (loader, transform), where the transform may be None; a
+            map-style data set, or (data set, transform), for which `DeterministicAugmenter.from_dataset` is meant, with
+            shuffled batches of four samples; or a DeterministicAugmenter, whose loader, transform, seed, name,
+            num_streams, stateless, batches_per_epoch and keep are taken. Or where the factory is, as
             ``"module:factory"`` or ``"path/to/file.py:factory"``. Called some forty times.
         batches: how many every row compares.
-        seed: the one seed of all rows.
+        seed: the one seed of all rows; None: the augmenter's own, else 1234.
         thorough: every process count with every start method, more faults and more hash seeds: takes minutes.
         processes: process counts; None: 1, 2 and 3, or with `thorough` 1, 2, 3, 5 and 8.
         start_methods: None: this system's default and "spawn", or with `thorough` all.
         hash_seeds: PYTHONHASHSEED of other interpreters; None: two, or with `thorough` four; with fewer than two there
             is no such row.
-        stateless, num_streams, batches_per_epoch: as for DeterministicAugmenter.
+        stateless, num_streams, batches_per_epoch: as for DeterministicAugmenter; None: as the factory's augmenter has it.
+        search_seconds: after so many seconds of search for lines that differ, what is known by then is reported; None:
+            no limit.
         progress: told what is being done.
 
     Returns:
@@ -63,7 +70,16 @@ def verify(
         TypeError, ValueError: another argument cannot be right.
     """
     settings = checked_settings(
-        batches, seed, thorough, processes, start_methods, hash_seeds, stateless, num_streams, batches_per_epoch
+        batches,
+        seed,
+        thorough,
+        processes,
+        start_methods,
+        hash_seeds,
+        stateless,
+        num_streams,
+        batches_per_epoch,
+        search_seconds,
     )
     made = load_factory(factory) if isinstance(factory, str) else factory
     if not callable(made):
@@ -97,7 +113,13 @@ class _Verification:
         self._notes += notices
         seconds = time.perf_counter() - began
         self._rows.append(Row("0 processes", EQUAL, len(reference.prints), seconds=seconds, detail="the reference"))
-        subject = Subject(self._factory, reference.entropy, reference.num_streams, self._settings.stateless)
+        subject = Subject(
+            self._factory,
+            reference.entropy,
+            reference.num_streams,
+            self._settings.stateless,
+            batches_per_epoch=reference.batches_per_epoch,
+        )
         runs = list(real.runs(reference))
         asked = questions(reference.keys, self._settings.hash_seeds, self._settings.thorough)
         total = 1 + len(runs) + len(asked)
@@ -111,7 +133,10 @@ class _Verification:
                 self._rows.append(self._answer(subject, question))
             self._progress("is the loader stateless?", total, total)
             stateless = judge_statelessness(
-                subject, reference.keys, self._settings.stateless is None and reference.stateless
+                subject,
+                reference.keys,
+                self._settings.stateless is None and reference.stateless,
+                self._settings.search_seconds,
             )
             causes = self._causes(subject, reference.keys, total)
         self._take_notes(reference)
@@ -121,7 +146,7 @@ class _Verification:
             stateless,
             tuple(self._notes),
             len(reference.prints),
-            self._settings.seed,
+            reference.seed,
             time.perf_counter() - began,
         )
 
@@ -139,10 +164,10 @@ class _Verification:
                 still, changed = experiment.run(subject, self._still.get(experiment.still))
                 different = differing(still, changed)
             except UnusableError as error:
-                if experiment.factor != "hash":
+                if not experiment.is_elsewhere:
                     raise
                 return Row(question.what, NOT_RUN, 0, seconds=time.perf_counter() - began, detail=str(error))
-            if experiment.factor != "hash":
+            if not experiment.is_elsewhere:
                 self._still[experiment.still] = still
             if different:
                 self._shown.append((question, experiment, different))
@@ -162,27 +187,64 @@ class _Verification:
         elif any(question.factor == "threads" for question, _, _ in shown):
             # Then another may have differed by chance.
             shown = [each for each in shown if each[0].factor == "threads"]
+        elif any(question.factor == "history" and not question.alone for question, _, _ in shown):
+            # Then what differs alone does so for the same reason, which history tells better.
+            shown = [each for each in shown if each[0].factor != "alone"]
         found: dict[Any, Cause] = {}
-        for question, experiment, different in shown:
+        seconds = self._settings.search_seconds
+        ends = None if seconds is None else time.monotonic() + seconds
+        for number, (question, experiment, different) in enumerate(shown):
             self._progress(f"looking for the cause: {question.what}", total, total)
             repaired = question.alone and not self._shown_with_repairs(question.factor)
-            for cause in causes_of(subject, experiment, different, repaired):
+            timed = _with_its_share(subject, ends, len(shown) - number)
+            causes, complete = causes_of(timed, experiment, different, repaired)
+            for cause in causes:
                 found.setdefault(cause.site or cause.what, cause)
+            if not complete:
+                self._note_the_stop(question.what)
+        if any(question.factor == "chance" for question, _, _ in shown) and any(cause.site for cause in found.values()):
+            # Randomness that no seed governs depends on what was drawn before: history without a line is that same fault.
+            found = {key: cause for key, cause in found.items() if cause.site is not None}
         if not found and not all(row.ok for row in self._rows):
             self._progress("looking for the cause: in another process", total, total)
-            still = Trial(tuple(dict.fromkeys(keys)))
-            place = Experiment("place", still, still)
+            self._search_elsewhere(_with_its_share(subject, ends, 1), keys, found)
+        return tuple(sorted(found.values(), key=lambda cause: cause.repaired))
+
+    def _search_elsewhere(self, subject: Subject, keys: list[BatchKey], found: dict[Any, Cause]) -> None:
+        still = Trial(tuple(dict.fromkeys(keys)))
+        place = Experiment("place", still, still)
+        rows = [row.what for row in self._rows if not row.ok]
+        try:
             different = differing(*place.run(subject))
-            if different:
-                return tuple(causes_of(subject, place, different))
-            rows = [row.what for row in self._rows if not row.ok]
+        except SearchStopped:
+            different = []
+            self._note_the_stop("in another process")
+        if different:
+            causes, complete = causes_of(subject, place, different)
+            found.update({cause.site or cause.what: cause for cause in causes})
+            if not complete:
+                self._note_the_stop("in another process")
+        else:
             what = f"the pipeline depends on something that only shows with: {'; '.join(rows)}"
             found[what] = Cause(what, None)
-        return tuple(sorted(found.values(), key=lambda cause: cause.repaired))
+
+    def _note_the_stop(self, where: str) -> None:
+        self._notes.append(
+            f"the search for the line ({where}) was stopped when its share of {self._settings.search_seconds:g} s was over "
+            "(search_seconds=..., --seconds-for-cause)"
+        )
 
     def _take_notes(self, reference: Reference) -> None:
         if len(set(reference.prints)) == 1 and len(reference.prints) > 1:
             self._notes.append(f"all {len(reference.prints)} batches are the same")
+        for trial, outcome in self._still.items():
+            if trial.repairs:
+                self._notes += [
+                    f"{site}: seeds a generator with {seed} in every batch, so that every batch draws the same numbers from "
+                    "it. If that is not meant, make the generator before the first batch, so that detaug seeds it for each "
+                    "one, or use detaug.current().generator"
+                    for site, seed in outcome.fixed_seeds.items()
+                ]
         if len(reference.prints) < self._settings.batches:
             self._notes.append(f"the loader gave {len(reference.prints)} of {self._settings.batches} batches")
 
@@ -204,6 +266,14 @@ def _answer_by_running(run: RealRun, reference: Reference) -> Row:
     if not different:
         return row
     return replace(row, verdict=DIFFERENT, differing=len(different), first=reference.keys[different[0]])
+
+
+def _with_its_share(subject: Subject, ends: float | None, searches: int) -> Subject:
+    """The subject with an equal share of the time that is left for so many searches."""
+    if ends is None:
+        return subject
+    now = time.monotonic()
+    return replace(subject, until=now + max(0.0, ends - now) / searches)
 
 
 class _Collector(logging.Handler):

@@ -11,6 +11,8 @@ from detaug.seeding import checked_seed, positive_int
 #: Batches that every row compares, unless told otherwise.
 DEFAULT_BATCHES = 12
 DEFAULT_SEED = 1234
+#: Seconds in which the lines that differ are looked for.
+DEFAULT_SEARCH_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -19,16 +21,17 @@ class Settings:
 
     Attributes:
         batches: how many every row compares.
-        seed: the one seed of all rows.
+        seed: the one seed of all rows; None: the augmenter's own, else DEFAULT_SEED.
         thorough: every process count with every start method, more faults, more hash seeds.
         processes: process counts.
         start_methods: "fork", "spawn", "forkserver".
         hash_seeds: PYTHONHASHSEED of other interpreters; with fewer than two there are none.
         stateless, num_streams, batches_per_epoch: as for DeterministicAugmenter.
+        search_seconds: how long lines are looked for; None: as long as it takes.
     """
 
     batches: int = DEFAULT_BATCHES
-    seed: Any = DEFAULT_SEED
+    seed: Any = None
     thorough: bool = False
     processes: tuple[int, ...] = ()
     start_methods: tuple[str, ...] = ()
@@ -36,6 +39,7 @@ class Settings:
     stateless: bool | None = None
     num_streams: int | None = None
     batches_per_epoch: int | None = None
+    search_seconds: float | None = DEFAULT_SEARCH_SECONDS
 
     @property
     def disturbances(self) -> int:
@@ -58,6 +62,7 @@ def checked_settings(
     stateless: bool | None,
     num_streams: int | None,
     batches_per_epoch: int | None,
+    search_seconds: float | None,
 ) -> Settings:
     """Settings, with what was left out filled in.
 
@@ -73,7 +78,7 @@ def checked_settings(
     seeds = tuple(dict.fromkeys(arguments.count("hash_seeds", each) for each in hash_seeds))
     return Settings(
         batches=positive_int("batches", batches),
-        seed=checked_seed(seed),
+        seed=None if seed is None else checked_seed(seed),
         thorough=bool(thorough),
         processes=tuple(dict.fromkeys(count for count in counts if count > 0)) or (1,),
         start_methods=methods,
@@ -81,4 +86,5 @@ def checked_settings(
         stateless=arguments.optional_bool("stateless", stateless),
         num_streams=arguments.optional_positive("num_streams", num_streams),
         batches_per_epoch=arguments.optional_positive("batches_per_epoch", batches_per_epoch),
+        search_seconds=arguments.seconds("search_seconds", search_seconds),
     )

@@ -2,44 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import replace
 
 from detaug.plan import BatchKey
-from detaug.sources import resolve_source
-from detaug.verify.bench import Factory, Subject, Trial, call_factory, perform
+from detaug.verify.bench import Subject, Trial, perform
 from detaug.verify.diagnosis import Experiment, causes_of, differing
+from detaug.verify.handed_in import UnusableError, call_factory
 from detaug.verify.result import Stateless
 
 
-@dataclass(frozen=True)
-class _LoaderAlone:
-    factory: Factory
-
-    def __call__(self) -> tuple[object, None]:
-        return call_factory(self.factory)[0], None
-
-
-def judge_statelessness(subject: Subject, keys: list[BatchKey], stateless: bool) -> Stateless:
-    """Make the loader's batches forwards and backwards with nothing put back in between but its own generators' seeds.
+def judge_statelessness(
+    subject: Subject, keys: list[BatchKey], stateless: bool, search_seconds: float | None
+) -> Stateless:
+    """Make the loader's batches forwards and backwards, as declaring it so would have them made: by one copy.
 
     Args:
         subject: the pipeline.
         keys: the batches to make.
         stateless: detaug takes it for stateless without being told.
+        search_seconds: for the search for the line that speaks against it; None: as long as it takes.
     """
-    alone = Subject(_LoaderAlone(subject.factory), subject.entropy, subject.num_streams, True)
+    alone = replace(subject, stateless=True, loader_only=True)
     try:
-        resolve_source(call_factory(subject.factory)[0], True)
-    except (TypeError, ValueError) as error:
+        call_factory(subject.factory, True)
+    except UnusableError as error:
         return Stateless(False, str(error))
     order = tuple(dict.fromkeys(keys))
-    # What is known to be stateless is told so with its small state put back before every batch.
-    repairs = "all" if stateless else "generators"
-    still, backwards = Trial(order, repairs=repairs), Trial(order[::-1], repairs=repairs)
+    still, backwards = Trial(order), Trial(order[::-1])
     different = differing(perform(alone, still), perform(alone, backwards))
     if not different:
         if stateless:
             return Stateless(True, "the loader is taken for stateless already, and is: no batch depends on another")
         return Stateless(True, "none of the loader's batches depends on the batches before it")
-    cause = causes_of(alone, Experiment("history", still, backwards), different)[0]
+    until = None if search_seconds is None else time.monotonic() + search_seconds
+    (cause, *_), _ = causes_of(replace(alone, until=until), Experiment("history", still, backwards), different)
     return Stateless(False, f"the loader's batches depend on the ones before: {cause}", cause.site)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 from detaug.interception import Site, caller_of_chance, direct_caller, first_outside_library
@@ -52,9 +53,13 @@ class Substitutes:
         self._conditions = conditions
         self._calls = calls
         calls.start_over = self._start_over
-        self._start_over()
+        self._begin()
 
     def _start_over(self) -> None:
+        self._calls.batch += 1
+        self._begin()
+
+    def _begin(self) -> None:
         self._drawn = 0
         self._clocks = {number: _Clock(number) for number in {0, self._conditions.clock}}
 
@@ -64,6 +69,8 @@ class Substitutes:
         if hasattr(os, "getrandom"):
             found[os.getrandom] = self._urandom
         found[random.seed] = self._seed_python
+        for function in (np.random.default_rng, np.random.seed, torch.manual_seed):
+            found[function] = self._seeding(function)
         for name, unit, base in _CLOCKS:
             if hasattr(time, name):
                 found[getattr(time, name)] = self._clock_function(name, unit, base, getattr(time, name))
@@ -111,8 +118,20 @@ class Substitutes:
         torch.default_generator.manual_seed(number)
         return number
 
+    def _seeding(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def seed(*arguments: Any, **options: Any) -> Any:
+            for given in (*arguments, *options.values()):
+                self._calls.note_seed(caller_of_chance(sys._getframe(1)), given)
+            return function(*arguments, **options)
+
+        seed.__name__ = function.__name__
+        return seed
+
     def _seed_python(self, a: Any = None, version: int = 2) -> None:
-        site = caller_of_chance(sys._getframe(1)) if a is None else None
+        site = caller_of_chance(sys._getframe(1))
+        if a is not None:
+            self._calls.note_seed(site, a)
+            site = None
         random._inst.seed(self._bytes(site, "random.seed", 32) if site is not None else a, version)
 
     @contextmanager
@@ -124,6 +143,8 @@ class Substitutes:
             if a is None:
                 site = caller_of_chance(sys._getframe(1))
                 a = None if site is None else self._bytes(site, "random.Random", 32)
+            else:
+                self._calls.note_seed(caller_of_chance(sys._getframe(1)), a)
             original(generator, a, version)
 
         random.Random.seed = seed  # type: ignore[method-assign,assignment]

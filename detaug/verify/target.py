@@ -11,7 +11,7 @@ from types import ModuleType
 
 import cloudpickle
 
-from detaug.verify.bench import Factory, UnusableError
+from detaug.verify.handed_in import Factory, UnusableError
 
 
 def load_factory(target: str) -> Factory:

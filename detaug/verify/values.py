@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import types
+from collections import deque
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -65,15 +67,30 @@ def _feed_parts(hashed: Any, value: Any, depth: int) -> None:
         for key, item in list(value.items())[:_ITEMS]:
             _feed(hashed, key, depth - 1)
             _feed(hashed, item, depth - 1)
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple, deque)):
+        value = list(value) if isinstance(value, deque) else value
         _text(hashed, str(len(value)))
         chosen = value if len(value) <= _ITEMS else [*value[: _ITEMS // 2], *value[-_ITEMS // 2 :]]
         for item in chosen:
             _feed(hashed, item, depth - 1)
     else:
-        attributes = getattr(value, "__dict__", None)
-        if isinstance(attributes, dict) and type(value).__module__.partition(".")[0] not in _OPAQUE:
+        attributes = attributes_of(value)
+        if attributes and type(value).__module__.partition(".")[0] not in _OPAQUE:
             _feed_parts(hashed, attributes, depth)
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """What an object has of its own, in slots too."""
+    kind: Any = type(value)
+    found = dict(getattr(value, "__dict__", None) or {})
+    found.update({name: getattr(value, name) for name in _slots_of(kind) if hasattr(value, name)})
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _slots_of(kind: type) -> tuple[str, ...]:
+    members = [item for owner in kind.__mro__ for item in vars(owner).items()]
+    return tuple(name for name, member in members if isinstance(member, types.MemberDescriptorType))
 
 
 def _feed_array(hashed: Any, array: np.ndarray[Any, Any], depth: int) -> None:

@@ -115,6 +115,7 @@ from detaug import DeterministicAugmenter
 START_METHOD = sys.argv[1]
 
 class Loader:
+    number_of_threads_in_multithreaded = 12
     def __iter__(self):
         return self
     def __next__(self):
@@ -131,6 +132,11 @@ def environment_of_a_script() -> dict[str, str]:
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_PACKAGES, os.environ.get("PYTHONPATH")]))
     environment["PYTHONUNBUFFERED"] = "1"
     return environment
+
+
+def heed_interrupts() -> None:
+    """In a child before its program begins: Ctrl-C is not ignored there, which is inherited under ``nohup``."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def start_script(
@@ -150,5 +156,6 @@ def start_script(
         cwd=folder,
         env={**environment_of_a_script(), _MARK: mark},
         start_new_session=True,
+        preexec_fn=heed_interrupts,
     )
     return Script(process, mark)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from .comparing import prints, take
+from .comparing import prints
 from .conftest import Maker
 from .faults import Chatty, Nested
 from .loaders import IndexLoader, Noise, RandomLoader
@@ -98,12 +98,6 @@ def test_transform_on_a_batch_that_is_no_dict_says_so(make: Maker) -> None:
     for n in (0, 2):
         with pytest.raises((ValueError, TypeError)):
             next(make(IndexLoader(10, 2), Noise(), n, seed=1, start_method="fork"))
-
-
-def test_transform_that_gives_none_is_not_taken_for_the_end(make: Maker) -> None:
-    for n in (0, 1):
-        augmenter = make(RandomLoader(), lambda **batch: None, n, seed=1, start_method="fork")
-        assert take(augmenter, 3) == [None, None, None]
 
 
 @pytest.mark.parametrize("word", ["end", ""])

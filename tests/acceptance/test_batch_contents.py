@@ -236,3 +236,94 @@ def test_arrays_that_share_memory_come_back_with_their_values(make: Maker, n: in
     for batch in make(Twice(), None, n, seed=1, num_streams=1, start_method="fork"):
         for key, expected in (("a", np.arange(10.0)), ("b", np.arange(10.0)), ("c", np.arange(2.0, 5.0))):
             assert np.array_equal(batch[key], expected)
+
+
+OWN_CLASSES = """
+import collections, dataclasses, enum, sys
+import numpy as np, torch
+from detaug import DeterministicAugmenter
+
+@dataclasses.dataclass
+class Sample:
+    image: np.ndarray
+    name: str = "case_1"
+    tags: list = dataclasses.field(default_factory=list)
+    mode = "train"
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spacing:
+    x: float
+    y: float = 2.0
+
+class Side(enum.Enum):
+    LEFT = 1
+
+class Pair(collections.namedtuple("Pair", "x y")):
+    pass
+
+class Outer:
+    class Inner:
+        value = 3
+
+class Image(torch.Tensor):
+    pass
+
+def make_reduced(value):
+    return Reduced(value)
+
+class Reduced:
+    def __init__(self, value):
+        self.value = value
+
+    def __reduce__(self):
+        return make_reduced, (self.value,)
+
+def local_class():
+    @dataclasses.dataclass
+    class Local:
+        value: int
+    return Local
+
+Local = local_class()
+
+class Loader:
+    local = Local
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        row = collections.namedtuple("Row", "p q")
+        image = torch.ones(5000).as_subclass(Image)
+        image.note = "n"
+        return {"sample": Sample(np.zeros(5000, np.float32)), "list": [Sample(np.ones(3)), {"deep": (Spacing(1.0),)}],
+                "side": Side.LEFT, "pair": Pair(1, 2), "inner": Outer.Inner(), "image": image, "reduced": Reduced(4),
+                "local": self.local(5), "row": row(1, 2), "class": Sample, "function": make_reduced,
+                "fields": [field.name for field in dataclasses.fields(Sample)]}
+"""
+
+THEIR_BATCHES = """
+main = sys.modules["__main__"]
+with DeterministicAugmenter(Loader(), None, int(sys.argv[2]), seed=1, start_method=sys.argv[1]) as augmenter:
+    for i in range(3):
+        batch = next(augmenter)
+        assert isinstance(batch["sample"], main.Sample) and batch["sample"].image.sum() == 0
+        assert isinstance(batch["list"][0], Sample) and isinstance(batch["list"][1]["deep"][0], Spacing)
+        assert batch["side"] is Side.LEFT and type(batch["pair"]) is Pair and type(batch["inner"]) is Outer.Inner
+        assert type(batch["image"]) is Image and batch["image"].note == "n" and batch["image"].sum() == 5000
+        assert type(batch["reduced"]) is Reduced and batch["reduced"].value == 4
+        assert type(batch["local"]) is Local and batch["local"] == Local(5)
+        assert batch["row"].q == 2 and batch["class"] is Sample and batch["function"] is make_reduced
+        own = [field.name for field in dataclasses.fields(Sample)]
+        assert batch["fields"] == own == ["image", "name", "tags"], own
+        assert Sample.mode == ("train" if i == 0 else "val"), "a batch undid what the program did to its class"
+        Sample.mode = "val"
+print("as they were")
+"""
+
+
+@pytest.mark.parametrize("n", ["0", "1"])
+def test_the_scripts_own_classes_come_back_as_themselves(script: Callable[..., Any], start_method: str, n: str) -> None:
+    run = script(THEIR_BATCHES, start_method, n, prelude=OWN_CLASSES)
+    run.finish()
+    assert run.lines[-1:] == ["as they were"], run.err

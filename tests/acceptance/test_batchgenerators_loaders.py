@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batchgenerators.dataloading.data_loader import DataLoaderFromDataset
+from batchgenerators.dataloading.data_loader import DataLoaderFromDataset, SlimDataLoaderBase
 from batchgenerators.dataloading.dataset import Dataset
 from batchgenerators.examples.multithreaded_dataloading import DummyDL, DummyDLWithShuffle
 
@@ -235,3 +235,69 @@ def test_one_warning_when_a_stateful_loader_has_fewer_streams_than_processes(
         list(make(DummyDL(1), None, 3, seed=1, start_method="fork"))
     said = [str(w.message) for w in caught] + [r.getMessage() for r in caplog.records]
     assert sum("stream" in text for text in said) == 1
+
+
+class Searches(IndexLoader):
+    def generate_train_batch(self) -> list[int]:
+        return [next(i for i in self.get_indices() if i > 10_000)]
+
+
+class SearchesSlim(SlimDataLoaderBase):
+    def generate_train_batch(self) -> int:
+        return next(i for i in range(3) if i > 10_000)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_search_without_a_match_in_a_stateless_loader_is_an_error_and_no_end(make: Maker, n: int) -> None:
+    for augmenter in (
+        make(Searches(30, 2, infinite=True), None, n, seed=1, start_method="fork"),
+        make(SearchesSlim(None, 1), None, n, seed=1, stateless=True, batches_per_epoch=5, start_method="fork"),
+    ):
+        with pytest.raises(RuntimeError, match="raised StopIteration"):
+            next(augmenter)
+
+
+class Slim(SlimDataLoaderBase):
+    """One case after the other; ends with `end`, without declaring that its copies share the cases out."""
+
+    def __init__(self, end: int | None = None) -> None:
+        super().__init__(None, 1)
+        self.place, self.end = 0, end
+
+    def generate_train_batch(self) -> int:
+        if self.place == self.end:
+            self.place = 0
+            raise StopIteration
+        self.place += 1
+        return self.place - 1
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_slim_loader_goes_on_through_its_epochs_stream_by_stream(make: Maker, n: int) -> None:
+    augmenter = make(Slim(), None, n, seed=1, batches_per_epoch=250, start_method="fork")
+    assert augmenter.num_streams == 12
+    epochs = [list(augmenter) for _ in range(5)]
+    # Streams 0 to 9 have 21 turns of each epoch, 10 and 11 have 20.
+    assert sorted({case for epoch in epochs for case in epoch}) == list(range(5 * 21))
+    alone = make(Slim(), None, n, seed=1, batches_per_epoch=250, num_streams=1, start_method="fork")
+    assert [case for _ in range(5) for case in alone] == list(range(1250))
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_slim_loader_needs_no_number_of_batches_to_begin_another_epoch(make: Maker, n: int) -> None:
+    augmenter = make(Slim(), None, n, seed=1, num_streams=1, start_method="fork")
+    for epoch in range(3):
+        augmenter.set_epoch(epoch)
+        assert [next(augmenter) for _ in range(4)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_slim_loader_that_ends_after_all_is_told_of(make: Maker, n: int, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert len(list(make(Slim(5), None, n, seed=1, start_method="fork"))) == 60
+    assert any("every item" in r.getMessage() and "num_streams=1" in r.getMessage() for r in caplog.records)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        alone = make(Slim(5), None, n, seed=1, num_streams=1, start_method="fork")
+        assert [list(alone) for _ in range(2)] == [list(range(5))] * 2
+    assert not any("every item" in r.getMessage() for r in caplog.records)

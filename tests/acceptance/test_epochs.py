@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ import pytest
 
 from .comparing import prints, take
 from .conftest import Maker
-from .faults import Recorder
-from .loaders import EpochReporter, EpochReportingTransform, IndexLoader, Noise, RandomLoader, RandomSampler
+from .faults import RaisesAt, Recorder
+from .loaders import EpochReporter, EpochReportingTransform, IndexLoader, Noise, RandomLoader, RandomSampler, Samples
 from .processes import wait_until
 from .witness import assert_made_by_workers
 
@@ -29,8 +30,162 @@ def test_each_for_loop_runs_one_epoch(make: Maker, n: int) -> None:
         assert where(list(augmenter)) == [(epoch, step) for step in range(5)]
 
 
+class Pass:
+    """Four batches per pass, and nothing says so."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(4))
+
+
+class LongerThanItSays(Pass):
+    """Has a length, which is true."""
+
+    def __len__(self) -> int:
+        return 4
+
+
+#: A loader of four batches per epoch, options, and what makes (epoch, step) out of the batches of all epochs.
+OF_FOUR: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a number of batches": (RandomSampler, {"batches_per_epoch": 4}),
+    "a number of batches, goes on": (RandomLoader, {"batches_per_epoch": 4}),
+    "a finite DataLoader": (lambda: IndexLoader(8, 2), {}),
+    "a finite DataLoader, three streams": (lambda: IndexLoader(8, 2, 3), {}),
+    "no length": (Pass, {}),
+    "no length, a larger number of batches": (Pass, {"batches_per_epoch": 9}),
+    "a length": (LongerThanItSays, {}),
+    "a list": (lambda: [3, 1, 2, 5], {}),
+}
+
+
+def next_calls(augmenter: Any) -> list[Any]:
+    """As Lightning and Ignite take an epoch: the end is never seen."""
+    iterator = iter(augmenter)
+    return [next(iterator) for _ in range(4)]
+
+
+def break_at_the_last(augmenter: Any) -> list[Any]:
+    batches = []
+    for batch in augmenter:
+        batches.append(batch)
+        if len(batches) == 4:
+            break
+    return batches
+
+
+def begun_and_ended(augmenter: Any) -> list[Any]:
+    return take(augmenter, 2) + [batch for _, batch in zip(range(2), augmenter, strict=False)]
+
+
+LOOPS: dict[str, Callable[[Any], list[Any]]] = {
+    "next()": next_calls,
+    "islice": lambda augmenter: take(augmenter, 4),
+    "zip": lambda augmenter: [batch for _, batch in zip(range(4), augmenter, strict=False)],
+    "break": break_at_the_last,
+    "enumerate": lambda augmenter: [batch for _, batch in enumerate(augmenter)],
+    "for": list,
+    "iter() twice": lambda augmenter: [iter(augmenter), *iter(augmenter)][1:],
+    "in two parts": begun_and_ended,
+}
+
+
+@pytest.mark.parametrize("loader", OF_FOUR)
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_no_epoch_is_empty_however_it_is_taken(make: Maker, loader: str, n: int) -> None:
+    make_loader, options = OF_FOUR[loader]
+
+    def new(processes: int) -> Any:
+        return make(make_loader(), None, processes, seed=3, start_method="fork", **options)
+
+    expected = new(0)
+    epochs = [prints(expected) for _ in range(len(LOOPS) + 1)]
+    augmenter = new(n)
+    for epoch, loop in zip(epochs, LOOPS, strict=False):
+        assert prints(LOOPS[loop](augmenter)) == epoch, loop
+    assert prints(augmenter) == epochs[-1]
+
+
+@pytest.mark.parametrize("loader", OF_FOUR)
 @pytest.mark.parametrize("n", [0, 2])
-def test_iter_never_moves_the_position(make: Maker, n: int) -> None:
+def test_iter_at_an_unseen_end_after_resume(make: Maker, loader: str, n: int) -> None:
+    make_loader, options = OF_FOUR[loader]
+
+    def new() -> Any:
+        return make(make_loader(), None, n, seed=3, start_method="fork", **options)
+
+    first = new()
+    take(first, 4)
+    assert first.epoch == 0
+    state = first.state_dict()
+    second = prints(first)
+    goes_on = new()
+    goes_on.load_state_dict(state)
+    assert prints(goes_on) == second
+    told = new()
+    told.load_state_dict(state)
+    told.set_epoch(0)
+    assert list(told) == [], "the rest of the epoch that was asked for"
+    assert prints(told) == second
+
+
+@pytest.mark.parametrize("loader", ["a number of batches", "a finite DataLoader", "no length", "a list"])
+@pytest.mark.parametrize("n", [0, 2])
+def test_no_epoch_of_any_rank_is_empty(make: Maker, loader: str, n: int) -> None:
+    make_loader, options = OF_FOUR[loader]
+    for rank in range(2):
+        augmenter = make(make_loader(), None, n, seed=3, rank=rank, world_size=2, start_method="fork", **options)
+        for _ in range(3):
+            assert len(take(augmenter, 2)) == 2
+        assert len(list(augmenter)) == 2
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_empty_epochs_stay_empty(make: Maker, n: int) -> None:
+    augmenter = make([], None, n, seed=3, start_method="fork")
+    for epoch in range(3):
+        assert augmenter.epoch == epoch
+        assert list(augmenter) == []
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_iter_in_mid_epoch_loses_no_batch_where_the_end_is_unknown(make: Maker, n: int) -> None:
+    augmenter = make(Pass(), None, n, seed=3, start_method="fork")
+    for step in range(4):
+        iter(augmenter)
+        assert (augmenter.epoch, augmenter.step) == (0, step)
+        assert next(augmenter) == step
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_failure_that_iter_meets_is_raised_by_next(make: Maker, n: int) -> None:
+    augmenter = make(RaisesAt((2,)), None, n, seed=3, start_method="fork")
+    take(augmenter, 2)
+    iterator = iter(augmenter)
+    assert augmenter.step == 2
+    with pytest.raises(ValueError, match="voxel spacing"):
+        next(iterator)
+
+
+def test_iter_of_a_closed_augmenter_starts_nothing(make: Maker) -> None:
+    augmenter = make(Pass(), None, 2, seed=3, start_method="fork")
+    take(augmenter, 2)
+    augmenter.close()
+    iterator = iter(augmenter)
+    with pytest.raises(RuntimeError, match="closed"):
+        next(iterator)
+
+
+def test_an_epoch_without_a_batch_for_every_rank_is_refused(make: Maker) -> None:
+    for number in (1, 2):
+        with pytest.raises(ValueError, match=rf"batches_per_epoch.*{number}.*world_size=3.*at least 3"):
+            make(RandomSampler(), None, 0, seed=3, batches_per_epoch=number, world_size=3)
+    with pytest.raises(ValueError, match=r"2 batches per epoch.*world_size=3"):
+        make.from_dataset(Samples(8), 4, num_processes=0, seed=3, world_size=3)
+    with pytest.raises(ValueError, match=r"2 batches per epoch.*world_size=3"):
+        make(IndexLoader(4, 2), None, 0, seed=3, world_size=3)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_iter_does_not_move_the_position_in_mid_epoch(make: Maker, n: int) -> None:
     augmenter = make(RandomSampler(), None, n, **OPTIONS)
     assert iter(augmenter) is not None
     assert where([next(augmenter)]) == [(0, 0)]
@@ -99,7 +254,7 @@ def test_fixed_number_of_next_calls_per_epoch_works_as_in_nnunet(make: Maker, n:
 
 
 def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(make: Maker, mark: str, tmp_path: Path) -> None:
-    augmenter = make(Recorder(str(tmp_path)), None, 2, **OPTIONS)
+    augmenter = make(Recorder(str(tmp_path)), None, 2, check_every=0, **OPTIONS)
     batches = take(augmenter, 5)
     assert_made_by_workers("fork", batches)
     wait_until(lambda: bool(list(tmp_path.glob("1-0-*"))), "step 0 of epoch 1 is made before anybody asks")
@@ -109,7 +264,7 @@ def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(make: Maker, ma
 
 
 def test_prefetched_batches_are_kept_when_the_epoch_is_ended_by_stop_iteration(make: Maker, tmp_path: Path) -> None:
-    augmenter = make(Recorder(str(tmp_path)), None, 2, **OPTIONS)
+    augmenter = make(Recorder(str(tmp_path)), None, 2, check_every=0, **OPTIONS)
     for epoch in range(3):
         augmenter.set_epoch(epoch)
         list(augmenter)
@@ -119,7 +274,7 @@ def test_prefetched_batches_are_kept_when_the_epoch_is_ended_by_stop_iteration(m
 
 
 def test_no_more_than_the_window_is_made_ahead(make: Maker, tmp_path: Path) -> None:
-    augmenter = make(Recorder(str(tmp_path)), None, 2, 3, seed=3, start_method="fork")
+    augmenter = make(Recorder(str(tmp_path)), None, 2, 3, seed=3, check_every=0, start_method="fork")
     take(augmenter, 4)
     wait_until(lambda: len(list(tmp_path.glob("0-8-*"))) == 1, "the window of 2 + 3 steps fills up")
     # What would be made too many cannot be waited for; the files are looked at twice, some batches later.
@@ -179,6 +334,6 @@ def test_epoch_that_is_no_integer_is_refused(make: Maker, epoch: Any) -> None:
 
 
 def test_last_epoch_there_is_can_be_run(make: Maker) -> None:
-    augmenter = make(RandomLoader(), None, 0, **OPTIONS)
+    augmenter = make(RandomSampler(), None, 0, **OPTIONS)
     augmenter.set_epoch(2**32 - 1)
     assert where(take(augmenter, 5)) == [(2**32 - 1, step) for step in range(5)]

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +231,113 @@ def test_dict_subclasses_have_one() -> None:
     one = OrderedDict(a=1)
     assert fingerprint(one) == fingerprint(OrderedDict(a=1))
     assert fingerprint(one) != fingerprint(OrderedDict(a=2))
+
+
+ALIGNED = np.dtype([("a", "u1"), ("b", "f8"), ("c", "i2")], align=True)
+NESTED = np.dtype([("x", "u1"), ("y", ALIGNED, (2, 3)), ("z", np.longdouble)], align=True)
+OUT_OF_ORDER = np.dtype({"names": ["b", "a"], "formats": ["i4", "u1"], "offsets": [4, 1], "itemsize": 10})
+
+
+def filled_with(byte: int, dtype: Any, count: int = 70_000) -> np.ndarray:
+    """Equal values, field by field, in memory that held `byte` before."""
+    raw = np.full(count * np.dtype(dtype).itemsize, byte, np.uint8)
+    array = raw.view(dtype)
+    set_values(array)
+    if array.dtype.char in "gG" and np.finfo(np.longdouble).nmant == 63:  # x87: 10 bytes of 16, the rest is anything
+        beside = slice(0, 6) if array.dtype.byteorder == ">" else slice(10, 16)
+        raw.reshape(-1, 16)[:, beside] = byte
+    return array
+
+
+def set_values(array: np.ndarray) -> None:
+    if array.dtype.names is None:
+        array[...] = np.arange(array.size).reshape(array.shape) % 100
+        return
+    for name in array.dtype.names:
+        set_values(array[name])
+
+
+@pytest.mark.parametrize("dtype", [ALIGNED, NESTED, OUT_OF_ORDER, NESTED.newbyteorder(">"), np.longdouble, np.clongdouble,
+                                   np.dtype(np.longdouble).newbyteorder(">")], ids=str)  # fmt: skip
+def test_bytes_that_no_value_stands_in_do_not_count(dtype: Any) -> None:
+    one, other = filled_with(0, dtype), filled_with(0xAA, dtype)
+    assert one.tobytes() != other.tobytes() or np.finfo(np.longdouble).nmant != 63
+    assert fingerprint(one) == fingerprint(other)
+    assert fingerprint(one[5:9]) == fingerprint(other[5:9])
+    assert fingerprint(one[7]) == fingerprint(other[7])
+    assert fingerprint(np.rec.array(one) if one.dtype.names else one) != fingerprint(other[:-1])
+    last = other if other.dtype.names is None else other[other.dtype.names[0]]
+    last[-1] = 101
+    assert fingerprint(one) != fingerprint(other)
+
+
+@pytest.mark.parametrize("dtype", [np.longdouble, np.clongdouble, np.dtype(np.longdouble).newbyteorder(">")], ids=str)
+def test_every_bit_of_extended_precision_counts(dtype: Any) -> None:
+    one = np.ones(3, dtype)
+    other = one.copy()
+    other[1] += np.finfo(np.longdouble).eps
+    assert fingerprint(one) != fingerprint(other)
+    other = one.copy()
+    other[1] = -other[1]
+    assert fingerprint(one) != fingerprint(other)
+
+
+class Sub(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.Tensor.contiguous:
+            raise AssertionError("a fingerprint must not run a subclass's operations")
+        return super().__torch_function__(function, types, args, kwargs)
+
+
+def test_subclasses_of_tensors_are_known_by_class_and_bytes() -> None:
+    one, other = (torch.full((3,), value).as_subclass(Sub) for value in (1.0, 2.0))
+    assert fingerprint(one) == fingerprint(torch.ones(3).as_subclass(Sub))
+    assert len({fingerprint(each) for each in (one, other, torch.ones(3), torch.nn.Parameter(torch.ones(3)))}) == 4
+
+
+@pytest.mark.parametrize(("make", "advice"), [
+    (lambda: torch.eye(3).to_sparse(), "to_dense"),
+    (lambda: torch.eye(3).to_sparse_csr(), "to_dense"),
+    (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested"),
+    (lambda: torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.quint8), "int_repr"),
+    (lambda: torch.ones(3, device="meta"), "meta"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_without_plain_bytes_are_refused_with_advice(make: Callable[[], Any], advice: str) -> None:
+    with pytest.raises(TypeError, match=rf"batch\['x'\].*{advice}"):
+        fingerprint({"x": make()})
+
+
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.float8_e5m2, torch.uint16])
+@pytest.mark.filterwarnings("ignore")
+def test_dtypes_that_torch_itself_can_do_little_with_have_one(dtype: torch.dtype) -> None:
+    one, other = (torch.full((8,), value, dtype=torch.uint8).view(dtype) for value in (1, 2))
+    assert fingerprint(one) == fingerprint(one.clone())
+    assert fingerprint(one) != fingerprint(other)
+
+
+def test_masked_arrays_are_known_by_what_they_show() -> None:
+    def masked(values: Any, mask: Any, fill: int | None = None) -> Any:
+        return np.ma.array(values, mask=mask, fill_value=fill)
+
+    assert fingerprint(masked([1, 2], [0, 1])) == fingerprint(masked([1, 3], [0, 1]))
+    assert fingerprint(masked([1, 2], [0, 1])) != fingerprint(masked([2, 2], [0, 1]))
+    assert fingerprint(masked([1, 2], [0, 1])) != fingerprint(masked([1, 2], [1, 0]))
+    assert fingerprint(masked([1, 2], [0, 1], 7)) != fingerprint(masked([1, 2], [0, 1], 8))
+    assert fingerprint(masked([1, 2], [0, 0])) != fingerprint(np.array([1, 2]))
+
+
+def test_items_without_bytes_texts_of_any_length_and_huge_ints_have_one() -> None:
+    assert fingerprint(np.zeros(3, "V0")) != fingerprint(np.zeros(2, "V0"))
+    assert fingerprint(10**5000) != fingerprint(10**5000 + 1)
+    if hasattr(np.dtypes, "StringDType"):
+        one, other = (np.array(["a", text], dtype=np.dtypes.StringDType()) for text in ("b" * 100, "b" * 99))
+        assert fingerprint(one) == fingerprint(one.copy())
+        assert fingerprint(one) != fingerprint(other)
+
+
+def test_keys_that_look_alike_all_count() -> None:
+    one, other, third = ({float("nan"): 1, float("nan"): value} for value in (2, 2, 3))
+    assert fingerprint(one) == fingerprint(other)
+    assert fingerprint(one) != fingerprint(third)

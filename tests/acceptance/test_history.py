@@ -67,10 +67,20 @@ def test_transform_that_changes_itself_gives_the_same_batches_everywhere(
     assert all(run == runs[0] for run in runs)
 
 
-def test_stateless_loader_that_changes_itself_gives_the_same_batches_everywhere(make: Maker) -> None:
+@pytest.mark.parametrize("n", NS)
+def test_stateless_loader_that_counts_is_found_out(make: Maker, n: int) -> None:
+    with (
+        make(CountingSampler(), None, n, seed=1, start_method="fork", batches_per_epoch=20) as augmenter,
+        pytest.raises(detaug.ReproducibilityError, match="'made'") as caught,
+    ):
+        take(augmenter, 21)
+    assert caught.value.keys == ("made",)
+
+
+def test_loader_that_counts_and_says_so_gives_the_same_batches_everywhere(make: Maker) -> None:
     runs = []
     for n in NS:
-        augmenter = make(CountingSampler(), None, n, seed=1, start_method="fork")
+        augmenter = make(CountingSampler(), None, n, seed=1, start_method="fork", stateless=False, num_streams=2)
         runs.append(prints(take(augmenter, 20)))
         assert prints([augmenter.replay(0, 13)]) == [runs[-1][13]]
     assert all(run == runs[0] for run in runs)

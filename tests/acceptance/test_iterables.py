@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import logging
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from batchgenerators.examples.multithreaded_dataloading import DummyDL
 
 from .comparing import prints, take
 from .conftest import Maker
+from .loaders import IndexLoader
 
 
 class IteratorOnly:
@@ -61,6 +64,35 @@ class Endless:
 
 def count_to(n: int) -> Iterator[int]:
     yield from range(n)
+
+
+class Wraps:
+    """An iterator around a finite loader, as people write it; nothing in it speaks of an end."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __iter__(self) -> Wraps:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.inner)
+
+
+class Cases:
+    """Endless: one case after the other, over and over."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.place = n, 0
+
+    def __next__(self) -> int:
+        self.place += 1
+        return (self.place - 1) % self.n
+
+
+def all_cases(n: int) -> Iterator[int]:
+    while True:
+        yield from range(n)
 
 
 FINITE: dict[str, tuple[Callable[[], Any], list[Any]]] = {
@@ -122,6 +154,114 @@ def test_endless_iterable_without_thread_id_has_different_numbers_in_every_strea
     batches = take(make(Endless(), None, n, seed=1, num_streams=4, start_method="fork"), 40)
     assert len({batch["draw"] for batch in batches}) == 40
     assert prints(batches) == prints(take(make(Endless(), None, 0, seed=1, num_streams=4), 40))
+
+
+@pytest.mark.parametrize("n", [0, 2, 3])
+def test_iterator_that_wraps_a_finite_loader_gives_every_item_once_per_epoch(make: Maker, n: int) -> None:
+    shuffled = IndexLoader(30, 3, return_incomplete=True)
+    augmenter = make(Wraps(shuffled), None, n, seed=1, start_method="fork")
+    assert augmenter.num_streams == 1
+    epochs = [[i for batch in augmenter for i in batch] for _ in range(3)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(30))] * 3
+    walked = make(Wraps(DummyDL(1)), None, n, seed=1, start_method="fork")
+    assert [list(walked) for _ in range(2)] == [list(range(100))] * 2
+
+
+ENDLESS: dict[str, Callable[[], Any]] = {
+    "an iterator": lambda: Cases(1000),
+    "a function that makes a generator": lambda: functools.partial(all_cases, 1000),
+    "an iterable": lambda: Repeated(1000),
+}
+
+
+class Repeated:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Iterator[int]:
+        return all_cases(self.n)
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+@pytest.mark.parametrize("n", [0, 2])
+def test_endless_loader_goes_on_from_epoch_to_epoch(make: Maker, what: str, n: int) -> None:
+    augmenter = make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=250, start_method="fork")
+    assert [case for _ in range(5) for case in augmenter] == [i % 1000 for i in range(1250)]
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_endless_loader_is_where_it_was_after_jumps_resume_and_replay(make: Maker, what: str) -> None:
+    def new(n: int) -> Any:
+        return make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=40, num_streams=3, start_method="fork")
+
+    augmenter = new(2)
+    epochs = [list(augmenter) for _ in range(4)]
+    # Streams 0, 1 and 2 have 14, 13 and 13 turns of each epoch; each goes on by itself.
+    assert sorted(case for epoch in epochs for case in epoch) == sorted([*range(56), *range(52), *range(52)])
+    for epoch in (3, 1, 1, 2, 0):
+        augmenter.set_epoch(epoch)
+        assert list(augmenter) == epochs[epoch]
+    assert [augmenter.replay(epoch, 17) for epoch in (2, 0, 3)] == [epochs[epoch][17] for epoch in (2, 0, 3)]
+    with pytest.raises(ValueError, match="there is no step 40"):
+        augmenter.replay(1, 40)
+    augmenter.set_epoch(2)
+    begun = take(augmenter, 11)
+    resumed = new(1)
+    resumed.load_state_dict(augmenter.state_dict())
+    assert begun + list(resumed) == epochs[2]
+    assert list(resumed) == epochs[3]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_loader_that_ends_although_it_goes_on_ends_its_epoch(make: Maker, n: int) -> None:
+    def new() -> Any:
+        return make(DummyDL(1), None, n, seed=1, batches_per_epoch=30, start_method="fork")
+
+    hundred = list(range(100))
+    expected = [hundred[:30], hundred[30:60], hundred[60:90], hundred[90:], hundred[:30]]
+    augmenter = new()
+    assert [list(augmenter) for _ in range(5)] == expected
+    assert augmenter.replay(3, 9) == 99
+    with pytest.raises(ValueError, match="there is no step 10 in epoch 3"):
+        augmenter.replay(3, 10)
+    for k in (0, 4, 10):
+        first = new()
+        first.set_epoch(3)
+        begun = take(first, k)
+        second = new()
+        second.load_state_dict(first.state_dict())
+        second.set_epoch(3)
+        assert begun + list(second) == expected[3]
+        assert list(second) == expected[4]
+        make.close()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_pass_as_long_as_an_epoch_leaves_no_epoch_empty(make: Maker, n: int) -> None:
+    augmenter = make(DummyDL(3), None, n, seed=1, batches_per_epoch=100, start_method="fork")
+    assert [list(augmenter) for _ in range(3)] == [list(range(100))] * 3
+
+
+class OwnGenerator:
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def __next__(self) -> float:
+        return float(self.rng.random())
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_streams_of_an_iterator_with_a_generator_of_its_own_differ(make: Maker, n: int) -> None:
+    augmenter = make(OwnGenerator(), None, n, seed=1, num_streams=4, batches_per_epoch=20, start_method="fork")
+    assert len({draw for _ in range(2) for draw in augmenter}) == 40
+
+
+def test_epoch_that_is_left_before_the_end_of_a_pass_is_told_of(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    augmenter = make(IteratorOnly(10), None, 0, seed=1)
+    assert take(augmenter, 3) == [0, 1, 2]
+    with caplog.at_level(logging.WARNING):
+        augmenter.set_epoch(1)
+    assert any("batches_per_epoch" in r.getMessage() for r in caplog.records)
 
 
 @pytest.mark.parametrize("n", [0, 2])

@@ -42,7 +42,6 @@ def test_running_stream_does_not_notice_a_replay(make: Maker, loader: type, n: i
         augmenter.replay(5, step)
         assert (augmenter.epoch, augmenter.step) == position
     assert got == expected_prints[0]
-    assert list(augmenter) == []
     assert prints(augmenter) == expected_prints[1]
 
 

@@ -118,10 +118,10 @@ def test_state_may_be_loaded_into_a_running_augmenter_forwards_and_backwards(mak
     augmenter = make(RandomSampler(), Noise(), n, start_method="fork", **OPTIONS)
     states = []
     for _ in range(3):
+        iter(augmenter)
         for _step in range(BATCHES):
             states.append(augmenter.state_dict())
             next(augmenter)
-        assert list(augmenter) == []
     for k in (16, 2, 7, 0, 17, 9):
         augmenter.load_state_dict(states[k])
         assert prints([next(augmenter)]) == [whole[k]]

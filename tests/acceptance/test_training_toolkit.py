@@ -52,9 +52,12 @@ def run_program(*arguments: str, hash_seed: str) -> str:
 
 
 def test_it_learns(expected: tuple[str, list[float]]) -> None:
-    losses = expected[1]
-    assert len(losses) == STEPS
-    assert sum(losses[-3:]) < sum(losses[:3])
+    assert len(expected[1]) == STEPS
+    training = Training(num_processes=0)
+    with training.augmenter as augmenter:
+        batch = next(augmenter)
+    losses = [training.step(batch) for _ in range(12)]
+    assert losses[-1] < 0.8 * losses[0]
 
 
 def test_the_same_seed_gives_the_same_weights_with_any_number_of_workers(expected: tuple[str, list[float]]) -> None:
@@ -79,6 +82,7 @@ def test_a_run_paused_at_any_step_ends_with_the_same_weights(
     assert train_on(file, num_processes=(step + 1) % 3) == expected[0]
 
 
+@pytest.mark.slow
 def test_another_interpreter_can_go_on(expected: tuple[str, list[float]], tmp_path: Path) -> None:
     file = tmp_path / "checkpoint.pth"
     train_until(3, file, num_processes=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,10 +21,10 @@ _met: set[str] = set()
 def witness() -> dict[str, Any]:
     """What the calling process knows of itself.
 
-    `interpreter` is the salt of Python's string hash: drawn once per executed interpreter and inherited by fork,
-    so equal values mean a common forked ancestor (as long as PYTHONHASHSEED is not set).
+    `interpreter` is an address, which the kernel chooses at random for every executed interpreter and which a fork keeps:
+    equal values mean a common forked ancestor.
     """
-    return {"pid": os.getpid(), "mark": MARK, "interpreter": hash("a string that only this test hashes")}
+    return {"pid": os.getpid(), "mark": MARK, "interpreter": id(sys.modules)}
 
 
 def meet(folder: str | None, parties: int, patience: float = 100.0) -> None:
@@ -61,8 +62,6 @@ def assert_made_by_workers(start_method: str, batches: Iterable[Mapping[str, Any
         assert salts == {here["interpreter"]}
         return
     assert marks == {"as imported"}, f"a worker of {start_method} imports modules anew"
-    if "PYTHONHASHSEED" in os.environ:
-        return
     assert here["interpreter"] not in salts
     if start_method == "spawn":
         assert len(salts) == len(seen), "each spawned worker is an interpreter of its own"

@@ -41,7 +41,7 @@ def test_json_is_all_that_is_printed() -> None:
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_strict_fails_on_a_warning_and_only_then(monkeypatch: pytest.MonkeyPatch, form: list[str]) -> None:
-    from detaug.training import machine
+    from detaug.doctor import machine
 
     def no_cards() -> dict[str, Any]:
         return {

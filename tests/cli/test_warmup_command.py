@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import detaug
 from detaug.cli import main
 
-FEW = {"__init__.py", "compiling.py", "elementary.py", "normals.py", "threefry.py"}
+FEW = {"__init__.py", "ahead.py", "compiling.py", "elementary.py", "normals.py", "threefry.py"}
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +47,10 @@ def warmup(site: Path, home: Path, **environment: str) -> tuple[int, int, Path]:
     found = re.search(r"(\d+) kernels: (\d+) compiled, (\d+) already there, in [\d.]+ s\n.* in (.+)\n", done.stdout)
     assert found, done.stdout
     assert int(found[1]) == int(found[2]) + int(found[3])
+    assert bool(done.stderr) == (found[2] != "0"), "nothing is said where all is there"
+    if done.stderr:
+        first = done.stderr.splitlines()[0]
+        assert re.match(rf"compiling {found[2]} kernels?, about \d+ s on an idle core", first)
     return int(found[2]), int(found[3]), Path(found[4])
 
 

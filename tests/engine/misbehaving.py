@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import re
 import resource
@@ -28,6 +29,7 @@ def _cancel() -> None:
 
 
 def _read_address_zero() -> None:
+    faulthandler.disable()  # pytest's: it would print every thread and all extension modules of a crash that is wanted
     ctypes.string_at(0)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import threading
 
 import pytest
 
 from detaug.engine import channel as module
-from detaug.engine.channel import Channel, ChannelClosed
+from detaug.engine.channel import Channel, ChannelClosed, ChannelFull
 
 
 @pytest.fixture(params=["packets", "stream"])
@@ -66,6 +68,38 @@ def test_the_other_sides_end_is_noticed_after_what_it_sent(ends):
         theirs.send("anyone?")
 
 
-def test_bulk_is_refused(ends):
-    with pytest.raises(ValueError, match="shared memory"):
-        ends[0].send("x" * 100_000)
+def test_message_of_any_size_arrives_whole_and_in_order(ends):
+    ours, theirs = ends
+    sent = [("small", 1), ("large", os.urandom(700_000)), ("small", 2), ("just above a packet", b"x" * 60_001)]
+    read, write = os.pipe()
+
+    def send():
+        for message in sent:
+            ours.send(message)
+        ours.send(sent[1], write)
+
+    sender = threading.Thread(target=send)  # it waits for room
+    sender.start()
+    assert [theirs.receive(timeout=20) for _ in sent] == [(message, None) for message in sent]
+    message, descriptor = theirs.receive(timeout=20)
+    sender.join()
+    assert message == sent[1]
+    os.write(descriptor, b"hello")
+    assert os.read(read, 10) == b"hello"
+    for number in (read, write, descriptor):
+        os.close(number)
+
+
+def test_reader_that_does_not_read_holds_up_nobody_who_will_not_wait(ends):
+    ours, theirs = ends
+    sent = 0
+    with contextlib.suppress(ChannelFull):
+        while True:
+            ours.send(("make", sent), wait=False)
+            sent += 1
+    received = []
+    while len(received) < sent:
+        received += [message for message, _ in theirs.receive_ready()]
+    assert received == [("make", i) for i in range(sent)]
+    ours.send("there is room again", wait=False)
+    assert theirs.receive(timeout=20) == ("there is room again", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from detaug import DeterministicAugmenter
 from detaug.engine.warming import warm_up
 
 SCRIPT = """
@@ -83,6 +85,7 @@ def run(tmp_path: Path, cache: Path, start_method: str, place: str) -> dict[str,
     )
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(done.stdout)
+    result["said"] = done.stderr.splitlines()
     assert all(worker["pid"] != result["parent"]["pid"] for worker in result["workers"])
     return result
 
@@ -95,6 +98,10 @@ def filled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # a fork inherits the parent's counts together with its code
     assert result["parent"]["compiled"] == 1
     assert {(worker["compiled"], worker["loaded"]) for worker in result["workers"]} == {(1, 0)}
+    before, *_, after = result["said"]  # and how far it is, where it takes long
+    once = "once for this machine; `detaug warmup` does it ahead"
+    assert before == f"compiling 1 kernel, about 1 s on an idle core, {once}"
+    assert re.fullmatch(r"compiled 1 kernel in \d+ s", after)
     return cache
 
 
@@ -110,6 +117,7 @@ def test_workers_compile_nothing(tmp_path: Path, filled_cache: Path, start_metho
     result = run(tmp_path, filled_cache, start_method, place)
     assert (result["parent"]["compiled"], result["parent"]["loaded"]) == (0, 1)
     assert {(worker["compiled"], worker["loaded"]) for worker in result["workers"]} == {(0, 1)}
+    assert result["said"] == []
     assert {file: file.stat().st_mtime_ns for file in filled_cache.rglob("*.nb?")} == before
 
 
@@ -142,6 +150,13 @@ def test_transform_is_found_in_a_data_set_in_a_subset() -> None:
     inner = Warmable()
     dataset = Holder(augment=inner, cases=[object()] * 3)
     warm_up(None, Holder(dataset=dataset, indices=range(2)))
+    assert inner.times == 1
+
+
+def test_transform_is_warmed_up_without_workers_too() -> None:
+    inner = Warmable()
+    with DeterministicAugmenter([{"data": 1}], inner, 0, seed=1) as augmenter:
+        next(augmenter)
     assert inner.times == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ LAST_LINES = {
     "custom_loop_resume.py": "same batches, same weights",
     "nnunet_loader.py": "nnU-Net's batches are the same with 1 and with 2 processes",
     "torch_dataset.py": "same batches with 0 and with 2 processes; another order and other augmentation in each epoch",
+    "verify_lightning.py": "the Lightning training repeats itself and resumes exactly",
+    "verify_plain_loop.py": "the loop repeats itself and resumes exactly",
 }
 
 
@@ -33,6 +36,8 @@ def test_example_says_what_it_shows(script: str) -> None:
     pytest.importorskip("nilearn")
     if script == "nnunet_loader.py":
         pytest.importorskip("nnunetv2")
+    if script == "verify_lightning.py" and not any(map(find_spec, ("lightning", "pytorch_lightning"))):
+        pytest.skip("needs Lightning")
     done = run(script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == LAST_LINES[script]

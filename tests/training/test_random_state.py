@@ -178,7 +178,7 @@ PHILOX = ("generators", "p", "state")
         (replaced("torch", value="99.0.0+cu999"), StateMismatch, "99.0.0"),
         (replaced("torch", value="new"), ValueError, "version"),
         (replaced("torch", value=None), ValueError, "version"),
-        (replaced("format", value=2), StateMismatch, "format 2"),
+        (replaced("format", value=3), StateMismatch, "format 3"),
         (without("python"), ValueError, r"missing \['python'\]"),
         (without("format"), ValueError, r"missing \['format'\]"),
         (replaced("extra", value=1), ValueError, r"unknown \['extra'\]"),

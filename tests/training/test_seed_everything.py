@@ -51,11 +51,17 @@ def test_one_seed_draws_the_same_again_and_another_draws_anew():
 
 
 def test_the_words_are_those_of_the_seed_tree(accelerator_seeds):
-    words = SeedTree(7).child("everything").sequence().generate_state(20, np.uint32)
+    sequence = SeedTree(7).child("everything").sequence()
+    python, numpys, torchs, _ = np.split(np.random.SFC64(sequence).random_raw(937).view("<u4"), (624, 1248, 1872))
+    words = sequence.generate_state(20, np.uint32)
     seed_everything(7)
-    assert random.random() == random.Random(int.from_bytes(words[:8].tobytes(), "little")).random()
-    assert np.random.random() == np.random.RandomState(words[8:16]).random()
-    assert torch.initial_seed() == int(words[16]) | (int(words[17]) & 0x7FFFFFFF) << 32
+    expected = random.Random()
+    expected.setstate((3, (1 << 31, *python[1:].tolist(), 624), None))
+    assert random.random() == expected.random()
+    expected.setstate((3, (1 << 31, *numpys[1:].tolist(), 624), None))
+    assert np.random.random() == expected.random()
+    expected.setstate((3, (1 << 31, *torchs[1:].tolist(), 624), None))
+    assert int(torch.randint(2**24, ())) == expected.getrandbits(32) % 2**24
     assert accelerator_seeds == [int(words[18]) | (int(words[19]) & 0x7FFFFFFF) << 32]
 
 
@@ -110,34 +116,28 @@ def test_the_range_is_numpys(seed):
     ("seed", "error"),
     [
         (-1, ValueError),
-        (2**32, ValueError),
         (np.int64(-5), ValueError),
         (1.0, TypeError),
         (np.float64(1), TypeError),
         ("1", TypeError),
         (True, TypeError),
         (np.True_, TypeError),
-        ([1], TypeError),
-        ((1, 2), TypeError),
-        (np.array([1, 2]), TypeError),
+        ([1, -2], ValueError),
+        ([], ValueError),
+        ([1.5], TypeError),
     ],
 )
 def test_a_wrong_seed_is_refused_and_changes_nothing(seed, error):
     seed_everything(7)
     expected = draws()
     seed_everything(7)
-    with pytest.raises(error, match="seed must"):
+    with pytest.raises(error, match="seed"):
         seed_everything(seed)
     assert draws() == expected
     assert os.environ["DETAUG_SEED"] == "7"
 
 
-def test_a_wrong_seed_says_what_is_allowed():
-    with pytest.raises(ValueError, match=r"0 \.\.\. 4294967295 .*got 4294967296"):
-        seed_everything(2**32)
-
-
-@pytest.mark.parametrize("text", ["4294967296", "-1", "abc", "1.5", "1,2", "0x10"])
+@pytest.mark.parametrize("text", ["-1", "abc", "1.5", "1,b", "0x10"])
 def test_a_wrong_variable_is_refused_and_named(monkeypatch, text):
     monkeypatch.setenv("DETAUG_SEED", text)
     with pytest.raises(ValueError, match=f"DETAUG_SEED='{text}'"):
@@ -161,7 +161,7 @@ def test_without_any_seed_one_is_drawn_said_aloud_and_can_be_repeated(caplog):
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert f"seed={seed}" in caplog.text
     first = draws()
-    assert 0 <= seed < 2**32
+    assert 0 <= seed < 2**63
     assert seed_everything(seed) == seed
     assert draws() == first
 
@@ -195,13 +195,14 @@ def test_workers_and_augmenters_take_the_same_seed():
 def test_deterministic_sets_the_switches_for_good_and_says_so(monkeypatch, caplog, mode):
     asked = []
 
-    def remembered(mode):
+    def remembered(mode, threads):
+        assert threads == 1
         asked.append(mode)
         return "cudnn: off -> on"
 
     monkeypatch.setattr(run_seed_module, "set_deterministic_mode", remembered)
     with caplog.at_level(logging.INFO, logger="detaug"):
-        seed_everything(1, deterministic=mode)
+        seed_everything(1, deterministic=mode, threads=1)
     assert asked == [mode]
     assert "cudnn: off -> on" in caplog.text
 

@@ -239,8 +239,9 @@ def test_nested_modes_come_off_one_by_one():
         with deterministic_mode(True, fill_memory=True) as changes:
             assert changes["torch.use_deterministic_algorithms"] == ("warn", True)
             with deterministic_mode(False) as nothing:
-                assert not_deterministic() == {"fill"}  # asked for, and not needed
-            assert len(nothing) == 0
+                assert not_deterministic() >= {"fill", "algorithms", "cudnn.deterministic"}
+                assert not_deterministic().isdisjoint({"benchmark", "cublas"})
+            assert "torch.use_deterministic_algorithms" in nothing
         assert in_force() == outer
     assert in_force() == before
 

@@ -120,7 +120,7 @@ def test_bad_arguments_are_refused():
         MaskImage([0])(segmentation=seg, image=image, rng=RNG)
     with pytest.raises(ValueError, match="leave nothing"):
         DownsampleSegForDS([0.1])(segmentation=seg, rng=RNG)
-    with pytest.raises(ValueError, match="spatial shape"):
+    with pytest.raises(ValueError, match="does not fit"):
         DownsampleSegForDS([(0.5, 0.5, 0.5)])(segmentation=seg, rng=RNG)
     with pytest.raises(ValueError, match="positive"):
         DownsampleSegForDS([-1])

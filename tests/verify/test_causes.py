@@ -47,9 +47,10 @@ def test_every_line_that_draws_chance_from_the_system_is_named_however_it_was_im
     assert not result.ok
     assert {cause.site for cause in result.causes} == lines(*pipelines.CHANCE)
     for cause in result.causes:
-        assert "chance from the operating system" in cause.what
+        assert "random numbers from the operating system" in cause.what
 
 
+@pytest.mark.slow
 def test_every_line_that_takes_a_seed_from_the_clock_or_the_process_or_chooses_by_timing_is_named() -> None:
     result = verified(*pipelines.CLOCK, "PidAsSeed")
     assert not result.ok
@@ -88,15 +89,17 @@ def test_generator_that_is_made_without_a_seed_is_named_though_detaug_seeds_it()
     made = pipelines.line_of("UnseededInItsConstructor")
     (cause,) = [cause for cause in result.causes if cause.site == Site(pipelines.__file__, made)]
     assert cause.repaired
-    assert "chance from the operating system" in cause.what
+    assert "random numbers from the operating system" in cause.what
 
 
+@pytest.mark.slow
 def test_every_line_that_takes_a_folder_in_the_order_it_comes_is_named() -> None:
     result = verified(*pipelines.FOLDERS)
     assert not result.ok
     assert {cause.site for cause in result.causes} == lines(*pipelines.FOLDERS)
 
 
+@pytest.mark.slow
 def test_line_at_which_threads_race_is_named() -> None:
     result = verified("FirstThread")
     assert not result.ok
@@ -111,6 +114,7 @@ def test_draw_before_the_first_batch_is_named() -> None:
     assert "self.offset" in result.causes[0].what
 
 
+@pytest.mark.slow
 def test_hash_order_is_told_by_other_interpreters() -> None:
     result = verified("HashOrder", hash_seeds=(1, 2), batches=1)
     assert not result.ok

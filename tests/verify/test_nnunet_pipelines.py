@@ -59,7 +59,7 @@ def assert_the_faults_are_found(result: Result) -> None:
     assert alone == {
         "the pipeline alone, after other batches": "differs; detaug repairs it",
         "the pipeline alone, another clock": "differs; detaug repairs it",
-        "the pipeline alone, another answer to every request for chance": "equal",
+        "the pipeline alone, other random numbers from the operating system": "equal",
     }
     assert all(cause.repaired for cause in result.causes)
     (blur,) = found(result, "gaussian_blur.py")
@@ -75,6 +75,7 @@ def assert_the_faults_are_found(result: Result) -> None:
         assert name in str(shuffle.difference)
 
 
+@pytest.mark.slow
 def test_stock_pipelines_blur_by_timing_and_shuffles_in_place_are_found_and_shown_to_be_repaired(folder: Path) -> None:
     assert_the_faults_are_found(verified(partial(stock, folder, True), 4))
 

@@ -66,6 +66,7 @@ def test_declaring_a_stateful_loader_stateless_is_shown_to_be_wrong() -> None:
     assert not verify(pipelines.stateful, **QUICK, stateless=True).stateless.allowed
 
 
+@pytest.mark.slow
 def test_pipeline_that_can_only_be_forked_is_equal_there_and_not_run_elsewhere() -> None:
     result = verify(pipelines.only_forked, **{**QUICK, "start_methods": ["fork", "spawn"]}, stateless=True)
     verdicts = {row.what: row.verdict for row in result.rows}
@@ -116,6 +117,7 @@ def test_result_goes_into_json_and_onto_the_screen() -> None:
     assert f"pipelines.py:{pipelines.line_of('DefaultRng')}" in text.replace("\n", "")
 
 
+@pytest.mark.slow
 def test_progress_is_told_of_every_row() -> None:
     told: list[tuple[str, int, int]] = []
     result = verify(pipelines.sound, **QUICK, progress=lambda *what: told.append(what))

@@ -21,9 +21,10 @@ from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, wr
 from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
 from detaug.nnunet.trainers.nnunet_version import check_nnunet_version
 from detaug.nnunet.trainers.run_record import KEY, RunRecord
-from detaug.seeding import SEED_VARIABLE, SeedTree, positive_int
-from detaug.training.layers.swapping import make_deterministic
-from detaug.training.run_seed import common_seed, seed_global_generators
+from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
+from detaug.seeding import SEED_VARIABLE, Seed, SeedTree, positive_int
+from detaug.training.layers.swapping import swap_layers
+from detaug.training.run_seed import as_variable, common_seed, seed_global_generators
 from detaug.training.switch_list import Mode
 from detaug.training.switches import set_deterministic_mode
 from detaug.versions import __version__
@@ -51,7 +52,7 @@ class DeterministicTraining:
       losses without a deterministic backward pass are swapped (`detaug.training.make_deterministic`).
     - `get_dataloaders`: nnU-Net's loader and transforms in a `DeterministicAugmenter`, training and validation from
       different branches of the seed tree. Nothing is drawn ahead and thrown away. Epoch e's batches are those of epoch e,
-      also when training goes on from there.
+      also when training goes on from there, and there are as many of them as a trainer asks for.
     - every epoch: Python's, NumPy's and torch's generators start from (seed, rank, epoch).
     - `on_train_start`, every epoch and every forward pass of the final validation: torch's switches
       (`detaug.training.deterministic_mode`), which nnU-Net resets. torch.compile is not used. On a CPU, torch computes
@@ -90,19 +91,20 @@ class DeterministicTraining:
     print_to_log_file: Any
     was_initialized: bool
 
-    _run_seed: int | None = None
+    _run_seed: Seed | None = None
     _cases: str = ""
     _continued: RunRecord | None = None
 
     # --- seed -------------------------------------------------------------------------------------------------------
 
     @property
-    def run_seed(self) -> int:
-        """The seed of the run: 0 ... 2**32 - 1."""
+    def run_seed(self) -> Seed:
+        """The seed of the run, a non-negative integer or a list of them."""
         if self._run_seed is None:
             self._run_seed = common_seed(self.local_rank if self.is_ddp else None)
+            seed = as_variable(self._run_seed)
             self.print_to_log_file(
-                f"detaug {__version__}: seed {self._run_seed} ({SEED_VARIABLE}={self._run_seed} repeats this training)",
+                f"detaug {__version__}: seed {seed} ({SEED_VARIABLE}={seed} repeats this training)",
                 add_timestamp=False,
             )
         return self._run_seed
@@ -136,7 +138,7 @@ class DeterministicTraining:
 
     def _swap_layers(self, what: str, module: Any) -> None:
         if isinstance(module, torch.nn.Module):
-            report = make_deterministic(module)
+            report = swap_layers(module)
             if report.swapped or report.could_not:
                 self.print_to_log_file(f"detaug: {what}: {report}", add_timestamp=False, also_print_to_console=False)
 
@@ -169,7 +171,7 @@ class DeterministicTraining:
                 name,
             )
             return request
-        augmenter = DeterministicAugmenter(
+        augmenter = UnendingEpochs(
             request.data_loader,
             request.transform,
             request.num_processes,

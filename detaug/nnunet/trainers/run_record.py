@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from detaug.errors import StateMismatch
+from detaug.seeding import Seed
 from detaug.versions import NUMERICS, SEED_SCHEME
 
 #: The record's place in a checkpoint.
@@ -31,7 +32,7 @@ class RunRecord:
         iterations: training and validation batches of an epoch.
     """
 
-    seed: int
+    seed: Seed
     loading: str
     data: str
     world_size: int

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.nnunet.verification.settings import Part
 from detaug.nnunet.verification.trace import (
     BACKWARD,
@@ -73,6 +74,14 @@ class Recording:
         self.num_val_iterations_per_epoch = settings.validation_iterations
         self.save_every = 1
         self.disable_checkpointing = False
+
+    def get_dataloaders(self) -> tuple[Any, Any]:
+        """Batches that turn out not to be reproducible are told in the log: the trainings are compared to their end."""
+        loaders: tuple[Any, Any] = super().get_dataloaders()  # type: ignore[misc]
+        for loader in loaders:
+            if isinstance(loader, DeterministicAugmenter):
+                loader.on_mismatch = "warn"
+        return loaders
 
     def on_train_start(self) -> None:
         super().on_train_start()  # type: ignore[misc]

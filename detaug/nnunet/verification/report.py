@@ -90,7 +90,7 @@ def _reasons(row: Row) -> list[Text | Padding]:
 
 
 def _indented(text: Text, columns: int) -> Padding:
-    return Padding(text, (0, 0, 0, columns))
+    return Padding(text, (0, 0, 0, columns), expand=False)
 
 
 def verdict(result: Result) -> Text:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from detaug.engine.zygote import interpreter_command
+from detaug.engine.interpreters import interpreter_command
 from detaug.nnunet.verification import run
 from detaug.nnunet.verification.comparing import Origin, bookkeeping_origin, origins, sha256
 from detaug.nnunet.verification.result import DIFFERENT, EQUAL, FAILED, REFERENCE, Result, Row
@@ -152,14 +152,28 @@ def train(training: Training, folder: Path, advanced: Callable[[int], None] = ig
     results.mkdir(parents=True, exist_ok=True)
     trace = results.parent / run.TRACE
     for part in training.within(str(results)).parts:
-        _run(part, results.parent, advanced)
+        run_part(part, results.parent, advanced)
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
         raise TrainingFailed("the training ended without a checkpoint_final.pth: does the trainer save one?")
     return Trained(found[0], read(trace), time.perf_counter() - began)
 
 
-def _run(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:
+def run_part(part: Part, folder: Path, advanced: Callable[[int], None] = ignored, kill_at: int | None = None) -> int:
+    """Run a part of a training in a process of its own.
+
+    Args:
+        part: what to do.
+        folder: for trace and log.
+        advanced: as for `verify_training`.
+        kill_at: SIGKILL it and all that it started, once its trace has so many moments.
+
+    Returns:
+        The moments of its trace.
+
+    Raises:
+        TrainingFailed: it failed, or came to its end before it was to be killed.
+    """
     trace = folder / run.TRACE
     before = _lines(trace)
     with (folder / "log.txt").open("ab") as log:
@@ -173,15 +187,22 @@ def _run(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:
         )
         try:
             while process.poll() is None:
-                time.sleep(LOOK_EVERY)
+                time.sleep(LOOK_EVERY if kill_at is None else LOOK_EVERY / 25)
                 now = _lines(trace)
                 advanced(now - before)
                 before = now
+                if kill_at is not None and now >= kill_at:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+                    return now
             advanced(_lines(trace) - before)
         finally:
             _end(process)
     if process.returncode:
         raise _failure(folder, process.returncode)
+    if kill_at is not None:
+        raise TrainingFailed("it came to its end before it was to be killed")
+    return _lines(trace)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -232,7 +253,7 @@ def described_device(device: str) -> str:
 
     import torch
 
-    from detaug.training.machine import environment
+    from detaug.doctor.machine import environment
 
     name = torch.cuda.get_device_name() if device == "cuda" else environment()["cpu"]["model"] or "CPU"
     return f"{device} ({name}), torch {torch.__version__}, nnU-Net {importlib.metadata.version('nnunetv2')}"

@@ -1,66 +1,194 @@
 """Linear operations whose gradient is computed here, in an order that is always the same.
 
-On a CUDA device it is seldom the forward pass of an operation that varies from run to run: pooling, up-sampling and
-padding read many inputs for each output. It is the gradient, in which many outputs add into one input, that PyTorch
-computes with atomic additions. The operations of this package therefore keep PyTorch's forward pass, byte for byte,
-and bring their own transpose, written as sums in a fixed order. The gradient of the transpose is the forward pass
-again, so second derivatives are there as well.
+On a CUDA device the forward pass of pooling, up-sampling and padding does not vary from run to run: each output reads
+its inputs. The gradient does, because many outputs are added atomically into one input. These operations keep PyTorch's
+forward pass, byte for byte, and bring their own transpose: every input reads the outputs that it went into, in ascending
+order. There is no atomic addition, no matrix product (hence no cuBLAS workspace and no TF32) and no sorting.
+
+The transpose's gradient is the forward pass again, so second derivatives are there; so are `torch.func` (grad, vmap,
+jvp), forward-mode differentiation and `torch.compile(fullgraph=True)`. TorchScript cannot express them: script or export a
+model before `make_deterministic`, or a fresh copy of it.
 """
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch.nn import functional
+
+HALF = (torch.float16, torch.bfloat16)
 
 
 class LinearMap(Protocol):
-    """A linear function of one tensor, and its transpose.
+    """A linear function of one tensor, and its transpose; both may take constant tensors besides (a target).
 
     Attributes:
-        constants: tensors that the function depends on besides its argument (an index, a target). Changing one of
-            them in place before the backward pass is an error, as it is with PyTorch's own operations.
+        forward: the function's value.
+        transposed: from the gradient of the value to the gradient of the argument.
     """
 
     @property
-    def constants(self) -> tuple[torch.Tensor, ...]: ...
-
-    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The function's value."""
-
-    def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
-        """From the gradient of the value to the gradient of the argument."""
+    def forward(self) -> Callable[..., torch.Tensor]: ...
+    @property
+    def transposed(self) -> Callable[..., torch.Tensor]: ...
 
 
-def apply(linear_map: LinearMap, tensor: torch.Tensor) -> torch.Tensor:
-    """``linear_map.forward(tensor)``, differentiable by ``linear_map.transposed``, any number of times."""
-    if torch.is_grad_enabled() and tensor.requires_grad:
-        result: torch.Tensor = _Forward.apply(tensor, linear_map)
+def apply(linear_map: LinearMap, tensor: torch.Tensor, *constants: torch.Tensor) -> torch.Tensor:
+    """``linear_map.forward(tensor, *constants)``, differentiable by ``linear_map.transposed``, any number of times."""
+    # torch.compile takes no Function with a `jvp` of its own.
+    function = _Forward if torch.compiler.is_compiling() else _ForwardWithTangents
+    result: torch.Tensor = function.apply(tensor, linear_map, *constants)
+    return result
+
+
+class _Map(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+        ctx.linear_map, constants = inputs[1], inputs[2:]
+        ctx.save_for_backward(*constants)
+        ctx.save_for_forward(*constants)
+
+
+class _Forward(_Map):
+    @staticmethod
+    def forward(tensor: torch.Tensor, linear_map: LinearMap, *constants: torch.Tensor) -> torch.Tensor:
+        return linear_map.forward(tensor, *constants)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        function = _Transposed if torch.compiler.is_compiling() else _TransposedWithTangents
+        constants = ctx.saved_tensors
+        return function.apply(gradient, ctx.linear_map, *constants), None, *(None for _ in constants)
+
+
+class _Transposed(_Map):
+    @staticmethod
+    def forward(gradient: torch.Tensor, linear_map: LinearMap, *constants: torch.Tensor) -> torch.Tensor:
+        return linear_map.transposed(gradient, *constants)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        function = _Forward if torch.compiler.is_compiling() else _ForwardWithTangents
+        constants = ctx.saved_tensors
+        return function.apply(gradient, ctx.linear_map, *constants), None, *(None for _ in constants)
+
+
+class _ForwardWithTangents(_Forward):
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:
+        return apply(ctx.linear_map, tangent, *ctx.saved_tensors)
+
+
+class _TransposedWithTangents(_Transposed):
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:
+        result: torch.Tensor = _TransposedWithTangents.apply(tangent, ctx.linear_map, *ctx.saved_tensors)
         return result
-    return linear_map.forward(tensor)
 
 
-class _Forward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, linear_map: LinearMap) -> torch.Tensor:
-        ctx.linear_map = linear_map
-        ctx.save_for_backward(*linear_map.constants)
-        return linear_map.forward(tensor)
+@dataclass(frozen=True)
+class Band:
+    """The outputs that each input of one axis goes into.
 
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        _ = ctx.saved_tensors  # raises where one was changed in place
-        return _Transposed.apply(gradient, ctx.linear_map), None
+    Attributes:
+        first: the first of them (inputs,); may lie outside.
+        count: how many there are at most.
+        weigh: from numbers of outputs (count, inputs) to the inputs' weights in them, of the same shape.
+        step: where ``first`` is ``first[0] + step * input``, which slices follow faster than an index does; else 0.
+    """
+
+    first: torch.Tensor
+    count: int
+    weigh: Callable[[torch.Tensor], torch.Tensor]
+    step: int = 0
+    start: int = 0
 
 
-class _Transposed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, gradient: torch.Tensor, linear_map: LinearMap) -> torch.Tensor:
-        ctx.linear_map = linear_map
-        ctx.save_for_backward(*linear_map.constants)
-        return linear_map.transposed(gradient)
+def transposed_along_axes(
+    gradient: torch.Tensor, inputs: Sequence[int], band: Callable[[int, int, int, torch.device], Band]
+) -> torch.Tensor:
+    """The transpose of separable maps along the last ``len(inputs)`` axes, one after the other.
 
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        _ = ctx.saved_tensors
-        return _Forward.apply(gradient, ctx.linear_map), None
+    Args:
+        gradient: of the value; half precision is summed in float32 and rounded once at the end.
+        inputs: sizes of those axes in the argument.
+        band: ``band(number of the axis, inputs, outputs, device)``.
+    """
+    first = gradient.ndim - len(inputs)
+    result = gradient.float() if gradient.dtype in HALF else gradient
+    numbers = range(len(inputs))
+    # Outer axes first where the tensor shrinks, inner ones first where it grows: inner ones then meet a small tensor.
+    shrinking = [number for number in numbers if inputs[number] <= gradient.shape[first + number]]
+    growing = [number for number in reversed(numbers) if inputs[number] > gradient.shape[first + number]]
+    for number in shrinking + growing:
+        axis = first + number
+        result = _along_axis(result, axis, band(number, inputs[number], gradient.shape[axis], gradient.device))
+    return result.to(gradient.dtype)
+
+
+def _along_axis(gradient: torch.Tensor, axis: int, band: Band) -> torch.Tensor:
+    outputs, inputs = gradient.shape[axis], len(band.first)
+    output = band.first + torch.arange(band.count, device=band.first.device)[:, None]
+    weight = torch.where((output >= 0) & (output < outputs), band.weigh(output), 0).to(gradient.dtype)
+    weight = weight.view(band.count, -1, *[1] * (gradient.ndim - axis - 1))
+    if band.step:
+        before, last = max(-band.start, 0), band.start + band.step * (inputs - 1)
+        beside = [0, 0] * (gradient.ndim - axis - 1)
+        padded = functional.pad(gradient, [*beside, before, max(last + band.count - outputs, 0)])
+        lead = (slice(None),) * axis
+        parts = (
+            padded[(*lead, slice(band.start + before + turn, last + before + turn + 1, band.step))]
+            for turn in range(band.count)
+        )
+    else:
+        parts = (gradient.index_select(axis, each) for each in output.clamp(0, outputs - 1))
+    result = next(parts) * weight[0]
+    for turn, part in enumerate(parts, 1):
+        result = torch.addcmul(result, part, weight[turn])
+    return result
+
+
+def tiled(gradient: torch.Tensor, kernel: Sequence[int], divisor: int | None = None) -> torch.Tensor:
+    """The transpose of averages over windows that tile the last axes: each output is copied to its inputs, in one go."""
+    result = gradient.float() if gradient.dtype in HALF else gradient
+    if divisor:
+        result = result / divisor
+    else:
+        for size in reversed(kernel):
+            result = result * (1 / size)
+    lead, shape = gradient.shape[: -len(kernel)], gradient.shape[-len(kernel) :]
+    apart = result.to(gradient.dtype).reshape(*lead, *(number for size in shape for number in (size, 1)))
+    spread = apart.expand(*lead, *(number for pair in zip(shape, kernel, strict=True) for number in pair))
+    return spread.reshape(*lead, *(size * k for size, k in zip(shape, kernel, strict=True)))
+
+
+def precise(device: torch.device) -> torch.dtype:
+    """What positions and weights are computed in: float64, where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def in_format(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:
+    """Contiguous, with the channels last where the argument had them there."""
+    if not channels_last:
+        return tensor.contiguous()
+    return tensor.contiguous(memory_format=torch.channels_last if tensor.ndim == 4 else torch.channels_last_3d)
+
+
+def has_channels_last(tensor: torch.Tensor) -> bool:
+    """Whether a ``(N, C, ...)`` image lies in memory with its channels last."""
+    return tensor.ndim in (4, 5) and tensor.shape[1] > 1 and tensor.stride(1) == 1 and tensor.stride(-1) != 1
+
+
+def each_axis(value: Any, ndim: int) -> tuple[int, ...]:
+    """One number for each axis, from an integer (NumPy's too) or a sequence of one or `ndim`."""
+    try:
+        return (operator.index(value),) * ndim
+    except TypeError:
+        values = tuple(operator.index(each) for each in value)
+    return values * ndim if len(values) == 1 else values

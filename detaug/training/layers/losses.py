@@ -13,9 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import _reduction, functional
 
-from detaug.training.layers import linear_maps
-
-_HALF = (torch.float16, torch.bfloat16)
+from detaug.training.layers.linear_maps import HALF, apply, has_channels_last, in_format
 
 
 def cross_entropy(
@@ -33,7 +31,7 @@ def cross_entropy(
     Args:
         input: logits ``(N, C, ...)`` or ``(C,)``, with any number of spatial axes.
         target: class numbers, ``(N, ...)`` or ``()``, int64 or uint8; or class probabilities of `input`'s shape, for
-            which PyTorch's own computation is deterministic and is called.
+            which PyTorch's own computation is deterministic and is called, as it is for ``reduction="none"``.
         weight, size_average, ignore_index, reduce, reduction, label_smoothing: as PyTorch has them.
 
     Raises:
@@ -42,13 +40,15 @@ def cross_entropy(
     """
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
-    if input.shape == target.shape or not (0.0 <= label_smoothing <= 1.0):
+    probabilities = input.shape == target.shape
+    if probabilities or reduction == "none" or not (0.0 <= label_smoothing <= 1.0):
         return functional.cross_entropy(input, target, weight, None, ignore_index, None, reduction, label_smoothing)
+    input, weight = _as_autocast_has_them(input, weight)  # noqa: A001
     log_probability = functional.log_softmax(input, 0 if input.ndim == 1 else 1)
     loss = nll_loss(log_probability, target, weight, None, ignore_index, None, reduction)
     if label_smoothing == 0.0:
         return loss
-    smooth = _uniform_loss(log_probability, target, weight, ignore_index, reduction)
+    smooth = _uniform_loss(log_probability, target.long(), weight, ignore_index, reduction)
     classes = input.shape[0 if input.ndim == 1 else 1]
     return (1 - label_smoothing) * loss + smooth * (label_smoothing / classes)
 
@@ -69,18 +69,26 @@ def nll_loss(
     if not _takes(input, target, weight, reduction):
         # PyTorch knows best what it refuses, and says so.
         return functional.nll_loss(input, target, weight, None, ignore_index, None, reduction)
-    if _in_autocast(input):
-        input = input.float()  # noqa: A001  # as autocast does for PyTorch's own loss
+    input, weight = _as_autocast_has_them(input, weight)  # noqa: A001
+    target = target.long()  # as uint8, ignore_index -100 would be class 156
     if input.ndim == 1:
         target = target.reshape(())
+    axis = 0 if input.ndim == 1 else 1
     ignored = target == ignore_index
-    classes = torch.where(ignored, 0, target).long()
-    picked = _Picking(classes, ignored, 0 if input.ndim == 1 else 1, input.shape, input.dtype)
-    likelihood = linear_maps.apply(picked, input)
+    classes = torch.where(ignored, 0, target)
+    picked = _Picking(axis, input.shape[axis], has_channels_last(input))
+    try:
+        likelihood = apply(picked, input, classes, ignored)
+    except RuntimeError as error:
+        wrong = classes[(classes < 0) | (classes >= input.shape[axis])]
+        if wrong.numel() == 0:
+            raise
+        raise IndexError(
+            f"Target {int(wrong.flatten()[0])} is out of bounds: there are {input.shape[axis]} classes, numbered from "
+            f"0; mark voxels without a class with ignore_index"
+        ) from error
     if weight is not None:
         likelihood = likelihood * weight.detach()[classes]
-    if reduction == "none":
-        return 0 - likelihood
     total = 0 - _sum(likelihood)
     if reduction == "mean":
         total = total / _total_weight(classes, ignored, weight, total.dtype)
@@ -108,55 +116,39 @@ class NLLLoss(torch.nn.NLLLoss):
         return nll_loss(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Picking:
     """Every voxel's log-probability of its own class; 0 where the voxel is ignored.
 
+    Of the constants, `target` ``(N, ...)`` or ``()`` is a valid class number everywhere, `ignored` has the same shape.
+
     Attributes:
-        classes: ``(N, ...)`` or ``()``, a valid class number everywhere.
-        ignored: the same shape.
         axis: the class axis of the log-probabilities.
-        shape, dtype: of the log-probabilities.
+        classes: how many there are.
     """
 
-    classes: torch.Tensor
-    ignored: torch.Tensor
     axis: int
-    shape: torch.Size
-    dtype: torch.dtype
+    classes: int
+    channels_last: bool
 
-    @property
-    def constants(self) -> tuple[torch.Tensor, ...]:
-        return self.classes, self.ignored
+    def forward(self, tensor: torch.Tensor, target: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor:
+        return tensor.gather(self.axis, target.unsqueeze(self.axis)).squeeze(self.axis).masked_fill(ignored, 0)
 
-    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        try:
-            picked = tensor.gather(self.axis, self.classes.unsqueeze(self.axis)).squeeze(self.axis)
-        except RuntimeError as error:
-            wrong = self.classes[(self.classes < 0) | (self.classes >= self.shape[self.axis])]
-            if wrong.numel() == 0:
-                raise
-            raise IndexError(
-                f"Target {int(wrong.flatten()[0])} is out of bounds: there are {self.shape[self.axis]} classes, "
-                f"numbered from 0; mark voxels without a class with ignore_index"
-            ) from error
-        return picked.masked_fill_(self.ignored, 0)
-
-    def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
-        value = gradient.masked_fill(self.ignored, 0).unsqueeze(self.axis)
+    def transposed(self, gradient: torch.Tensor, target: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor:
+        """Each voxel's value at its own class, 0 at the others. No voxel is written twice, so that scattering gives the
+        same; but in deterministic mode PyTorch sorts what it scatters on a CUDA device."""
+        value = gradient.masked_fill(ignored, 0).unsqueeze(self.axis)
         if gradient.is_cpu:
-            result = gradient.new_zeros(self.shape).scatter_(self.axis, self.classes.unsqueeze(self.axis), value)
+            shape = (*value.shape[: self.axis], self.classes, *value.shape[self.axis + 1 :])
+            result = torch.zeros(shape, dtype=value.dtype).scatter(self.axis, target.unsqueeze(self.axis), value)
         else:
-            result = self._by_comparison(value)
-        return result.to(self.dtype)
+            result = _one_hot(value, target, self.axis, self.classes)
+        return in_format(result, self.channels_last)
 
-    def _by_comparison(self, value: torch.Tensor) -> torch.Tensor:
-        """Each voxel's value at its own class, 0 at the others. No voxel is written twice, so that scattering would
-        give the same; but in deterministic mode PyTorch sorts what it scatters on a CUDA device."""
-        number = torch.arange(self.shape[self.axis], device=value.device)
-        number = number.view([-1] + [1] * (len(self.shape) - 1 - self.axis))
-        own = number == self.classes.unsqueeze(self.axis)
-        return torch.where(own, value, 0)
+
+def _one_hot(value: torch.Tensor, target: torch.Tensor, axis: int, classes: int) -> torch.Tensor:
+    number = torch.arange(classes, device=value.device).view([-1] + [1] * (value.ndim - 1 - axis))
+    return torch.where(number == target.unsqueeze(axis), value, 0)
 
 
 def _takes(log_probability: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: str) -> bool:
@@ -167,7 +159,7 @@ def _takes(log_probability: torch.Tensor, target: torch.Tensor, weight: torch.Te
     fits = target.numel() == 1 and target.ndim <= 1 if len(shape) == 1 else target.shape == shape[:1] + shape[2:]
     classes = shape[0 if len(shape) == 1 else 1]
     weighted = weight is None or (weight.shape == (classes,) and weight.dtype == log_probability.dtype)
-    known = reduction in ("none", "mean", "sum")
+    known = reduction in ("mean", "sum")
     return fits and weighted and known and log_probability.is_floating_point() and classes > 0
 
 
@@ -194,8 +186,6 @@ def _uniform_loss(
         log_probability = log_probability * weight.detach().view([-1] + [1] * (log_probability.ndim - 1 - axis))
     loss = -log_probability.sum(axis)
     loss = loss.masked_fill(ignored.view(loss.shape), 0)
-    if reduction == "none":
-        return loss
     total = _sum(loss)
     if reduction == "mean":
         classes = torch.where(ignored, 0, target).long()
@@ -205,13 +195,18 @@ def _uniform_loss(
 
 def _sum(loss: torch.Tensor) -> torch.Tensor:
     """The sum, in float32 at least: a half-precision sum over many voxels overflows."""
-    return loss.sum(dtype=torch.float32) if loss.dtype in _HALF else loss.sum()
+    return loss.sum(dtype=torch.float32) if loss.dtype in HALF else loss.sum()
 
 
-def _in_autocast(tensor: torch.Tensor) -> bool:
-    if tensor.dtype not in _HALF:
-        return False
+def _as_autocast_has_them(
+    logits: torch.Tensor, weight: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """In float32 where autocast is on, as it computes PyTorch's own losses."""
+    kind = logits.device.type
     try:
-        return torch.is_autocast_enabled(tensor.device.type)
+        on = torch.is_autocast_enabled(kind)
     except TypeError:  # torch 2.3 has one function for each kind of device
-        return torch.is_autocast_cpu_enabled() if tensor.device.type == "cpu" else torch.is_autocast_enabled()
+        on = torch.is_autocast_cpu_enabled() if kind == "cpu" else torch.is_autocast_enabled()
+    if not on or logits.dtype not in HALF:
+        return logits, weight
+    return logits.float(), None if weight is None else weight.float()

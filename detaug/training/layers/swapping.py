@@ -9,55 +9,99 @@ from __future__ import annotations
 
 import functools
 import inspect
+import logging
 import warnings
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from detaug.training.layers import losses, padding, pooling, upsampling
-from detaug.training.layers.functions import redirected_names
-from detaug.training.layers.swap_report import SwapReport
-from detaug.training.nondeterministic_operations import HANDLED, operations_of_module
+
+logger = logging.getLogger("detaug")
 
 #: PyTorch's class → this package's. A subclass is found by the most derived of these that it has.
 REPLACEMENTS: Mapping[type[nn.Module], type[nn.Module]] = {
     nn.CrossEntropyLoss: losses.CrossEntropyLoss,
     nn.NLLLoss: losses.NLLLoss,
-    nn.AvgPool1d: pooling.AvgPool1d,
-    nn.AvgPool2d: pooling.AvgPool2d,
     nn.AvgPool3d: pooling.AvgPool3d,
     nn.AdaptiveAvgPool1d: pooling.AdaptiveAvgPool1d,
     nn.AdaptiveAvgPool2d: pooling.AdaptiveAvgPool2d,
     nn.AdaptiveAvgPool3d: pooling.AdaptiveAvgPool3d,
     nn.Upsample: upsampling.Upsample,
-    nn.UpsamplingNearest2d: upsampling.UpsamplingNearest2d,
     nn.UpsamplingBilinear2d: upsampling.UpsamplingBilinear2d,
     nn.ReflectionPad1d: padding.ReflectionPad1d,
     nn.ReflectionPad2d: padding.ReflectionPad2d,
     nn.ReflectionPad3d: padding.ReflectionPad3d,
-    nn.ReplicationPad1d: padding.ReplicationPad1d,
-    nn.ReplicationPad2d: padding.ReplicationPad2d,
-    nn.ReplicationPad3d: padding.ReplicationPad3d,
 }
 
 _LAYERS = tuple(REPLACEMENTS.values())
-_REDIRECT = "run it within detaug.training.layers.deterministic_functions()"
+_REDIRECT = "run it within detaug.training.deterministic_functions()"
+
+M = TypeVar("M", bound=nn.Module)
 
 
-def make_deterministic(model: nn.Module) -> SwapReport:
-    """Swap the deterministic layers into a model or loss, in place, and report.
+@dataclass
+class SwapReport:
+    """What `swap_layers` did. Names are those of `nn.Module.named_modules`; the root's is ``""``.
+
+    It tells of classes of modules and nothing else. What a ``forward`` computes by calling functions is not looked at:
+    `detaug.training.audit`, on the GPU that is to train, decides whether a step is deterministic.
+
+    Attributes:
+        swapped: name → (class before, class now).
+        could_not: name → why a module of a class that has a deterministic layer keeps its own.
+        already: name → class, of modules that were deterministic layers before.
+        modules: how many modules were looked at.
+    """
+
+    swapped: dict[str, tuple[str, str]] = field(default_factory=dict)
+    could_not: dict[str, str] = field(default_factory=dict)
+    already: dict[str, str] = field(default_factory=dict)
+    modules: int = 0
+
+    def __str__(self) -> str:
+        counts = (
+            f"swapped {len(self.swapped)}, already deterministic {len(self.already)}, could not {len(self.could_not)}"
+        )
+        lines = [
+            f"{counts}, of {self.modules} modules (by their classes; detaug.training.audit looks at what they compute)"
+        ]
+        lines += [f"  swapped    {_shown(name)}: {old} -> {new}" for name, (old, new) in self.swapped.items()]
+        lines += [f"  already    {_shown(name)}: {kind}" for name, kind in self.already.items()]
+        lines += [f"  could not  {_shown(name)}: {why}" for name, why in self.could_not.items()]
+        return "\n".join(lines)
+
+
+def make_deterministic(model: M) -> M:
+    """Swap the deterministic layers into a model or loss, in place, log what was done, and return the model.
+
+        model, loss = make_deterministic(model), make_deterministic(loss)
 
     Modules in lists, tuples and dictionaries among a module's attributes are found too. Hooks, parameters and
     state_dict keys stay as they are, `isinstance` with the original class holds, and the model can be copied and
-    pickled. Calling it again changes nothing. Call it before torch.compile or torch.jit.
+    pickled. Calling it again changes nothing. Call it before torch.compile; a swapped model cannot be scripted.
 
     Args:
         model: any module; a loss is one as well. It may itself be a layer that is swapped.
 
     Returns:
-        What was swapped, what could not be and what to use instead.
+        The same object, as torch's own converters do. `swap_layers` does the same and returns the report.
+
+    Raises:
+        TypeError: `model` is not an `nn.Module`.
+    """
+    report = swap_layers(model)
+    logger.info("make_deterministic: %s", report)
+    for name, why in report.could_not.items():
+        logger.warning("make_deterministic could not swap %s: %s", _shown(name), why)
+    return model
+
+
+def swap_layers(model: nn.Module) -> SwapReport:
+    """As `make_deterministic`; returns what was swapped, what could not be, and why.
 
     Raises:
         TypeError: `model` is not an `nn.Module`.
@@ -69,6 +113,7 @@ def make_deterministic(model: nn.Module) -> SwapReport:
         )
     report = SwapReport()
     for name, module in _modules(model):
+        report.modules += 1
         _swap(name, module, report)
     return report
 
@@ -126,8 +171,12 @@ def _swap(name: str, module: nn.Module, report: SwapReport) -> None:
         return
     original = _original(kind)
     if original is None:
-        _note_what_stays(name, module, report)
+        scripted = getattr(module, "original_name", None) if isinstance(module, torch.jit.ScriptModule) else None
+        if scripted in {each.__name__ for each in REPLACEMENTS}:
+            report.could_not[name] = f"{scripted}: it is TorchScript already; call make_deterministic before torch.jit"
         return
+    if original is nn.Upsample and str(getattr(module, "mode", "")).startswith("nearest"):
+        return  # which does not vary
     obstacle = _obstacle(module, original)
     if obstacle is None:
         try:
@@ -162,59 +211,31 @@ def _calls_super_forward(function: Any) -> bool:
     return code is not None and {"super", "forward"} <= set(code.co_names)
 
 
-def _note_what_stays(name: str, module: nn.Module, report: SwapReport) -> None:
-    if isinstance(module, torch.jit.ScriptModule):
-        if getattr(module, "original_name", None) in {kind.__name__ for kind in REPLACEMENTS}:
-            report.could_not[name] = (
-                f"{module.original_name}: it is TorchScript already; call make_deterministic before torch.jit"
-            )
-        return
-    operations = [operation for operation in operations_of_module(module) if operation.status != HANDLED]
-    if operations:
-        reasons = "; ".join(f"{operation.where}: {operation.advice}" for operation in operations)
-        report.could_not[name] = f"{_title(type(module))}: {reasons}"
-        return
-    called = _redirected_calls(type(module))  # type: ignore[arg-type]
-    if called:
-        report.could_not[name] = f"{_title(type(module))}: its code calls {', '.join(called)}; {_REDIRECT}"
-
-
-@functools.cache
-def _redirected_calls(kind: Any) -> tuple[str, ...]:
-    """Names of redirected functions in the methods of a class that is not PyTorch's own."""
-    names: set[str] = set()
-    for base in kind.__mro__:
-        if not base.__module__.startswith(("torch.", "builtins", "detaug.training.layers")):
-            for method in vars(base).values():
-                code = getattr(inspect.unwrap(method), "__code__", None) if inspect.isfunction(method) else None
-                names.update(code.co_names if code is not None else ())
-    return tuple(sorted(names & (redirected_names() | {"grid_sample"})))
-
-
 def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Every module once, under its first name; those in plain containers as ``name[0]`` or ``name['key']``."""
     seen: set[int] = set()
     waiting: list[tuple[str, Any]] = [("", model)]
-    inner: list[tuple[str, Any]]
     while waiting:
-        name, found = waiting.pop(0)
+        name, found = waiting.pop()
         if id(found) in seen:
             continue
         seen.add(id(found))
-        prefix = f"{name}." if name else ""
+        inner: Iterable[tuple[str, Any]]
         if isinstance(found, nn.Module):
             yield name, found
-            inner = [(prefix + key, child) for key, child in found._modules.items() if child is not None]
-            inner += [
-                (prefix + key, value)
-                for key, value in vars(found).items()
-                if isinstance(value, (nn.Module, list, tuple, dict)) and not key.startswith("_")
-            ]
+            prefix = f"{name}." if name else ""
+            own = ((key, value) for key, value in vars(found).items() if not key.startswith("_"))
+            inner = [(prefix + key, value) for key, value in (*found._modules.items(), *own)]
         elif isinstance(found, dict):
             inner = [(f"{name}[{key!r}]", value) for key, value in found.items()]
         else:
             inner = [(f"{name}[{number}]", value) for number, value in enumerate(found)]
-        waiting = [(key, value) for key, value in inner if isinstance(value, (nn.Module, list, tuple, dict))] + waiting
+        followed = [each for each in inner if isinstance(each[1], (nn.Module, list, tuple, dict))]
+        waiting += reversed(followed)
+
+
+def _shown(name: str) -> str:
+    return name or "(the module itself)"
 
 
 def _title(kind: type) -> str:

@@ -1,36 +1,36 @@
-"""Interpolation (`torch.nn.functional.interpolate`, `torch.nn.Upsample`) whose gradient does not vary from run to run.
+"""Linear and cubic interpolation with gradients that do not vary from run to run.
 
-The forward pass is PyTorch's own, in every mode and with its rules for sizes, scale factors and aligned corners. The
-gradients of linear, bilinear, bicubic, trilinear and area interpolation add atomically on CUDA devices and raise under
-`torch.use_deterministic_algorithms`; these do neither. All modes are separable, so the gradient needs the weights of
-one axis at a time only; they are read off PyTorch's own interpolation of a few unit signals.
+The forward pass is PyTorch's own, with its rules for sizes, scale factors and aligned corners. The gradients of linear,
+bilinear, bicubic, trilinear and area interpolation add atomically on CUDA devices; newer releases of PyTorch replace some
+of them in deterministic mode by compositions of `index_put`, which sort. These do neither. The modes nearest and
+nearest-exact, which do not vary, and antialiasing are PyTorch's.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn import functional
 
-from detaug.training.layers import linear_maps
-from detaug.training.layers.axis_weights import AxisWeights, transposed_along_axes
-from detaug.training.layers.pooling import adaptive_weights
+from detaug.training.layers import pooling
+from detaug.training.layers.linear_maps import (
+    Band,
+    apply,
+    has_channels_last,
+    in_format,
+    precise,
+    transposed_along_axes,
+)
 
-_CORNERED = ("linear", "bilinear", "bicubic", "trilinear")
+#: Modes that are computed here → number of spatial axes.
+AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
 
-#: What `torch.nn.functional.interpolate` ends in, in the modes that deterministic mode treats in another way.
-_KERNELS: dict[str, Any] = {
-    "bilinear": torch.ops.aten.upsample_bilinear2d,
-    "bicubic": torch.ops.aten.upsample_bicubic2d,
-    "trilinear": torch.ops.aten.upsample_trilinear3d,
-}
+#: Of the cubic kernel: PyTorch's value (Keys, 1981, has -0.5; OpenCV -0.75 as well).
+_A = -0.75
 
 
 def interpolate(
@@ -42,56 +42,32 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> torch.Tensor:
-    """As `torch.nn.functional.interpolate`, in all its modes, with a deterministic gradient.
+    """As `torch.nn.functional.interpolate`; linear, bilinear, bicubic, trilinear and area have a deterministic gradient.
 
     Args:
         input: ``(N, C, L)``, ``(N, C, H, W)`` or ``(N, C, D, H, W)``; the other arguments are PyTorch's.
     """
-    resize = _Resize(size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
-    if not input.is_floating_point():
-        return resize(input)
-    return linear_maps.apply(_Interpolation(resize, input.shape, input.dtype), input)
-
-
-def upsample(
-    input: torch.Tensor,  # noqa: A002
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-) -> torch.Tensor:
-    """PyTorch's older name of `interpolate`."""
-    return interpolate(input, size, scale_factor, mode, align_corners)
-
-
-def upsample_nearest(input: torch.Tensor, size: Any = None, scale_factor: Any = None) -> torch.Tensor:  # noqa: A002
-    """As `torch.nn.functional.upsample_nearest`."""
-    return interpolate(input, size, scale_factor, mode="nearest")
-
-
-def upsample_bilinear(input: torch.Tensor, size: Any = None, scale_factor: Any = None) -> torch.Tensor:  # noqa: A002
-    """As `torch.nn.functional.upsample_bilinear`: bilinear with aligned corners."""
-    return interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
+    known = input.ndim - 2 == AXES.get(mode) or (mode == "area" and input.ndim in (3, 4, 5))
+    one_given = (size is None) != (scale_factor is None)
+    if not known or not one_given or antialias or not input.is_floating_point():
+        arguments = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
+        return functional.interpolate(input, *arguments)  # which knows best what it refuses, and says so
+    if mode == "area":
+        pool = (pooling.adaptive_avg_pool1d, pooling.adaptive_avg_pool2d, pooling.adaptive_avg_pool3d)[input.ndim - 3]
+        return pool(input, size if size is not None else _scaled(input, scale_factor))
+    if recompute_scale_factor and scale_factor is not None:
+        size, scale_factor = _scaled(input, scale_factor), None
+    place = (tuple(input.shape[2:]), has_channels_last(input), mode, bool(align_corners))
+    each = tuple(scale_factor) if isinstance(scale_factor, Sequence) else scale_factor
+    return apply(_Interpolation(*place, tuple(size) if isinstance(size, Sequence) else size, each), input)
 
 
 class Upsample(torch.nn.Upsample):
     """`torch.nn.Upsample`, in all its modes, with a deterministic gradient."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return interpolate(
-            input,
-            self.size,
-            self.scale_factor,
-            self.mode,
-            self.align_corners,
-            recompute_scale_factor=self.recompute_scale_factor,
-        )
-
-
-class UpsamplingNearest2d(torch.nn.UpsamplingNearest2d):
-    """`torch.nn.UpsamplingNearest2d` with a deterministic gradient."""
-
-    forward = Upsample.forward
+        corners, recompute = self.align_corners, self.recompute_scale_factor
+        return interpolate(input, self.size, self.scale_factor, self.mode, corners, recompute_scale_factor=recompute)
 
 
 class UpsamplingBilinear2d(torch.nn.UpsamplingBilinear2d):
@@ -100,153 +76,79 @@ class UpsamplingBilinear2d(torch.nn.UpsamplingBilinear2d):
     forward = Upsample.forward
 
 
-@dataclass(frozen=True)
-class _Resize:
-    """The arguments of one call of PyTorch's interpolation."""
+def _scaled(image: torch.Tensor, scale_factor: Any) -> tuple[int, ...]:
+    sizes = image.shape[2:]
+    scales = scale_factor if isinstance(scale_factor, Sequence) else [scale_factor] * len(sizes)
+    return tuple(math.floor(size * scale) for size, scale in zip(sizes, scales, strict=True))
 
+
+@dataclass(frozen=True)
+class _Interpolation:
+    """Interpolation as a linear map of images of one size."""
+
+    inputs: tuple[int, ...]
+    channels_last: bool
+    mode: str
+    align_corners: bool
     size: Any
     scale_factor: Any
-    mode: str
-    align_corners: bool | None
-    recompute_scale_factor: bool | None
-    antialias: bool
 
-    def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        if (
-            torch.are_deterministic_algorithms_enabled()
-            and not tensor.is_cpu
-            and self.mode in _KERNELS
-            and not self.antialias
-        ):
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        if torch.are_deterministic_algorithms_enabled() and not tensor.is_cpu and self.mode != "linear":
             return self._by_kernel(tensor)
         return functional.interpolate(
-            tensor,
-            self.size,
-            self.scale_factor,
-            self.mode,
-            self.align_corners,
-            self.recompute_scale_factor,
-            self.antialias,
+            tensor, self.size, self.scale_factor, self.mode, align_corners=self.align_corners or None
         )
 
     def _by_kernel(self, tensor: torch.Tensor) -> torch.Tensor:
         """The kernel itself. In deterministic mode, PyTorch's function would take a slow composition of index_put
         instead, for the sake of a gradient that is not needed here, and round differently."""
-        likeness = torch.empty_like(tensor, device="meta")
-        shape = functional.interpolate(
-            likeness, self.size, self.scale_factor, self.mode, self.align_corners, self.recompute_scale_factor
-        ).shape[2:]
-        scales = [self.scale_along(axis) for axis in range(len(shape))]
-        by_size = scales[0] is None
-        result: torch.Tensor = _KERNELS[self.mode].vec(
-            tensor, list(shape) if by_size else None, bool(self.align_corners), None if by_size else scales
-        )
+        size = [self.size] * len(self.inputs) if isinstance(self.size, int) else self.size
+        scales = None if self.scale_factor is None else [self._scale(number) for number in range(len(self.inputs))]
+        name = f"upsample_{self.mode}{len(self.inputs)}d"
+        result: torch.Tensor = getattr(torch.ops.aten, name).vec(tensor, size, self.align_corners, scales)
         return result
 
-    def scale_along(self, axis: int) -> float | None:
-        """The scale factor that enters the coordinates; None where the ratio of the sizes does."""
-        if self.scale_factor is None or self.recompute_scale_factor:
-            return None
-        each = self.scale_factor if isinstance(self.scale_factor, Sequence) else None
-        return float(self.scale_factor if each is None else each[axis])
-
-
-@dataclass(frozen=True)
-class _Interpolation:
-    """Interpolation as a linear map of a tensor of one shape."""
-
-    resize: _Resize
-    shape: torch.Size
-    dtype: torch.dtype
-    constants: tuple[torch.Tensor, ...] = ()
-
-    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self.resize(tensor)
+    def _scale(self, axis: int) -> float | None:
+        factor = self.scale_factor
+        return None if factor is None else float(factor[axis] if isinstance(factor, tuple) else factor)
 
     def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
-        resize = self.resize
-        precision = torch.float64 if self.dtype == torch.float64 else torch.float32
-        axes = []
-        for number, (inputs, outputs) in enumerate(zip(self.shape[2:], gradient.shape[2:], strict=True)):
-            if resize.mode == "area":
-                axes.append(adaptive_weights(inputs, outputs))
-            else:
-                corners = bool(resize.align_corners) if resize.mode in _CORNERED else None
-                axes.append(
-                    _probed_weights(
-                        inputs,
-                        outputs,
-                        resize.scale_along(number),
-                        resize.mode,
-                        corners,
-                        resize.antialias,
-                        gradient.ndim - 2,
-                        precision,
-                        gradient.device,
-                    )
-                )
-        return transposed_along_axes(gradient, axes, self.dtype)
+        return in_format(transposed_along_axes(gradient, self.inputs, self._band), self.channels_last)
+
+    def _band(self, axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
+        """Output o looks at position ``ratio * o`` (aligned corners) or ``ratio * (o + 0.5) - 0.5``, and reaches `half`
+        inputs to either side. The kernels are 0 where they end: an output that rounding moves in or out adds nothing."""
+        scale, half = self._scale(axis), 2 if self.mode == "bicubic" else 1
+        if inputs == outputs and half == 1:
+            scale = None  # PyTorch then copies, whatever scale factor was asked for
+        if self.align_corners:
+            ratio, shift = ((inputs - 1) / (outputs - 1) if outputs > 1 else 0.0), 0.0
+        else:
+            ratio, shift = (1 / scale if scale else inputs / outputs), 0.5
+        place = torch.arange(inputs, device=device)
+        number = place.to(precise(device))
+
+        def weigh(output: torch.Tensor) -> torch.Tensor:
+            position = (output.to(precise(device)) + shift) * ratio - shift
+            if self.mode != "bicubic":
+                return (1 - (position.clamp(0, inputs - 1) - number).abs()).clamp(min=0)
+            start = position.floor()
+            weight = torch.zeros_like(position)
+            for tap in (-1, 0, 1, 2):
+                here = (start + tap).clamp(0, inputs - 1) == number
+                weight = weight + torch.where(here, _cubic((position - start - tap).abs()), 0)
+            return weight
+
+        if ratio == 0:  # every output looks at the first input
+            return Band(torch.zeros_like(place), outputs, weigh)
+        count, start = math.ceil(2 * half / ratio), math.floor((shift - half) / ratio - shift) + 1
+        if not self.align_corners and (1 / ratio).is_integer():
+            return Band(place * int(1 / ratio) + start, count, weigh, int(1 / ratio), start)
+        return Band(((number - half + shift) / ratio - shift).floor().long() + 1, count, weigh)
 
 
-@functools.lru_cache(maxsize=1024)
-def _probed_weights(
-    inputs: int,
-    outputs: int,
-    scale: float | None,
-    mode: str,
-    align_corners: bool | None,
-    antialias: bool,
-    ndim: int,
-    precision: torch.dtype,
-    device: torch.device,
-) -> AxisWeights:
-    """One axis' weights, from PyTorch's interpolation of signals that are 1 at every `spacing`-th input and 0 elsewhere.
-
-    Each output depends on fewer than `spacing` neighbouring inputs, so each signal tells the weight of one of them:
-    which one, the output's rough position decides.
-    """
-    ratio = _inputs_per_output(inputs, outputs, scale, bool(align_corners))
-    reach = 3 + (math.ceil(3 * max(ratio, 1.0)) if antialias else 0)  # inputs on either side, generously
-    spacing = 2 * reach + 2
-    signals = torch.zeros(spacing, inputs, dtype=precision, device=device)
-    for number in range(min(spacing, inputs)):
-        signals[number, number::spacing] = 1
-    weight = _interpolate_axis(signals, outputs, scale, mode, align_corners, antialias, ndim).cpu().numpy()
-    signal, output_index = np.nonzero(weight)
-    first_aligned = align_corners or mode == "nearest"
-    middle = output_index * ratio if first_aligned else (output_index + 0.5) * ratio - 0.5
-    nearest = np.clip(np.rint(middle).astype(np.int64), 0, inputs - 1)
-    input_index = nearest - reach + (signal - (nearest - reach)) % spacing
-    periods = [(inputs, outputs), (inputs - 1, outputs - 1), (1, 1), (1, max(round(1 / ratio), 1) if ratio else 1)]
-    values = weight[signal, output_index].astype(np.float64)
-    return AxisWeights(inputs, outputs, input_index, output_index, values, periods)
-
-
-def _interpolate_axis(
-    signals: torch.Tensor,
-    outputs: int,
-    scale: float | None,
-    mode: str,
-    align_corners: bool | None,
-    antialias: bool,
-    ndim: int,
-) -> torch.Tensor:
-    """``(number of signals, outputs)`` from ``(number of signals, inputs)``.
-
-    The signals become images of `ndim` axes, all but the last of them one pixel wide, which interpolation leaves alone:
-    PyTorch's kernels for one, two and three axes do not round half-way coordinates alike. (The last: with one pixel
-    along the inner axis, PyTorch 2.15's antialiasing on the CPU mixes up its channels.)
-    """
-    ones = [1] * (ndim - 1)
-    size, factor = ([*ones, outputs], None) if scale is None else (None, [1.0] * len(ones) + [scale])
-    images = signals.view(len(signals), 1, *ones, signals.shape[1])
-    with torch.no_grad(), warnings.catch_warnings(), torch.autocast(signals.device.type, enabled=False):
-        warnings.simplefilter("ignore")
-        result = functional.interpolate(images, size, factor, mode, align_corners, antialias=antialias)
-    return result.view(len(signals), -1)
-
-
-def _inputs_per_output(inputs: int, outputs: int, scale: float | None, align_corners: bool) -> float:
-    if align_corners:
-        return (inputs - 1) / (outputs - 1) if outputs > 1 else 0.0
-    return 1 / scale if scale else inputs / outputs
+def _cubic(distance: torch.Tensor) -> torch.Tensor:
+    near = ((_A + 2) * distance - (_A + 3)) * distance * distance + 1
+    far = ((_A * distance - 5 * _A) * distance + 8 * _A) * distance - 4 * _A
+    return torch.where(distance <= 1, near, torch.where(distance < 2, far, 0))

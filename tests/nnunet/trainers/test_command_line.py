@@ -15,6 +15,9 @@ import torch
 from tests.nnunet.trainers.command_line import Run, checkpoints
 from tests.nnunet.trainers.datasets import RESIDUAL_ENCODER
 
+#: Trainings take as long as the machine lets them: two hours is a hang on any.
+pytestmark = pytest.mark.timeout(7200)
+
 TRAINERS = ["ShortDetAug", "ShortDeterministic"]
 
 
@@ -28,7 +31,7 @@ def gone(pids: list[int], seconds: float = 20) -> bool:
     return False
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", [TRAINERS[0], pytest.param(TRAINERS[1], marks=pytest.mark.slow)])
 def test_killed_and_continued_is_as_if_nothing_had_happened(nnunet_root: Path, tmp_path: Path, trainer: str) -> None:
     straight = Run(nnunet_root, tmp_path / "straight", trainer=trainer)
@@ -66,7 +69,6 @@ def test_killed_and_continued_is_as_if_nothing_had_happened(nnunet_root: Path, t
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize(
     ("kind", "configuration"),
@@ -88,7 +90,6 @@ def test_every_kind_of_data_set_trains_to_the_same_bytes(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_a_residual_encoder_trains_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> None:
     runs = [
         Run(nnunet_root, tmp_path / name, environment={"SHORT_EPOCHS": "3"}, plans=RESIDUAL_ENCODER)
@@ -102,7 +103,6 @@ def test_a_residual_encoder_trains_to_the_same_bytes(nnunet_root: Path, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_cascade_trains_to_the_same_bytes(nnunet_kind: Callable[[str], Path], tmp_path: Path, trainer: str) -> None:
     root = nnunet_kind("cascade")
@@ -127,7 +127,6 @@ def test_a_cascade_trains_to_the_same_bytes(nnunet_kind: Callable[[str], Path], 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_stock_trainings_differ(nnunet_root: Path, tmp_path: Path) -> None:
     """What all this is for: the same commands without detaug's trainers."""
     weights = []
@@ -140,7 +139,6 @@ def test_stock_trainings_differ(nnunet_root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_pretrained_weights_are_taken_and_the_rest_is_seeded(nnunet_root: Path, tmp_path: Path) -> None:
     before = Run(nnunet_root, tmp_path / "before", environment={"SHORT_EPOCHS": "1"})
     before.train(SHORT_VALIDATION="0")

@@ -240,6 +240,28 @@ def test_an_epochs_batches_are_its_own(nnunet_environment: Path) -> None:
     assert (train.epoch, train.step) == (5, 0)
 
 
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_a_trainer_gets_as_many_batches_as_it_asks_for(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, processes: str
+) -> None:
+    """As from nnU-Net's own augmenters. Short's epochs have two batches."""
+    monkeypatch.setenv("nnUNet_n_proc_DA", processes)
+    train, val = loaders(new_trainer(nnunet_environment, ShortDetAug))
+    with train, val:
+        for epoch in (0, 1):
+            train.set_epoch(epoch)
+            taken = [fingerprint(next(train)) for _ in range(5)]
+            assert (train.epoch, train.step) == (epoch, 5)
+            assert taken == [fingerprint(train.replay(epoch, step)) for step in range(5)]
+        state = train.state_dict()
+        following = fingerprint(next(train))
+    resumed, other = loaders(new_trainer(nnunet_environment, ShortDetAug))
+    with resumed, other:
+        resumed.load_state_dict(state)
+        resumed.set_epoch(1)
+        assert fingerprint(next(resumed)) == following
+
+
 def test_trainers_of_other_people_keep_what_they_changed(nnunet_environment: Path) -> None:
     class Own(Short):
         def get_dataloaders(self) -> Any:

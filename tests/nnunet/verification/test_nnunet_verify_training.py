@@ -14,6 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.acceptance.processes import heed_interrupts
+
+#: Trainings take as long as the machine lets them: two hours is a hang on any.
+pytestmark = pytest.mark.timeout(7200)
+
 FAULTY = Path(__file__).parent / "faulty"
 REPOSITORY = Path(__file__).parents[3]
 LAYER = "encoder.stages.1.0.convs.0"
@@ -43,7 +48,9 @@ def verify(root: Path, *arguments: str) -> subprocess.Popen[str]:
     code = "from detaug.cli import main; main(prog_name='detaug')"
     command = [sys.executable, "-c", code, "nnunet", "verify", "1", *arguments, "--device", "cpu"]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment(root), stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        command, env=environment(root), stdout=pipe, stderr=pipe, text=True, preexec_fn=heed_interrupts
+    )
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str]:

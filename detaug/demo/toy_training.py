@@ -1,0 +1,133 @@
+"""nnU-Net on a toy data set: trained straight through, trained and killed and continued, and compared byte for byte."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from detaug.atomic_files import write_text
+from detaug.nnunet.verification.comparing import sha256
+from detaug.nnunet.verification.settings import Part, Settings
+
+DATASET = "Dataset001_Toy"
+CONFIGURATION = "3d_fullres"
+
+#: Edge of a case, in voxels of 1 mm.
+EDGE = 32
+#: nnU-Net's five folds want one each, at least.
+CASES = 5
+#: Features of the network's first stage; nnU-Net's own 32 would take minutes on a CPU.
+FEATURES = 4
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two trainings with one seed.
+
+    Attributes:
+        straight, continued: SHA-256 of the checkpoint_final.pth of the training that ran straight through, and of the one
+            that was killed and continued.
+        killed_at: (epoch, steps of it that were done) when it was killed; both count from 0.
+    """
+
+    straight: str
+    continued: str
+    killed_at: tuple[int, int]
+
+    @property
+    def equal(self) -> bool:
+        """Whether they are the same file, byte for byte."""
+        return self.straight == self.continued
+
+
+def toy_case(rng: np.random.Generator, edge: int = EDGE) -> tuple[np.ndarray, np.ndarray]:
+    """A bright ball in noise: image (edge, edge, edge) float32, and labels of the same shape, uint8, 1 in the ball."""
+    centre, radius = rng.uniform(edge * 0.35, edge * 0.65, 3), rng.uniform(edge * 0.15, edge * 0.3)
+    grid = np.stack(np.meshgrid(*[np.arange(edge)] * 3, indexing="ij"), -1)
+    labels = (((grid - centre) ** 2).sum(-1) < radius**2).astype(np.uint8)
+    return (labels + rng.normal(0, 0.5, labels.shape)).astype(np.float32), labels
+
+
+def make_toy_dataset(raw: Path, seed: int) -> Path:
+    """Write the raw data set (imagesTr, labelsTr, dataset.json) into nnU-Net's raw folder; the same files from one seed."""
+    import nibabel
+
+    dataset = raw / DATASET
+    for name in ("imagesTr", "labelsTr"):
+        (dataset / name).mkdir(parents=True)
+    rng = np.random.default_rng(seed)
+    for number in range(CASES):
+        image, labels = toy_case(rng)
+        for folder, suffix, volume in (("imagesTr", "_0000", image), ("labelsTr", "", labels)):
+            nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), dataset / folder / f"toy_{number:03d}{suffix}.nii.gz")
+    description = {
+        "channel_names": {"0": "MRI"},
+        "labels": {"background": 0, "ball": 1},
+        "numTraining": CASES,
+        "file_ending": ".nii.gz",
+    }
+    write_text(dataset / "dataset.json", json.dumps(description, indent=2))
+    return dataset
+
+
+def make_narrow(plans: Path) -> None:
+    """Give the planned network few features; nothing else of nnU-Net's plans changes."""
+    planned = json.loads(plans.read_text())
+    configuration = planned["configurations"][CONFIGURATION]
+    arguments = configuration["architecture"]["arch_kwargs"]
+    arguments["features_per_stage"] = [FEATURES * 2**stage for stage in range(arguments["n_stages"])]
+    configuration["batch_size"] = 2
+    write_text(plans, json.dumps(planned, indent=2))
+
+
+def settings(seed: int) -> Settings:
+    """Of both trainings: two short epochs on the CPU."""
+    return Settings(DATASET, CONFIGURATION, device="cpu", seed=seed, epochs=2, iterations=8, validation_iterations=2)
+
+
+def train_and_compare(root: Path, seed: int, told: Callable[[str], None]) -> Compared:
+    """Make the data set, have nnU-Net plan and preprocess it, train, kill, continue, and compare.
+
+    To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes.
+
+    Args:
+        root: an empty folder for nnU-Net's three.
+        seed: of the data set and of the trainings.
+        told: is called with what begins.
+
+    Raises:
+        TrainingFailed: a training ended with an error.
+    """
+    from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess
+    from detaug.nnunet.verification.verifying import run_part
+
+    with nnunet_folders(root):
+        told(f"making {CASES} cases of {EDGE}³ voxels")
+        make_toy_dataset(root / "raw", seed)
+        told("nnU-Net plans and preprocesses them")
+        plan_and_preprocess(1, (CONFIGURATION,))
+        make_narrow(root / "preprocessed" / DATASET / "nnUNetPlans.json")
+
+        short = settings(seed)
+        told("training straight through, nnUNet_n_proc_DA=2")
+        straight = _results(root, "straight")
+        run_part(Part(short, str(straight), 2), straight.parent)
+        told("training again, nnUNet_n_proc_DA=3, to be killed in its second epoch")
+        killed = _results(root, "killed")
+        epoch = 1 + short.iterations + short.validation_iterations
+        done = run_part(Part(short, str(killed), 3), killed.parent, kill_at=epoch + 3)
+        told("continuing it with --c, nnUNet_n_proc_DA=1")
+        run_part(Part(short, str(killed), 1, resume=True), killed.parent)
+        prints = [sha256(next(each.glob("*/*/fold_*/checkpoint_final.pth"))) for each in (straight, killed)]
+    return Compared(prints[0], prints[1], (done // epoch, max(0, done % epoch - 1)))
+
+
+def _results(root: Path, name: str) -> Path:
+    folder = root / name / "results"
+    os.makedirs(folder)
+    return folder

@@ -1,0 +1,1 @@
+"""The record of a machine, and what to change on it: `detaug doctor`."""

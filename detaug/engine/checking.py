@@ -1,0 +1,373 @@
+"""The run-time check: which batches are made a second time, from a pristine copy, and what is said where they differ.
+
+Everything here is arithmetic on reports; processes are the coordinator's business.
+
+A check costs what a batch costs. It is paid from an account: a small amount at the beginning, and a share of the workers'
+time from then on. A check that is due waits until the account has what it will probably take, so that quick pipelines are
+checked thoroughly at once, and slow ones a little at a time, for a known share of the throughput.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from detaug.errors import ReproducibilityError
+from detaug.loader_states import CannotRestore, LoaderState, LoaderStates
+from detaug.pipeline import Producer
+from detaug.plan import BatchKey
+from detaug.purity.reports import BatchReport, Explanation, differing_keys, what_diverged
+
+DEFAULT_CHECK_EVERY = 100
+#: Seconds of work that the first checks may take, and the share of the workers' time that all others may.
+_ALLOWANCE, _SHARE = 0.3, 0.01
+#: Differences in a worker's first batches are errors; later a training is under way.
+_FIRST_BATCHES = 8
+#: Checks that wait for their turn; what comes beyond is left out.
+_MOST_WAITING = 16
+
+
+def is_checked(number: int, every: int) -> bool:
+    """Whether a worker's `number`-th batch (from 1) is reported on: the first, second, fourth, eighth ..., and then one in
+    `every` (0: none)."""
+    if not every:
+        return False
+    return number & (number - 1) == 0 if number < every else number % every == 0
+
+
+class Check(NamedTuple):
+    """A batch that is to be made again.
+
+    Attributes:
+        key: which.
+        report: on how it was made.
+        number: the how-manieth batch of its worker it was, from 1.
+        worker: that worker's number; 0 in the calling process.
+        state: of its stream's loader before it, if that is known.
+    """
+
+    key: BatchKey
+    report: BatchReport
+    number: int
+    worker: int
+    state: LoaderState | None = None
+
+
+class Again(NamedTuple):
+    """What came of making a batch again.
+
+    Attributes:
+        report: as a copy made it that was stepped forward from the start; what it raised; or None: that was left out.
+        restored: fingerprints of the loader's part, as a copy made it that was restored from a state; or None.
+        refused: why the loader could not be restored.
+    """
+
+    report: BatchReport | str | None
+    restored: dict[str, str] | None
+    refused: str = ""
+
+
+def make_again(
+    producer: Producer,
+    epoch: int,
+    step: int,
+    stepped: bool,
+    state: LoaderState | None,
+    caught: type[BaseException] = Exception,
+) -> Again:
+    """Make a batch again, from a pristine copy (`stepped`) and from a state. What is `caught` is part of the answer."""
+    report: BatchReport | str | None = None
+    restored = None
+    if stepped:
+        producer.start_over()
+        try:
+            report = producer.make_reported(epoch, step)[1]
+        except caught as error:
+            report = f"{type(error).__name__}: {error}"[:1000]
+    if state is not None:
+        try:
+            restored = producer.make_restored(epoch, step, state)
+        except CannotRestore as error:
+            return Again(report, None, str(error)[:1000])
+        except caught as error:
+            restored = {"": f"{type(error).__name__}: {error}"[:1000]}
+    return Again(report, restored)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two makings of a batch that differ.
+
+    Attributes:
+        check: the batch.
+        keys: in which keys.
+        in_loader: the loader's part differs already.
+        early: it was among its worker's first batches.
+        restored: the second one was made by a loader that was restored from a state.
+        went_on: so may be the first.
+    """
+
+    check: Check
+    keys: list[str]
+    in_loader: bool
+    early: bool
+    restored: bool = False
+    went_on: bool = False
+
+
+class Checks:
+    """Which batches are checked, and what has come of it.
+
+    Args:
+        ignore: keys that may differ.
+        num_streams: logical workers.
+        stateless: any batch can be made by itself; else those before it in its stream have to be made as well.
+        states: the loader's, which are checked as well.
+        every: as `is_checked` has it; where every batch is to be checked, none waits for the account.
+
+    Attributes:
+        done, different: how many were made again, and how many of them differed.
+        about_process: keys that were left out of the last comparison, for they hold the number of the process.
+        about_states: what the last comparison said of the loader's states; empty: nothing.
+    """
+
+    def __init__(
+        self, ignore: tuple[str, ...], num_streams: int, stateless: bool, states: LoaderStates, every: int = 0
+    ) -> None:
+        self.done = self.different = 0
+        self.about_process: tuple[str, ...] = ()
+        self.about_states = ""
+        self._ignore = ignore
+        self._num_streams = num_streams
+        self._stateless = stateless
+        self._thorough = every == 1
+        self._states = states
+        self._account = _ALLOWANCE
+        self._batch_seconds = 0.0
+        self._waiting: deque[Check] = deque()
+        self._seen: dict[tuple[int, str, str, str], BatchKey] = {}
+        self._said_same: set[str] = set()
+
+    def worked(self, seconds: float) -> None:
+        """A batch took so long."""
+        self._batch_seconds += ((seconds - self._batch_seconds) / 8) if self._batch_seconds else seconds
+        self._account = min(self._account + _SHARE * seconds, max(_ALLOWANCE, 20 * self._batch_seconds))
+
+    def reported(self, check: Check) -> None:
+        """The report on a batch has come."""
+        self._waiting.append(check)
+        if len(self._waiting) > _MOST_WAITING and not self._thorough:
+            # Workers' first batches are what errors come of: where all are such, the latest makes room, else the oldest other.
+            others = (number for number, each in enumerate(self._waiting) if each.number > _FIRST_BATCHES)
+            del self._waiting[next(others, _MOST_WAITING)]
+
+    def next(self) -> Check | None:
+        """The check to be made now, if there is one and the account allows it."""
+        if self._states.used and self._batch_seconds:
+            while self._waiting and self._waiting[0].state is None and not self._affords(self._waiting[0]):
+                self._waiting.popleft()  # the next one of its stream has a state and costs no more than a batch
+        return self._waiting.popleft() if self.waits else None
+
+    def is_stepped(self, check: Check) -> bool:
+        """Whether that check's batch is made by a copy that is stepped forward from the start. Where a state tells as
+        much for less, only if it is not too far."""
+        return check.state is None or self._is_first or self._cost_of(check.key) <= self._account
+
+    @property
+    def waits(self) -> bool:
+        """Whether `next` would give one."""
+        return bool(self._waiting) and (self._thorough or self._affords(self._waiting[0]))
+
+    def _affords(self, check: Check) -> bool:
+        if self._states.used and not self._batch_seconds:
+            return False  # the report comes before its batch, and nobody knows yet what a step from the start costs
+        cost = self._cost_of(check.key) if check.state is None else self._batch_seconds
+        return self._is_first or cost <= self._account
+
+    @property
+    def _is_first(self) -> bool:
+        # It is made at any rate, unless this run went on from states: the start may be very far away then.
+        return not self.done and not self._states.used
+
+    def _cost_of(self, key: BatchKey) -> float:
+        batches = 1 if self._stateless else 1 + key.step // self._num_streams
+        return batches * self._batch_seconds
+
+    def paid(self, seconds: float) -> None:
+        """A check took so long."""
+        self._account -= seconds
+
+    def compare(self, check: Check, again: Again) -> Difference | None:
+        """What a second making says of the first, and of the loader's states."""
+        states = self._states
+        self.done += 1
+        self.about_process, self.about_states = (), ""
+        difference = None
+        if again.report is not None:
+            # Making it has failed, which it did not the first time.
+            report = BatchReport({}, {"": again.report}) if isinstance(again.report, str) else again.report
+            difference = self._compare(check, report, states.used)
+        if again.refused and states.trusted:
+            # A worker that is refused steps forward, so that its batches are right.
+            states.distrust()
+            self.about_states = f"{again.refused}; its streams are stepped forward instead"
+        if difference is None and again.restored is not None and states.trusted:
+            keys = differing_keys(check.report.raw, again.restored, (*self._ignore, *check.report.process))
+            if not keys:
+                states.verified = True
+            elif not states.used:
+                states.distrust()
+                self.about_states = _said_of_states(check.key, keys) + (
+                    " Its streams are stepped forward instead, as without these methods. Do not go on from state dicts that "
+                    "were taken before now."
+                )
+            else:
+                difference = Difference(check, keys, True, check.number <= _FIRST_BATCHES, True, True)
+        if difference is not None:
+            self.different += 1
+            states.distrust()
+        return difference
+
+    def _compare(self, check: Check, again: BatchReport, went_on: bool) -> Difference | None:
+        # What holds the number of its process both times is about the process, and no result of the pipeline's.
+        self.about_process = tuple(name for name in check.report.process if name in again.process)
+        ignore = (*self._ignore, *self.about_process)
+        keys = differing_keys(check.report.final, again.final, ignore)
+        raw = differing_keys(check.report.raw, again.raw, ignore)
+        if not keys:  # what only the raw batch holds is nobody's result
+            return None
+        return Difference(check, keys, bool(raw), check.number <= _FIRST_BATCHES, went_on=went_on)
+
+    def remark(self, key: BatchKey, report: BatchReport) -> str:
+        """In words, what a report shows by itself: batches of an epoch that have equal random numbers in them, streams that
+        give equal raw batches, generators that are made with the same seed in every batch. Each is said once."""
+        stream = key.step % self._num_streams
+        if not self._stateless and self._num_streams > 1 and any(name in report.raw for name in report.random):
+            whole = "|".join(report.raw.values())
+            other = self._seen.setdefault((key.epoch, "raw", "", whole), key)
+            if other.step % self._num_streams != stream and "raw" not in self._said_same:
+                self._said_same.add("raw")
+                return (
+                    f"streams {other.step % self._num_streams} and {stream} of the loader give the same raw batches (epoch "
+                    f"{key.epoch}, steps {other.step} and {key.step}): its copies do not share the data out. Have it look at "
+                    "detaug.current().stream or set_thread_id, or pass num_streams=1"
+                )
+        whole = "|".join(report.raw[name] for name in report.raw_random if name in report.raw)
+        same_raw = bool(whole) and self._seen.setdefault((key.epoch, "all raw", "", whole), key) != key
+        for name in report.random:
+            if name in self._ignore or same_raw:
+                continue  # the loader gave the same once more, and a transform need not be random
+            other = self._seen.setdefault((key.epoch, "final", name, report.final[name]), key)
+            if other != key and name not in self._said_same and report.raw.get(name) != report.final[name]:
+                self._said_same.add(name)
+                return (
+                    f"{name!r} is the same, byte for byte, in steps {other.step} and {key.step} of epoch {key.epoch}: "
+                    "something draws the same random numbers for different batches"
+                )
+        for path, seed in report.late.items():
+            other = self._seen.setdefault((0, "late", path, seed), key)
+            if other != key and path not in self._said_same:
+                self._said_same.add(path)
+                return (
+                    f"{path} is a generator that each batch makes anew, and with the same seed (epoch {other.epoch}, step "
+                    f"{other.step}, and epoch {key.epoch}, step {key.step}): it draws the same numbers for all of them. "
+                    "Make it before the transform is handed in, so that it is seeded for every batch, or seed it from "
+                    "detaug.current().generator"
+                )
+        if len(self._seen) > 4096:
+            self._seen.clear()
+        return ""
+
+
+def remark_on_process(names: tuple[str, ...]) -> str:
+    """What is said of keys that hold a process number; empty of none."""
+    if not names:
+        return ""
+    return (
+        f"batches hold the number of the process that made them, under {', '.join(map(repr, names))}: it differs from run to "
+        f"run, and is not checked. check_ignore={names!r} says that this is meant"
+    )
+
+
+@dataclass
+class Inquiry:
+    """What is known so far of why two makings differ.
+
+    Attributes:
+        difference: what differs.
+        live: from the worker that made the first one; None: not yet told.
+        fresh: from a pristine copy.
+    """
+
+    difference: Difference
+    live: Explanation | None = None
+    fresh: Explanation | None = None
+
+    def text(self) -> str:
+        """The message for the user."""
+        if self.live is None or self.fresh is None:
+            return describe(self.difference, "", [])
+        return describe(self.difference, *what_diverged(self.live, self.fresh))
+
+    def error(self) -> ReproducibilityError:
+        """The error for the user."""
+        error = ReproducibilityError(self.text())
+        error.epoch, error.step = self.difference.check.key
+        error.keys = tuple(self.difference.keys)
+        return error
+
+    def is_error(self, on_mismatch: str | None) -> bool:
+        """Whether it is raised, not only said."""
+        return on_mismatch == "raise" or (on_mismatch is None and self.difference.early)
+
+
+def _said_of_states(key: BatchKey, keys: list[str]) -> str:
+    return (
+        f"the loader's state_dict / load_state_dict leave something out: epoch {key.epoch}, step {key.step}, made by a copy that "
+        f"was restored from a state, is not reproducible and differs in {', '.join(map(repr, keys[:5]))}."
+    )
+
+
+def describe(difference: Difference, stage: str, changed: list[str]) -> str:
+    """The message for a difference.
+
+    Args:
+        difference: what differs.
+        stage: the first transform whose result differs; empty if that is not known.
+        changed: values that had changed in the worker, in words.
+    """
+    check = difference.check
+    keys = ", ".join(repr(key) for key in difference.keys[:5])
+    batch = f"epoch {check.key.epoch}, step {check.key.step}"
+    if difference.restored:
+        return _said_of_states(check.key, difference.keys) + (
+            " This run went on from such a state, so its batches may differ from those of an uninterrupted one. Save all that a "
+            "batch depends on, or remove one of the two methods."
+        )
+    where = f"in worker {check.worker}" if check.worker else "in this process"
+    who = "the loader" if difference.in_loader else "the transform"
+    who += f" ({stage})" if stage else ""
+    again = "made again from a pristine copy of the pipeline, it differs in"
+    lines = [f"{batch} is not reproducible: {again} {keys}. What differs first is what {who} gives."]
+    if changed:
+        lines.append(f"Changed {where} by earlier batches: {'; '.join(changed[:4])}.")
+    if difference.in_loader:
+        lines.append(
+            "The loader is taken for stateless, or reads something that changes. If it carries something from batch to batch, "
+            "pass stateless=False; if not, draw from detaug.current().generator and keep nothing that a batch depends on."
+        )
+        if difference.went_on:
+            lines.append(
+                "It went on from a state of its own: its state_dict may leave something out that a batch depends on."
+            )
+    else:
+        lines.append(
+            "It keeps something that copies of the transform share (a variable of a class or module), or draws from a "
+            "generator that no seed governs. Draw from detaug.current().generator, or keep the state in the object."
+        )
+    lines.append(
+        "`detaug verify MODULE:FACTORY` names the line. Keys that may differ (a process number, a time): check_ignore=(...); "
+        'to go on nevertheless: on_mismatch="warn"; without checks: check_every=0.'
+    )
+    return "\n".join(lines)

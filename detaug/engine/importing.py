@@ -1,0 +1,88 @@
+"""Modules that are imported while batches are made: by a script's own import, or by a worker that looks for a class."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+_is_worker = False
+
+
+def note_worker() -> None:
+    """This process is a worker."""
+    global _is_worker
+    _is_worker = True
+
+
+def check_not_imported_by_worker() -> None:
+    """Nothing, unless this process is a worker that has come to a training loop while it imported a module.
+
+    Raises:
+        RuntimeError: it has: each worker would start workers of its own, without end.
+    """
+    if not _is_worker:
+        return
+    module = next(_modules_being_imported(), None)
+    if module is not None:
+        raise RuntimeError(
+            f"the module {module!r} makes batches while it is imported, and a worker imports it to find its loader or "
+            "transform. Put what makes the batches into a function that the program calls, or below "
+            "\"if __name__ == '__main__':\"; with start_method='fork' workers import nothing"
+        )
+
+
+def forget_imports_of_other_threads() -> None:
+    """In a forked process, whose only thread is the one that forked: what others were importing is imported anew.
+
+    Their locks would never be released, and the modules never be complete.
+    """
+    own = set(_modules_being_imported())
+    # Not list(...items()): a collection while that goes on may run finalizers that import something.
+    for name, module in sys.modules.copy().items():
+        if name not in own and _is_initializing(getattr(module, "__spec__", None)):
+            del sys.modules[name]
+    bootstrap: Any = sys.modules["_frozen_importlib"]
+    getattr(bootstrap, "_module_locks", {}).clear()
+
+
+def _modules_being_imported() -> Iterator[str]:
+    """By this thread, the innermost first."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and _is_initializing(frame.f_globals.get("__spec__")):
+            yield str(frame.f_globals.get("__name__"))
+        frame = frame.f_back
+
+
+def _is_initializing(spec: Any) -> bool:
+    return bool(getattr(spec, "_initializing", False))
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        """Without the import system where the module is there, though another thread is still importing it.
+
+        ``python -c "import train"`` with a loop in the module: that thread waits for this very batch.
+        """
+        loaded = sys.modules.get(module)
+        if loaded is not None and _is_initializing(getattr(loaded, "__spec__", None)):
+            found: Any = loaded
+            try:
+                for part in name.split("."):
+                    found = getattr(found, part)
+                return found
+            except AttributeError:
+                raise pickle.UnpicklingError(
+                    f"{module}.{name} is needed before the module has come to its definition: the module makes batches "
+                    "while it is imported. Put what makes them into a function that the program calls"
+                ) from None
+        return super().find_class(module, name)
+
+
+def loads(pickled: Any, buffers: Iterable[Any] = ()) -> Any:
+    """As `pickle.loads`, for threads that the importing one may be waiting for."""
+    return _Unpickler(io.BytesIO(pickled), buffers=buffers).load()

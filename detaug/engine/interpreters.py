@@ -1,0 +1,162 @@
+"""Fresh interpreters for workers: with this one's options, import path and folder, one thread, and one hash seed.
+
+Standard library only: a helper for "spawn" starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+logger = logging.getLogger("detaug")
+
+#: Libraries read these when they are loaded, which may be long after a worker was started.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    *(("VECLIB_MAXIMUM_THREADS",) if sys.platform == "darwin" else ()),
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS",
+    "OPENCV_FOR_THREADS_NUM",
+    "POLARS_MAX_THREADS",
+)
+
+#: The hash seed of fresh workers where this interpreter's own cannot be handed on.
+_FIXED_HASH_SEED = 0
+
+
+@dataclass(frozen=True)
+class Surrounding:
+    """What a fresh interpreter is given, as it was when the engine started: one that is started later, in another's
+    place, is given the same, whatever the program has done to its environment and its folder meanwhile.
+
+    Attributes:
+        environment: see `worker_environment`.
+        folder: the current one; None where it is gone.
+    """
+
+    environment: dict[str, str] = field(repr=False)
+    folder: str | None
+
+    @staticmethod
+    def here() -> Surrounding:
+        """That of this process, now."""
+        try:
+            folder: str | None = os.getcwd()
+        except OSError:
+            folder = None
+        return Surrounding(worker_environment(), folder)
+
+    def start(self, code: str, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
+        """Run `code` in a new interpreter that inherits these descriptors."""
+        folder = self.folder if self.folder is not None and os.path.isdir(self.folder) else None
+        return subprocess.Popen(
+            interpreter_command(code),
+            pass_fds=descriptors,
+            stdin=subprocess.DEVNULL,
+            env=self.environment,
+            cwd=folder,
+        )
+
+
+def interpreter_command(code: str) -> list[str]:
+    """The command line that runs `code` in an interpreter with this one's options."""
+    options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    if sys.flags.isolated or sys.flags.ignore_environment:
+        # It has to read PYTHONPATH and PYTHONHASHSEED; the variables it is not to read are left out instead.
+        options = [option for option in options if option not in ("-I", "-E")]
+        options += ["-s"] if sys.flags.isolated and "-s" not in options else []
+    return [sys.executable, *options, "-c", code]
+
+
+def worker_environment(hash_seed: int | None = None) -> dict[str, str]:
+    """The environment of a fresh worker: one thread for every mathematics library, this process's import path, and a
+    hash seed that is fixed (`hash_seed`, or this interpreter's own where it is known, or 0), so that sets of strings
+    have one order in all workers and all runs."""
+    kept = dict(os.environ)
+    if sys.flags.isolated or sys.flags.ignore_environment:
+        kept = {name: value for name, value in kept.items() if not name.startswith("PYTHON")}
+    if hash_seed is None:
+        hash_seed = known_hash_seed()
+    return {
+        **kept,
+        **dict.fromkeys(THREAD_VARIABLES, "1"),
+        "PYTHONPATH": os.pathsep.join(path or _folder() for path in sys.path),
+        "PYTHONHASHSEED": str(_FIXED_HASH_SEED if hash_seed is None else hash_seed),
+    }
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it is gone, and so is what could be imported from it
+        return os.devnull
+
+
+def known_hash_seed() -> int | None:
+    """The PYTHONHASHSEED that this interpreter was started with; None if its strings' hashes are random.
+
+    The variable may have been changed since the start (``os.environ["PYTHONHASHSEED"] = "0"`` has no effect in a
+    running program), so the interpreter's secret itself is compared with what the variable would make of it.
+    """
+    if not sys.flags.hash_randomization:
+        return 0
+    if sys.flags.ignore_environment:
+        return None
+    secret = _hash_secret()
+    for text in (os.environ.get("PYTHONHASHSEED", ""), _variable_at_start("PYTHONHASHSEED")):
+        if text.isdecimal() and (secret is None or secret == _secret_of(int(text), len(secret))):
+            return int(text)
+    return None
+
+
+def _variable_at_start(name: str) -> str:
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            variables = dict(entry.partition(b"=")[::2] for entry in file.read().split(b"\0"))
+    except OSError:  # another system
+        return ""
+    return variables.get(name.encode(), b"").decode(errors="replace")
+
+
+def _hash_secret() -> bytes | None:
+    try:
+        return bytes((ctypes.c_ubyte * 24).in_dll(ctypes.pythonapi, "_Py_HashSecret"))
+    except (AttributeError, ValueError):  # another implementation or version of Python
+        return None
+
+
+def _secret_of(seed: int, length: int) -> bytes:
+    """CPython's ``lcg_urandom`` (Python/bootstrap_hash.c)."""
+    if seed == 0:
+        return bytes(length)
+    state, found = seed, bytearray()
+    for _ in range(length):
+        state = (state * 214013 + 2531011) & 0xFFFFFFFF
+        found += struct.pack("B", (state >> 16) & 0xFF)
+    return bytes(found)
+
+
+_said: set[Any] = set()
+
+
+def mention_random_hashes() -> None:
+    """Say, once in a process, that batches made here and in fresh workers may differ in the order of sets."""
+    if known_hash_seed() is None and "hashes" not in _said:
+        _said.add("hashes")
+        logger.info(
+            "workers of this start method are interpreters with PYTHONHASHSEED=%d; this one hashes strings at random. "
+            "A pipeline that goes through a set of strings would give one order in the workers, in every run, and "
+            "another one here (replay, num_processes=0). Start this program with PYTHONHASHSEED=%d to have one.",
+            _FIXED_HASH_SEED,
+            _FIXED_HASH_SEED,
+        )

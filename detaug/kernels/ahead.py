@@ -1,0 +1,46 @@
+"""Compiling ahead: said before it begins, and shown while it lasts."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+
+from detaug.kernels.compiling import Kernel
+from detaug.progress import progress
+
+logger = logging.getLogger("detaug")
+
+#: What a kernel takes to compile, in seconds on an idle core: the mean over all.
+SECONDS_EACH = 1.0
+
+
+def compile_ahead(kernels: Iterable[Kernel]) -> int:
+    """Compile kernels, or load them from the cache on disk.
+
+    Where some have to be compiled, that is said first: in the log (INFO) where that is shown, else on stderr. On a terminal
+    there is a bar.
+
+    Returns:
+        How many were not in the cache.
+    """
+    asked = list(dict.fromkeys(kernels))
+    missing = [each for each in asked if not each.is_compiled()]
+    if missing:
+        began = time.perf_counter()
+        plural = "s" if len(missing) > 1 else ""
+        with progress("compiling", len(missing), told=False) as shown:
+            text = (
+                f"compiling {len(missing)} kernel{plural}, about {max(1, round(len(missing) * SECONDS_EACH))} s on an idle core,"
+                " once for this machine; `detaug warmup` does it ahead"
+            )
+            say = logger.info if logger.isEnabledFor(logging.INFO) else shown.say
+            say(text)
+            for each in missing:
+                shown.update(f"compiling {each.name}")
+                each.compile()
+                shown.advance()
+        say(f"compiled {len(missing)} kernel{plural} in {time.perf_counter() - began:.0f} s")
+    for each in asked:
+        each.compile()
+    return len(missing)

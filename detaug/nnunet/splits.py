@@ -1,0 +1,219 @@
+"""nnU-Net's ``splits_final.json``: written from splits, and checked before a training finds out.
+
+The file is a list of folds, each ``{"train": [case, ...], "val": [case, ...]}``; fold f of a training is entry f. It lies in
+``nnUNet_preprocessed/DatasetXXX_Name``. nnU-Net takes it as it is: a case that is misspelt fails in a worker when it is
+first drawn, one on both sides is a line in a log, and a fold beyond the end silently becomes a random 80:20 split.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detaug.atomic_files import write_text
+from detaug.training.splits import Split, checked_ids, shown
+
+FILE_NAME = "splits_final.json"
+
+
+def write_splits(
+    path_or_folder: str | os.PathLike[str],
+    splits: Split | Mapping[str, Sequence[str]] | Iterable[Split | Mapping[str, Sequence[str]]],
+    *,
+    overwrite: bool = False,
+) -> Path:
+    """Write `splits` as nnU-Net reads them, whole or not at all.
+
+    Args:
+        path_or_folder: an existing folder (``nnUNet_preprocessed/DatasetXXX_Name``; the file in it is
+            ``splits_final.json``, the only name that nnU-Net reads), or a ``.json`` file in an existing folder.
+        splits: one for each fold, fold 0 first: `Split`, or any mapping or pair of train and val. A single one is one
+            fold. Cases are strings, without file endings.
+        overwrite: replace a file that has other splits. One that has the same is left alone in any case, so every
+            rank of a training may call this.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        TypeError: a fold is no split, or a case no string.
+        ValueError: no folds; a side is empty; a case twice or on both sides. All of them are listed.
+        FileNotFoundError: the folder does not exist.
+        FileExistsError: the file exists with other splits (or cannot be read), and `overwrite` is False.
+    """
+    path = _file_to_write(Path(path_or_folder))
+    folds = [_as_dict(number, split) for number, split in enumerate(_listed(splits))]
+    faults = _faults_of(folds)
+    if faults:
+        raise ValueError(f"these splits cannot be written for nnU-Net:\n{_bulleted(faults)}")
+    if path.exists() and not overwrite:
+        if _same_splits(path, folds):
+            return path
+        raise FileExistsError(
+            f"{path} already has other splits, by which models may have been trained: pass overwrite=True to replace it"
+        )
+    # nnU-Net's own save_json: sorted keys, four spaces.
+    write_text(path, json.dumps(folds, sort_keys=True, indent=4))
+    return path
+
+
+def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | None = None) -> list[Split]:
+    """Read ``splits_final.json`` and look for everything that would go wrong with it in a training.
+
+    Args:
+        path_or_folder: the file, or the folder it lies in.
+        ids: the cases that there are. Left out, they are those that lie preprocessed beside the file, in each folder
+            of a configuration (``nnUNetPlans_3d_fullres`` and the like), as nnU-Net itself lists them: ``*.b2nd``
+            without ``*_seg.b2nd``, or ``*.npz``. Where there is no such folder, only the file is checked.
+
+    Returns:
+        The folds, with the cases in ascending order.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: everything that is wrong, in one message: not JSON, or of another form; no folds; a side that is
+            empty; a case twice in a list or on both sides; a case that does not exist, or that a fold leaves out.
+            Whether validation lists overlap between folds is not judged: repeated random splits do.
+    """
+    path = Path(path_or_folder)
+    if path.is_dir():
+        path = path / FILE_NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: write_splits makes one from kfold's or your own splits")
+    try:
+        folds = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    faults = _faults_of(folds)
+    if isinstance(folds, list):
+        for where, known in _known_cases(path.parent, ids):
+            for number, fold in enumerate(folds):
+                faults += _unmatched(number, fold, where, known)
+    if faults:
+        raise ValueError(f"{path} has {len(faults)} fault{'s' * (len(faults) > 1)}:\n{_bulleted(faults)}")
+    return [Split(sorted(fold["train"]), sorted(fold["val"])) for fold in folds]
+
+
+def preprocessed_cases(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
+    """Configuration folder → its cases in ascending order, for a folder ``nnUNet_preprocessed/DatasetXXX_Name``.
+
+    As nnunetv2's ``nnUNetDatasetBlosc2.get_identifiers`` and ``nnUNetDatasetNumpy.get_identifiers`` list them; folders
+    without cases (``gt_segmentations``) are left out.
+    """
+    found = {}
+    for configuration in sorted(entry for entry in Path(folder).iterdir() if entry.is_dir()):
+        names = [entry.name for entry in configuration.iterdir()]
+        blosc2 = [name[: -len(".b2nd")] for name in names if name.endswith(".b2nd") and not name.endswith("_seg.b2nd")]
+        cases = blosc2 or [name[: -len(".npz")] for name in names if name.endswith(".npz")]
+        if cases:
+            found[configuration.name] = sorted(cases)
+    return found
+
+
+def _known_cases(folder: Path, ids: Iterable[str] | None) -> list[tuple[str, set[Any]]]:
+    if ids is not None:
+        return [("the given ids", set(checked_ids(ids)))]
+    return [(name, set(cases)) for name, cases in preprocessed_cases(folder).items()]
+
+
+def _faults_of(folds: Any) -> list[str]:
+    if not isinstance(folds, list):
+        return [f"it must be a list of folds, not {type(folds).__name__}"]
+    if not folds:
+        return ["it has no folds"]
+    return [f"fold {number}: {fault}" for number, fold in enumerate(folds) for fault in _faults_of_fold(fold)]
+
+
+def _faults_of_fold(fold: Any) -> list[str]:
+    if not isinstance(fold, dict):
+        return [f'it must be {{"train": [...], "val": [...]}}, not {type(fold).__name__}']
+    faults = []
+    for side in ("train", "val"):
+        cases = fold.get(side)
+        if cases is None:
+            faults.append(f"it has no {side!r}, only {sorted(map(str, fold))}")
+        elif not isinstance(cases, list):
+            faults.append(f"{side!r} must be a list of cases, not {type(cases).__name__}")
+        elif not cases:
+            faults.append(f"{side!r} is empty")
+        elif not all(isinstance(case, str) for case in cases):
+            others = [case for case in cases if not isinstance(case, str)]
+            faults.append(f"{side!r} has cases that are no strings: {shown(others)}")
+        else:
+            twice = sorted(case for case, count in Counter(cases).items() if count > 1)
+            if twice:
+                faults.append(f"{side!r} has cases more than once: {shown(twice)}")
+    both = sorted(_cases(fold, "train") & _cases(fold, "val"))
+    if both:
+        faults.append(f"cases are in 'train' and in 'val': {shown(both)}")
+    return faults
+
+
+def _unmatched(number: int, fold: Any, where: str, known: set[Any]) -> list[str]:
+    split = _cases(fold, "train") | _cases(fold, "val")
+    faults = []
+    if split - known:
+        faults.append(f"fold {number}: cases that are not in {where}: {shown(sorted(split - known))}")
+    if split and known - split:
+        faults.append(f"fold {number}: cases of {where} that it leaves out: {shown(sorted(known - split))}")
+    return faults
+
+
+def _cases(fold: Any, side: str) -> set[str]:
+    cases = fold.get(side) if isinstance(fold, dict) else None
+    return {case for case in cases if isinstance(case, str)} if isinstance(cases, list) else set()
+
+
+def _listed(splits: Any) -> list[Any]:
+    if isinstance(splits, (Split, Mapping)):
+        return [splits]
+    if isinstance(splits, (str, bytes)) or not isinstance(splits, Iterable):
+        raise TypeError(f"splits must be a list of splits, got {splits!r}")
+    return list(splits)
+
+
+def _as_dict(number: int, split: Any) -> dict[str, list[str]]:
+    if isinstance(split, Mapping):
+        if set(split) != {"train", "val"}:
+            raise ValueError(f"fold {number} must have 'train' and 'val', got {sorted(map(str, split))}")
+        sides = (split["train"], split["val"])
+    elif isinstance(split, (tuple, list)) and len(split) == 2:
+        sides = (split[0], split[1])
+    else:
+        raise TypeError(f"fold {number} must be a Split or a mapping with 'train' and 'val', got {split!r}")
+    return {side: _strings(number, side, cases) for side, cases in zip(("train", "val"), sides, strict=True)}
+
+
+def _strings(number: int, side: str, cases: Any) -> list[str]:
+    if isinstance(cases, (str, bytes)) or not isinstance(cases, Iterable):
+        raise TypeError(f"{side!r} of fold {number} must be a list of cases, got {cases!r}")
+    listed = list(cases)
+    others = [case for case in listed if not isinstance(case, str)]
+    if others:
+        raise TypeError(f"nnU-Net's cases are strings; {side!r} of fold {number} has {shown(others)}")
+    return [str.__str__(case) for case in listed]
+
+
+def _file_to_write(path: Path) -> Path:
+    if path.is_dir():
+        return path / FILE_NAME
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
+    if path.suffix != ".json":
+        raise FileNotFoundError(f"{path} is neither an existing folder nor the name of a .json file")
+    return path
+
+
+def _same_splits(path: Path, folds: list[dict[str, list[str]]]) -> bool:
+    try:
+        return bool(json.loads(path.read_text(encoding="utf-8")) == folds)
+    except ValueError:
+        return False
+
+
+def _bulleted(faults: Sequence[str]) -> str:
+    return "\n".join(f"- {fault}" for fault in faults)

@@ -1,0 +1,53 @@
+"""`UnendingEpochs`: batches for nnU-Net's trainers, which take as many in an epoch as they like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.schedule import Position
+
+
+class UnendingEpochs(DeterministicAugmenter):
+    """An augmenter that begins another epoch only where `set_epoch` says so.
+
+    nnU-Net's own augmenters never end, and trainers may take more batches than ``num_iterations_per_epoch``: theirs are the
+    epoch's next steps. ``batches_per_epoch`` says what the workers make ahead, so that the next epoch's first batches are
+    ready when an epoch of the usual length is over.
+    """
+
+    def __next__(self) -> Any:
+        """The batch that is due.
+
+        Raises:
+            StopIteration: the loader itself has ended.
+            BatchError: as `DeterministicAugmenter`.
+        """
+        position = self._schedule.position
+        try:
+            return super().__next__()
+        except StopIteration:
+            if self._schedule.limit is None:
+                raise
+        self._go_on_from(position)
+        return super().__next__()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to step 0 of an epoch. What was prefetched for it is kept."""
+        self._schedule.end_after(self._limit)
+        super().set_epoch(epoch)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """As `DeterministicAugmenter`; also where the state was taken beyond ``batches_per_epoch``."""
+        self._schedule.end_after(self._limit)
+        super().load_state_dict(state)
+
+    def _go_on_from(self, position: Position) -> None:
+        self._schedule.end_after(None)
+        self._move(position)
+
+    def _pass_over_the_end(self) -> None:
+        """There is none."""
+
+    def _known_steps(self, limit: int | None = None) -> int | None:
+        return self._source.num_steps

@@ -1,0 +1,142 @@
+"""How far a command is, on stderr: a bar with the time left on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.errors import LiveError
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+#: Seconds between two plain lines about the same work.
+LINE_EVERY = 10.0
+
+#: Columns of the bar, and of all that stands before the words.
+_BAR = 12
+_BESIDE = _BAR + len(" 9999/9999 0:00:00 left ")
+
+
+class Progress:
+    """What is being done, and how much of it is; `progress` makes one.
+
+    Attributes:
+        done: how much is done, out of `total`.
+        total: how much there is; None: not known yet.
+        what: is being done.
+    """
+
+    def __init__(self, total: int | None, console: Console) -> None:
+        self._console = console
+        self.done = 0
+        self.total = total
+        self.what = ""
+
+    def update(self, what: str | None = None, done: int | None = None, total: int | None = None) -> None:
+        """Tell what is being done now, how much is done altogether, or how much there is; None: as before."""
+        changed = what is not None and what != self.what
+        self.what = self.what if what is None else what
+        self.done = self.done if done is None else done
+        self.total = self.total if total is None else total
+        self._show(changed)
+
+    def say(self, text: str) -> None:
+        """Print a line that stays, above a bar."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)
+
+    def advance(self, number: int = 1) -> None:
+        """So much more is done."""
+        self.update(done=self.done + number)
+
+    def _show(self, changed: bool) -> None:
+        raise NotImplementedError
+
+
+class _OnTerminal(Progress):
+    def __init__(self, total: int | None, bar: Bar) -> None:
+        super().__init__(total, bar.console)
+        self._bar = bar
+        self._task = bar.add_task("", total=total)
+
+    def close(self) -> None:
+        """Take it from the screen."""
+        self._bar.remove_task(self._task)
+
+    def _show(self, changed: bool) -> None:
+        what = Text(self.what)
+        what.truncate(max(8, self._bar.console.width - _BESIDE), overflow="ellipsis")  # else the numbers are cut
+        self._bar.update(self._task, description=what.plain, completed=self.done, total=self.total)
+
+
+class _InLines(Progress):
+    def __init__(self, title: str, total: int | None, console: Console, told: bool) -> None:
+        super().__init__(total, console)
+        self._title = title
+        self._told = told
+        self._began = time.monotonic()
+        self._shown = self._began
+
+    def _show(self, changed: bool) -> None:
+        now = time.monotonic()
+        if not (changed and self._told) and now - self._shown < LINE_EVERY:
+            return
+        self._shown = now
+        of = "" if self.total is None else f"{self.done}/{self.total}, "
+        self.say(f"{self._title}: {of}{now - self._began:.0f} s: {self.what}")
+
+
+#: The bar that is on the screen; what begins meanwhile is a second line of it.
+_bar: Bar | None = None
+
+
+@contextmanager
+def progress(title: str, total: int | None = None, told: bool = True) -> Iterator[Progress]:
+    """Show how far some work is until the block ends.
+
+    On a terminal it is a bar that vanishes at the end; in a block within another one, a further line of its bar. Elsewhere
+    it is a line every `LINE_EVERY` seconds.
+
+    Args:
+        title: begins every plain line; a command's name.
+        total: how much there is to do; None: not known yet.
+        told: print a plain line also whenever something else is being done.
+    """
+    global _bar
+    if _bar is not None:
+        inner = _OnTerminal(total, _bar)
+        try:
+            yield inner
+        finally:
+            inner.close()
+        return
+    console = Console(stderr=True)
+    bar = _started(console) if console.is_terminal else None
+    if bar is None:
+        yield _InLines(title, total, console, told)
+        return
+    _bar = bar
+    try:
+        yield _OnTerminal(total, bar)
+    finally:
+        _bar = None
+        bar.stop()
+
+
+def _started(console: Console) -> Bar | None:
+    """A bar on the screen; None where the program has one of rich's own there."""
+    columns = (
+        BarColumn(bar_width=_BAR),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        TextColumn("{task.description}", markup=False),
+    )
+    bar = Bar(*columns, console=console, transient=True)
+    try:
+        bar.start()
+    except LiveError:
+        return None
+    return bar

@@ -1,0 +1,140 @@
+"""Large arrays of a pipeline: kept once, and seen by every copy as memory of its own.
+
+The arrays lie in one block of anonymous shared memory. A copy maps the block privately: what it writes stays with it
+(copy on write), so that no copy can change another one's data, nor the arrays that the user handed in, and memory is
+spent on the pages that are written and on no others.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any, Literal
+
+import numpy as np
+
+from detaug.engine.layout import lay_out
+from detaug.engine.memory import Mapping, create, reserve
+
+Array = np.ndarray[Any, Any]
+
+#: Smaller arrays (bytes) are simply copied.
+BULK_BYTES = 64 * 1024
+#: Where a pipeline's large arrays are more than this in all (bytes), they are not written to a block, which would double
+#: them: copies share them read-only, and a write raises.
+MOST_BYTES = 2**30
+
+
+class PrivateBlock(Mapping):
+    """A block mapped privately: what is written to it stays with this mapping.
+
+    Args:
+        descriptor: of the block; stays open and the caller's, so that the block can be mapped again.
+        size: bytes.
+    """
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self.descriptor = descriptor
+        super().__init__(descriptor, size, private=True)
+
+
+class BulkStore:
+    """Arrays that own their memory, and views of them for copies.
+
+    Args:
+        limit: bytes above which the arrays are shared read-only instead.
+
+    Attributes:
+        read_only: whether they are.
+    """
+
+    def __init__(self, limit: int = MOST_BYTES) -> None:
+        self._arrays: list[Array] = []
+        self._limit = limit
+        self._block: tuple[int, int] | None = None  # (descriptor, size)
+        self._offsets: tuple[int, ...] = ()
+        self.read_only = False
+
+    def add(self, array: Array) -> int:
+        """Take an array in; its number."""
+        self._arrays.append(array)
+        return len(self._arrays) - 1
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in all."""
+        return sum(array.nbytes for array in self._arrays)
+
+    def seal(self) -> None:
+        """Take the arrays' contents as they are now."""
+        if not self._arrays:
+            return
+        sources = {id(source): source for array in self._arrays if (source := _mapped(array)) is not None}
+        if len(sources) == 1 and all(_mapped(array) is not None for array in self._arrays):
+            # They came in such a block (a worker that was executed): it is mapped again and not copied.
+            source = next(iter(sources.values()))
+            self._block = source.descriptor, source.size
+            self._offsets = tuple(_address(array) - source.address for array in self._arrays)
+            return
+        if self.nbytes > self._limit:
+            self.read_only = True
+            return
+        layout = lay_out([array.nbytes for array in self._arrays])
+        descriptor = create(layout.size)
+        try:
+            reserve(descriptor, layout.size)
+            block = Mapping(descriptor, layout.size)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        written = block.bytes()
+        for array, offset in zip(self._arrays, layout.offsets, strict=True):
+            np.copyto(_like(array, written[offset : offset + array.nbytes]), array)
+        self._offsets = layout.offsets
+        self._block = descriptor, layout.size
+        weakref.finalize(self, _close, os.getpid(), descriptor)
+
+    def views(self, only_one: bool = False) -> list[Array]:
+        """One view for each array, of memory that is the caller's own; `only_one`: nobody else in this process has any, so
+        that what is too large for that can be handed over as it is."""
+        if not self._arrays:
+            return []
+        if self._block is None:
+            return self._arrays if only_one else [_protected(array) for array in self._arrays]
+        block = PrivateBlock(*self._block).bytes()
+        return [
+            _like(array, block[offset : offset + array.nbytes])
+            for array, offset in zip(self._arrays, self._offsets, strict=True)
+        ]
+
+
+def _like(array: Array, memory: Array) -> Array:
+    """That memory as an array of the same dtype, shape and order."""
+    order: Literal["C", "F"] = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    return np.ndarray(array.shape, array.dtype, buffer=memory, order=order)
+
+
+def _protected(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _mapped(array: Array) -> PrivateBlock | None:
+    """The private block that an array lies in, if it is one, and can be mapped again."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    return owner if isinstance(owner, PrivateBlock) else None
+
+
+def _close(pid: int, descriptor: int) -> None:
+    if os.getpid() == pid:
+        os.close(descriptor)

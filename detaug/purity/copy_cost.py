@@ -1,0 +1,106 @@
+"""What copies of the transforms cost, told to the user where it matters, with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from detaug.purity.pristine import Pristine, TransformCopy, Transforms
+from detaug.purity.references import parts_of
+from detaug.purity.template import Template
+
+#: Copying may take this share of a batch's time, and seconds a batch, before a word is said.
+_SHARE, _SECONDS = 0.01, 0.001
+#: After so many batches it is judged; the first ones of a process open files and compile.
+_FIRST, _LAST = 3, 20
+#: What a transform loads on first use, and so for every batch, is named from this many bytes on.
+_LOADED_BYTES = 2**20
+
+
+class CopyCost:
+    """Watches one process's first batches.
+
+    Args:
+        pristine: the pipeline.
+        transforms: of which copies are made.
+        log: is told, once.
+    """
+
+    def __init__(self, pristine: Pristine, transforms: Transforms, log: Callable[[str], None]) -> None:
+        self._pristine = pristine
+        self._transforms = transforms
+        self._log = log
+        self._batches = 0
+        self._copying = self._making = 0.0
+
+    def add(self, copying: float, making: float, used: TransformCopy) -> None:
+        """A batch's seconds, and the copy that it was made with."""
+        if self._transforms.pure or self._batches > _LAST:
+            return
+        self._batches += 1
+        if self._batches == 1:
+            self._name_what_was_loaded(used)
+        if self._batches > _FIRST:
+            self._copying += copying
+            self._making += making
+        if self._batches == _LAST:
+            self._judge()
+
+    def _judge(self) -> None:
+        each = self._copying / (_LAST - _FIRST)
+        share = self._copying / max(self._copying + self._making, 1e-9)
+        if share > _SHARE and each > _SECONDS:
+            what = ", ".join(f"{path} ({size / 1024:.0f} kB)" for path, size in _largest(self._pristine.transforms))
+            self._log(
+                f"the transforms are copied for every batch, which takes {1000 * each:.1f} ms, {100 * share:.1f} % of a batch; "
+                f"largest: {what}. What never changes, or is a cache that may stay, can be named in keep=('attribute',)"
+            )
+
+    def _name_what_was_loaded(self, used: TransformCopy) -> None:
+        before = {path for path, _ in _large_in(self._pristine.transforms)}
+        kept = self._pristine.keep
+        now = [(path, size, path.rpartition(".")[2].partition("[")[0]) for path, size in _large_in(used.copy.value)]
+        loaded = [(path, size, name) for path, size, name in now if path not in before and name not in kept]
+        if loaded:
+            what = ", ".join(f"{path} ({size / 2**20:.0f} MB)" for path, size, _ in loaded[:3])
+            name = loaded[0][2]
+            self._log(
+                f"the transforms load {what} when they are first used, and so for every batch, which starts from a copy of "
+                f"them as they were handed in. Load it before, or pass keep=({name!r},) if it may stay"
+            )
+
+
+def _largest(transforms: dict[str, Any]) -> list[tuple[str, int]]:
+    sizes = []
+    for root, value in transforms.items():
+        parts = [(root + label, part) for label, part in parts_of(value)]
+        parts = [(path + label, inner) for path, part in parts for label, inner in parts_of(part)] or parts
+        sizes += [(path, _size(part)) for path, part in parts] or [(root, _size(value))]
+    return sorted(sizes, key=lambda each: -each[1])[:3]
+
+
+def _size(value: Any) -> int:
+    try:
+        return Template(value).nbytes
+    except Exception:
+        return 0
+
+
+def _large_in(transforms: dict[str, Any], depth: int = 4) -> list[tuple[str, int]]:
+    """Large arrays and tensors a few references below the transforms."""
+    found, pending = [], [(path, value, depth) for path, value in transforms.items()]
+    seen: set[int] = set()
+    while pending and len(seen) < 10_000:
+        path, value, left = pending.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        try:
+            size = getattr(value, "nbytes", 0)
+        except Exception:  # a sparse tensor's, for one
+            size = 0
+        if isinstance(size, int) and size >= _LOADED_BYTES:
+            found.append((path, size))
+        elif left:
+            pending.extend((path + label, part, left - 1) for label, part in parts_of(value))
+    return sorted(found)

@@ -1,0 +1,63 @@
+"""Generators that a transform makes while it makes a batch, which nothing has seeded.
+
+The next batch starts from the transforms as they were handed in, and makes them again: where their seed is a constant,
+every batch draws the same numbers. That is reproducible, and not what anybody wants.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.hashing import fingerprint
+from detaug.purity.references import parts_of
+
+_KINDS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random, torch.Generator)
+#: How many objects are looked at.
+_MOST_VALUES = 5_000
+_MOST_FOUND = 20
+
+
+def made_late(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]:
+    """Generators in transforms that a batch was made with, by path, each with a stand-in for its seed.
+
+    Args:
+        transforms: the copy that the batch was made with.
+        known: the generators that were in it beforehand.
+    """
+    seen = {id(each) for each in known if isinstance(each, _KINDS)}
+    found: dict[str, str] = {}
+    pending = deque(transforms.items())
+    alive: list[Any] = []  # what is made on the way keeps its address only while it lives
+    while pending and len(alive) < _MOST_VALUES and len(found) < _MOST_FOUND:
+        path, value = pending.popleft()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        alive.append(value)
+        if isinstance(value, random.SystemRandom):
+            continue
+        if isinstance(value, _KINDS):
+            found[path[:200]] = fingerprint(_seed_of(value))
+        else:
+            pending.extend((path + label, part) for label, part in parts_of(value))
+    return found
+
+
+def _seed_of(generator: Any) -> Any:
+    """What it was seeded with, or where that is not kept a state that stays for hundreds of draws."""
+    if isinstance(generator, torch.Generator):
+        return str(generator.initial_seed())
+    if isinstance(generator, random.Random):
+        return [str(word) for word in generator.getstate()[1][:624]]
+    if isinstance(generator, np.random.RandomState):
+        state: Any = generator.get_state(legacy=False)["state"]
+        return state.get("key", str(state))
+    bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
+    seed = bits.seed_seq
+    return f"{seed.entropy} {seed.spawn_key}" if isinstance(seed, np.random.SeedSequence) else str(bits.state)

@@ -1,0 +1,151 @@
+"""Random number generators that libraries keep for the whole process (or thread), and that no seed of Python, NumPy or
+torch reaches: OpenCV's, those inside Numba-compiled code, and the one that all MONAI transforms share.
+
+Nothing is imported and nothing is touched for a library that the process has not loaded. torchvision, TorchIO and
+Kornia draw from torch's generator; scikit-image, SciPy and scikit-learn from NumPy's. SimpleITK's noise filters take
+their seed from the clock, one filter at a time: nothing can be set for all of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_MT19937_WORDS = 624
+#: OpenCV's four bytes and MONAI's 32 come before Numba's two states.
+_NUMBA_NUMPY = slice(40, 40 + 4 * _MT19937_WORDS)
+_NUMBA_PYTHON = slice(_NUMBA_NUMPY.stop, _NUMBA_NUMPY.stop + 4 * _MT19937_WORDS)
+_BYTES = _NUMBA_PYTHON.stop
+
+
+class _NumbaState(ctypes.Structure):
+    """``rnd_state_t`` of Numba's ``_random.c``."""
+
+    _fields_ = (
+        ("index", ctypes.c_int),
+        ("mt", ctypes.c_uint32 * _MT19937_WORDS),
+        ("has_gauss", ctypes.c_int),
+        ("gauss", ctypes.c_double),
+        ("is_initialized", ctypes.c_int),
+    )
+
+
+class Libraries(NamedTuple):
+    """What this process has loaded of them.
+
+    Attributes:
+        opencv, numba, monai: None where it is not loaded.
+    """
+
+    opencv: Any
+    numba: Any
+    monai: Any
+
+    @property
+    def nbytes(self) -> int:
+        """How many random bytes `seed_libraries` takes, if any library is there."""
+        return 0 if self == _NONE else _BYTES
+
+
+_NONE = Libraries(None, None, None)
+
+
+def loaded_libraries() -> Libraries:
+    """Those that have such generators."""
+    modules = sys.modules
+    if "cv2" in modules or "numba._helperlib" in modules or "monai.transforms.transform" in modules:
+        return Libraries(_opencv(), _numba(), _monai())
+    return _NONE
+
+
+def seed_libraries(libraries: Libraries, words: bytes) -> None:
+    """Seed their generators, in the calling thread. Which others are loaded changes no library's bytes."""
+    opencv, numba, monai = libraries
+    if opencv is not None:
+        opencv.setRNGSeed(struct.unpack_from("=i", words)[0])  # 32 bits, signed: all that it takes
+    if monai is not None:
+        monai.seed(np.frombuffer(words, np.uint32, 8, offset=8))
+    if numba is not None:
+        _write_numba(numba, numba.rnd_get_np_state_ptr(), words[_NUMBA_NUMPY])
+        _write_numba(numba, numba.rnd_get_py_state_ptr(), words[_NUMBA_PYTHON])
+
+
+@contextmanager
+def preserved_libraries() -> Iterator[None]:
+    """Whatever happens inside, the caller finds these generators as they were.
+
+    OpenCV shows its state to nobody: its generator goes on from a number drawn from it beforehand.
+    """
+    with ExitStack() as stack:
+        numba, opencv, monai = _numba(), _opencv(), _monai()
+        if numba is not None:
+            for address in (numba.rnd_get_np_state_ptr(), numba.rnd_get_py_state_ptr()):
+                stack.callback(_restorer_of_numba(numba, address))
+        if monai is not None:
+            stack.callback(monai.set_state, monai.get_state(legacy=False))
+        if opencv is not None:
+            drawn = np.zeros(1, np.int32)
+            opencv.randu(drawn, -(2**31), 2**31 - 1)
+            stack.callback(opencv.setRNGSeed, int(drawn[0]))
+        yield
+
+
+def _opencv() -> Any:
+    module = sys.modules.get("cv2")
+    return module if hasattr(module, "setRNGSeed") else None
+
+
+def _numba() -> Any:
+    module = sys.modules.get("numba._helperlib")
+    return module if hasattr(module, "rnd_set_state") else None
+
+
+def _monai() -> Any:
+    """The RandomState that every MONAI transform draws from until ``set_random_state`` gives it its own."""
+    kind = getattr(sys.modules.get("monai.transforms.transform"), "Randomizable", None)
+    shared = getattr(kind, "R", None)
+    return shared if isinstance(shared, np.random.RandomState) else None
+
+
+def _write_numba(numba: Any, address: int, words: bytes) -> None:
+    """Copying the structure takes a microsecond; the way through a list of 624 numbers takes twenty."""
+    if not _numba_is_known(numba):
+        numba.rnd_set_state(address, (_MT19937_WORDS, list(struct.unpack(f"={_MT19937_WORDS}I", words))))
+        return
+    state = _NumbaState.from_address(address)
+    ctypes.memmove(state.mt, words, len(words))
+    state.index = _MT19937_WORDS
+    state.has_gauss = 0
+    state.is_initialized = 1
+
+
+def _restorer_of_numba(numba: Any, address: int) -> Callable[[], None]:
+    if not _numba_is_known(numba):
+        saved = numba.rnd_get_state(address)  # all but the cached normal, which is lost
+        return lambda: numba.rnd_set_state(address, saved)
+    content = ctypes.string_at(address, ctypes.sizeof(_NumbaState))
+
+    def restore() -> None:
+        ctypes.memmove(address, content, len(content))
+
+    return restore
+
+
+@cache
+def _numba_is_known(numba: Any) -> bool:
+    """Whether this Numba's state is the structure above; looked up by writing one through Numba itself."""
+    address = numba.rnd_get_np_state_ptr()
+    content = ctypes.string_at(address, ctypes.sizeof(_NumbaState))
+    probe = list(range(_MT19937_WORDS))
+    numba.rnd_set_state(address, (_MT19937_WORDS, probe))
+    found = _NumbaState.from_address(address)
+    known = (found.index, found.has_gauss, found.is_initialized) == (_MT19937_WORDS, 0, 1) and list(found.mt) == probe
+    ctypes.memmove(address, content, len(content))
+    return known

@@ -1,0 +1,169 @@
+"""What has to be reseeded, and told the epoch, in each copy of a pipeline: `Owned`."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.purity.references import part_at, paths_of, shared_generators
+from detaug.purity.reseeders import Reseeder, reseeder_of
+from detaug.purity.template import Copy, Template
+from detaug.seed_children import Child
+
+
+class Owned:
+    """Where in the copies of a template its generators and its parts with ``set_epoch`` are.
+
+    Each generator is keyed by its path, found once and on the pristine object: what is added to a pipeline elsewhere, or
+    made while it runs, moves no other generator's numbers.
+
+    Args:
+        template: the template.
+        roots: the template's object (or its parts), by the names that paths begin with.
+    """
+
+    def __init__(self, template: Template, roots: Mapping[str, Any]) -> None:
+        originals = template.originals
+        paths = paths_of(originals, roots)
+        inside = _bit_generators_in(originals)
+        self._generators: list[tuple[int, bytes, Reseeder]] = []
+        self._paths: list[tuple[int, str, Reseeder]] = []
+        self._tellable: list[int] = []
+        for number, original in enumerate(originals):
+            reseed = reseeder_of(type(original))
+            if reseed is not None and id(original) not in inside:
+                key = name_of(paths.get(id(original), f"#{number}"))
+                self._generators.append((number, key, reseed))
+                if id(original) in paths:
+                    self._paths.append((number, paths[id(original)], reseed))
+            if callable(getattr(original, "set_epoch", None)):
+                self._tellable.append(number)
+
+    @property
+    def is_told_epochs(self) -> bool:
+        """Whether a part of it has ``set_epoch``."""
+        return bool(self._tellable)
+
+    def reseed(self, copy: Copy, child: Child) -> None:
+        """Seed every generator that the copy owns for that batch (or sample, or epoch)."""
+        for number, key, reseed in self._generators:
+            part = copy.parts[number]
+            if part is not None:
+                reseed(part, child.of_part(key))
+
+    def find_again(self, copy: Copy, name: str, root: Any) -> None:
+        """The copy may hold other generators in the same places now: those are seeded from now on."""
+        for number, path, reseed in self._paths:
+            found = part_at(path, name, root)
+            if found is not None and reseeder_of(type(found)) is reseed:
+                copy.parts[number] = found
+
+    def tell_epoch(self, copy: Copy, epoch: int) -> None:
+        """Call ``set_epoch`` of every part that has one, outermost first; not again where another one has passed it on."""
+        told: set[int] = set()
+        for number in self._tellable:
+            part = copy.parts[number]
+            if part is not None and id(part) not in told:
+                with _listening(told):
+                    part.set_epoch(epoch)
+
+
+class Shared:
+    """Generators that belong to no copy: of classes, modules and functions, one for the whole process.
+
+    Args:
+        references: the classes and functions of the pipeline.
+    """
+
+    def __init__(self, references: list[Any]) -> None:
+        #: All classes that the pipeline's code leads to.
+        self.classes: list[type]
+        found, self.classes = shared_generators(references, lambda kind: reseeder_of(kind) is not None)
+        inside = _bit_generators_in(found.values())
+        self._generators: list[tuple[Any, bytes, Reseeder]] = []
+        for path, generator in found.items():
+            reseed = reseeder_of(type(generator))
+            if reseed is not None and id(generator) not in inside and not _is_global(generator):
+                self._generators.append((generator, name_of(path), reseed))
+
+    def reseed(self, child: Child) -> None:
+        """Seed them for that batch."""
+        for generator, key, reseed in self._generators:
+            reseed(generator, child.of_part(key))
+
+    @contextmanager
+    def preserved(self) -> Iterator[None]:
+        """They are the user's: in the user's own process they are afterwards as they were."""
+        states = [(generator, _state_of(generator)) for generator, _, _ in self._generators]
+        try:
+            yield
+        finally:
+            for generator, state in states:
+                _put_back(generator, state)
+
+
+def _bit_generators_in(generators: Iterable[Any]) -> set[int]:
+    """By ``id``: bit generators that are seeded with the generator around them."""
+    inner = (
+        each.bit_generator if isinstance(each, np.random.Generator) else each._bit_generator
+        for each in generators
+        if isinstance(each, (np.random.Generator, np.random.RandomState))
+    )
+    return {id(each) for each in inner}
+
+
+def name_of(path: str) -> bytes:
+    """16 bytes that stand for a path, of any length, in the seed path."""
+    return hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+@contextmanager
+def _listening(told: set[int]) -> Iterator[None]:
+    """Inside, whose ``set_epoch`` is called is put down."""
+    outer = sys.getprofile()
+
+    def listen(frame: FrameType, event: Any, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name == "set_epoch" and code.co_argcount:
+            told.add(id(frame.f_locals.get(code.co_varnames[0])))
+        if outer is not None:
+            outer(frame, event, argument)
+
+    sys.setprofile(listen)
+    try:
+        yield
+    finally:
+        sys.setprofile(outer)
+
+
+def _is_global(generator: Any) -> bool:
+    return generator is random._inst or generator is np.random.mtrand._rand
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    if isinstance(generator, np.random.BitGenerator):
+        return generator.state
+    if isinstance(generator, (np.random.RandomState, torch.Generator)):
+        return generator.get_state()
+    return generator.getstate() if isinstance(generator, random.Random) else None
+
+
+def _put_back(generator: Any, state: Any) -> None:
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    elif isinstance(generator, np.random.BitGenerator):
+        generator.state = state
+    elif isinstance(generator, (np.random.RandomState, torch.Generator)):
+        generator.set_state(state)
+    elif isinstance(generator, random.Random):
+        generator.setstate(state)

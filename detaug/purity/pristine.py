@@ -1,0 +1,286 @@
+"""A source and its transforms as they were handed in, and the copies that batches are made with.
+
+Three kinds of object, three rules:
+- transforms start every batch as they were handed in: a fresh copy for every batch;
+- a stateless loader is one copy per process, and left alone; what it keeps (caches) is its own;
+- any other loader is one copy per stream, stepped forward in order.
+
+Every generator in them is seeded from the batch (`detaug.purity.owned`).
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from detaug.purity.kept import kept_of
+from detaug.purity.late_generators import made_late
+from detaug.purity.owned import Owned, Shared
+from detaug.purity.references import parts_of
+from detaug.purity.template import CannotCopy, Census, Copy, Template
+from detaug.seed_children import Child
+from detaug.sources import Source
+
+#: Modules whose transforms change nothing of themselves: of them one copy serves for all batches.
+_PURE = ("detaug.transforms.", "detaug.kernels.")
+_DATA = ("builtins", "numpy", "torch", "collections", "functools")
+
+
+class Pristine:
+    """A pipeline as it was handed in.
+
+    Args:
+        source: where raw batches come from.
+        transform: of whole batches, or None.
+        keep: names of attributes that are not copied with a transform: caches that may stay, what cannot be copied.
+
+    Raises:
+        CannotCopy: (a TypeError) something has to be copied and cannot be; the message names it and says what to do.
+    """
+
+    def __init__(self, source: Source, transform: Any, keep: Collection[str] = ()) -> None:
+        self.source = source
+        self.transform = transform
+        self.keep = tuple(keep)
+        held = {name: getattr(source.loader, name) for name in source.holds_transforms()}
+        #: The loader's own transforms as well: nnU-Net's loader applies them to each sample.
+        self.transforms = {"transform": transform, **{f"data_loader.{name}": value for name, value in held.items()}}
+        try:
+            self.shared_objects = _in_both(self.transforms, source, keep)
+            self.loader_template = Template((source, self.shared_objects), keep=keep)
+            self.transform_template = Template(self.transforms, external=self.shared_objects, keep=keep)
+        except Exception as error:
+            raise CannotCopy(why_not(source, transform, keep)) from error
+        self.loader_parts = Owned(self.loader_template, {"data_loader": source.loader})
+        self.transform_parts = Owned(self.transform_template, self.transforms)
+        self.shared = Shared(self.references())
+
+    @property
+    def settled(self) -> int:
+        """How many transforms were told not to choose their algorithm by the clock."""
+        return self.loader_template.settled + self.transform_template.settled
+
+    def references(self) -> list[Any]:
+        """Its classes and functions."""
+        templates = (self.loader_template, self.transform_template)
+        return [each for template in templates for each in (*template.references, *template.kinds)]
+
+    def new_loader(self, only_one: bool = False) -> LoaderCopy:
+        """A copy of the loader; `only_one`: see `Template.copy`."""
+        return LoaderCopy(self, self.loader_template.copy(only_one=only_one))
+
+    def loader_itself(self) -> LoaderCopy:
+        """No copy: the loader that was handed in."""
+        return LoaderCopy(self, Copy((self.source, self.shared_objects), self.loader_template.originals))
+
+
+class LoaderCopy:
+    """A copy of the loader, and what the transforms share with it.
+
+    Attributes:
+        source: the copy.
+        shared_objects: what transforms refer to in it.
+    """
+
+    def __init__(self, pristine: Pristine, copy: Copy) -> None:
+        self._copy = copy
+        self._parts = pristine.loader_parts
+        self.source: Source
+        self.source, self.shared_objects = copy.value
+        _take_over(copy, _kept(pristine.loader_template.originals, pristine.keep))
+
+    @property
+    def is_told_epochs(self) -> bool:
+        """Whether the loader, or something in it, has ``set_epoch``."""
+        return self._parts.is_told_epochs
+
+    def reseed(self, child: Child) -> None:
+        """Seed the generators that it owns."""
+        self._parts.reseed(self._copy, child)
+
+    def find_generators_again(self) -> None:
+        """It was told to restore a state, and may have made new ones for that."""
+        self._parts.find_again(self._copy, "data_loader", self.source.loader)
+
+    def tell_epoch(self, epoch: int) -> None:
+        """Call its ``set_epoch``, and that of what it holds."""
+        self._parts.tell_epoch(self._copy, epoch)
+
+
+class TransformCopy:
+    """A copy of the transforms, for one batch.
+
+    Attributes:
+        transform: of whole batches.
+    """
+
+    def __init__(self, parts: Owned, copy: Copy) -> None:
+        self._parts = parts
+        self.copy = copy
+        self.transform = copy.value["transform"]
+
+    def reseed(self, child: Child) -> None:
+        """Seed the generators that they own."""
+        self._parts.reseed(self.copy, child)
+
+    def made_late(self) -> dict[str, str]:
+        """Generators that the batch has made in it: see `detaug.purity.late_generators`."""
+        return made_late(self.copy.value, self.copy.parts)
+
+    def put_into(self, loader: Any) -> None:
+        """Give a loader its own transforms."""
+        for path, value in self.copy.value.items():
+            if path != "transform":
+                setattr(loader, path.partition(".")[2], value)
+
+
+Attributes = list[tuple[int, str, Any]]
+
+
+def _kept(parts: list[Any], names: Collection[str]) -> Attributes:
+    """Attributes that go on to the next copy: (part, name, value)."""
+    return [
+        (number, name, getattr(part, name))
+        for number, part in enumerate(parts)
+        for name in sorted(kept_of(type(part), names))
+        if part is not None and hasattr(part, name)
+    ]
+
+
+def _take_over(copy: Copy, attributes: Attributes) -> None:
+    """Give them to a copy, which was made without."""
+    for number, name, value in attributes:
+        if number < len(copy.parts) and copy.parts[number] is not None:
+            object.__setattr__(copy.parts[number], name, value)
+
+
+class Transforms:
+    """Copies of the transforms: for every batch a fresh one, or always the same one where nothing in them can change.
+
+    Args:
+        pristine: the pipeline.
+        repairs: whether copies are made; else the objects that were handed in are used, whatever becomes of them.
+    """
+
+    def __init__(self, pristine: Pristine, repairs: bool = True) -> None:
+        self._pristine = pristine
+        self._template, self._parts = pristine.transform_template, pristine.transform_parts
+        self._repairs = repairs
+        self.pure = not repairs or is_pure(self._template)
+        self._only: TransformCopy | None = None
+        if not repairs:
+            self._only = TransformCopy(self._parts, Copy(pristine.transforms, self._template.originals))
+        self._kept = _kept(self._template.originals, pristine.keep)
+        self._epoch: int | None = None
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether they are to be told this epoch."""
+        return epoch != self._epoch and self._pristine.transform_parts.is_told_epochs
+
+    def tell_epoch(self, epoch: int, loader: LoaderCopy) -> None:
+        """What ``set_epoch`` changes is what every batch of that epoch starts from; it is called on a pristine copy."""
+        pristine = self._pristine
+        if self._only is not None and not self._repairs:
+            self._parts.tell_epoch(self._only.copy, epoch)
+            self._epoch = epoch
+            return
+        copy = pristine.transform_template.copy(loader.shared_objects)
+        _take_over(copy, self._kept)
+        pristine.transform_parts.tell_epoch(copy, epoch)
+        self._template = Template(copy.value, external=loader.shared_objects, keep=pristine.keep)
+        self._parts = Owned(self._template, copy.value)
+        self._epoch, self._only = epoch, None
+
+    def fresh(self, loader: LoaderCopy) -> TransformCopy:
+        """The transforms for one batch that this loader gives."""
+        if self._only is not None and self.pure:
+            return self._only
+        made = TransformCopy(self._parts, self._template.copy(loader.shared_objects))
+        _take_over(made.copy, self._kept)
+        if self.pure:
+            self._only = made
+        return made
+
+    def is_done_with(self, used: TransformCopy) -> None:
+        """A batch was made with it."""
+        self._kept = _kept(used.copy.parts, self._pristine.keep)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are copied for every batch."""
+        return 0 if self.pure else self._template.nbytes
+
+
+def is_pure(template: Template) -> bool:
+    """Whether nothing that was met can change: detaug's own transforms and plain data."""
+    if template.originals:
+        return False
+    return all(
+        kind.__module__.startswith(_PURE) or kind.__module__.partition(".")[0] in _DATA for kind in template.kinds
+    ) and not any(isinstance(each, types.FunctionType) for each in template.references)
+
+
+def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str]) -> tuple[Any, ...]:
+    """Objects that change and that the transforms and the loader both hold: they talk to each other through them.
+
+    Transforms themselves are not meant: one that the loader holds as well is copied like any other.
+    """
+    roots = [value for value in transforms.values() if value is not None]
+    if not roots:
+        return ()
+    ours = Census(roots, keep=keep)
+    ours.data.pop(id(roots), None)
+    if not ours.data:
+        return ()
+    apart = {*map(id, roots), *ours.callables}
+    return tuple(Census(source, only=ours.data.keys(), apart=apart, keep=keep).data.values())
+
+
+def why_not(source: Source, transform: Any, keep: Collection[str]) -> str:
+    """Which part of a pipeline cannot be copied, why, and what to do."""
+    path, value, error = (
+        _culprit(transform, "transform", keep)
+        or _culprit(source.loader, "data_loader", keep)
+        or ("data_loader", source.loader, _copy_error(source, keep))
+    )
+    attribute = path.rpartition(".")[2] if "." in path else ""
+    keep_it = (
+        f", or pass keep=({attribute!r},): it is then shared with every copy as it is, and batches may depend on each "
+        "other through it"
+        if attribute.isidentifier()
+        else ""
+    )
+    root = transform if path.startswith("transform") else source.loader
+    of_root = "" if root is value else f"in {type(root).__qualname__}, "
+    return (
+        f"{path} ({of_root}of type {type(value).__module__}.{type(value).__qualname__}) cannot be copied: {error}. "
+        "Every stream and every batch starts from a copy of the pipeline as it was handed in. Open or make such an object on "
+        f"first use, pass a callable that makes the loader{keep_it}."
+    )
+
+
+def _culprit(value: Any, path: str, keep: Collection[str]) -> tuple[str, Any, BaseException] | None:
+    """The deepest attribute or item that cannot be copied."""
+    error = _copy_error(value, keep)
+    if error is None:
+        return None
+    for _ in range(16):
+        for label, part in parts_of(value):
+            if label.lstrip(".") in keep:
+                continue
+            part_error = _copy_error(part, keep)
+            if part_error is not None:
+                path, value, error = path + label, part, part_error
+                break
+        else:
+            break
+    return path, value, error
+
+
+def _copy_error(value: Any, keep: Collection[str]) -> BaseException | None:
+    try:
+        Template(value, keep=keep).copy(only_one=True)
+    except Exception as error:
+        return error
+    return None

@@ -1,0 +1,280 @@
+"""How objects that pickle knows only for other processes, or not at all, are copied within one.
+
+Functions keep their module's variables and get closures and defaults of their own; locks are made anew; arrays and
+tensors that view one memory go on viewing one memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+#: Shared with every copy: they hold code, or stand for the whole process. What classes and modules keep in variables is
+#: nobody's own, and the run-time check watches it.
+BY_REFERENCE = (
+    type,
+    types.ModuleType,
+    types.CodeType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    property,
+    staticmethod,
+    classmethod,
+    np.ufunc,
+    np.dtype,
+    torch.dtype,
+    torch.device,
+)
+_IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), tuple, frozenset, *BY_REFERENCE)
+
+
+def keeps_state(function: types.FunctionType) -> bool:
+    """Whether a function has variables of its own: a closure, attributes, or defaults that can change."""
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return bool(function.__closure__ or function.__dict__) or any(not isinstance(each, _IMMUTABLE) for each in defaults)
+
+
+def is_shared_function(value: Any) -> bool:
+    """Whether it is a function that has nothing of its own to copy."""
+    if type(value) is types.FunctionType:
+        return not keeps_state(value)
+    if type(value) is types.BuiltinFunctionType:
+        # Methods of built-in classes are of this type as well, and bound to an object (``rng.normal``).
+        bound_to = value.__self__
+        return (
+            bound_to is None
+            or isinstance(bound_to, (type, types.ModuleType))
+            or any(bound_to is each for each in _GLOBAL_GENERATORS)
+        )
+    return False
+
+
+class Kept:
+    """Marks what is shared with the copies."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _reduce_function(function: types.FunctionType) -> tuple[Any, ...]:
+    """A function of the same code and module variables; its closure, defaults and attributes are copied."""
+    made_of = (Kept(function.__code__), Kept(function.__globals__), function.__name__, function.__closure__)
+    state = (function.__qualname__, function.__module__, function.__defaults__, function.__kwdefaults__, vars(function))
+    return _new_function, made_of, state, None, None, _fill_function
+
+
+def _new_function(code: types.CodeType, names: dict[str, Any], name: str, closure: Any) -> types.FunctionType:
+    return types.FunctionType(code, names, name, None, closure)
+
+
+def _fill_function(made: types.FunctionType, state: tuple[Any, ...]) -> None:
+    made.__qualname__, made.__module__, made.__defaults__, made.__kwdefaults__, attributes = state
+    made.__dict__.update(attributes)
+
+
+def _reduce_cell(cell: types.CellType) -> tuple[Any, ...]:
+    try:
+        contents = (cell.cell_contents,)
+    except ValueError:  # not yet set
+        return types.CellType, ()
+    # In the state, not the arguments: it may lead back to the function around it.
+    return types.CellType, (), contents, None, None, _fill_cell
+
+
+def _fill_cell(cell: types.CellType, contents: tuple[Any]) -> None:
+    (cell.cell_contents,) = contents
+
+
+def _reduce_method(method: types.MethodType) -> tuple[Any, ...]:
+    # pickle's own way looks the function up by name, which fails for private names and is another one in subclasses
+    return types.MethodType, (method.__func__, method.__self__)
+
+
+def _reduce_lock(lock: Any) -> tuple[Any, ...]:
+    return (threading.RLock if type(lock) is _RLOCK else threading.Lock), ()
+
+
+def _reduce_local(local: Any) -> tuple[Any, ...]:
+    return type(local), (), vars(local) or None
+
+
+def _reduce_weak_reference(reference: Any) -> tuple[Any, ...]:
+    """It lives as long as something else in the copy holds what it refers to."""
+    target = reference()
+    if target is None:
+        return _dead_reference, ()
+    return weakref.ref, ((target,) if reference.__callback__ is None else (target, reference.__callback__))
+
+
+def _dead_reference() -> Any:
+    return weakref.ref(_Gone())
+
+
+class _Gone:
+    """What a dead reference once referred to."""
+
+
+def _reduce_weak_dict(container: Any) -> tuple[Any, ...]:
+    return type(container), (), list(container.items()), None, None, _fill_weak_dict
+
+
+def _fill_weak_dict(container: Any, items: list[tuple[Any, Any]]) -> None:
+    container.update(dict(items))
+
+
+def _reduce_weak_set(container: Any) -> tuple[Any, ...]:
+    return type(container), (), list(container), None, None, _fill_weak_set
+
+
+def _fill_weak_set(container: Any, items: list[Any]) -> None:
+    container.update(items)
+
+
+def reduce_by_class(obj: Any) -> Any:
+    """What pickle's own way would lose, or could not make anew; else NotImplemented."""
+    kind: Any = type(obj)
+    if isinstance(obj, np.ndarray) and kind.__reduce__ is np.ndarray.__reduce__ and getattr(obj, "__dict__", None):
+        reduced: Any = obj.__reduce__()
+        function, arguments, state = reduced
+        return function, arguments, (state, vars(obj)), None, None, _fill_array
+    if hasattr(kind, "__getattr__") and not hasattr(kind, "__setstate__"):
+        # pickle asks the unfinished copy for `__setstate__`: one that passes such questions on to a part never ends
+        reduced = obj.__reduce_ex__(5)
+        if isinstance(reduced, tuple) and len(reduced) > 2 and isinstance(reduced[2], dict):
+            return (*(*reduced, None, None)[:5], _fill_dict)
+    return NotImplemented
+
+
+def _fill_array(array: Any, state: tuple[Any, dict[str, Any]]) -> None:
+    array.__setstate__(state[0])
+    vars(array).update(state[1])
+
+
+def _fill_dict(obj: Any, state: dict[str, Any]) -> None:
+    vars(obj).update(state)
+
+
+def _reduce_cache(cached: Any) -> Any:
+    """A ``functools.lru_cache`` that has a name is shared, like other functions; any other one starts empty."""
+    found: Any = sys.modules.get(cached.__module__)
+    for name in cached.__qualname__.split("."):
+        found = getattr(found, name, None)
+    if found is cached:
+        return NotImplemented
+    return _new_cache, (cached.cache_parameters(), cached.__wrapped__)
+
+
+def _new_cache(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _reduce_proxy(proxy: Any) -> tuple[Any, ...]:
+    return types.MappingProxyType, (dict(proxy),)
+
+
+_GLOBAL_GENERATORS = (random._inst, np.random.mtrand._rand)
+_LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
+
+
+def reduce_array(array: np.ndarray[Any, Any]) -> Any:
+    """An array that views another one's memory goes on doing so; NotImplemented for one that has memory of its own."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    if owner is array or type(owner) is not np.ndarray or array.dtype.hasobject or not owner.flags.forc:
+        return NotImplemented
+    offset = _address(array) - _address(owner)
+    return _view_of, (owner, offset, array.dtype, array.shape, array.strides, array.flags.writeable)
+
+
+def _view_of(
+    owner: np.ndarray[Any, Any],
+    offset: int,
+    dtype: Any,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    writeable: bool,
+) -> np.ndarray[Any, Any]:
+    flat = owner.reshape(-1, order="C" if owner.flags.c_contiguous else "F")
+    view: np.ndarray[Any, Any] = np.ndarray(shape, dtype, flat.view(np.uint8), offset, strides)
+    if not writeable:
+        view.flags.writeable = False
+    return view
+
+
+def _address(array: np.ndarray[Any, Any]) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]]) -> Any:
+    """A CPU tensor over a copy of its memory, which other tensors may view as well.
+
+    Args:
+        tensor: any.
+        memories: the memory of tensors met before, by its address.
+
+    Returns NotImplemented for what is kept in other ways (sparse, quantized, on a GPU): torch's own pickling copies it.
+
+    Raises:
+        TypeError: the tensor is part of a graph.
+    """
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+        return NotImplemented
+    if tensor.is_conj() or tensor.is_neg():
+        return NotImplemented
+    if tensor.requires_grad and not tensor.is_leaf:
+        raise TypeError("a tensor that is part of a graph (requires_grad, not a leaf) cannot be copied; detach() it")
+    storage = tensor.untyped_storage()
+    memory = memories.get(storage.data_ptr())
+    if memory is None:
+        memory = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+        memories[storage.data_ptr()] = memory
+    place = (tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
+    made_of = (memory, tensor.dtype, *place, tensor.requires_grad)
+    if tensor.is_leaf and tensor.grad is not None:
+        return _tensor_on, made_of, tensor.grad, None, None, _fill_gradient
+    return _tensor_on, made_of
+
+
+def _fill_gradient(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
+    tensor.grad = gradient
+
+
+def _tensor_on(
+    memory: np.ndarray[Any, Any], dtype: torch.dtype, offset: int, shape: Any, strides: Any, requires_grad: bool
+) -> torch.Tensor:
+    storage = torch.from_numpy(memory).untyped_storage()
+    tensor = torch.empty(0, dtype=dtype).set_(storage, offset, shape, strides)
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
+#: By exact type.
+REDUCERS: dict[type, Callable[[Any], Any]] = {
+    types.FunctionType: _reduce_function,
+    types.CellType: _reduce_cell,
+    types.MethodType: _reduce_method,
+    types.MappingProxyType: _reduce_proxy,
+    _LOCK: _reduce_lock,
+    _RLOCK: _reduce_lock,
+    threading.local: _reduce_local,
+    np.ndarray: reduce_array,
+    functools._lru_cache_wrapper: _reduce_cache,
+    weakref.ReferenceType: _reduce_weak_reference,
+    weakref.WeakKeyDictionary: _reduce_weak_dict,
+    weakref.WeakValueDictionary: _reduce_weak_dict,
+    weakref.WeakSet: _reduce_weak_set,
+}

@@ -1,0 +1,299 @@
+"""From objects to what they refer to: by which path something is reached, and what only references lead to.
+
+A pickler meets everything that it copies, but knows no paths, and does not look into what copies share: class attributes,
+variables of modules, closures. The two functions here do that, on the pristine pipeline and once.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import inspect
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+_LEAVES = (
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    range,
+    slice,
+    np.generic,
+    np.dtype,
+    torch.dtype,
+)
+#: Built-in objects that lead to the user's.
+_LED_THROUGH = (
+    *(dict, list, tuple, set, frozenset, deque),
+    *(types.MethodType, types.BuiltinFunctionType, functools.partial),
+)
+_Edge = tuple[str, Any]
+
+
+def paths_of(targets: Collection[Any], roots: Mapping[str, Any]) -> dict[int, str]:
+    """The shortest path to each target, by its ``id``: ``"transform.transforms[2].rng"``.
+
+    Args:
+        targets: objects to be found.
+        roots: where to start, by name.
+
+    A target that no reference leads to is missing.
+    """
+    wanted = {id(target) for target in targets}
+    found: dict[int, str] = {}
+    if not wanted:
+        return found
+    seen: set[int] = set()
+    alive: list[Any] = []  # what is made on the way keeps its address only while it lives
+    pending: deque[_Edge] = deque(roots.items())
+    while pending and len(found) < len(wanted):
+        path, value = pending.popleft()
+        if isinstance(value, _LEAVES) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if id(value) in wanted:
+            found[id(value)] = path
+        alive.append(value)
+        pending.extend((path + label, part) for label, part in parts_of(value))
+    return found
+
+
+def part_at(path: str, name: str, root: Any) -> Any:
+    """What lies at a path that begins with the root's name; None: nothing does."""
+    pending: deque[_Edge] = deque([(name, root)])
+    for _ in range(1000):  # a method's label is empty: it may lead round in a circle
+        if not pending:
+            break
+        here, value = pending.popleft()
+        if here == path:
+            return value
+        pending.extend((here + label, part) for label, part in parts_of(value) if path.startswith(here + label))
+    return None
+
+
+def parts_of(value: Any) -> Iterator[_Edge]:
+    """What an object holds, each with how it is written in a path. Not what it shares with others of its class."""
+    if isinstance(value, (type, types.ModuleType, types.CodeType, types.FrameType)):
+        return
+    if isinstance(value, dict):
+        for number, (key, item) in enumerate(value.items()):
+            yield f"[{_key(key, number)}]", item
+    elif isinstance(value, (list, tuple, deque)):
+        for number, item in enumerate(value):
+            yield f"[{number}]", item
+    elif isinstance(value, types.FunctionType):
+        yield from _of_function(value)
+    elif isinstance(value, types.MethodType):
+        yield "", value.__self__
+        yield ".__func__", value.__func__
+    elif isinstance(value, functools.partial):
+        yield ".func", value.func
+        yield ".args", value.args
+        yield ".keywords", value.keywords
+    elif isinstance(value, np.ndarray):
+        if value.dtype.hasobject:
+            yield ".flat", value.ravel().tolist()
+    elif isinstance(value, types.BuiltinFunctionType):
+        if not isinstance(value.__self__, (types.ModuleType, type)):
+            yield ".__self__", value.__self__
+    elif isinstance(value, np.random.Generator):
+        yield ".bit_generator", value.bit_generator
+    else:
+        yield from _of_object(value)
+
+
+def _of_function(function: types.FunctionType) -> Iterator[_Edge]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield f".<{name}>", cell.cell_contents
+        except ValueError:  # not yet set
+            pass
+    yield ".__defaults__", function.__defaults__
+    yield ".__kwdefaults__", function.__kwdefaults__
+    yield from ((f".{name}", item) for name, item in vars(function).items())
+
+
+def _of_object(value: Any) -> Iterator[_Edge]:
+    attributes = attributes_of(value)
+    named: set[int] = {id(type(value))}
+    if isinstance(attributes, dict):
+        named.add(id(attributes))
+        for name, item in list(attributes.items()):
+            named.add(id(item))
+            yield f".{name}", item
+    for owner in type(value).__mro__:
+        for name, member in vars(owner).items():
+            if isinstance(member, types.MemberDescriptorType):
+                try:
+                    item = member.__get__(value)
+                except AttributeError:
+                    continue
+                named.add(id(item))
+                yield f".{name}", item
+    # Built-in classes (and subclasses of list and dict) hold more than that.
+    for number, item in enumerate(gc.get_referents(value)):
+        if id(item) not in named and item is not attributes:
+            yield f".~{number}", item
+
+
+def attributes_of(value: Any) -> Any:
+    """Its ``__dict__``; None where there is none. ``__getattr__`` of its class is not asked, for it may raise anything."""
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except (AttributeError, TypeError):
+        return None
+
+
+def _key(key: Any, number: int) -> str:
+    simple = isinstance(key, (str, int, float, bool, bytes, type(None)))
+    if isinstance(key, tuple):
+        simple = all(isinstance(part, (str, int, float, bool, bytes)) for part in key)
+    return repr(key) if simple else f"#{number}"
+
+
+def shared_generators(
+    references: Iterable[Any], is_generator: Callable[[type], bool]
+) -> tuple[dict[str, Any], list[type]]:
+    """Generators that belong to no object: attributes of classes, variables of modules, what functions keep.
+
+    Args:
+        references: the classes and functions of a pipeline.
+        is_generator: whether instances of a class can be reseeded.
+
+    Returns:
+        By path: ``"package.module.Class.attribute"``, ``"package.module.VARIABLE"``; and all classes that were met.
+    """
+    search = _Search(is_generator)
+    return search.run(references), search.classes
+
+
+class _Search:
+    def __init__(self, is_generator: Callable[[type], bool]) -> None:
+        self._is_generator = is_generator
+        self.classes: list[type] = []
+        self._found: dict[int, tuple[str, Any]] = {}
+        self._seen: set[int] = set()
+        self._pending: deque[_Edge] = deque()
+
+    def run(self, references: Iterable[Any]) -> dict[str, Any]:
+        for value in references:
+            self._pending.append((_home(value), value))
+        while self._pending:
+            path, value = self._pending.popleft()
+            if id(value) in self._seen or isinstance(value, _LEAVES):
+                continue
+            self._seen.add(id(value))
+            if isinstance(value, type):
+                self.classes.append(value)
+                self._look_into_class(value)
+            elif isinstance(value, types.FunctionType):
+                self._look_into_function(value)
+            elif not isinstance(value, types.ModuleType):
+                self._look_into_object(path, value)
+        return dict(self._found.values())
+
+    def _look_into_class(self, kind: type) -> None:
+        if _is_out_of_reach(kind.__module__):
+            return
+        for owner in kind.__mro__:
+            if _is_out_of_reach(owner.__module__):
+                continue
+            for name, item in list(vars(owner).items()):
+                item = inspect.unwrap(getattr(item, "__func__", item)) if callable(item) else item
+                for each in (item.fget, item.fset) if isinstance(item, property) else (item,):
+                    self._pending.append((f"{owner.__module__}.{owner.__qualname__}.{name}", each))
+            self._pending.extend((_home(base), base) for base in owner.__bases__)
+
+    def _look_into_function(self, function: types.FunctionType) -> None:
+        module = str(function.__module__)
+        if _is_out_of_reach(module):
+            return
+        own = _is_the_users(module)
+        home = _home(function)
+        self._pending.extend((home + label, part) for label, part in _of_function(function))
+        names = _names_in(function.__code__)
+        for name in names & function.__globals__.keys():
+            item = function.__globals__[name]
+            path = f"{function.__globals__.get('__name__', module)}.{name}"
+            if isinstance(item, types.ModuleType):
+                for inner in names & vars(item).keys():
+                    self._follow(f"{item.__name__}.{inner}", vars(item)[inner], own)
+            else:
+                self._follow(path, item, own)
+
+    def _follow(self, path: str, item: Any, own: bool) -> None:
+        # A library's functions lead to all of it; of those only variables are of interest.
+        if own or not isinstance(item, (type, types.FunctionType)):
+            self._pending.append((path, item))
+
+    def _look_into_object(self, path: str, value: Any) -> None:
+        kind = type(value)
+        if self._is_generator(kind):
+            self._found.setdefault(id(value), (path, value))
+            return
+        if not isinstance(value, _LED_THROUGH) and _is_out_of_reach(kind.__module__):
+            return
+        self._pending.append((_home(kind), kind))
+        self._pending.extend((path + label, part) for label, part in parts_of(value))
+
+
+def _home(value: Any) -> str:
+    return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
+
+
+@lru_cache(maxsize=4096)
+def _names_in(code: types.CodeType) -> frozenset[str]:
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= _names_in(constant)
+    return frozenset(names)
+
+
+_WITHOUT_GENERATORS = frozenset({"numpy", "torch", "scipy", "numba", "detaug", "cloudpickle", "builtins"})
+
+
+@lru_cache(maxsize=4096)
+def _is_out_of_reach(module: str) -> bool:
+    """Python's and the mathematics libraries' own modules: their generators are the global ones."""
+    top = str(module).partition(".")[0]
+    return top in _WITHOUT_GENERATORS or (top in sys.stdlib_module_names and top != "__main__")
+
+
+@lru_cache(maxsize=4096)
+def _is_the_users(module: str) -> bool:
+    """Whether a module is the user's own code and no installed library."""
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    return "site-packages" not in file and "dist-packages" not in file
+
+
+def variables_of(references: Iterable[Any]) -> list[_Edge]:
+    """Variables of the classes and modules that a pipeline's code belongs to, libraries' left out, by path."""
+    found: dict[str, Any] = {}
+    modules: dict[str, None] = {}
+    for value in references:
+        module = str(getattr(value, "__module__", ""))
+        if _is_out_of_reach(module) or not _is_the_users(module):
+            continue
+        modules[module] = None
+        if isinstance(value, type):
+            for name, item in list(vars(value).items()):
+                if not name.startswith("__") and not callable(item) and not hasattr(type(item), "__get__"):
+                    found[f"{module}.{value.__qualname__}.{name}"] = item
+    for module in modules:
+        for name, item in list(vars(sys.modules[module]).items()) if module in sys.modules else ():
+            if not name.startswith("__") and not isinstance(item, (type, types.ModuleType)) and not callable(item):
+                found[f"{module}.{name}"] = item
+    return list(found.items())

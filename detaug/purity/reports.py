@@ -1,0 +1,228 @@
+"""What one making of a batch was: fingerprints that another making is compared with, and where the two diverge."""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.hashing import fingerprint
+from detaug.purity.references import attributes_of, parts_of, variables_of
+from detaug.purity.reseeders import reseeder_of
+
+#: The part of a batch that is no mapping, by the name that messages use.
+WHOLE = "batch"
+#: How much of a pipeline's state is looked through to name what has changed.
+_MOST_VALUES = 20_000
+#: It has to fit into a message, as do the fingerprints of a batch.
+_MOST_CHARACTERS = 30_000
+_MOST_KEYS = 300
+#: Where Python's, NumPy's and torch's generators are defined.
+_GENERATORS = ("random", "numpy.random", "torch")
+_NOT_COMPARABLE = "not comparable"
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """Fingerprints of a batch, by key.
+
+    Attributes:
+        raw: as the loader gave it.
+        final: as it is handed out.
+        random: keys of `final` that hold floating-point numbers which are not all the same.
+        raw_random: the same of `raw`.
+        process: keys of `final` that hold the number of the process that made the batch.
+        late: generators that were made in the transforms meanwhile, by path, with a stand-in for their seeds.
+    """
+
+    raw: dict[str, str]
+    final: dict[str, str]
+    random: tuple[str, ...] = ()
+    raw_random: tuple[str, ...] = ()
+    process: tuple[str, ...] = ()
+    late: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a batch came to be.
+
+    Attributes:
+        stages: what each transform returned, in the order in which they did: (class, fingerprint).
+        state: values that loader, classes and modules hold, by path.
+    """
+
+    stages: list[tuple[str, str]] = field(default_factory=list)
+    state: dict[str, str] = field(default_factory=dict)
+
+
+def prints_of(batch: Any) -> dict[str, str]:
+    """A fingerprint for each key of a mapping, or for the whole of anything else."""
+    if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS:
+        return {str(key)[:60]: _print_of(value) for key, value in batch.items()}
+    return {WHOLE: _print_of(batch)}
+
+
+def report_of(
+    raw: dict[str, str], raw_random: tuple[str, ...], batch: Any, late: dict[str, str] | None = None
+) -> BatchReport:
+    """The report on a batch, given what `prints_of` and `random_keys` say of its raw form, and generators made meanwhile."""
+    process = tuple(str(key)[:60] for key, value in _items_of(batch) if _holds_process_number(value))
+    return BatchReport(raw, prints_of(batch), random_keys(batch), raw_random, process, late or {})
+
+
+def random_keys(batch: Any) -> tuple[str, ...]:
+    """Keys with floating-point numbers that are not all the same."""
+    return tuple(str(key)[:60] for key, value in _items_of(batch) if _varies(value))
+
+
+def _items_of(batch: Any) -> Any:
+    return batch.items() if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS else [(WHOLE, batch)]
+
+
+def _print_of(value: Any, depth: int = 3) -> str:
+    attributes = attributes_of(value)
+    try:
+        return fingerprint(value)
+    except Exception:  # no bytes that are the same everywhere
+        pass
+    if isinstance(attributes, dict) and depth:
+        parts = {str(name): _print_of(part, depth - 1) for name, part in attributes.items()}
+        return fingerprint([f"{type(value).__module__}.{type(value).__qualname__}", parts])
+    if isinstance(value, (list, tuple)) and depth:
+        return fingerprint([_print_of(part, depth - 1) for part in value])
+    return _NOT_COMPARABLE
+
+
+def _holds_process_number(value: Any, depth: int = 2) -> bool:
+    if isinstance(value, (int, np.integer)):
+        return int(value) == os.getpid()
+    if isinstance(value, (dict, list, tuple)) and len(value) <= 64 and depth:
+        return any(
+            _holds_process_number(part, depth - 1) for part in (value.values() if isinstance(value, dict) else value)
+        )
+    return False
+
+
+def _varies(value: Any) -> bool:
+    try:
+        return _has_two_values(value)
+    except Exception:  # a sparse tensor, a subclass that cannot be compared: a report makes no batch fail
+        return False
+
+
+def _has_two_values(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        if not value.dtype.is_floating_point or value.numel() < 2 or value.device.type != "cpu":
+            return False
+        return bool((value != value.reshape(-1)[0]).any())
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size > 1:
+        return bool((value != value.reshape(-1)[0]).any())
+    return False
+
+
+def differing_keys(ours: dict[str, str], theirs: dict[str, str], ignore: tuple[str, ...]) -> list[str]:
+    """The keys in which two makings differ, in order."""
+    keys = [*ours, *(key for key in theirs if key not in ours)]
+    return [key for key in keys if key not in ignore and ours.get(key) != theirs.get(key)]
+
+
+def explain(make: Callable[[], Any], objects: Mapping[str, Any], references: list[Any]) -> Explanation:
+    """Make a batch, and take down what each transform on the way returns.
+
+    Args:
+        make: makes it.
+        objects: the pipeline's objects whose state is of interest, by name.
+        references: its classes and functions.
+    """
+    state = state_of(objects, references)
+    stages: list[tuple[str, str]] = []
+    with _listening(stages):
+        try:
+            make()
+        except Exception as error:
+            stages.append((type(error).__name__, str(error)[:1000]))
+    return Explanation(stages, state)
+
+
+@contextmanager
+def _listening(stages: list[tuple[str, str]]) -> Iterator[None]:
+    outer = sys.getprofile()
+
+    def listen(frame: types.FrameType, event: str, result: Any) -> None:
+        code = frame.f_code
+        if event != "return" or code.co_name not in ("__call__", "generate_train_batch", "__getitem__", "__next__"):
+            return
+        owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        module = str(frame.f_globals.get("__name__", ""))
+        if (
+            owner is None
+            or module.partition(".")[0] in ("torch", "numpy", "functools")
+            or module.startswith("detaug.pip")
+        ):
+            return
+        sys.setprofile(None)
+        try:
+            if len(stages) < _MOST_KEYS:
+                stages.append((type(owner).__qualname__[:60], _print_of(result)))
+        finally:
+            sys.setprofile(listen)
+
+    sys.setprofile(listen)
+    try:
+        yield
+    finally:
+        sys.setprofile(outer)
+
+
+def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str]:
+    """The small values that a pipeline's objects, classes and modules hold, by path."""
+    found: dict[str, str] = {}
+    seen: set[int] = set()
+    pending = deque([*objects.items(), *variables_of(references)])
+    room = _MOST_CHARACTERS
+    while pending and len(seen) < _MOST_VALUES and room > 0:
+        path, value = pending.popleft()
+        if isinstance(value, (str, bytes, int, float, complex, bool, type(None), np.generic)):
+            found[path] = repr(value)[:80]
+            room -= len(path) + len(found[path])
+            continue
+        if id(value) in seen or (type(value).__module__.startswith("detaug.") and path not in objects):
+            continue
+        seen.add(id(value))
+        if reseeder_of(type(value)) is not None and type(value).__module__.startswith(_GENERATORS):
+            found[path] = type(value).__name__  # seeded for every batch, whatever state it is in
+            continue
+        if isinstance(value, (np.ndarray, torch.Tensor)):
+            found[path] = f"{type(value).__name__} {tuple(value.shape)} {_print_of(value)[:12]}"
+            room -= len(path) + len(found[path])
+            continue
+        if isinstance(value, (list, tuple, dict, set)):
+            found[path + ".len()"] = str(len(value))
+        pending.extend((path + label, part) for label, part in parts_of(value))
+    return found
+
+
+def what_diverged(live: Explanation, fresh: Explanation) -> tuple[str, list[str]]:
+    """(the first transform whose result differs, the values that had changed) between two makings of one batch."""
+    stage = ""
+    for ours, theirs in zip(live.stages, fresh.stages, strict=False):
+        if ours != theirs:
+            stage = ours[0] if ours[0] == theirs[0] else f"{ours[0]} or {theirs[0]}"
+            break
+    changed = []
+    for path in [*live.state, *(path for path in fresh.state if path not in live.state)]:
+        if path == "data_loader.thread_id":  # detaug sets it
+            continue
+        now, at_first = live.state.get(path, "absent"), fresh.state.get(path, "absent")
+        if now != at_first:
+            changed.append(f"{path}: {at_first} at first, {now} now")
+    return stage, changed

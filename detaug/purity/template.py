@@ -1,0 +1,327 @@
+"""`Template`: an object as it is now, from which equal copies are made within this process and those forked from it.
+
+Everything that can change is copied, whatever container or class it is in: pickle walks through the object, and so meets
+all of it. Classes, modules and functions without variables of their own are shared (`detaug.purity.reducing`), so a copy
+is an instance of the very same classes; large arrays are mapped copy-on-write (`detaug.purity.bulk`).
+
+On its way through the object the pickler notes what has to be told or reseeded in each copy: `Copy.parts`.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import random
+import sys
+import threading
+import types
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.purity.bulk import BULK_BYTES, BulkStore
+from detaug.purity.kept import kept_of
+from detaug.purity.reducing import BY_REFERENCE, REDUCERS, Kept, is_shared_function, reduce_by_class, reduce_tensor
+from detaug.purity.references import attributes_of
+from detaug.purity.reseeders import reseeder_of
+
+_CONTAINERS = frozenset({dict, list, set, bytearray})
+_ATOMS = frozenset({str, bytes, int, float, complex, bool, type(None), tuple, dict, list, set, frozenset})
+
+
+class CannotCopy(TypeError):
+    """Something in a pipeline cannot be copied. The message names it."""
+
+
+@dataclass
+class Copy:
+    """A copy of a template's object.
+
+    Attributes:
+        value: the copy.
+        parts: what the template noted, by number; None for what the copy's own construction left out.
+    """
+
+    value: Any
+    parts: list[Any] = field(default_factory=list)
+
+
+class Template:
+    """An object as it is now.
+
+    Args:
+        value: any object.
+        external: objects that copies share with what `copy` is given instead, in this order.
+        keep: names of attributes that are left out of the copies.
+
+    Attributes:
+        originals: the parts of `value` that were noted: generators, objects with a seeding protocol (see
+            `detaug.purity.reseeders`), objects with ``set_epoch``, and owners of attributes in `keep`.
+        references: classes, modules and functions that copies share.
+        kinds: the classes of all instances that were met.
+        settled: how many objects had a known dependence on the clock switched off.
+
+    Raises:
+        CannotCopy: a part of it cannot be copied.
+    """
+
+    def __init__(self, value: Any, *, external: Iterable[Any] = (), keep: Collection[str] = ()) -> None:
+        self._bulk = BulkStore()
+        self._external = {id(each): number for number, each in enumerate(external)}
+        file = io.BytesIO()
+        pickler = _Pickler(file, self._bulk, self._external, frozenset(keep))
+        pickler.dump(value)
+        self._pickled = file.getvalue()
+        self._table: list[Any] = pickler.table
+        self._alive = (value, pickler.alive)  # by address they are known
+        self.originals: list[Any] = pickler.parts
+        self.kinds: set[type] = pickler.kinds
+        self.references: list[Any] = [each for each in pickler.table if not isinstance(each, (dict, np.ndarray))]
+        self.settled = pickler.settled
+        self._bulk.seal()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a copy takes, without large arrays."""
+        return len(self._pickled)
+
+    @property
+    def read_only_bytes(self) -> int:
+        """Bytes of large arrays that copies share read-only."""
+        return self._bulk.nbytes if self._bulk.read_only else 0
+
+    def copy(self, external: Iterable[Any] = (), *, only_one: bool = False) -> Copy:
+        """An equal object that shares nothing that can change with the original or with another copy.
+
+        Args:
+            external: takes the place of the template's own.
+            only_one: it is the only copy in a process that has no other use for the original: large arrays are handed over.
+        """
+        parts: list[Any] = [None] * len(self.originals)
+        bulk = self._bulk.views(only_one)
+        outer, _making.parts = _making.parts, parts
+        try:
+            value = _Unpickler(io.BytesIO(self._pickled), self._table, tuple(external), bulk).load()
+        finally:
+            _making.parts = outer
+        return Copy(value, parts)
+
+
+class _Making(threading.local):
+    parts: list[Any] | None = None
+
+
+_making = _Making()
+
+
+def _note(number: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Make an object and put it among the parts of the copy that is being made."""
+    made = function(*arguments)
+    assert _making.parts is not None
+    _making.parts[number] = made
+    return made
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, table: list[Any], external: tuple[Any, ...], bulk: list[Any]) -> None:
+        super().__init__(file)
+        self._table = table
+        self._external = external
+        self._bulk = bulk
+
+    def persistent_load(self, pid: Any) -> Any:
+        if type(pid) is int:
+            return self._table[pid]
+        kind, number = pid
+        return self._external[number] if kind == "x" else self._bulk[number]
+
+
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, bulk: BulkStore, external: dict[int, int], keep: frozenset[str]) -> None:
+        super().__init__(file, protocol=5)
+        self.table: list[Any] = []
+        self.parts: list[Any] = []
+        self.kinds: set[type] = set()
+        self.settled = 0
+        self.alive: list[Any] = []
+        self._bulk = bulk
+        self._external = external
+        self._keep = keep
+        self._numbers: dict[int, Any] = {}
+        self._memories: dict[int, np.ndarray[Any, Any]] = {}
+        self._noted: dict[type, bool] = {}
+
+    def persistent_id(self, obj: Any) -> Any:
+        kind = type(obj)
+        if self._external and id(obj) in self._external:
+            return "x", self._external[id(obj)]
+        if kind is np.ndarray:
+            return self._bulk_number(obj)
+        if kind in _ATOMS:
+            return None
+        if kind is Kept:
+            return self._reference(obj.value)
+        if isinstance(obj, BY_REFERENCE) or is_shared_function(obj):
+            return self._reference(obj)
+        if isinstance(obj, np.memmap) and not obj.dtype.hasobject:
+            return self._reference(obj)  # what is written to it goes to the file, or nowhere
+        if obj is sys.stdout or obj is sys.stderr or obj is sys.stdin:
+            return self._reference(obj)
+        return None
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        self.kinds.add(kind)
+        reduced: Any = NotImplemented
+        if kind is torch.Tensor:
+            reduced = reduce_tensor(obj, self._memories)
+        elif kind in REDUCERS:
+            reduced = REDUCERS[kind](obj)
+        elif kind is random.SystemRandom:  # the system's randomness has no state: `detaug verify` names who draws
+            return random.SystemRandom, ()
+        elif kind is torch.Generator:
+            reduced = _reduce_torch_generator(obj)
+        else:
+            reduced = reduce_by_class(obj)
+        keep = kept_of(kind, self._keep)
+        if self._is_noted(kind) or (keep and has_any(obj, keep)):
+            if reduced is NotImplemented:
+                reduced = obj.__reduce_ex__(5)
+            return self._noting(obj, reduced)
+        if _chooses_by_the_clock(obj):
+            self.settled += 1
+            return _without_benchmark(obj.__reduce_ex__(5))
+        return reduced
+
+    def _is_noted(self, kind: type) -> bool:
+        noted = self._noted.get(kind)
+        if noted is None:
+            noted = reseeder_of(kind) is not None or callable(getattr(kind, "set_epoch", None))
+            self._noted[kind] = noted
+        return noted
+
+    def _noting(self, obj: Any, reduced: Any) -> Any:
+        if not isinstance(reduced, tuple):
+            return reduced
+        function, arguments, *rest = reduced
+        keep = kept_of(type(obj), self._keep)
+        if rest and keep:
+            rest[0] = _without(rest[0], keep)
+        self.parts.append(obj)
+        return (_note, (len(self.parts) - 1, function, *arguments), *rest)
+
+    def _bulk_number(self, array: np.ndarray[Any, Any]) -> Any:
+        if array.nbytes < BULK_BYTES or array.dtype.hasobject or not array.flags.forc:
+            return None
+        if isinstance(array.base, np.ndarray) and reduce_is_view(array):
+            return None  # its owner is what is kept
+        if not array.flags.writeable and not isinstance(array.base, np.ndarray):
+            return self._reference(array)
+        number = self._numbers.get(id(array))
+        if number is None:
+            self.alive.append(array)
+            number = self._numbers[id(array)] = ("b", self._bulk.add(array))
+        return number
+
+    def _reference(self, value: Any) -> int:
+        number = self._numbers.get(id(value))
+        if number is None:
+            number = self._numbers[id(value)] = len(self.table)
+            self.table.append(value)
+        return number
+
+
+class Census(_Pickler):
+    """Walks through an object and takes down what in it can change.
+
+    Args:
+        value: the object.
+        only: take down these alone, by ``id``.
+        apart: do not look into these.
+        keep: do not look into attributes of these names.
+
+    Attributes:
+        data: containers, arrays and instances that are neither transforms nor generators, by ``id``.
+        callables: instances that can be called, by ``id``.
+    """
+
+    def __init__(
+        self,
+        value: Any,
+        *,
+        only: Collection[int] | None = None,
+        apart: Collection[int] = (),
+        keep: Collection[str] = (),
+    ) -> None:
+        super().__init__(io.BytesIO(), BulkStore(), {}, frozenset(keep))
+        self.data: dict[int, Any] = {}
+        self.callables: dict[int, Any] = {}
+        self._only = only
+        self._apart = apart
+        self.dump(value)
+        for each in [*self.data.values(), *self.callables.values()]:
+            self.data.pop(id(attributes_of(each)), None)  # reached through its owner alone
+
+    def persistent_id(self, obj: Any) -> Any:
+        if id(obj) in self._apart:
+            return 0
+        kind = type(obj)
+        if (kind in _CONTAINERS or kind is np.ndarray) and (self._only is None or id(obj) in self._only):
+            self.data[id(obj)] = obj
+        return super().persistent_id(obj)
+
+    def reducer_override(self, obj: Any) -> Any:
+        if self._only is None or id(obj) in self._only:
+            if callable(obj):
+                self.callables[id(obj)] = obj
+            elif reseeder_of(type(obj)) is None and not isinstance(obj, torch.Tensor):
+                self.data[id(obj)] = obj
+        return super().reducer_override(obj)
+
+
+def reduce_is_view(array: np.ndarray[Any, Any]) -> bool:
+    """Whether it is copied as a view of another array."""
+    return REDUCERS[np.ndarray](array) is not NotImplemented
+
+
+def has_any(obj: Any, names: Collection[str]) -> bool:
+    """Whether an object has one of those attributes, in its ``__dict__`` or in slots."""
+    attributes = attributes_of(obj) or ()
+    return any(
+        name in attributes or isinstance(getattr(type(obj), name, None), types.MemberDescriptorType) for name in names
+    )
+
+
+def _without(state: Any, names: frozenset[str]) -> Any:
+    """An object's state but for those attributes."""
+    if isinstance(state, dict):
+        return {name: value for name, value in state.items() if name not in names}
+    if isinstance(state, tuple) and len(state) == 2 and all(part is None or isinstance(part, dict) for part in state):
+        return tuple(None if part is None else _without(part, names) for part in state)
+    return state
+
+
+def _reduce_torch_generator(generator: torch.Generator) -> Any:
+    return _torch_generator, (str(generator.device), generator.get_state())
+
+
+def _torch_generator(device: str, state: torch.Tensor) -> torch.Generator:
+    made = torch.Generator(device)
+    made.set_state(state)
+    return made
+
+
+def _chooses_by_the_clock(obj: Any) -> bool:
+    """batchgeneratorsv2's ``GaussianBlurTransform(benchmark=True)`` (nnU-Net's default) picks convolution or FFT by timing
+    them, which gives other bytes from run to run; with ``benchmark=False`` it always convolves."""
+    kind = type(obj)
+    is_blur = kind.__name__ == "GaussianBlurTransform" and kind.__module__.startswith("batchgeneratorsv2")
+    return bool(is_blur and getattr(obj, "benchmark", False))
+
+
+def _without_benchmark(reduced: Any) -> Any:
+    function, arguments, state, *rest = reduced
+    return (function, arguments, {**state, "benchmark": False}, *rest)

@@ -1,0 +1,92 @@
+"""Does a Lightning training repeat itself, and does it go on from its checkpoint as if it had not been interrupted?"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from detaug import seed_everything
+from detaug.training import EpochSampler, generator, make_deterministic, rng_state, set_rng_state, verify
+
+try:
+    import lightning.pytorch as pl
+except ImportError:
+    import pytorch_lightning as pl  # type: ignore[no-redef]
+
+
+class Segmentation(pl.LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = make_deterministic(
+            nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Dropout2d(), nn.Conv2d(4, 2, 1))
+        )
+        self.loss = make_deterministic(nn.CrossEntropyLoss())
+
+    def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
+        return self.loss(self.network(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters())
+
+
+class RandomState(pl.Callback):
+    """Lightning's checkpoints have no random state of their own."""
+
+    def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
+        checkpoint["rng"] = rng_state()
+
+    def on_load_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
+        self.loaded = checkpoint["rng"]
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        if hasattr(self, "loaded"):
+            set_rng_state(self.loaded)
+
+
+class Training:
+    """What `verify` needs: a model, `train`, `save` and `load`; Lightning's Trainer does the work."""
+
+    def __init__(self) -> None:
+        seed = seed_everything(1234, deterministic=True, threads=1)
+        self.lightning = Segmentation()
+        self.model = self.lightning.network
+        images = torch.randn(16, 1, 8, 8)
+        dataset = TensorDataset(images, (images[:, 0] > 0).long())
+        # With a generator of its own, a new epoch's iterator takes no number from the one that dropout draws from.
+        self.loader = DataLoader(dataset, 2, sampler=EpochSampler(dataset, seed=seed), generator=generator(seed))
+        self.checkpoint: Path | None = None
+
+    def train(self, steps: int) -> None:
+        quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+        self.trainer = pl.Trainer(
+            accelerator="cpu", max_epochs=steps // len(self.loader), deterministic=True, enable_checkpointing=False,
+            use_distributed_sampler=False, callbacks=[RandomState()], **quiet,
+        )  # fmt: skip
+        self.trainer.fit(self.lightning, self.loader, ckpt_path=self.checkpoint, weights_only=False)
+
+    def save(self, file: Path) -> None:
+        self.trainer.save_checkpoint(file)
+
+    def load(self, file: Path) -> None:
+        self.checkpoint = file
+
+
+def main() -> None:
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    # Eight batches are an epoch: Lightning resumes at the beginning of one.
+    report = verify(Training, steps=16, interrupt_after=8)
+    print(report)
+    assert report
+    print("the Lightning training repeats itself and resumes exactly")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""``python -c "import train"``, where the module makes batches while it is imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import detaug
+
+pytestmark = pytest.mark.timeout(180)
+
+MODULE = """
+import os, sys
+from detaug import DeterministicAugmenter
+
+class Item:
+    def __init__(self, number):
+        self.number = number
+
+class Refused(Exception):
+    pass
+
+class Loader:
+    def __iter__(self):
+        return self
+    def __next__(self):
+        import detaug
+        if detaug.current().step == 5:
+            raise Refused("at step 5")
+        return {"item": Item(detaug.current().step), "pid": os.getpid()}
+
+with DeterministicAugmenter(Loader(), None, int(sys.argv[2]), seed=1, start_method=sys.argv[1], stateless=True) as aug:
+    batches = [next(aug) for _ in range(5)]
+    print([batch["item"].number for batch in batches], {type(batch["item"]) for batch in batches} == {Item})
+    try:
+        next(aug)
+    except Refused as error:
+        print("refused")
+print("end")
+"""
+
+
+def run(folder: Path, *arguments: str, code: str = "import train") -> subprocess.CompletedProcess[str]:
+    root = str(Path(detaug.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([root, str(folder)])},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [("fork", "2"), ("fork", "0"), ("spawn", "0")])
+def test_it_works_where_workers_import_nothing(tmp_path: Path, arguments: tuple[str, str]) -> None:
+    (tmp_path / "train.py").write_text(MODULE)
+    ended = run(tmp_path, *arguments)
+    assert ended.stdout.splitlines() == ["[0, 1, 2, 3, 4] True", "refused", "end"], ended.stderr
+
+
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
+def test_it_is_a_clear_error_where_workers_would_import_it(tmp_path: Path, method: str) -> None:
+    (tmp_path / "train.py").write_text(MODULE)
+    ended = run(tmp_path, method, "2")
+    assert ended.returncode != 0
+    assert ended.stdout == ""
+    assert "the module 'train' makes batches while it is imported" in ended.stderr
+    assert "start_method='fork'" in ended.stderr
+
+
+OTHER_THREAD = """
+import sys, threading
+import slow_import
+from detaug import DeterministicAugmenter
+
+class Loader:
+    def __iter__(self):
+        return self
+    def __next__(self):
+        import slow
+        return slow.NUMBER
+
+threading.Thread(target=lambda: __import__("slow"), daemon=True).start()
+slow_import.begun.wait()
+with DeterministicAugmenter(Loader(), None, 1, seed=1, start_method="fork", stateless=True) as aug:
+    print([next(aug) for _ in range(3)])
+slow_import.go_on.set()
+"""
+
+
+def test_worker_imports_what_another_thread_was_importing_at_the_fork(tmp_path: Path) -> None:
+    (tmp_path / "slow_import.py").write_text(
+        "import os, threading\nbegun, go_on, here = threading.Event(), threading.Event(), os.getpid()\n"
+    )
+    (tmp_path / "slow.py").write_text(
+        "import os, slow_import\nslow_import.begun.set()\n"
+        "if os.getpid() == slow_import.here:\n    slow_import.go_on.wait()\nNUMBER = 5\n"
+    )
+    ended = run(tmp_path, code=OTHER_THREAD)
+    assert ended.stdout == "[5, 5, 5]\n", ended.stderr

@@ -1,0 +1,142 @@
+"""Ranks that have different seeds are told, and so are a training and a validation that have the same random numbers.
+
+Run as a program, this file is the process that forks two ranks of a gloo group.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed
+
+from detaug import DeterministicAugmenter, current
+
+
+class Loader:
+    def __init__(self, split: str = "train") -> None:
+        self.split = split
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        return {"data": current().generator.random(2)}
+
+
+def run_rank(rank: int, folder: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    found: dict[str, list[str]] = {}
+    cases = {"same": (5, "train"), "different": (5 + rank, "train"), "drawn": (None, "val"), "same again": (6, "train")}
+    for case, (seed, name) in cases.items():
+        augmenter = DeterministicAugmenter(Loader(), None, 0, seed=seed, name=name, rank=rank, world_size=2)
+        found[case] = [outcome_of_next(augmenter) for _ in range(3)]
+    found["ranks of its own"] = [outcome_of_next(DeterministicAugmenter(Loader(), None, 0, seed=5 + rank))]
+    if rank == 0:
+        found["only here"] = [
+            outcome_of_next(DeterministicAugmenter(Loader(), None, 0, seed=7, name="x", world_size=2))
+        ]
+    Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def outcome_of_next(augmenter: DeterministicAugmenter) -> str:
+    """The error's text, or nothing. All ranks come to the end of a step together, as in a training."""
+    try:
+        next(augmenter)
+    except ValueError as error:
+        return str(error)
+    finally:
+        if augmenter.world_size == 2 and augmenter.name != "x":
+            torch.distributed.barrier()
+    return ""
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "DETAUG_SEED")}
+    environment = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, __file__, str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("case", ["same", "same again", "ranks of its own"])
+def test_ranks_of_one_seed_go_on(ranks: list[dict[str, list[str]]], case: str) -> None:
+    for found in ranks:
+        assert set(found[case]) == {""}
+
+
+def test_nobody_waits_for_ranks_that_make_no_augmenter(ranks: list[dict[str, list[str]]]) -> None:
+    assert ranks[0]["only here"] == [""]
+
+
+@pytest.mark.parametrize("case", ["different", "drawn"])
+def test_ranks_of_different_seeds_are_an_error_on_each_of_them(ranks: list[dict[str, list[str]]], case: str) -> None:
+    for rank, found in enumerate(ranks):
+        assert "" not in found[case][1:], "at the second step all of them know"
+        for message in found[case][1:]:
+            assert f"(this is rank {rank})" in message
+            assert "Pass the same seed on all ranks" in message
+    assert any(found[case][0] for found in ranks), "the last to come knows at once"
+    if case == "different":
+        assert "rank 0 has seed 5, rank 1 has seed 6" in ranks[0][case][1]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text for record in caplog.records if "same random numbers" in (text := record.getMessage())]
+
+
+def numbers(*augmenters: DeterministicAugmenter) -> list[Any]:
+    return [next(augmenter)["data"].tolist() for augmenter in augmenters]
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_train_and_val_of_one_seed_without_names_are_told_once(caplog: pytest.LogCaptureFixture, n: int) -> None:
+    with (
+        DeterministicAugmenter(Loader("train"), None, n, seed=9000 + n) as train,
+        DeterministicAugmenter(Loader("val"), None, n, seed=9000 + n) as val,
+    ):
+        first, second = numbers(train, val)
+        assert first == second, "they do draw the same"
+        assert len(said(caplog)) == 1
+        assert 'name="train" and name="val"' in said(caplog)[0]
+        numbers(train, val)
+    assert len(said(caplog)) == 1
+
+
+def test_nothing_is_said_of_names_seeds_and_ranks_of_their_own_and_of_repetitions(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        DeterministicAugmenter(Loader("train"), None, 0, seed=9010, name="train") as train,
+        DeterministicAugmenter(Loader("val"), None, 0, seed=9010, name="val") as val,
+        DeterministicAugmenter(Loader("other"), None, 0, seed=9011) as other,
+        DeterministicAugmenter(Loader("other"), None, 0, seed=9011) as again,
+        DeterministicAugmenter(Loader("a"), None, 0, seed=9012, rank=0, world_size=2) as first,
+        DeterministicAugmenter(Loader("b"), None, 0, seed=9012, rank=1, world_size=2) as second,
+    ):
+        numbers(train, val, other, again, first, second)
+    with DeterministicAugmenter(Loader("after the others were closed"), None, 0, seed=9011) as last:
+        numbers(last)
+    assert said(caplog) == []
+
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=run_rank, args=(rank, sys.argv[1])) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    sys.exit(max(abs(process.exitcode or 0) for process in processes))

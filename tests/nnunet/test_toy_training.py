@@ -1,0 +1,69 @@
+"""`detaug nnunet demo`: the pieces of the toy training, and the whole of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from detaug.cli import main
+from detaug.demo.toy_training import CASES, Compared, make_narrow, make_toy_dataset, settings
+
+
+def digests(folder: Path) -> dict[str, str]:
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def test_pieces_of_the_toy_training(tmp_path: Path) -> None:
+    import nibabel
+
+    for name, seed in (("one", 1), ("same", 1), ("other", 2)):
+        make_toy_dataset(tmp_path / name, seed)
+    one, same, other = (
+        {name: nibabel.load(file).get_fdata().tobytes() for file in sorted((tmp_path / each).rglob("*.nii.gz"))
+         for name in [file.name]} for each in ("one", "same", "other")
+    )  # fmt: skip
+    assert len(one) == 2 * CASES
+    assert one == same
+    assert all(one[name] != other[name] for name in one)
+    labels = nibabel.load(next((tmp_path / "one").rglob("labelsTr/*"))).get_fdata()
+    assert 0.01 < labels.mean() < 0.2
+
+    plans = tmp_path / "plans.json"
+    arguments = {"n_stages": 3, "features_per_stage": [32, 64, 128]}
+    planned = {"batch_size": 9, "patch_size": [32] * 3, "architecture": {"arch_kwargs": arguments}}
+    plans.write_text(json.dumps({"configurations": {"3d_fullres": planned}}))
+    make_narrow(plans)
+    narrow = json.loads(plans.read_text())["configurations"]["3d_fullres"]
+    assert narrow["architecture"]["arch_kwargs"]["features_per_stage"] == [4, 8, 16]
+    assert narrow["patch_size"] == [32] * 3
+
+    assert settings(7).seed == 7
+    assert settings(7).epochs == 2, "it is killed in the second"
+    assert Compared("a", "a", (1, 2)).equal
+    assert not Compared("a", "b", (1, 2)).equal
+
+
+def test_missing_nnunet_is_one_line_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None)
+    done = CliRunner().invoke(main, ["nnunet", "demo"])
+    assert (done.exit_code, done.output) == (2, "Error: nnU-Net is not installed: pip install 'detaug[nnunet]'\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)  # a training takes as long as the machine lets it
+def test_training_that_is_killed_and_continued_ends_with_the_same_checkpoint() -> None:
+    command = [sys.executable, "-m", "detaug", "nnunet", "demo", "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["equal"] is True
+    assert found["straight"] == found["continued"]
+    assert found["killed_in_epoch"] == 1
+    assert "killed in its second epoch" in done.stderr

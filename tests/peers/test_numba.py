@@ -1,0 +1,16 @@
+"""Numba."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("numba", reason="Numba is not installed")
+
+from .conformance import Conformance
+from .other_pipelines import NUMBA as EXAMPLES
+
+__all__ = ["EXAMPLES"]
+
+
+class TestNumba(Conformance):
+    """Every example of `other_pipelines` that belongs to it."""

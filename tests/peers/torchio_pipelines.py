@@ -1,0 +1,103 @@
+"""TorchIO: subjects with an image and a label map, and its queue of patches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torchio
+
+from detaug import DeterministicAugmenter
+
+from .items import ITEMS, Example, from_blank, image, note_load
+
+SHAPE = (1, 12, 12, 10)
+
+
+class Noted(torchio.SubjectsDataset):  # type: ignore[misc, name-defined]
+    """Notes who loads what."""
+
+    def __init__(self, folder: Path, subjects: list[Any], **options: Any) -> None:
+        super().__init__(subjects, **options)
+        self.folder = str(folder)
+
+    def __getitem__(self, index: int) -> Any:
+        note_load(self.folder, int(index))
+        return super().__getitem__(index)
+
+
+def subjects() -> list[Any]:
+    values = torch.from_numpy(image(*SHAPE))
+    return [
+        torchio.Subject(
+            t1=torchio.ScalarImage(tensor=values), label=torchio.LabelMap(tensor=values.round()), index=index
+        )
+        for index in range(ITEMS)
+    ]
+
+
+def simple() -> Any:
+    return torchio.Compose([torchio.RandomFlip(axes=(0, 1)), torchio.RandomNoise(std=(0.1, 0.3))])
+
+
+def rich() -> Any:
+    return torchio.Compose(
+        [
+            torchio.RandomAffine(scales=0.2, degrees=20),
+            torchio.OneOf({torchio.RandomBiasField(): 0.5, torchio.RandomGamma(): 0.5}),
+            torchio.RandomNoise(std=(0.1, 0.3)),
+        ]
+    )
+
+
+def stack(samples: list[Any]) -> dict[str, Any]:
+    return {
+        "image": torch.stack([each["t1"].data for each in samples]),
+        "label": torch.stack([each["label"].data for each in samples]),
+        "index": torch.tensor([int(each["index"]) for each in samples]),
+    }
+
+
+def of_subjects(make: Any) -> Any:
+    def build(folder: Path, **options: Any) -> DeterministicAugmenter:
+        dataset = Noted(folder, subjects(), transform=make())
+        return DeterministicAugmenter.from_dataset(dataset, 2, collate_fn=stack, **options)
+
+    return build
+
+
+class OfBatches:
+    """TorchIO's transforms on the arrays of a batch."""
+
+    def __init__(self) -> None:
+        self.transform = rich()
+
+    def __call__(self, image: Any, **others: Any) -> dict[str, Any]:
+        return {"image": np.stack([np.asarray(self.transform(each)) for each in image]), **others}
+
+
+def whole_batches(folder: Path, **options: Any) -> DeterministicAugmenter:
+    return from_blank(folder, (2, *SHAPE), OfBatches(), **options)
+
+
+def queue(folder: Path, **options: Any) -> DeterministicAugmenter:
+    """It hands out patches in the order in which it loaded them: an item is not a function of its index."""
+    patches = torchio.Queue(
+        Noted(folder, subjects(), transform=simple()),
+        max_length=6,
+        samples_per_volume=2,
+        sampler=torchio.UniformSampler(6),
+        num_workers=0,
+    )
+    return DeterministicAugmenter.from_dataset(patches, 2, collate_fn=stack, **options)
+
+
+EXAMPLES = [
+    Example("flip and noise", of_subjects(simple)),
+    Example("affine, choice and noise", of_subjects(rich), often=True),
+    Example("whole batches", whole_batches, indices=False),
+]
+
+QUEUE = Example("queue of patches", queue)

@@ -1,0 +1,318 @@
+"""The run-time check: what it finds, what it says, what it costs."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import DeterministicAugmenter, ReproducibilityError
+from detaug.engine.checking import Again, Check, Checks, is_checked
+from detaug.loader_states import LoaderStates
+from detaug.plan import BatchKey
+from detaug.purity.reports import BatchReport, prints_of, report_of
+from detaug.sources import resolve_source
+
+CALLS = {"number": 0}
+
+
+class Items:
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        return {"x": np.full(3, float(i)), "i": i}
+
+
+class CountsItself(Items):
+    def __init__(self):
+        self.fetched = 0
+
+    def __getitem__(self, i):
+        self.fetched += 1
+        return {"x": np.full(3, float(self.fetched)), "i": i}
+
+
+class CountsInItsClass:
+    calls = 0
+
+    def __call__(self, **batch):
+        CountsInItsClass.calls += 1
+        return {**batch, "x": batch["x"] + CountsInItsClass.calls}
+
+
+class AsksTheSystem:
+    def __call__(self, **batch):
+        return {**batch, "x": batch["x"] + int.from_bytes(os.urandom(3), "little")}
+
+
+def counts_in_its_module(**batch):
+    CALLS["number"] += 1
+    return {**batch, "x": batch["x"] * CALLS["number"]}
+
+
+class Outer:
+    def __init__(self, *inner):
+        self.inner = inner
+
+    def __call__(self, **batch):
+        for each in self.inner:
+            batch = each(**batch)
+        return batch
+
+
+class Doubles:
+    def __call__(self, **batch):
+        return {**batch, "x": batch["x"] * 2}
+
+
+def run(dataset, transform, n, epochs=1, **options):
+    settings = {"seed": 1, "start_method": "fork", **options}
+    augmenter = DeterministicAugmenter.from_dataset(
+        dataset, 2, shuffle=False, transform=transform, num_processes=n, **settings
+    )
+    with augmenter:
+        for _ in range(epochs):
+            for _ in augmenter:
+                pass
+        return augmenter.stats()
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("dataset", "transform", "who", "what"),
+    [
+        (CountsItself, None, "the loader (CountsItself)", "data_loader.fetched"),
+        (Items, CountsInItsClass, "the transform (CountsInItsClass)", "CountsInItsClass.calls"),
+        (Items, lambda: Outer(Doubles(), CountsInItsClass()), "(CountsInItsClass)", "CountsInItsClass.calls"),
+        (Items, lambda: counts_in_its_module, "the transform", "CALLS['number']"),
+        (Items, AsksTheSystem, "the transform (AsksTheSystem)", ""),
+    ],
+)
+def test_what_is_not_reproducible_is_an_error_that_names_it(n, dataset, transform, who, what):
+    with pytest.raises(ReproducibilityError) as caught:
+        run(dataset(), transform and transform(), n)
+    assert caught.value.keys == ("x",)
+    assert caught.value.epoch == 0
+    assert f"step {caught.value.step}" in str(caught.value)
+    assert who in str(caught.value)
+    assert what in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_what_is_not_reproducible_is_found_in_fresh_interpreters(start_method):
+    with pytest.raises(ReproducibilityError, match="CountsInItsClass"):
+        run(Items(), CountsInItsClass(), 2, epochs=3, start_method=start_method)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_equal_batches_are_counted_and_nothing_is_said(n, caplog):
+    stats = run(Items(), Doubles(), n)
+    assert stats["checked"] > 3
+    assert stats["mismatches"] == 0
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_all_batches_are_checked_where_that_is_asked_for(n):
+    stats = run(Items(), Doubles(), n, check_every=1)
+    assert stats["checked"] >= 32  # workers have begun the next epoch by then
+    assert stats["mismatches"] == 0
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_no_batch_is_checked_where_that_is_asked_for(n):
+    assert run(CountsItself(), None, n, check_every=0) == {"checked": 0, "mismatches": 0}
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_warning_is_enough_where_that_is_asked_for(n, caplog):
+    with caplog.at_level(logging.WARNING, "detaug"):
+        stats = run(CountsItself(), None, n, on_mismatch="warn")
+    assert stats["mismatches"] > 0
+    assert "is not reproducible" in caplog.text
+    assert 'on_mismatch="warn"' in caplog.text
+
+
+class WithProcess(Items):
+    def __getitem__(self, i):
+        return {**super().__getitem__(i), "who": {"pid": os.getpid(), "object": id(self)}}
+
+
+class WithAddress(Items):
+    def __getitem__(self, i):
+        return {**super().__getitem__(i), "address": id(object())}
+
+
+def test_process_numbers_are_remarked_on_once(caplog):
+    with caplog.at_level(logging.INFO, "detaug"):
+        assert run(WithProcess(), None, 2, collate_fn=lambda items: items[0])["mismatches"] == 0
+    assert caplog.text.count("check_ignore=('who',)") == 1
+
+
+def test_keys_that_may_differ_are_left_out():
+    options = {"collate_fn": lambda items: items[0], "check_ignore": ("address",)}
+    assert run(WithAddress(), None, 2, **options)["mismatches"] == 0
+
+
+class SameForAll:
+    """Each of its streams gives the same batches."""
+
+    number_of_threads_in_multithreaded = 3
+
+    def __init__(self):
+        self.rng = np.random.RandomState(0)
+        self.numbers = iter(range(10**6))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return {"x": np.sqrt(np.arange(2.0, 6.0) + next(self.numbers))}
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_streams_that_give_the_same_are_noticed(n, caplog):
+    with (
+        caplog.at_level(logging.WARNING, "detaug"),
+        DeterministicAugmenter(SameForAll(), None, n, seed=1, batches_per_epoch=12, start_method="fork") as augmenter,
+    ):
+        list(augmenter)
+    assert "give the same raw batches" in caplog.text
+
+
+class DrawsTheSame(Items):
+    def __getitem__(self, i):
+        return {"i": i, "noise": np.random.RandomState(7).standard_normal(5)}
+
+
+def test_equal_random_numbers_in_different_batches_are_noticed(caplog):
+    def noise(**batch):
+        return {**batch, "x": batch["x"] * 0 + np.random.RandomState(7).standard_normal(3)}
+
+    with caplog.at_level(logging.WARNING, "detaug"):
+        run(Items(), noise, 2)
+    assert "draws the same random numbers for different batches" in caplog.text
+
+
+@pytest.mark.parametrize(("option", "value"), [("check_every", -1), ("check_every", 1.5), ("on_mismatch", "ignore"),
+                                               ("check_ignore", "pid"), ("check_ignore", [1]), ("keep", "cache")])  # fmt: skip
+def test_arguments_that_cannot_be_right_are_refused(option, value):
+    with pytest.raises((TypeError, ValueError), match=option):
+        DeterministicAugmenter.from_dataset(Items(), 2, seed=1, **{option: value})
+
+
+# --- the arithmetic
+
+
+def test_first_second_fourth_and_then_one_in_so_many():
+    assert [n for n in range(1, 400) if is_checked(n, 100)] == [1, 2, 4, 8, 16, 32, 64, 100, 200, 300]
+    assert [n for n in range(1, 10) if is_checked(n, 1)] == list(range(1, 10))
+    assert not any(is_checked(n, 0) for n in range(1, 100))
+
+
+def checks_of(ignore=(), stateless=True):
+    return Checks(ignore, 1, stateless, LoaderStates(resolve_source([1]), 1), every=100)
+
+
+def check(step, number=1):
+    return Check(BatchKey(0, step), BatchReport({}, {"x": "1"}), number, 1)
+
+
+def test_slow_batches_are_checked_for_one_per_cent_of_the_time():
+    checks, spent = checks_of(), 0.0
+    for step in range(10_000):
+        checks.worked(0.5)
+        if is_checked(step % 1000 + 1, 100):
+            checks.reported(check(step))
+        while checks.next() is not None:
+            checks.paid(0.5)
+            checks.compare(check(step), Again(BatchReport({}, {"x": "1"}), None))
+            spent += 0.5
+    assert checks.done > 5
+    assert spent < 0.015 * 10_000 * 0.5
+
+
+def test_quick_batches_are_checked_at_once():
+    checks = checks_of()
+    for step in range(10):
+        checks.worked(0.001)
+        checks.reported(check(step))
+        assert checks.next() is not None
+        checks.paid(0.001)
+        checks.compare(check(step), Again(BatchReport({}, {"x": "1"}), None))
+
+
+def test_late_batches_of_a_stream_cost_those_before_them():
+    checks = checks_of(stateless=False)
+    checks.reported(check(0))
+    assert checks.next() is not None
+    checks.compare(check(0), Again(BatchReport({}, {"x": "1"}), None))
+    checks.worked(0.01)
+    checks.reported(check(5_000))
+    assert checks.next() is None
+
+
+def test_a_difference_says_whether_the_loader_made_it():
+    checks = checks_of(("pid",))
+    first = Check(BatchKey(0, 3), BatchReport({"x": "raw"}, {"x": "a", "pid": "1"}), 40, 2)
+    assert checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "a", "pid": "2"}), None)) is None
+    found = checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "b", "y": "c", "pid": "1"}), None))
+    assert found is not None
+    assert (found.keys, found.in_loader, found.early) == (["x", "y"], False, False)
+    found = checks.compare(first, Again(BatchReport({"x": "other"}, {"x": "b", "pid": "1"}), None))
+    assert found is not None
+    assert found.in_loader
+    assert (checks.done, checks.different) == (3, 2)
+
+
+def test_anything_can_be_reported_on():
+    class Odd:
+        def __init__(self, value):
+            self.value = value
+
+    assert prints_of({"a": Odd(1)}) == prints_of({"a": Odd(1)}) != prints_of({"a": Odd(2)})
+    assert prints_of(3) == {"batch": prints_of(3)["batch"]}
+    assert len(prints_of({str(i): i for i in range(5_000)})) == 1
+    report = report_of(
+        {}, (), {"f": np.array([1.0, 2.0]), "t": torch.tensor([1.0, 2.0]), "same": np.ones(5), "i": np.arange(3)}
+    )
+    assert report.random == ("f", "t")
+
+
+class MakesAGeneratorOnFirstUse:
+    def __init__(self):
+        self.rng = None
+
+    def __call__(self, **batch):
+        if self.rng is None:
+            self.rng = np.random.default_rng(5)
+        return {**batch, "noise": np.asarray(batch["x"]) + self.rng.normal(size=3)}
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_generator_that_every_batch_makes_anew_is_noticed(n, caplog):
+    with caplog.at_level(logging.WARNING, "detaug"):
+        run(Items(), MakesAGeneratorOnFirstUse(), n)
+    assert "transform.rng" in caplog.text
+
+
+class LoadsAnAtlas:
+    def __init__(self):
+        self.atlas = None
+
+    def __call__(self, **batch):
+        if self.atlas is None:
+            self.atlas = np.arange(400_000.0)
+        return {**batch, "y": self.atlas[batch["i"]]}
+
+
+@pytest.mark.parametrize(("keep", "times"), [((), 1), (("atlas",), 0)])
+def test_what_is_loaded_for_every_batch_is_named_unless_it_is_kept(keep, times, caplog):
+    with caplog.at_level(logging.WARNING, "detaug"):
+        run(Items(), LoadsAnAtlas(), 0, keep=keep)
+    assert caplog.text.count("keep=('atlas',)") == times

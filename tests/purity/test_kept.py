@@ -1,0 +1,46 @@
+"""Caches that are known to be pure go on from batch to batch; attributes of that name elsewhere do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from batchgeneratorsv2.transforms.spatial.spatial import SpatialTransform
+
+from detaug import fingerprint
+from detaug.global_rng import reseed_global_rngs
+from detaug.purity.kept import kept_of
+from detaug.purity.template import Template
+
+
+def spatial() -> SpatialTransform:
+    return SpatialTransform((8, 8, 8), 0, False, p_rotation=1.0, p_scaling=1.0)
+
+
+class Derived(SpatialTransform):
+    pass
+
+
+class Other:
+    _grid_cache: dict[Any, Any]
+
+
+def test_it_is_batchgeneratorsv2s_grid() -> None:
+    assert kept_of(SpatialTransform, ()) == kept_of(Derived, ()) == {"_grid_cache"}
+    assert kept_of(SpatialTransform, ("mine",)) == {"_grid_cache", "mine"}
+    assert kept_of(Other, ()) == kept_of(int, ()) == frozenset()
+    assert "_grid_cache" in vars(spatial())  # as long as it has that name
+
+
+def test_copies_are_made_without_it() -> None:
+    transform = spatial()
+    image = torch.rand(1, 8, 8, 8, generator=torch.Generator().manual_seed(1))
+    reseed_global_rngs(np.random.SeedSequence(2))
+    expected = transform(image=image.clone())["image"]
+    assert transform._grid_cache
+    copy = Template(transform).copy().value
+    assert "_grid_cache" not in vars(copy)
+    copy._grid_cache = transform._grid_cache
+    reseed_global_rngs(np.random.SeedSequence(2))
+    assert fingerprint(copy(image=image.clone())["image"]) == fingerprint(expected)

@@ -1,0 +1,217 @@
+"""Generators inside other libraries: seeded where the library is loaded, from every bit it takes, and put back."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detaug.global_rng import reseed_global_rngs
+from detaug.purity.libraries import preserved_libraries
+from detaug.purity.reseeders import reseeder_of
+
+
+def sequence(*key: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence([1, 2, 3, 4], spawn_key=key)
+
+
+@pytest.fixture(scope="module")
+def numba_draws() -> Any:
+    numba = pytest.importorskip("numba")
+
+    @numba.njit
+    def draw(count: int) -> Any:
+        out = np.empty((count, 3))
+        for i in range(count):
+            out[i, 0] = np.random.random()
+            out[i, 1] = random.random()
+            out[i, 2] = np.random.normal()
+        return out
+
+    return lambda: draw(3).tolist()
+
+
+@pytest.fixture
+def opencv_draws() -> Any:
+    cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed (the extra `peers`)")
+    return lambda: cv2.randu(np.zeros((2, 8)), 0, 1).tolist()
+
+
+@pytest.fixture
+def monai_draws() -> Any:
+    transforms = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
+    return lambda: transforms.Randomizable.R.rand(4).tolist()
+
+
+@pytest.fixture(params=["numba_draws", "opencv_draws", "monai_draws"])
+def draw(request: pytest.FixtureRequest) -> Iterator[Any]:
+    with preserved_libraries():
+        yield request.getfixturevalue(request.param)
+
+
+def test_the_same_sequence_gives_the_same_draws_and_others_give_others(draw: Any) -> None:
+    drawn = []
+    for turn in range(20):
+        reseed_global_rngs(sequence(0, turn))
+        drawn.append(draw())
+        draw()
+    assert len({str(numbers) for numbers in drawn}) == 20
+    for turn in (7, 7, 3):
+        reseed_global_rngs(sequence(0, turn))
+        assert draw() == drawn[turn]
+
+
+def test_a_forked_child_draws_what_its_parent_would(draw: Any) -> None:
+    """Numba asks the operating system for new states in a forked child, until they are written."""
+    reseed_global_rngs(sequence(1))
+    expected = str(draw())
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            reseed_global_rngs(sequence(1))
+            os.write(writing, str(draw()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer:
+        assert answer.read() == expected
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("name", ["numba_draws", "monai_draws"])
+def test_the_callers_state_is_put_back(name: str, request: pytest.FixtureRequest) -> None:
+    draw = request.getfixturevalue(name)
+    with preserved_libraries():
+        reseed_global_rngs(sequence(1))
+        expected = draw(), draw()
+        reseed_global_rngs(sequence(1))
+        assert draw() == expected[0]
+        with preserved_libraries():
+            reseed_global_rngs(sequence(2))
+            draw()
+        assert draw() == expected[1]
+
+
+def test_opencv_goes_on_as_its_own_state_says(opencv_draws: Any) -> None:
+    """Its state cannot be read, but what the caller draws afterwards comes from it, and not from the batch."""
+    after = []
+    for own, batch in ((1, 2), (1, 3), (4, 3)):
+        reseed_global_rngs(sequence(own))
+        with preserved_libraries():
+            reseed_global_rngs(sequence(batch))
+            opencv_draws()
+        after.append(opencv_draws())
+    assert after[0] == after[1] != after[2]
+
+
+def test_numba_states_hold_more_than_32_bits() -> None:
+    pytest.importorskip("numba")
+    from numba import _helperlib
+
+    with preserved_libraries():
+        states = []
+        for turn in range(30):
+            reseed_global_rngs(sequence(turn))
+            for pointer in (_helperlib.rnd_get_np_state_ptr(), _helperlib.rnd_get_py_state_ptr()):
+                index, words = _helperlib.rnd_get_state(pointer)
+                assert index == 624
+                states.append(words)
+    words = np.array(states, np.uint32)
+    assert len(np.unique(words)) > 0.999 * words.size
+    ones = np.unpackbits(words.view(np.uint8).reshape(60, -1), axis=1).mean(axis=0)
+    assert ones.min() > 0.05
+    assert ones.max() < 0.95
+
+
+def image() -> Any:
+    return np.random.default_rng(3).random((1, 24, 24), dtype=np.float32)
+
+
+def monai_pipelines() -> dict[str, Any]:
+    transforms = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
+    noise = transforms.RandGaussianNoise(prob=1.0, std=1.0)
+    affine = transforms.RandAffine(prob=1.0, rotate_range=1.0, translate_range=3, padding_mode="zeros")
+
+    class Own(transforms.RandomizableTransform):  # type: ignore[misc, name-defined]
+        def __call__(self, data: Any) -> Any:
+            return data + self.R.rand()
+
+    return {
+        "one transform": noise,
+        "a user's transform": Own(),
+        "a transform that holds others": affine,
+        "a composition": transforms.Compose([affine, transforms.Compose([noise, transforms.RandFlip(0.5)])]),
+        "a choice": transforms.OneOf([noise, affine]),
+        "of dictionaries": transforms.Compose(
+            [
+                transforms.RandSpatialCropSamplesd("image", (8, 8), 2, random_size=False),
+                transforms.RandGaussianNoised("image", prob=1.0),
+            ]
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "one transform",
+        "a user's transform",
+        "a transform that holds others",
+        "a composition",
+        "a choice",
+        "of dictionaries",
+    ],
+)
+def test_monai_is_seeded_through_its_protocol(name: str) -> None:
+    pipeline = monai_pipelines()[name]
+    given = {"image": image()} if name == "of dictionaries" else image()
+    _claim_reseeded(pipeline, lambda: repr(np.asarray(_images(pipeline(given))).tobytes()))
+
+
+def _images(made: Any) -> Any:
+    return [item["image"] for item in made] if isinstance(made, list) else made
+
+
+def test_transforms_of_a_monai_composition_get_different_words() -> None:
+    transforms = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
+    noises = [transforms.RandGaussianNoise(prob=1.0) for _ in range(3)]
+    composition = transforms.Compose(noises)
+    reseed = reseeder_of(type(composition))
+    assert reseed is not None
+    reseed(composition, sequence(1))
+    assert len({str(part.R.rand(3)) for part in [*noises, composition]}) == 4
+
+
+@pytest.mark.parametrize("name", ["one transform", "a composition", "nested", "OneOf alone"])
+def test_albumentations_is_seeded_through_its_protocol(name: str) -> None:
+    albumentations = pytest.importorskip("albumentations", reason="Albumentations is not installed (the extra `peers`)")
+    if not hasattr(albumentations.BasicTransform, "set_random_seed"):
+        pytest.skip("this release draws from Python's global state")
+    one = albumentations.GaussNoise(p=1.0)
+    turn = albumentations.Affine(rotate=(-90, 90), p=1.0)
+    composition = albumentations.Compose([one, turn])
+    nested = albumentations.Compose([albumentations.OneOf([one, albumentations.Sequential([turn])], p=1.0)], seed=5)
+    choice = albumentations.OneOf([one, turn], p=1.0)
+    pipeline = {"one transform": one, "a composition": composition, "nested": nested, "OneOf alone": choice}[name]
+    given = np.moveaxis(image(), 0, -1)
+    _claim_reseeded(pipeline, lambda: repr(pipeline(image=given)["image"].tobytes()))
+
+
+def _claim_reseeded(pipeline: Any, draw: Any) -> None:
+    reseed = reseeder_of(type(pipeline))
+    assert reseed is not None
+    draw()
+    drawn = []
+    for turn in range(8):
+        reseed(pipeline, sequence(0, turn))
+        drawn.append(draw())
+        draw()
+    assert len(set(drawn)) == 8
+    for turn in (5, 5, 2):
+        reseed(pipeline, sequence(0, turn))
+        assert draw() == drawn[turn]

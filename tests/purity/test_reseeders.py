@@ -1,0 +1,140 @@
+"""The registry of what can be seeded: by type and by name, users before detaug, and the same in every process."""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detaug.purity import reseeders
+from detaug.purity.reseeders import install, register_reseeder, registered, reseeder_of
+
+
+class Dice:
+    """An object that draws in its own way."""
+
+    def __init__(self) -> None:
+        self.state = 0
+
+
+class LoadedDice(Dice):
+    pass
+
+
+class Sampler(random.Random):
+    pass
+
+
+def reseed_dice(dice: Dice, sequence: np.random.SeedSequence) -> None:
+    dice.state = int(sequence.generate_state(1)[0])
+
+
+def reseed_sampler(sampler: Sampler, sequence: np.random.SeedSequence) -> None:
+    sampler.seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_registrations() -> Iterator[None]:
+    saved = dict(reseeders._registered)
+    yield
+    reseeders._registered.clear()
+    reseeders._registered.update(saved)
+    reseeders._found.clear()
+
+
+@pytest.mark.parametrize("kind", [Dice, f"{__name__}.Dice"])
+def test_a_registered_type_and_its_subclasses_are_found_by_type_and_by_name(kind: Any) -> None:
+    assert reseeder_of(Dice) is None
+    register_reseeder(kind, reseed_dice)
+    assert inspect.unwrap(reseeder_of(Dice)) is reseed_dice
+    assert inspect.unwrap(reseeder_of(LoadedDice)) is reseed_dice
+    assert reseeder_of(int) is None
+
+
+def test_users_come_before_detaug_and_the_later_registration_before_the_earlier() -> None:
+    own = reseeder_of(Sampler)
+    assert own is not None
+    assert own is not reseed_sampler
+    register_reseeder(Sampler, reseed_sampler)
+    assert inspect.unwrap(reseeder_of(Sampler)) is reseed_sampler
+    assert reseeder_of(random.Random) is own
+    register_reseeder(Sampler, reseed_dice)
+    assert inspect.unwrap(reseeder_of(Sampler)) is reseed_dice
+
+
+def test_the_most_derived_registration_decides() -> None:
+    register_reseeder(Dice, reseed_dice)
+    register_reseeder(LoadedDice, reseed_sampler)
+    assert inspect.unwrap(reseeder_of(Dice)) is reseed_dice
+    assert inspect.unwrap(reseeder_of(LoadedDice)) is reseed_sampler
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "error"),
+    [
+        (3, reseed_dice, TypeError),
+        (Dice(), reseed_dice, TypeError),
+        ("Dice", reseed_dice, ValueError),
+        ("", reseed_dice, ValueError),
+        (Dice, None, TypeError),
+        (Dice, "seed", TypeError),
+    ],
+)
+def test_what_cannot_be_registered_is_refused(kind: Any, function: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="register_reseeder"):
+        register_reseeder(kind, function)
+    assert registered() == {}
+
+
+def _look_in_child(snapshot: Any, connection: Any) -> None:
+    before = reseeder_of(LoadedDice) is None
+    install(snapshot)
+    dice = LoadedDice()
+    found = reseeder_of(type(dice))
+    if found is not None:
+        found(dice, np.random.SeedSequence(5))
+    connection.send((before, dice.state))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_registrations_can_be_taken_to_a_new_interpreter(method: str) -> None:
+    register_reseeder(Dice, reseed_dice)
+    context = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_look_in_child, args=(registered(), theirs))
+    process.start()
+    assert ours.poll(120)
+    assert ours.recv() == (True, int(np.random.SeedSequence(5).generate_state(1)[0]))
+    process.join()
+
+
+def test_a_class_of_the_script_is_known_in_processes_that_call_the_script_otherwise() -> None:
+    in_script = type("Dice", (), {"__module__": "__main__", "__qualname__": "Dice"})
+    in_child = type("Dice", (), {"__module__": "__mp_main__", "__qualname__": "Dice"})
+    register_reseeder(in_script, reseed_dice)
+    assert inspect.unwrap(reseeder_of(in_child)) is reseed_dice
+
+
+def test_nothing_is_imported_for_libraries_that_are_not_there() -> None:
+    code = """
+import sys
+import numpy as np
+from detaug.global_rng import reseed_global_rngs
+from detaug.purity.libraries import preserved_libraries
+from detaug.purity.reseeders import reseeder_of
+loaded = set(sys.modules)
+with preserved_libraries():
+    reseed_global_rngs(np.random.SeedSequence(1))
+assert reseeder_of(dict) is None
+new = {name.partition(".")[0] for name in set(sys.modules) - loaded}
+assert not new & {"cv2", "numba", "monai", "albumentations"}, new
+assert not {"cv2", "numba", "monai", "albumentations"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

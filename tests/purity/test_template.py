@@ -1,0 +1,266 @@
+"""Copies within one process: everything that can change is the copy's own, and everything else is shared."""
+
+from __future__ import annotations
+
+import functools
+import random
+import threading
+import types
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.purity import bulk
+from detaug.purity.references import paths_of
+from detaug.purity.template import Template
+
+
+class Slotted:
+    __slots__ = ("later", "values")
+
+    def __init__(self):
+        self.values = [1, 2]
+
+
+@dataclass(frozen=True)
+class Frozen:
+    values: list[int] = field(default_factory=list)
+
+
+class Pipeline:
+    kind = {"shared": 1}  # noqa: RUF012
+
+    def __init__(self):
+        self.me = self
+        self.rng = np.random.default_rng(3)
+        self.draw = self.rng.normal
+        self.lock = threading.RLock()
+        self.nested = {"a": [Slotted(), deque([1], 4), Counter("ab")], "b": Frozen([1])}
+        self.partial = functools.partial(max, [3])
+        self.closure = lambda: self.rng
+
+    def method(self):
+        return self
+
+
+def counting():
+    count = [0]
+    number = 0
+
+    def add():
+        nonlocal number
+        number += 1
+        count[0] += 1
+        return number, count[0]
+
+    def see():
+        return number, count[0]
+
+    return add, see
+
+
+def test_a_copy_leads_to_itself_and_never_to_the_original():
+    original = Pipeline()
+    copy = Template(original).copy().value
+    assert type(copy) is Pipeline
+    assert copy.me is copy
+    assert copy.closure() is copy.rng
+    assert copy.rng is not original.rng
+    assert copy.draw.__self__ is copy.rng
+    assert type(copy.kind) is dict
+    assert copy.kind is original.kind
+    copy.nested["a"][0].values.append(3)
+    copy.nested["a"][1].append(2)
+    copy.nested["b"].values.append(2)
+    copy.partial.args[0].append(9)
+    assert original.nested["a"][0].values == [1, 2]
+    assert list(original.nested["a"][1]) == [1]
+    assert copy.nested["a"][1].maxlen == 4
+    assert original.nested["b"].values == [1]
+    assert original.partial() == 3
+    with copy.lock:
+        pass
+
+
+def test_copies_do_not_see_each_other():
+    template = Template(Pipeline())
+    one, other = template.copy().value, template.copy().value
+    one.nested["a"].clear()
+    assert len(other.nested["a"]) == 3
+    assert one.rng.normal() == other.rng.normal()
+
+
+def test_functions_that_share_a_variable_go_on_sharing_it():
+    add, see = counting()
+    add()
+    copied_add, copied_see = Template((add, see)).copy().value
+    assert copied_add() == (2, 2)
+    assert copied_see() == (2, 2)
+    assert see() == (1, 1)
+
+
+def test_a_function_that_calls_itself_is_copied():
+    def outer():
+        seen = []
+
+        def walk(n):
+            seen.append(n)
+            return walk(n - 1) if n else seen
+
+        return walk
+
+    walk = outer()
+    copy = Template(walk).copy().value
+    assert copy(2) == [2, 1, 0]
+    assert walk(0) == [0]
+
+
+def test_defaults_and_attributes_of_functions_are_copied():
+    def remember(value, cache={}):  # noqa: B006
+        cache[value] = remember.calls
+        return cache
+
+    remember.calls = 5
+    copy = Template(remember).copy().value
+    assert copy(1) == {1: 5}
+    assert remember(2) == {2: 5}
+    assert copy(3) == {1: 5, 3: 5}
+
+
+def test_functions_classes_and_modules_without_state_are_shared():
+    original = {"f": counting, "k": Pipeline, "m": types, "b": len, "u": np.add}
+    assert Template(original).copy().value == original
+
+
+def test_views_of_one_memory_stay_views_of_one_memory():
+    small, large = np.arange(10), np.arange(50_000.0)
+    original = {
+        "small": small,
+        "part": small[2:4],
+        "large": large,
+        "rows": large.reshape(100, -1)[3:5],
+        "f": large[::-2],
+    }
+    copy = Template(original).copy().value
+    copy["small"][2] = -1
+    copy["large"][1500] = -2
+    assert copy["part"][0] == -1
+    assert copy["rows"][0, 0] == -2
+    assert np.array_equal(copy["f"], copy["large"][::-2])
+    assert small[2] == 2
+    assert large[1500] == 1500
+
+
+def test_tensors_of_one_memory_stay_tensors_of_one_memory():
+    for size in (10, 50_000):
+        memory = torch.arange(size, dtype=torch.float32)
+        original = {"all": memory, "part": memory[5:], "turned": memory.view(2, -1).t()}
+        copy = Template(original).copy().value
+        copy["all"][5] = -1
+        assert copy["part"][0] == -1
+        assert memory[5] == 5
+        assert copy["turned"].stride() == original["turned"].stride()
+        assert torch.equal(copy["turned"], copy["all"].view(2, -1).t())
+
+
+def test_modules_keep_tied_weights_and_what_needs_no_gradient():
+    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    module[1].weight = module[0].weight
+    copy = Template(module).copy().value
+    assert copy[0].weight is copy[1].weight
+    assert copy[0].weight is not module[0].weight
+    assert copy[0].weight.requires_grad
+    copy(torch.ones(4, 3))
+    assert int(module[2].num_batches_tracked) == 0
+    assert int(copy[2].num_batches_tracked) == 1
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, [("a", "u1"), ("b", "f8")]])
+def test_large_arrays_are_each_copys_own(dtype, order):
+    array = np.zeros((300, 400), dtype=dtype, order=order)
+    template = Template({"array": array})
+    assert template.nbytes < 2_000
+    one, other = template.copy().value["array"], template.copy().value["array"]
+    assert one.dtype == array.dtype
+    assert one.strides == array.strides
+    one[...] = 1
+    assert other.tobytes() == bytes(array.nbytes)
+    assert array.tobytes() == bytes(array.nbytes)
+
+
+def test_more_than_can_be_kept_twice_is_shared_read_only(monkeypatch):
+    monkeypatch.setattr(bulk.BulkStore.__init__, "__defaults__", (100_000,))
+    array = np.zeros(50_000)
+    template = Template({"array": array})
+    assert template.read_only_bytes == array.nbytes
+    with pytest.raises(ValueError, match="read-only"):
+        template.copy().value["array"][0] = 1
+    assert template.copy(only_one=True).value["array"].flags.writeable
+
+
+def test_read_only_arrays_and_memory_maps_are_shared(tmp_path):
+    fixed = np.zeros(50_000)
+    fixed.flags.writeable = False
+    np.save(tmp_path / "a.npy", np.ones(50_000))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    copy = Template({"fixed": fixed, "mapped": mapped}).copy().value
+    assert copy["fixed"] is fixed
+    assert copy["mapped"] is mapped
+
+
+def test_kept_attributes_are_left_out():
+    original = Pipeline()
+    original.session = open(__file__)  # noqa: SIM115
+    with original.session:
+        copy = Template(original, keep=("session",)).copy()
+        assert not hasattr(copy.value, "session")
+        assert copy.value in copy.parts
+
+
+def test_external_objects_are_those_that_the_copy_is_given():
+    shared = {"case": 1}
+    template = Template({"f": lambda: shared, "shared": shared}, external=(shared,))
+    other = {"case": 2}
+    copy = template.copy((other,)).value
+    assert copy["shared"] is other
+    assert copy["f"]() is other
+
+
+@pytest.mark.parametrize("make", [lambda: open(__file__), lambda: (n for n in range(3)), lambda: iter(open(__file__))])  # noqa: SIM115
+def test_what_cannot_be_copied_is_an_error(make):
+    value = make()
+    with pytest.raises(TypeError):
+        Template({"value": value})
+    if hasattr(value, "close"):
+        value.close()
+
+
+def test_generators_are_parts_and_have_paths():
+    original = Pipeline()
+    original.deep = [{"python": random.Random(1)}, {"torch": torch.Generator()}]
+    template = Template(original)
+    paths = set(paths_of(template.originals, {"transform": original}).values())
+    assert {"transform.rng", "transform.deep[0]['python']", "transform.deep[1]['torch']"} <= paths
+    copy = template.copy()
+    assert copy.value.rng in copy.parts
+    assert copy.value.deep[0]["python"] in copy.parts
+
+
+def test_a_generator_elsewhere_moves_no_other_one():
+    from detaug.purity.owned import Owned
+    from detaug.seed_children import Child
+
+    def drawn(**attributes):
+        original = types.SimpleNamespace(**attributes)
+        template = Template(original)
+        copy = template.copy()
+        Owned(template, {"transform": original}).reseed(copy, Child((1, 2, 3, 4), (5,)))
+        return copy.value.mine.random()
+
+    alone = drawn(mine=np.random.default_rng(1))
+    beside = drawn(first=np.random.default_rng(2), mine=np.random.default_rng(), other=[random.Random()])
+    assert alone == beside

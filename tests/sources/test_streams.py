@@ -1,0 +1,175 @@
+"""What a stream's copy gives is a function of (epoch, turn), however one gets there. Without processes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from detaug import streams
+from detaug.context import Current
+from detaug.sources import resolve_source
+from detaug.streams import StreamCopy, StreamEnded
+
+ENTROPY = (1, 2, 3, 4)
+
+
+class Passes:
+    """Passes of some lengths, then of the last one for ever; raises at some places and goes on."""
+
+    def __init__(self, *lengths: int, bad: tuple[int, ...] = ()) -> None:
+        self.lengths, self.bad, self.passes, self.place = list(lengths), bad, 0, 0
+
+    def __next__(self) -> tuple[int, int]:
+        length = self.lengths[min(self.passes, len(self.lengths) - 1)]
+        if self.place == length:
+            self.passes, self.place = self.passes + 1, 0
+            raise StopIteration
+        self.place += 1
+        if self.place - 1 in self.bad:
+            raise ValueError(f"item {self.place - 1}")
+        return self.passes, self.place - 1
+
+
+class Walker:
+    def __init__(self) -> None:
+        self.place = 0
+
+    def __next__(self) -> int:
+        self.place += 1
+        return self.place - 1
+
+
+class DeadAfterAnError:
+    """A generator that raised has ended."""
+
+    def __iter__(self) -> Iterator[int]:
+        for place in range(8):
+            if place == 3:
+                raise ValueError("item 3")
+            yield place
+
+
+def copy_of(loader: Any, limit: int | None, epoch: int = 0, stream: int = 0, num_streams: int = 1) -> StreamCopy:
+    source = resolve_source(loader, None, limit)
+    batch = Current(ENTROPY, epoch, stream, 0, num_streams)
+    return StreamCopy(source, batch, num_streams, lambda _: None, lambda *_: None, lambda _: None)
+
+
+def give(copy: StreamCopy, epoch: int, turn: int, stream: int = 0, num_streams: int = 1) -> Any:
+    copy.step_forward_to(epoch, turn)
+    return copy.take(Current(ENTROPY, epoch, stream, turn, num_streams))
+
+
+def outcome(copy: StreamCopy, *where: int) -> Any:
+    """The batch, the message of the error, or StreamEnded."""
+    try:
+        return give(copy, *where)
+    except StreamEnded:
+        return StreamEnded
+    except ValueError as error:
+        return str(error)
+
+
+def epochs_of(make_loader: Any, limit: int | None, count: int, stream: int = 0, num_streams: int = 1) -> list[Any]:
+    """Each epoch until its end or its limit, as a running copy gives it."""
+    copy = copy_of(make_loader(), limit, stream=stream, num_streams=num_streams)
+    turns = copy.source.turns_per_epoch(stream, num_streams)
+    if turns is None:
+        turns = limit or 100
+    epochs: list[list[Any]] = []
+    for epoch in range(count):
+        epochs.append([])
+        for turn in range(turns):
+            assert copy.leads_to(epoch, turn)
+            made = outcome(copy, epoch, turn, stream, num_streams)
+            if made is StreamEnded:
+                break
+            epochs[-1].append(made)
+    return epochs
+
+
+@pytest.mark.parametrize(
+    ("make_loader", "limit"),
+    [
+        (Walker, 5),
+        (lambda: Passes(7), None),
+        (lambda: Passes(7), 7),
+        (lambda: Passes(7), 3),
+        (lambda: Passes(6), 3),
+        (lambda: Passes(4, 0, 5), 10),
+        (lambda: Passes(5, bad=(1, 4)), None),
+        (lambda: Passes(5, bad=(1, 4)), 5),
+        (lambda: Passes(5, bad=(1, 4)), 2),
+        (lambda: Passes(0), 4),
+        (DeadAfterAnError, None),
+        (DeadAfterAnError, 3),
+        (DeadAfterAnError, 4),
+        (lambda: list(range(8)), 3),
+        (lambda: lambda: itertools.chain(range(8)), None),
+        (lambda: lambda: (place for place in range(8)), 3),
+    ],
+)
+def test_any_batch_is_the_same_from_a_fresh_copy(make_loader: Any, limit: int | None) -> None:
+    for epoch, batches in enumerate(epochs_of(make_loader, limit, 5)):
+        for turn, expected in enumerate(batches):
+            fresh = copy_of(make_loader(), limit, epoch)
+            assert outcome(fresh, epoch, turn) == expected
+
+
+def test_a_loader_that_says_nothing_goes_on_from_epoch_to_epoch() -> None:
+    assert epochs_of(Walker, 5, 3) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]]
+
+
+@pytest.mark.parametrize("num_streams", [2, 3, 7])
+def test_every_stream_has_its_turns_of_each_epoch(num_streams: int) -> None:
+    for stream in range(num_streams):
+        turns = len(range(stream, 5, num_streams))
+        flat = list(range(3 * turns))
+        expected = [flat[i * turns : (i + 1) * turns] for i in range(3)]
+        assert epochs_of(Walker, 5, 3, stream, num_streams) == expected
+
+
+def test_a_pass_that_ends_ends_its_epoch() -> None:
+    one, two = [(0, i) for i in range(7)], [(1, i) for i in range(7)]
+    assert epochs_of(lambda: Passes(7), None, 2) == [one, two]
+    assert epochs_of(lambda: Passes(7), 10, 2) == [one, two]
+    assert epochs_of(lambda: Passes(7), 5, 4) == [one[:5], one[5:], two[:5], two[5:]]
+
+
+def test_a_pass_that_ends_with_its_epoch_leaves_no_empty_one_behind() -> None:
+    assert epochs_of(lambda: Passes(6), 6, 3) == [[(k, i) for i in range(6)] for k in range(3)]
+    assert epochs_of(lambda: Passes(6), 3, 3) == [
+        [(0, 0), (0, 1), (0, 2)],
+        [(0, 3), (0, 4), (0, 5)],
+        [(1, 0), (1, 1), (1, 2)],
+    ]
+
+
+def test_what_is_known_to_end_begins_a_new_pass_in_every_epoch() -> None:
+    assert epochs_of(lambda: list(range(8)), 3, 2) == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_an_item_that_raises_is_one_turn() -> None:
+    assert epochs_of(lambda: Passes(5, bad=(1, 4)), None, 2) == [
+        [(0, 0), "item 1", (0, 2), (0, 3), "item 4"],
+        [(1, 0), "item 1", (1, 2), (1, 3), "item 4"],
+    ]
+
+
+def test_what_is_dead_after_an_error_has_ended_its_pass() -> None:
+    assert epochs_of(DeadAfterAnError, None, 2) == [[0, 1, 2, "item 3"]] * 2
+
+
+def test_turns_beyond_the_epochs_are_given_and_the_next_epoch_is_not_moved_by_them() -> None:
+    copy = copy_of(Walker(), 5)
+    assert [give(copy, 0, turn) for turn in range(8)] == list(range(8))
+    assert not copy.leads_to(1, 0)
+
+
+def test_a_pass_without_an_end_is_not_walked_through_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_LONGEST_PASS", 1_000)
+    with pytest.raises(RuntimeError, match="batches_per_epoch"):
+        give(copy_of(Walker(), None, epoch=1), 1, 0)

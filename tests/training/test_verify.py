@@ -1,0 +1,117 @@
+"""`detaug.training.verify`: a training that repeats itself passes, and of one that does not it says where it parts."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from detaug.training import EpochSampler, rng_state, seed_everything, set_rng_state, verify
+
+
+class PlainLoop:
+    """A whole training in forty lines; `without` leaves ingredients out."""
+
+    def __init__(self, without: str = "") -> None:
+        self.without = without
+        if without != "seed":
+            seed_everything(11, workers=False, verbose=False)
+        self.model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        self.inputs = torch.arange(36.0).view(12, 3) / 36
+        self.sampler = EpochSampler(range(12), seed=3)
+        self.done = 0
+
+    def train(self, steps: int) -> None:
+        while self.done < steps:
+            self.sampler.set_epoch(self.sampler.epoch)
+            for index in self.sampler:
+                noise = random.SystemRandom().random() if self.without == "data" else 0
+                x = self.inputs[index : index + 1] + noise
+                self.optimizer.zero_grad()
+                target = random.SystemRandom().random() if self.without == "target" else 1.0
+                (self.model(x) - target).square().sum().backward()
+                self.optimizer.step()
+                self.done += 1
+                if self.done == steps:
+                    return
+            self.sampler.set_epoch(self.sampler.epoch + 1)
+
+    def save(self, file: Path) -> None:
+        state: dict[str, Any] = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "sampler": self.sampler.state_dict(),
+            "rng": rng_state(),
+            "done": self.done,
+        }
+        torch.save(state, file)
+
+    def load(self, file: Path) -> None:
+        state = torch.load(file, weights_only=True)
+        self.done = state["done"]
+        if self.without != "model":
+            self.model.load_state_dict(state["model"])
+        if self.without != "optimizer":
+            self.optimizer.load_state_dict(state["optimizer"])
+        if self.without != "sampler":
+            self.sampler.load_state_dict(state["sampler"])
+        if self.without != "rng":
+            set_rng_state(state["rng"])
+
+
+def test_a_training_that_repeats_itself_passes_and_leaves_no_trace() -> None:
+    before = random.getstate(), torch.get_rng_state()
+    report = verify(PlainLoop, steps=6)
+    assert report, str(report)
+    assert random.getstate() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])
+    assert str(report) == (
+        "trained again, 6 steps: the same, byte for byte\ninterrupted after 3 steps and resumed: the same, byte for byte"
+    )
+
+
+@pytest.mark.parametrize(
+    ("without", "step", "stage", "what"),
+    [
+        ("seed", -1, "first weights", "weights"),
+        ("data", 0, "data", "what goes into the model"),
+        ("target", 0, "backward", "gradient of 0.weight"),
+    ],
+)
+def test_where_a_second_training_parts_is_said(without: str, step: int, stage: str, what: str) -> None:
+    parted = verify(lambda: PlainLoop(without), steps=4).again
+    assert parted is not None
+    assert (parted.step, parted.stage, parted.what) == (step, stage, what)
+
+
+@pytest.mark.parametrize(
+    ("without", "step", "stage"),
+    [("model", -1, "resume"), ("optimizer", 2, "optimizer"), ("sampler", 2, "data"), ("rng", 2, "forward")],
+)
+def test_what_a_checkpoint_lacks_is_told_by_where_the_resumed_training_parts(
+    without: str, step: int, stage: str
+) -> None:
+    report = verify(lambda: PlainLoop(without), steps=8, interrupt_after=2)
+    assert report.again is None
+    assert report.resumed is not None
+    assert (report.resumed.stage, report.resumed.step >= step) == (stage, True)
+    assert not report
+    assert f"{stage}:" in str(report)
+    assert "look at save and load" in str(report)
+
+
+def test_wrong_arguments_and_trainings_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"interrupt_after must be within 1 \.\.\. steps - 1, 3, got 4"):
+        verify(PlainLoop, steps=4, interrupt_after=4)
+
+    class Endless(PlainLoop):
+        def train(self, steps: int) -> None:
+            super().train(steps + 1)
+
+    with pytest.raises(ValueError, match=r"train\(4\) made optimizer steps up to number 5"):
+        verify(Endless, steps=4)

@@ -1,0 +1,263 @@
+"""Keys that a pipeline does not know, names of the caller's own, missing channel axes, angles in degrees."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import DeterministicAugmenter, SeedTree, fingerprint
+from detaug import transforms as t
+from detaug.nnunet import TRAINING_TRANSFORMS, training_transforms, validation_transforms
+
+SPACE = (12, 10, 8)
+IMAGE = np.random.default_rng(0).standard_normal((1, *SPACE)).astype(np.float32)
+LABELS = np.random.default_rng(1).integers(0, 3, (1, *SPACE)).astype(np.int16)
+SHARED = {
+    "patch_size": SPACE,
+    "rotation": (-0.5, 0.5),
+    "ds_scales": None,
+    "mirror_axes": (0, 1, 2),
+    "do_dummy_2d": False,
+}
+LABEL_KEYS = {"image": "image", "label": "segmentation"}
+
+
+def rng() -> np.random.Generator:
+    return SeedTree(3).generator(0, 0)
+
+
+def mirror(**options: Any) -> t.Compose:
+    return t.Compose([t.Mirror((0, 1, 2))], **options)
+
+
+PIPELINES: dict[str, Any] = {
+    "Compose": mirror,
+    "TimedCompose": lambda **options: t.TimedCompose([t.Mirror((0, 1, 2))], **options),
+    "validation_transforms": lambda **options: validation_transforms(None, **options),
+    **{name: lambda build=build, **options: build(**SHARED, **options) for name, build in TRAINING_TRANSFORMS.items()},
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_unknown_key_of_the_images_spatial_shape_is_an_error_in(name: str) -> None:
+    with pytest.raises(ValueError, match="mask") as caught:
+        PIPELINES[name]()(image=IMAGE, mask=LABELS, rng=rng())
+    message = str(caught.value)
+    assert "image, segmentation, regression_target, keypoints, bbox" in message
+    assert 'keys={"image": "image", "mask": "segmentation"}' in message
+    with pytest.raises(ValueError, match=r"Known keys are data, seg, target"):
+        PIPELINES[name]()(data=IMAGE[None], label=LABELS[None], rng=rng())
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_keys_give_names_their_roles_in(name: str) -> None:
+    expected = PIPELINES[name]()(image=IMAGE, segmentation=LABELS, rng=rng())
+    named = PIPELINES[name](keys=LABEL_KEYS)(image=IMAGE, label=LABELS, rng=rng())
+    assert list(named) == ["image", "label"]
+    assert fingerprint(named["image"]) == fingerprint(expected["image"])
+    assert fingerprint(named["label"]) == fingerprint(expected["segmentation"])
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: t.Mirror((0,)), lambda: t.RandomApply(t.Mirror((0,)), 1), lambda: t.OneOf([t.Mirror((0,))])]
+)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"image": IMAGE, "label": LABELS},
+        {"image": IMAGE, "mask": LABELS[0]},
+        {"image": IMAGE, "masks": [LABELS[0], LABELS[0]]},
+        {"image": IMAGE, "label": torch.from_numpy(LABELS)},
+        {"image": IMAGE, "seg": LABELS},
+        {"image": IMAGE[0], "mask": LABELS[0, 0]},
+        {"img": IMAGE, "segmentation": LABELS},
+        {"img": IMAGE},
+        {"img": IMAGE[0]},
+        {"data": IMAGE[None], "mask": LABELS[None]},
+        {"data": IMAGE[None], "label": [LABELS]},
+        {"data": [IMAGE], "label": LABELS[None]},
+        {"data": torch.from_numpy(IMAGE[None]), "masks": torch.from_numpy(LABELS[None])},
+        {"data": IMAGE[None], "seg": LABELS[None], "previous": LABELS[None]},
+    ],
+    ids=lambda given: "+".join(given),
+)  # fmt: skip
+def test_such_a_key_is_an_error(make: Any, given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"keys=\{"):
+        make()(**given, rng=rng())
+    if "data" not in given:
+        with pytest.raises(ValueError, match=r"keys=\{"):
+            make().apply(given, {})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"image": IMAGE, "affine": np.eye(4), "spacing": (1.0, 1.0, 2.0), "name": "case_1", "label": np.array([0, 1])},
+        {"image": IMAGE, "label": 3, "meta": {"affine": np.eye(4)}, "history": [1, 2], "absent": None},
+        {"image": IMAGE, "segmentation": LABELS, "regression_target": IMAGE, "keypoints": np.ones((4, 3))},
+        {"image": IMAGE, "bbox": np.ones((2, 6)), "bbox_labels": np.ones(2, int)},
+        {"segmentation": LABELS, "affine": np.eye(4)},
+        {"keypoints": np.ones((4, 3)), "image": IMAGE, "keypoint_labels": np.ones(4, int)},
+        {"data": IMAGE[None], "seg": LABELS[None], "keys": np.array(["case_1"]), "properties": [{"spacing": [1.0, 1.0, 1.0]}]},
+        {"data": IMAGE[None], "target": LABELS[None], "keys": ["case_1"], "properties": [{}]},
+        {"data": IMAGE[None], "regression_target": IMAGE[None], "affine": np.eye(4)[None], "class": np.array([1])},
+        {"data": IMAGE[None], "seg": None, "age": np.array([[63.0]])},
+    ],
+    ids=lambda given: "+".join(given),
+)  # fmt: skip
+def test_such_keys_are_not_refused(given: dict[str, Any]) -> None:
+    made = t.RemoveLabel(-1, 0)(**given, rng=rng())
+    assert list(made) == list(given)
+    for name in given.keys() - {"image", "segmentation", "data", "seg", "target"}:
+        assert fingerprint(made[name]) == fingerprint(given[name])
+
+
+@pytest.mark.parametrize(
+    ("keys", "names"),
+    [
+        ({"data": "image", "label": "segmentation"}, ("data", "label")),
+        ({"label": "segmentation"}, ("data", "label")),
+        ({"label": "seg"}, ("data", "label")),
+        ({"image": "data", "mask": "target"}, ("image", "mask")),
+    ],
+)
+def test_keys_of_batches(keys: dict[str, str], names: tuple[str, str]) -> None:
+    images, labels = np.stack([IMAGE, IMAGE + 1]), np.stack([LABELS, LABELS])
+    expected = mirror()(data=images, seg=labels, rng=rng())
+    made = mirror(keys=keys)(**dict(zip(names, (images, labels), strict=True)), case=["a", "b"], rng=rng())
+    assert list(made) == [*names, "case"]
+    for name, theirs in zip(names, ("data", "seg"), strict=True):
+        assert fingerprint(made[name]) == fingerprint(expected[theirs])
+
+
+class Batches:
+    """An endless batchgenerators-style loader."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        return {"data": IMAGE[None], self.label: LABELS[None]}
+
+
+def test_batches_of_an_augmenter() -> None:
+    unnamed = DeterministicAugmenter(Batches("label"), mirror(), 0, seed=1)
+    with pytest.raises(ValueError, match="Known keys are data, seg, target"):
+        next(unnamed)
+    with (
+        DeterministicAugmenter(Batches("seg"), mirror(), 0, seed=1) as theirs,
+        DeterministicAugmenter(Batches("label"), mirror(keys={"label": "segmentation"}), 0, seed=1) as named,
+    ):
+        for _ in range(3):
+            assert fingerprint(next(theirs)["seg"]) == fingerprint(next(named)["label"])
+
+
+def test_several_images_of_one_shape_are_transformed_alike() -> None:
+    keys = {"t1": "image", "t2": "image", "label": "segmentation", "previous": "segmentation"}
+    pipeline = training_transforms(**{**SHARED, "rotation": 0.4, "ds_scales": [1, 0.5]}, keys=keys)
+    both = np.concatenate([IMAGE, IMAGE + 1, 2 - IMAGE])
+    expected = training_transforms(**{**SHARED, "rotation": 0.4, "ds_scales": [1, 0.5]})(
+        image=both, segmentation=np.concatenate([LABELS, LABELS]), rng=rng()
+    )
+    made = pipeline(
+        previous=LABELS, label=torch.from_numpy(LABELS), t2=both[1:].astype(np.float16), t1=IMAGE, rng=rng(),
+    )  # fmt: skip
+    assert list(made) == ["previous", "label", "t2", "t1"]
+    assert made["t1"].dtype == np.float32
+    assert made["t2"].dtype == np.float16
+    assert np.array_equal(made["t1"], expected["image"][:1])
+    assert np.allclose(made["t2"], expected["image"][1:], atol=0.02)
+    assert isinstance(made["label"][1], torch.Tensor)
+    for level in range(2):
+        assert np.array_equal(made["label"][level].numpy(), expected["segmentation"][level][:1])
+        assert np.array_equal(made["previous"][level], expected["segmentation"][level][1:])
+
+
+def test_several_arrays_of_one_role_that_cannot_be_joined_are_an_error() -> None:
+    pipeline = mirror(keys={"t1": "image", "t2": "image", "a": "segmentation", "b": "segmentation"})
+    with pytest.raises(ValueError, match=r"one spatial shape, got t1 \(1, 12, 10, 8\), t2 \(1, 11, 10, 8\)"):
+        pipeline(t1=IMAGE, t2=IMAGE[:, 1:], rng=rng())
+    with pytest.raises(ValueError, match="one dtype, got a int16, b uint8"):
+        pipeline(a=LABELS, b=LABELS.astype(np.uint8), rng=rng())
+    move = t.Compose([t.MoveSegAsOneHotToData(0, [1, 2])], keys={"t1": "image", "t2": "image"})
+    with pytest.raises(ValueError, match="t1, t2 are all image, 2 channels together, and the pipeline made 4"):
+        move(t1=IMAGE, t2=IMAGE, segmentation=np.concatenate([LABELS, LABELS]), rng=rng())
+
+
+def test_none_leaves_an_array_as_it_is() -> None:
+    made = mirror(keys={"dose": None, "segmentation": None})(image=IMAGE, dose=IMAGE, segmentation=LABELS, rng=rng())
+    assert made["dose"] is IMAGE
+    assert made["segmentation"] is LABELS
+    assert made["image"] is not IMAGE
+
+
+@pytest.mark.parametrize("keys", [{"label": "labels"}, {"label": "mask"}])
+def test_role_that_there_is_not_is_refused(keys: Any) -> None:
+    with pytest.raises(ValueError, match="Roles are image, segmentation"):
+        mirror(keys=keys)
+
+
+def test_keys_that_are_no_mapping_are_refused() -> None:
+    with pytest.raises(TypeError, match="keys must map names to roles"):
+        mirror(keys=["image", "label"])
+
+
+def test_keys_belong_to_the_outermost_pipeline() -> None:
+    with pytest.raises(ValueError, match="outermost"):
+        t.Compose([mirror(keys=LABEL_KEYS)])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: t.Compose([t.Mirror((0, 1)), t.SpatialTransform(SPACE, 0, False)]),
+        lambda: t.Compose([t.Mirror((0, 1)), t.RandomApply(t.CenterCrop(SPACE), 0)]),
+        lambda: t.Compose([t.Mirror((0, 1))], dim=3),
+        lambda: t.Compose([t.Mirror((0, 1)), t.DownsampleSegForDS([(1, 1, 1), (1, 0.5, 0.5)])]),
+        lambda: training_transforms(**SHARED),
+        lambda: training_transforms(**{**SHARED, "do_dummy_2d": True}),
+        lambda: TRAINING_TRANSFORMS["nnUNetTrainerNoDA"](**SHARED),
+        lambda: TRAINING_TRANSFORMS["nnUNetTrainerDA5"](**SHARED, keys={"x": None}),
+    ],
+)
+def test_volume_without_channel_axis_is_an_error_where_the_dimension_is_known(make: Any) -> None:
+    for given in ({"image": IMAGE[0]}, {"segmentation": LABELS[0]}, {"data": IMAGE}):
+        with pytest.raises(ValueError, match=r"made for 3-D samples; if its channel axis is missing"):
+            make()(**given, rng=rng())
+
+
+def test_arrays_of_one_sample_have_as_many_axes() -> None:
+    with pytest.raises(
+        ValueError, match=r"segmentation of shape \(12, 10, 8\).*image has 3 spatial axes.*segmentation\[None\]"
+    ):
+        t.GaussianNoise()(image=IMAGE, segmentation=LABELS[0], rng=rng())
+
+
+def test_batch_of_planes_is_not_taken_for_a_volume_by_a_pipeline_for_planes() -> None:
+    pipeline = t.Compose([t.SpatialTransform((10, 8), 0, False)])
+    with pytest.raises(ValueError, match=r'made for 2-D samples.*keys=\{"image": "data"\}'):
+        pipeline(image=np.zeros((4, 1, 10, 8), np.float32), rng=rng())
+
+
+@pytest.mark.parametrize("angle", [30, (-30, 30), (-0.5, 6.4), -7.0, 2 * math.pi + 0.01])
+def test_angles_beyond_a_full_turn_are_refused_as_degrees(angle: Any) -> None:
+    with pytest.raises(ValueError, match=r"rotation must be in radians.*these are degrees"):
+        t.SpatialTransform(SPACE, 0, False, p_rotation=1, rotation=angle)
+    for build in TRAINING_TRANSFORMS.values():
+        with pytest.raises(ValueError, match="these are degrees"):
+            build(**{**SHARED, "rotation": angle})
+    drawn = t.SpatialTransform(SPACE, 0, False, p_rotation=1, rotation=lambda: 30.0)
+    with pytest.raises(ValueError, match="these are degrees"):
+        drawn(image=IMAGE, rng=rng())
+
+
+@pytest.mark.parametrize("angle", [0, 2 * math.pi, -2 * math.pi, float(np.float32(2 * math.pi)), (0, 2 * math.pi)])
+def test_angles_of_up_to_a_full_turn_are_allowed(angle: Any) -> None:
+    t.SpatialTransform(SPACE, 0, False, p_rotation=1, rotation=angle)(image=IMAGE, rng=rng())
