@@ -39,7 +39,8 @@ def under_signals(
                 if (step + half) * faults // batches != (step + half - 1) * faults // batches:
                     injector.order()
                 found.append(next(augmenter))
-            while not injector.at_rest and len(found) < 2 * batches:  # on a busy machine the last one comes late
+            deadline = time.monotonic() + 30
+            while not injector.at_rest and time.monotonic() < deadline:  # on a busy machine the last one comes late
                 found.append(next(augmenter))
             found.append(next(augmenter))  # made after the last signal, or again
     if injector.sent < faults:
