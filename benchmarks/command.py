@@ -15,7 +15,7 @@ from benchmarks.plot import plot
 from benchmarks.report import Row, show
 from benchmarks.requirements import require
 from detaug.cli.options import Target, json_option
-from detaug.progress import progress
+from detaug.reports.progress import progress
 
 F = TypeVar("F", bound=Callable[..., Any])
 

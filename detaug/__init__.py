@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from detaug.versions import __version__
 
 if TYPE_CHECKING:
-    from detaug.context import current
     from detaug.engine.augmenter import DeterministicAugmenter
     from detaug.errors import BatchError, ReproducibilityError, StateMismatch, WorkerDied
-    from detaug.hashing import fingerprint
-    from detaug.purity.reseeders import register_reseeder
-    from detaug.seeding import SeedTree
+    from detaug.fingerprints import fingerprint
+    from detaug.seeding.current import current
+    from detaug.seeding.reseeders import register_reseeder
+    from detaug.seeding.tree import SeedTree
     from detaug.training.run_seed import seed_everything
     from detaug.verify import verify
 
@@ -41,12 +41,12 @@ _HOMES = {
     "BatchError": "detaug.errors",
     "DeterministicAugmenter": "detaug.engine.augmenter",
     "ReproducibilityError": "detaug.errors",
-    "SeedTree": "detaug.seeding",
+    "SeedTree": "detaug.seeding.tree",
     "StateMismatch": "detaug.errors",
     "WorkerDied": "detaug.errors",
-    "current": "detaug.context",
-    "fingerprint": "detaug.hashing",
-    "register_reseeder": "detaug.purity.reseeders",
+    "current": "detaug.seeding.current",
+    "fingerprint": "detaug.fingerprints",
+    "register_reseeder": "detaug.seeding.reseeders",
     "seed_everything": "detaug.training.run_seed",
     "verify": "detaug.verify",
 }

@@ -1,4 +1,4 @@
-"""The accuracy that detaug.arithmetic states, against 60-digit decimals."""
+"""The accuracy that detaug.kernels.scalars states, against 60-digit decimals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from detaug.arithmetic import cosine, exponential, natural_log, sine
+from detaug.kernels.scalars import cosine, exponential, natural_log, sine
 
 getcontext().prec = 60
 _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")
@@ -90,7 +90,7 @@ def test_log_needs_a_positive_number(x: float) -> None:
 
 
 def test_the_split_of_ln_2_and_of_half_pi_is_exact() -> None:
-    from detaug import arithmetic
+    from detaug.kernels import scalars as arithmetic
 
     ln2 = Fraction(Decimal(2).ln())
     assert abs(Fraction(arithmetic._LN2_HIGH) + Fraction(arithmetic._LN2_LOW) - ln2) < Fraction(1, 10**25)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detaug.atomic_files import write_text
+from detaug.reports.atomic_files import write_text
 
 
 def test_text_is_written_and_nothing_else_left(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from detaug.engine.payload import read_payload, write_payload
-from detaug.frozen import freeze, why_not_picklable
+from detaug.transport.frozen import freeze, why_not_picklable
+from detaug.transport.payload import read_payload, write_payload
 
 
 def loader(**attributes):

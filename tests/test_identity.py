@@ -29,7 +29,7 @@ from batchgenerators.transforms.noise_transforms import GaussianNoiseTransform
 from batchgenerators.transforms.spatial_transforms import MirrorTransform
 
 import detaug
-from detaug.identity import describe, differences
+from detaug.pipeline.identity import describe, differences
 
 
 class Loader:
@@ -299,7 +299,7 @@ def test_a_memory_map_is_not_read(tmp_path):
 RICH = """
 import dataclasses, datetime, enum, functools, pathlib, random, re, operator
 import numpy as np, torch
-from detaug.identity import describe
+from detaug.pipeline.identity import describe
 
 class Key:
     pass

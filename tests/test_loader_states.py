@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detaug.loader_states import LARGEST, LoaderState, LoaderStates, NotPlain, read_states, text_of
-from detaug.plan import BatchKey
+from detaug.pipeline.loader_states import LARGEST, LoaderState, LoaderStates, NotPlain, read_states, text_of
+from detaug.pipeline.plan import BatchKey
 from detaug.sources import resolve_source
 
 PLAIN = st.recursive(

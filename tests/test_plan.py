@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detaug.plan import Plan
+from detaug.pipeline.plan import Plan
 
 streams = st.integers(1, 40)
 steps = st.integers(0, 10_000)

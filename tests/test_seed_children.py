@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.purity.generators import (
+from detaug.seeding.children import Child
+from detaug.seeding.generator_kinds import (
     MT19937_BYTES,
     random_bytes,
     seed_python_random,
     seed_random_state,
     write_torch_state,
 )
-from detaug.seed_children import Child
 
 EDGES = (0, 1, 2**31, 2**32 - 1)
 

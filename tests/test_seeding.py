@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detaug import SeedTree
-from detaug.seeding import entropy_words
+from detaug.seeding.tree import entropy_words
 
 # (seed, name, entropy, integer(), first raw draw of (epoch 3, step 17 of 5 streams), of its sample 2, of epoch 3)
 GOLDEN = [

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.engine.transfer import pack, unpack
+from detaug.transport.transfer import pack, unpack
 
 _ROUNDS = 60
 _NUMBERS = 4_000_000

@@ -77,8 +77,8 @@ class _EverySample:
 
 def _producers(loader: Any, transform: Any) -> tuple[Any, Any]:
     """One without the guard and one with it."""
-    from detaug.pipeline import Pipeline, Producer
-    from detaug.seeding import SeedTree
+    from detaug.pipeline.producer import Pipeline, Producer
+    from detaug.seeding.tree import SeedTree
     from detaug.sources import resolve_source
 
     pipeline = Pipeline(resolve_source(loader, True), transform, must_travel=False)

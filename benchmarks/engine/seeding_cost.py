@@ -30,9 +30,9 @@ def measure_seeding_cost(settings: Settings) -> Row:
 
 def _microseconds(batches: int) -> float:
     """The median over batches, so that a batch during which the core was taken away does not count."""
-    from detaug.context import Current
-    from detaug.global_rng import reseed_global_rngs
-    from detaug.seeding import SeedTree
+    from detaug.seeding.current import Current
+    from detaug.seeding.global_generators import reseed_global_rngs
+    from detaug.seeding.tree import SeedTree
 
     entropy = tuple(SeedTree(1).entropy)
     times = []

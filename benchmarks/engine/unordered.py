@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.schedule import Delivered, EpochEnd, Outcome, Position, Schedule
-from detaug.plan import BatchKey
+from detaug.pipeline.plan import BatchKey
 
 
 class UnorderedSchedule(Schedule):

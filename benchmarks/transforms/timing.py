@@ -38,8 +38,8 @@ class Settings:
 
 def one_thread() -> None:
     """Settle a measurement's process as the engine settles its workers."""
-    from detaug.engine.processes import keep_freed_memory
-    from detaug.engine.threads import keep_one_thread
+    from detaug.processes.control import keep_freed_memory
+    from detaug.processes.threads import keep_one_thread
 
     keep_one_thread()
     keep_freed_memory()

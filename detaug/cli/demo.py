@@ -70,7 +70,7 @@ def demo(batches: int, patch: int, processes: tuple[int, ...], seed: int, json_t
 def _run_with_progress(settings: Settings) -> list[Run]:
     from detaug.demo.report import describe
     from detaug.demo.run import Plan, plans, run_all
-    from detaug.progress import progress
+    from detaug.reports.progress import progress
 
     # What is left on screen is the table; the bar is for the time until then.
     with progress("demo", settings.batches * len(plans(settings))) as shown:

@@ -29,7 +29,7 @@ def demo(seed: int, json_target: Target) -> None:
         raise CannotRun("nnU-Net is not installed: pip install 'detaug[nnunet]'")
     from detaug.demo.toy_training import train_and_compare
     from detaug.nnunet.verification import CannotVerify, TrainingFailed
-    from detaug.progress import progress
+    from detaug.reports.progress import progress
 
     console = json_target.console()
     began = time.perf_counter()

@@ -91,7 +91,7 @@ def _default_device() -> str:
 def _verified(settings: Settings, keep: Path | None) -> Result:
     from detaug.nnunet.verification import CannotVerify, TrainingFailed, verify_training
     from detaug.nnunet.verification.settings import Training, trainings
-    from detaug.progress import progress
+    from detaug.reports.progress import progress
 
     # What is left on screen is the table; the bar is for the time until then.
     with progress("nnunet verify", sum(training.moments() for training in trainings(settings))) as shown:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from detaug.atomic_files import write_text
+from detaug.reports.atomic_files import write_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -79,7 +79,7 @@ def verify(target: str, json_target: Target, **options: Any) -> None:
 
 
 def _with_progress(target: str, options: dict[str, Any]) -> Result:
-    from detaug.progress import progress
+    from detaug.reports.progress import progress
     from detaug.verify import verify as run
 
     # What is left on screen is the table; the bar is for the time until then.

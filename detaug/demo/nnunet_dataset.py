@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from detaug.atomic_files import write_text
 from detaug.demo.mri import load_template
+from detaug.reports.atomic_files import write_text
 
 #: Where nnU-Net looks for its folders. They have to be set before nnunetv2 is imported by versions that read them once.
 _FOLDERS = {"nnUNet_raw": "raw", "nnUNet_preprocessed": "preprocessed", "nnUNet_results": "results"}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from detaug.atomic_files import write_text
 from detaug.nnunet.verification.comparing import sha256
 from detaug.nnunet.verification.settings import Part, Settings
+from detaug.reports.atomic_files import write_text
 
 DATASET = "Dataset001_Toy"
 CONFIGURATION = "3d_fullres"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from detaug.seeding import SEED_VARIABLE, non_negative_int, positive_int, spawn_key_element
+from detaug.seeding.tree import SEED_VARIABLE, non_negative_int, positive_int, spawn_key_element
 
 START_METHODS = ("fork", "spawn", "forkserver")
 

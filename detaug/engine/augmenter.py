@@ -10,29 +10,29 @@ from collections.abc import Callable, Sequence
 from math import gcd
 from typing import Any
 
-from detaug import identity
-from detaug.context import Current
 from detaug.engine import arguments
 from detaug.engine.checking import DEFAULT_CHECK_EVERY, Checks
-from detaug.engine.coordinator import Coordinator
-from detaug.engine.crew import Settings
 from detaug.engine.failures import SeedPath
-from detaug.engine.importing import check_not_imported_by_worker
 from detaug.engine.in_process import InProcess, Replayer
-from detaug.engine.interpreters import mention_random_hashes
-from detaug.engine.processes import interrupts_deferred
+from detaug.engine.job import Job
+from detaug.engine.local.coordinator import Coordinator
+from detaug.engine.local.pool import Settings
 from detaug.engine.schedule import Position, Schedule
 from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longer_running
 from detaug.engine.state import State
-from detaug.engine.surroundings import ProcessSettings
 from detaug.engine.warming import warm_up
-from detaug.engine.worker import Job
 from detaug.errors import ReproducibilityError
-from detaug.loader_states import LoaderStates, read_states
-from detaug.pipeline import Pipeline, StreamEnded
-from detaug.plan import BatchKey, Plan
-from detaug.seeding import Seed, SeedTree
+from detaug.pipeline import identity
+from detaug.pipeline.loader_states import LoaderStates, read_states
+from detaug.pipeline.plan import BatchKey, Plan
+from detaug.pipeline.producer import Pipeline, StreamEnded
+from detaug.processes.control import interrupts_deferred
+from detaug.processes.interpreters import mention_random_hashes
+from detaug.processes.surroundings import ProcessSettings
+from detaug.seeding.current import Current
+from detaug.seeding.tree import Seed, SeedTree
 from detaug.sources import DatasetSource, Source, resolve_source
+from detaug.transport.importing import check_not_imported_by_worker
 
 logger = logging.getLogger("detaug")
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from detaug.errors import ReproducibilityError
-from detaug.loader_states import CannotRestore, LoaderState, LoaderStates
-from detaug.pipeline import Producer
-from detaug.plan import BatchKey
+from detaug.pipeline.loader_states import CannotRestore, LoaderState, LoaderStates
+from detaug.pipeline.plan import BatchKey
+from detaug.pipeline.producer import Producer
 from detaug.purity.reports import BatchReport, Explanation, differing_keys, what_diverged
 
 DEFAULT_CHECK_EVERY = 100

@@ -12,9 +12,9 @@ from typing import Any
 import cloudpickle
 
 import detaug
-from detaug.engine.importing import loads
-from detaug.engine.limits import advice_for
+from detaug.memory.limits import advice_for
 from detaug.sources import DatasetSource
+from detaug.transport.importing import loads
 
 # A record must fit into one message, also when every character takes four bytes.
 _LONGEST_SUMMARY = 1_000  # characters; all others are bytes

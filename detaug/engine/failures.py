@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from detaug.engine.error_record import ErrorRecord, rebuild
-from detaug.engine.processes import signal_name
 from detaug.errors import BatchError, WorkerDied, batch_error
-from detaug.plan import BatchKey
-from detaug.seeding import Seed
+from detaug.pipeline.plan import BatchKey
+from detaug.processes.control import signal_name
+from detaug.seeding.tree import Seed
 
 _MOST_INDICES = 32  # that a message names
 

@@ -13,16 +13,16 @@ from detaug.engine import failures
 from detaug.engine.checking import Again, Check, Checks, Inquiry, is_checked, make_again, remark_on_process
 from detaug.engine.error_record import describe
 from detaug.engine.failures import SeedPath
+from detaug.engine.job import Job
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Task
 from detaug.engine.skipping import SkipLog, left_out
-from detaug.engine.transfer import pack, unpack
-from detaug.engine.worker import Job
-from detaug.global_rng import preserved_global_rngs
-from detaug.loader_states import LoaderState, LoaderStates
-from detaug.pipeline import Pipeline, Producer, StreamEnded
-from detaug.plan import BatchKey
-from detaug.purity.libraries import preserved_libraries
+from detaug.pipeline.loader_states import LoaderState, LoaderStates
+from detaug.pipeline.plan import BatchKey
+from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.purity.reports import BatchReport, Explanation
+from detaug.seeding.global_generators import preserved_global_rngs
+from detaug.seeding.libraries import preserved_libraries
+from detaug.transport.transfer import pack, unpack
 
 logger = logging.getLogger("detaug")
 
@@ -76,7 +76,7 @@ class Replayer:
 
     @property
     def loader_state(self) -> LoaderState | None:
-        """See `detaug.pipeline.Producer`; so with the following."""
+        """See `detaug.pipeline.producer.Producer`; so with the following."""
         return None if self._producer is None else self._producer.loader_state
 
     @property
@@ -111,7 +111,7 @@ class InProcess:
         second: makes batches again, for the run-time check; None: there is none.
         checks: which are made again.
         every: one in so many; see `detaug.engine.checking.is_checked`.
-        on_mismatch: see `detaug.engine.coordinator.Coordinator`.
+        on_mismatch: see `detaug.engine.local.coordinator.Coordinator`.
         states: where the loader's copies stand.
     """
 

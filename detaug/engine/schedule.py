@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, NamedTuple
 
-from detaug.plan import BatchKey, Plan
+from detaug.pipeline.plan import BatchKey, Plan
 
 
 class Position(NamedTuple):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 
-from detaug.seeding import Seed
+from detaug.seeding.tree import Seed
 
 if TYPE_CHECKING:
     from detaug.engine.augmenter import DeterministicAugmenter

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from detaug import identity
 from detaug.engine.schedule import Position
 from detaug.errors import StateMismatch
-from detaug.seeding import Seed, checked_seed, non_negative_int, spawn_key_element
+from detaug.pipeline import identity
+from detaug.seeding.tree import Seed, checked_seed, non_negative_int, spawn_key_element
 from detaug.versions import NUMERICS, SEED_SCHEME
 
 _FORMAT = 1
@@ -24,8 +24,8 @@ class State:
         epoch, step: what is due next.
         taken: batches this rank took in the epoch.
         rank, world_size, num_streams: how steps are shared out.
-        pipeline: declared parameters, a line each (see `detaug.identity`).
-        loader_states: where a loader's copies stand (see `detaug.loader_states`); empty: that is not known.
+        pipeline: declared parameters, a line each (see `detaug.pipeline.identity`).
+        loader_states: where a loader's copies stand (see `detaug.pipeline.loader_states`); empty: that is not known.
         skipped: batches that were left out directly before the position.
     """
 

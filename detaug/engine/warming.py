@@ -26,7 +26,7 @@ def warm_up(transform: Any, loader: Any) -> None:
         Exception: whatever ``warm_up()`` raises.
     """
     found = [*_warmable(transform, set()), *_warmable_in_attributes(loader)]
-    transforms = sys.modules.get("detaug.transforms.base")  # absent: there is none of detaug's
+    transforms = sys.modules.get("detaug.transforms.building.base")  # absent: there is none of detaug's
     if transforms is not None:
         from detaug.kernels.ahead import compile_ahead
 

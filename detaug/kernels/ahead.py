@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 
 from detaug.kernels.compiling import Kernel
-from detaug.progress import progress
+from detaug.reports.progress import progress
 
 logger = logging.getLogger("detaug")
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from detaug.arithmetic import cosine, exponential, exponentials, natural_log
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.elementary import bits_of_float, float_from_bits, unit_power
 from detaug.kernels.normals import PIECE
+from detaug.kernels.scalars import cosine, exponential, exponentials, natural_log
 from detaug.kernels.statistics import LANES, add_to_lanes, mean_and_deviation
 
 LARGEST = 8.0

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from detaug.atomic_files import write_text
+from detaug.reports.atomic_files import write_text
 from detaug.training.splits import Split, checked_ids, shown
 
 FILE_NAME = "splits_final.json"

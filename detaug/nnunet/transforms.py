@@ -29,7 +29,7 @@ from detaug.transforms import (
     SpatialTransform,
     Transform,
 )
-from detaug.transforms.draws import RandomScalar
+from detaug.transforms.building.draws import RandomScalar
 
 Labels = Sequence[int]
 Region = int | Sequence[int]

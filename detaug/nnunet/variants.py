@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.arithmetic import exponential, natural_log
+from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
 from detaug.nnunet.spelling import either_spelling
 from detaug.nnunet.transforms import (
@@ -46,10 +46,10 @@ from detaug.transforms import (
     Sharpening,
     Transform,
     TransposeAxes,
-    draws,
 )
-from detaug.transforms.checks import radians, random_scalar
-from detaug.transforms.draws import RandomScalar
+from detaug.transforms.building import draws
+from detaug.transforms.building.checks import radians, random_scalar
+from detaug.transforms.building.draws import RandomScalar
 
 
 @either_spelling

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from detaug.engine.layout import lay_out
-from detaug.engine.memory import Mapping, create, reserve
+from detaug.memory.blocks import Mapping, create, reserve
+from detaug.memory.layout import lay_out
 
 Array = np.ndarray[Any, Any]
 

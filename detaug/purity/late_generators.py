@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.hashing import fingerprint
+from detaug.fingerprints import fingerprint
 from detaug.purity.references import parts_of
 
 _KINDS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random, torch.Generator)

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from detaug.purity.references import part_at, paths_of, shared_generators
-from detaug.purity.reseeders import Reseeder, reseeder_of
 from detaug.purity.template import Copy, Template
-from detaug.seed_children import Child
+from detaug.seeding.children import Child
+from detaug.seeding.reseeders import Reseeder, reseeder_of
 
 
 class Owned:

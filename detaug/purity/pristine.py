@@ -19,7 +19,7 @@ from detaug.purity.late_generators import made_late
 from detaug.purity.owned import Owned, Shared
 from detaug.purity.references import parts_of
 from detaug.purity.template import CannotCopy, Census, Copy, Template
-from detaug.seed_children import Child
+from detaug.seeding.children import Child
 from detaug.sources import Source
 
 #: Modules whose transforms change nothing of themselves: of them one copy serves for all batches.

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.hashing import fingerprint
+from detaug.fingerprints import fingerprint
 from detaug.purity.references import attributes_of, parts_of, variables_of
-from detaug.purity.reseeders import reseeder_of
+from detaug.seeding.reseeders import reseeder_of
 
 #: The part of a batch that is no mapping, by the name that messages use.
 WHOLE = "batch"

@@ -26,7 +26,7 @@ from detaug.purity.bulk import BULK_BYTES, BulkStore
 from detaug.purity.kept import kept_of
 from detaug.purity.reducing import BY_REFERENCE, REDUCERS, Kept, is_shared_function, reduce_by_class, reduce_tensor
 from detaug.purity.references import attributes_of
-from detaug.purity.reseeders import reseeder_of
+from detaug.seeding.reseeders import reseeder_of
 
 _CONTAINERS = frozenset({dict, list, set, bytearray})
 _ATOMS = frozenset({str, bytes, int, float, complex, bool, type(None), tuple, dict, list, set, frozenset})
@@ -59,7 +59,7 @@ class Template:
 
     Attributes:
         originals: the parts of `value` that were noted: generators, objects with a seeding protocol (see
-            `detaug.purity.reseeders`), objects with ``set_epoch``, and owners of attributes in `keep`.
+            `detaug.seeding.reseeders`), objects with ``set_epoch``, and owners of attributes in `keep`.
         references: classes, modules and functions that copies share.
         kinds: the classes of all instances that were met.
         settled: how many objects had a known dependence on the clock switched off.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.context import Current
+from detaug.seeding.current import Current
 
 #: How many logical workers an endless loader has that declares none: nnU-Net's own number of
 #: augmentation workers, which also spreads evenly over 1, 2, 3, 4, 6 and 12 processes.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug.context import Current
+from detaug.seeding.current import Current
 from detaug.sources.base import (
     DEFAULT_NUM_STREAMS,
     Source,

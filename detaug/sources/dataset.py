@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from detaug.context import Current, making
-from detaug.seeding import positive_int
+from detaug.seeding.current import Current, making
+from detaug.seeding.tree import positive_int
 from detaug.sources.base import Source
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from detaug.hashing import fingerprint
+from detaug.fingerprints import fingerprint
 from detaug.training.audit_report import Phase
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from detaug.seeding import non_negative_int
+from detaug.seeding.tree import non_negative_int
 from detaug.training.audit_batch import input_and_target, on_device
 from detaug.training.audit_recording import NO_IMPLEMENTATION, SILENT, Key, Recorder, Recording, Seen, alerted
 from detaug.training.audit_report import ADVICE, AuditReport, Difference, OperationUse

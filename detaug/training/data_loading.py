@@ -28,8 +28,8 @@ import torch
 from torch.utils.data import Sampler, get_worker_info
 
 from detaug.errors import StateMismatch
-from detaug.global_rng import reseed_global_rngs
-from detaug.seeding import SEED_VARIABLE, SeedTree, non_negative_int, positive_int, spawn_key_element
+from detaug.seeding.global_generators import reseed_global_rngs
+from detaug.seeding.tree import SEED_VARIABLE, SeedTree, non_negative_int, positive_int, spawn_key_element
 from detaug.sources.dataset import epoch_order
 from detaug.training.ranks import broadcast_from_rank_0, known_rank, known_world_size, process_group
 from detaug.versions import SEED_SCHEME

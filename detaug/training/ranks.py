@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed
 
-from detaug.seeding import non_negative_int
+from detaug.seeding.tree import non_negative_int
 
 #: (rank, number of processes) by launcher. Slurm sets SLURM_NTASKS for a batch script too, SLURM_STEP_NUM_TASKS with srun.
 LAUNCHERS = (

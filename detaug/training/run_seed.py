@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from detaug.global_rng import reseed_global_rngs
-from detaug.seeding import SEED_VARIABLE, Seed, SeedTree, checked_seed, resolve_seed
+from detaug.seeding.global_generators import reseed_global_rngs
+from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, checked_seed, resolve_seed
 from detaug.training.ranks import (
     RankUnknown,
     broadcast_from_rank_0,

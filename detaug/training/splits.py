@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detaug.seeding import SeedTree, positive_int
+from detaug.seeding.tree import SeedTree, positive_int
 
 Id = str | int
 Labels = Mapping[Any, Any] | Sequence[Any]

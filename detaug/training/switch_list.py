@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch.utils import deterministic as memory_filling
 
-from detaug.seeding import positive_int
+from detaug.seeding.tree import positive_int
 from detaug.training import float32_precision as fp32
 
 logger = logging.getLogger("detaug")

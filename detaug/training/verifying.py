@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from detaug.hashing import fingerprint
-from detaug.seeding import SEED_VARIABLE, positive_int
+from detaug.fingerprints import fingerprint
+from detaug.seeding.tree import SEED_VARIABLE, positive_int
 from detaug.training.audit_recording import leaves
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches import preserved_switches

@@ -14,12 +14,12 @@ from numpy.lib.stride_tricks import as_strided
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.rearranging import copy_rows, copy_tiles, flip_in_place
-from detaug.transforms import buffers, draws
-from detaug.transforms.base import Params, Shapes, Transform
-from detaug.transforms.checks import axes, random_scalar
-from detaug.transforms.draws import RandomScalar
-from detaug.transforms.points import move_points, spatial_shape
-from detaug.transforms.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
+from detaug.transforms.building import buffers, draws
+from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.checks import axes, random_scalar
+from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.points import move_points, spatial_shape
+from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ import torch
 from detaug.kernels.bits import invert, pack, set_where, unpack, words_for
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.morphology import dilate
-from detaug.transforms import draws
-from detaug.transforms.base import ImageTransform, Params, Shapes
-from detaug.transforms.checks import channels, probability, random_scalar
-from detaug.transforms.draws import RandomScalar
-from detaug.transforms.footprints import apply_operator, ball, disk
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.checks import channels, probability, random_scalar
+from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.footprints import apply_operator, ball, disk
+from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.labels import as_list
-from detaug.transforms.workspace import Workspace
 
 OPERATORS = ("dilation", "erosion", "closing", "opening")
 Operator = str | Callable[[torch.Tensor, torch.Tensor], Any]
@@ -33,7 +33,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
             functions are understood as these), or callables that take a boolean tensor of the channel and one of the
             footprint and give the channel's new one.
         strel_size: the radius of the footprint in voxels, a ball or a disk as scikit-image makes it
-            (`detaug.transforms.footprints`). Below 1 it is empty, but for 0, which is one voxel.
+            (`detaug.transforms.building.footprints`). Below 1 it is empty, but for 0, which is one voxel.
         p_per_label: the probability of each channel.
 
     Params: ``{"apply_to_channels": [channels], "operators": [one per channel], "strel_size": [one per channel]}``.

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from detaug.arithmetic import exponential
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.convolution import convolve
+from detaug.kernels.scalars import exponential
 from detaug.kernels.volumes import axes_of_volume, per_axis
-from detaug.transforms import draws
-from detaug.transforms.base import ImageTransform, Params, Shapes
-from detaug.transforms.checks import finite, probability, random_scalar
-from detaug.transforms.draws import RandomScalar
-from detaug.transforms.workspace import Workspace
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.checks import finite, probability, random_scalar
+from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.workspace import Workspace
 
 _NO_WINDOW = (np.empty(0), np.empty(0), np.empty(0, np.float32), 0.0, 0.0)
 _JUST_THE_CENTRE = np.ones(1, np.float32)

@@ -10,11 +10,11 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import indicator
-from detaug.transforms import buffers
-from detaug.transforms.base import Params, Shapes, Transform
-from detaug.transforms.checks import channels, finite
+from detaug.transforms.building import buffers
+from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.checks import channels, finite
+from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 from detaug.transforms.labels import as_label, as_list, comparable
-from detaug.transforms.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 
 
 class MoveSegAsOneHotToData(Transform):

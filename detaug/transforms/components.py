@@ -11,11 +11,11 @@ import numpy as np
 from detaug.kernels.bits import pack, words_for
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.components import count_runs, find_runs, join_runs, set_component
-from detaug.transforms import draws
-from detaug.transforms.base import ImageTransform, Params, Shapes
-from detaug.transforms.checks import channels, finite, probability
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.checks import channels, finite, probability
+from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.labels import as_list
-from detaug.transforms.workspace import Workspace
 
 
 class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.transforms import draws
-from detaug.transforms.base import Params, Shapes, Transform
-from detaug.transforms.checks import probability
-from detaug.transforms.roles import Keys, checked_keys
-from detaug.transforms.workspace import Workspace
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.checks import probability
+from detaug.transforms.building.roles import Keys, checked_keys
+from detaug.transforms.building.workspace import Workspace
 
 
 class Compose(Transform):

@@ -9,12 +9,12 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import pick
-from detaug.transforms import buffers, draws
-from detaug.transforms.base import Params, Shapes, Transform
-from detaug.transforms.checks import finite, spatial_size
-from detaug.transforms.lazy_volumes import read_around
-from detaug.transforms.points import move_points, spatial_shape
-from detaug.transforms.workspace import VOXEL_KEYS, Workspace
+from detaug.transforms.building import buffers, draws
+from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.checks import finite, spatial_size
+from detaug.transforms.building.lazy_volumes import read_around
+from detaug.transforms.building.points import move_points, spatial_shape
+from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
 PAD_MODES = ("constant", "reflect", "replicate")
 KERNELS: tuple[Kernel, ...] = (pick,)  # what `crop_array` may call

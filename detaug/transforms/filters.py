@@ -12,12 +12,12 @@ from detaug.kernels.limits import clamp, least_and_largest
 from detaug.kernels.median import median_filter
 from detaug.kernels.sharpening import sharpen
 from detaug.kernels.volumes import axes_of_volume, per_axis
-from detaug.transforms import draws
-from detaug.transforms.base import ImageTransform, Params, Shapes
 from detaug.transforms.blur import flat_planes, length_of_lines
-from detaug.transforms.checks import finite, probability, random_scalar
-from detaug.transforms.draws import RandomScalar
-from detaug.transforms.workspace import Workspace
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.checks import finite, probability, random_scalar
+from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.workspace import Workspace
 
 
 class MedianFilter(ImageTransform):

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from detaug.arithmetic import exponential, natural_log
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.gamma import gamma_curve, measured_gamma_curve, power_parts
 from detaug.kernels.intensity import scale_around
+from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
-from detaug.transforms import draws
-from detaug.transforms.base import ImageTransform, Params, Shapes
-from detaug.transforms.checks import probability, random_scalar
-from detaug.transforms.draws import RandomScalar
-from detaug.transforms.per_channel import flat_channels, rescale, scalars
-from detaug.transforms.workspace import Workspace
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.checks import probability, random_scalar
+from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.per_channel import flat_channels, rescale, scalars
+from detaug.transforms.building.workspace import Workspace
 
 _LEAST_RANGE = 1e-7  # batchgeneratorsv2's: what ranges and deviations are divided by is at least this
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import is_any_of, pick, replace_label, set_where_negative
-from detaug.transforms import buffers
-from detaug.transforms.base import Params, Shapes, Transform
-from detaug.transforms.checks import channels, finite
-from detaug.transforms.workspace import Workspace
+from detaug.transforms.building import buffers
+from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.checks import channels, finite
+from detaug.transforms.building.workspace import Workspace
 
 
 class _LabelTransform(Transform):

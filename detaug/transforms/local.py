@@ -13,15 +13,15 @@ from detaug.kernels.limits import clamp, least_and_largest
 from detaug.kernels.local import add_window, blend_power, scale_about, windowed_sum
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.kernels.windows import window_factors
-from detaug.transforms import draws
-from detaug.transforms.base import Params, Shapes
 from detaug.transforms.blur import flat_planes, gaussian_weights, length_of_lines
-from detaug.transforms.callables import asked_by_name
-from detaug.transforms.checks import finite, random_scalar
-from detaug.transforms.draws import RandomScalar
-from detaug.transforms.local_transform import LocalTransform, effective_windows, positive
-from detaug.transforms.local_window import LocalWindow
-from detaug.transforms.workspace import Workspace
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import Params, Shapes
+from detaug.transforms.building.callables import asked_by_name
+from detaug.transforms.building.checks import finite, random_scalar
+from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.local_transform import LocalTransform, effective_windows, positive
+from detaug.transforms.building.local_window import LocalWindow
+from detaug.transforms.building.workspace import Workspace
 
 _LARGEST_EXPONENT = 64.0  # what `detaug.kernels.elementary.power` is made for
 

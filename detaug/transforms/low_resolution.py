@@ -10,11 +10,11 @@ import numpy as np
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.low_resolution import down_and_up
 from detaug.kernels.volumes import axes_of_volume, per_axis
-from detaug.transforms import checks, draws
-from detaug.transforms.base import ImageTransform, Params, Shapes
 from detaug.transforms.blur import flat_planes
-from detaug.transforms.draws import RandomScalar
-from detaug.transforms.workspace import Workspace
+from detaug.transforms.building import checks, draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.workspace import Workspace
 
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
 

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from detaug.transforms.axes import Mirror, Rot90, TransposeAxes
-from detaug.transforms.base import ImageTransform, Transform
 from detaug.transforms.binary_operators import ApplyRandomBinaryOperator
 from detaug.transforms.blur import GaussianBlur
 from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrightness
+from detaug.transforms.building.base import ImageTransform, Transform
 from detaug.transforms.channel_misalignment import ChannelMisalignment
 from detaug.transforms.channels import MoveChannels, MoveSegAsOneHotToData
 from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding

@@ -13,12 +13,12 @@ from detaug.kernels.intensity import measured_rician, scale_around
 from detaug.kernels.normals import add_normals
 from detaug.kernels.statistics import moments
 from detaug.kernels.threefry import key_words
-from detaug.transforms import draws
-from detaug.transforms.base import ImageTransform, Params, Shapes
-from detaug.transforms.checks import probability, random_scalar
-from detaug.transforms.draws import RandomScalar
-from detaug.transforms.per_channel import flat_channels, rescale
-from detaug.transforms.workspace import Workspace
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.checks import probability, random_scalar
+from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.per_channel import flat_channels, rescale
+from detaug.transforms.building.workspace import Workspace
 
 
 class GaussianNoise(ImageTransform):

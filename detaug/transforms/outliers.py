@@ -11,12 +11,12 @@ import numpy as np
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.intensity import measured_clamp, scale_around
 from detaug.kernels.statistics import moments, order_statistics
-from detaug.transforms import draws
-from detaug.transforms.base import ImageTransform, Params, Shapes
-from detaug.transforms.checks import probability, random_scalar
-from detaug.transforms.draws import RandomScalar
-from detaug.transforms.per_channel import flat_channels, rescale
-from detaug.transforms.workspace import Workspace
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.checks import probability, random_scalar
+from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.per_channel import flat_channels, rescale
+from detaug.transforms.building.workspace import Workspace
 
 _LEAST_DEVIATION = 1e-8  # batchgeneratorsv2's: a channel that deviates less after the cut is not scaled
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from detaug.transforms.base import Params, Shapes, Transform
-from detaug.transforms.points import checked_points
-from detaug.transforms.workspace import Workspace
+from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.points import checked_points
+from detaug.transforms.building.workspace import Workspace
 
 # where the number of channels is kept while the planes are channels
 _COUNTS = {"image": "nchannels_img", "segmentation": "nchannels_seg", "regression_target": "nchannels_regr_trg"}

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from detaug.transforms import draws
-from detaug.transforms.base import ImageTransform, Params, Shapes
-from detaug.transforms.callables import asks_for
-from detaug.transforms.checks import probability, random_scalar
-from detaug.transforms.workspace import Workspace
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.callables import asks_for
+from detaug.transforms.building.checks import probability, random_scalar
+from detaug.transforms.building.workspace import Workspace
 
 Corners = tuple[list[int], list[int]]
 

@@ -7,19 +7,19 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from detaug.engine.threads import one_thread
 from detaug.engine.warming import warm_up
-from detaug.global_rng import preserved_global_rngs
-from detaug.hashing import fingerprint
-from detaug.interception import Site
-from detaug.pipeline import Pipeline, Producer, StreamEnded
-from detaug.plan import BatchKey
+from detaug.fingerprints import fingerprint
+from detaug.pipeline.plan import BatchKey
+from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
+from detaug.processes.threads import one_thread
+from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.verify.carried import Snapshot
 from detaug.verify.conditions import Conditions
 from detaug.verify.handed_in import Factory, call_factory
 from detaug.verify.lines import Event, LineRecorder
 from detaug.verify.outputs import Output, OutputRecorder
 from detaug.verify.surroundings import under
+from detaug.watching.interception import Site
 
 
 class SearchStopped(BaseException):
@@ -73,7 +73,7 @@ class Trial:
     Attributes:
         order: which, in this order.
         conditions: what surrounds the pipeline.
-        repairs: as `detaug.pipeline.Producer` has it.
+        repairs: as `detaug.pipeline.producer.Producer` has it.
         watch: "" nothing, "outputs" of the transforms, "lines" that run, or "both"; of the last batch in `order`.
         names: with "lines", of these variables only, which is quicker; empty: all.
     """

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.interception import is_standard_library
-from detaug.pipeline import Producer
+from detaug.pipeline.producer import Producer
 from detaug.verify.values import GENERATORS, attributes_of, digest
+from detaug.watching.interception import is_standard_library
 
 _MAX_HOLDERS = 2_000
 _MAX_BYTES, _MAX_BYTES_IN_ALL = 64 << 20, 256 << 20

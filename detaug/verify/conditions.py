@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from detaug.interception import Site
+from detaug.watching.interception import Site
 
 #: What can be changed, by the names of the fields of `Conditions`.
 FACTORS = ("chance", "clock", "process", "folders", "threads", "global_state")

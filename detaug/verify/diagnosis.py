@@ -6,9 +6,8 @@ import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from detaug.interception import Site
-from detaug.pipeline import Producer
-from detaug.plan import BatchKey
+from detaug.pipeline.plan import BatchKey
+from detaug.pipeline.producer import Producer
 from detaug.verify.bench import Outcome, SearchStopped, Subject, Trial, perform
 from detaug.verify.carried import Snapshot, Variable
 from detaug.verify.conditions import Conditions
@@ -16,6 +15,7 @@ from detaug.verify.interpreter import start
 from detaug.verify.lines import Parting, line_that_changes, parting_of
 from detaug.verify.outputs import Difference, first_difference
 from detaug.verify.result import Cause
+from detaug.watching.interception import Site
 
 #: No more lines or variables than this are tried one by one.
 _MOST_TRIED = 24

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from detaug.plan import BatchKey
+from detaug.pipeline.plan import BatchKey
 from detaug.verify.bench import Trial
 from detaug.verify.conditions import Conditions
 from detaug.verify.diagnosis import Experiment

@@ -15,8 +15,8 @@ from typing import IO, Any
 
 import cloudpickle
 
-from detaug.engine.interpreters import interpreter_command, worker_environment
-from detaug.engine.processes import die_with
+from detaug.processes.control import die_with
+from detaug.processes.interpreters import interpreter_command, worker_environment
 from detaug.verify.bench import Outcome, SearchStopped, Subject, Trial, perform
 from detaug.verify.handed_in import UnusableError
 from detaug.verify.surroundings import under

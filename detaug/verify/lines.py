@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from types import FrameType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
-from detaug.interception import Site, is_machinery, is_standard_library, module_of, site_of
 from detaug.verify.values import attributes_of, digest
+from detaug.watching.interception import Site, is_machinery, is_standard_library, module_of, site_of
 
 #: Followed no further than this: a loop over voxels in Python would take for ever.
 _MAX_EVENTS = 60_000

@@ -15,9 +15,9 @@ import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.errors import BatchError
-from detaug.hashing import fingerprint
-from detaug.plan import BatchKey
-from detaug.seeding import Seed
+from detaug.fingerprints import fingerprint
+from detaug.pipeline.plan import BatchKey
+from detaug.seeding.tree import Seed
 from detaug.verify.disturbing import Disturbance
 from detaug.verify.handed_in import Factory, UnusableError, call_factory
 from detaug.verify.settings import DEFAULT_SEED, Settings

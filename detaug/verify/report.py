@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from detaug.verify.result import DIFFERENT, EQUAL, NOT_RUN, Cause, Result, Row
+from detaug.reports.verdicts import NOT_RUN, STYLES
 
-_STYLES = {EQUAL: "green", DIFFERENT: "bold red"}
+if TYPE_CHECKING:
+    from detaug.verify.result import Cause, Result, Row
 
 
 def report(result: Result) -> Group:
@@ -33,7 +35,7 @@ def table(rows: tuple[Row, ...]) -> Table:
     found.add_column("verdict")
     found.add_column("seconds", justify="right", no_wrap=True)
     for row in rows:
-        text = Text(row.verdict, _STYLES.get(row.verdict, "yellow"))
+        text = Text(row.verdict, STYLES.get(row.verdict, "yellow"))
         if row.differing:
             text.append(f", {row.differing} of {row.batches}", "default")
         if row.first is not None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from detaug.interception import Site
+from detaug.reports.verdicts import DIFFERENT
 from detaug.verify.outputs import Difference
-
-EQUAL, DIFFERENT, REPAIRED, NOT_RUN = "equal", "different", "differs; detaug repairs it", "not run"
+from detaug.watching.interception import Site
 
 
 @dataclass(frozen=True)

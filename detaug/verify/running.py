@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from detaug.global_rng import preserved_global_rngs
-from detaug.plan import BatchKey
+from detaug.pipeline.plan import BatchKey
+from detaug.reports.verdicts import DIFFERENT, EQUAL, NOT_RUN, REPAIRED
+from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.verify.bench import Outcome, SearchStopped, SharedState, Subject, Trial
 from detaug.verify.diagnosis import Experiment, causes_of, differing
 from detaug.verify.experiments import Question, questions
 from detaug.verify.handed_in import Factory, UnusableError
 from detaug.verify.real_runs import RealRun, RealRuns, Reference, compared
-from detaug.verify.result import DIFFERENT, EQUAL, NOT_RUN, REPAIRED, Cause, Result, Row
+from detaug.verify.result import Cause, Result, Row
 from detaug.verify.settings import DEFAULT_BATCHES, DEFAULT_SEARCH_SECONDS, Settings, checked_settings
 from detaug.verify.statelessness import judge_statelessness
 from detaug.verify.target import load_factory

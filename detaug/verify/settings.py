@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detaug.engine import arguments
-from detaug.seeding import checked_seed, positive_int
+from detaug.seeding.tree import checked_seed, positive_int
 
 #: Batches that every row compares, unless told otherwise.
 DEFAULT_BATCHES = 12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from detaug.plan import BatchKey
+from detaug.pipeline.plan import BatchKey
 from detaug.verify.bench import Subject, Trial, perform
 from detaug.verify.diagnosis import Experiment, causes_of, differing
 from detaug.verify.handed_in import UnusableError, call_factory

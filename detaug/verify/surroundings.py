@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from detaug.global_rng import reseed_global_rngs
-from detaug.interception import Substitution
+from detaug.seeding.global_generators import reseed_global_rngs
 from detaug.verify.conditions import Calls, Conditions
 from detaug.verify.substitutes import Substitutes
+from detaug.watching.interception import Substitution
 
 
 @contextmanager

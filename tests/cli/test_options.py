@@ -18,7 +18,7 @@ from rich.live import Live
 
 from detaug.cli import main
 from detaug.cli.options import Commands, json_option
-from detaug.progress import progress
+from detaug.reports.progress import progress
 from tests.acceptance.processes import heed_interrupts
 
 REPOSITORY = Path(__file__).parents[2]

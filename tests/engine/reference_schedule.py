@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import gcd
 
 from detaug.engine.schedule import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Task
-from detaug.plan import BatchKey, Plan
+from detaug.pipeline.plan import BatchKey, Plan
 
 
 class ReferenceSchedule:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detaug.engine.assignments import QUICK, Assignments
+from detaug.engine.local.assignments import QUICK, Assignments
 from detaug.engine.schedule import Delivered, EpochEnd, Schedule, Task
-from detaug.plan import Plan
+from detaug.pipeline.plan import Plan
 
 SLOW = 10 * QUICK
 

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from detaug.engine import channel as module
-from detaug.engine.channel import Channel, ChannelClosed, ChannelFull
+from detaug.transport import channel as module
+from detaug.transport.channel import Channel, ChannelClosed, ChannelFull
 
 
 @pytest.fixture(params=["packets", "stream"])

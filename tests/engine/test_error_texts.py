@@ -96,7 +96,7 @@ def test_users_lines_come_first_and_detaugs_are_one(ending: str) -> None:
     at_ours = next(number for number, each in enumerate(lines) if each.strip().endswith("frames of detaug"))
     at_epoch = next(number for number, each in enumerate(lines) if "epoch 0, step 0" in each)
     assert at_user < at_ours < at_epoch
-    assert "pipeline.py" in error.worker_traceback, "the whole of it is there for whoever wants it"
+    assert "producer.py" in error.worker_traceback, "the whole of it is there for whoever wants it"
 
 
 @pytest.mark.parametrize("ending", ENDINGS)

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from detaug.engine.limits import LimitReached
 from detaug.errors import BatchError
+from detaug.memory.limits import LimitReached
 from tests.acceptance.comparing import prints, take
 from tests.acceptance.conftest import Maker
 from tests.acceptance.loaders import RandomLoader

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Position, Schedule, Skipped
-from detaug.plan import BatchKey, Plan
+from detaug.pipeline.plan import BatchKey, Plan
 
 from .reference_schedule import ReferenceSchedule
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import detaug
-from detaug.engine.limits import LimitReached
-from detaug.engine.slots import ParentSlots, WorkerSlots
-from detaug.engine.transfer import pack
+from detaug.memory.limits import LimitReached
+from detaug.transport.slots import ParentSlots, WorkerSlots
+from detaug.transport.transfer import pack
 from tests.acceptance.loaders import RandomLoader
 
 

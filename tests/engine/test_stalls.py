@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from detaug.engine import stalls
+from detaug.engine.local import stalls
 from tests.acceptance.comparing import prints, take
 from tests.acceptance.conftest import Maker
 from tests.acceptance.faults import HangsOnce

@@ -19,8 +19,8 @@ import torch
 
 import detaug
 from detaug import DeterministicAugmenter, fingerprint
-from detaug.engine.interpreters import known_hash_seed
-from detaug.engine.surroundings import ProcessSettings
+from detaug.processes.interpreters import known_hash_seed
+from detaug.processes.surroundings import ProcessSettings
 
 from . import settings_pipelines as pipelines
 
@@ -269,7 +269,7 @@ HASHES = """
 import os, sys
 os.environ["PYTHONHASHSEED"] = sys.argv[2] or os.environ.get("PYTHONHASHSEED", "")
 from detaug import DeterministicAugmenter
-from detaug.engine.interpreters import known_hash_seed
+from detaug.processes.interpreters import known_hash_seed
 from tests.engine.settings_pipelines import Counter, Shows, order_of_a_set
 with DeterministicAugmenter(Counter(), Shows(order_of_a_set), 2, seed=1, start_method=sys.argv[1], stateless=True) as aug:
     print({tuple(next(aug)["seen"]) for _ in range(6)} | ({tuple(order_of_a_set())} if sys.argv[3] else set()))
@@ -294,7 +294,7 @@ def test_sets_have_one_order_in_all_fresh_workers_and_all_runs_where_the_parents
 
 @pytest.mark.parametrize("given", ["0", "1", "4294967295"])
 def test_hash_seed_is_recognised(given: str) -> None:
-    code = "from detaug.engine.interpreters import known_hash_seed; print(known_hash_seed())"
+    code = "from detaug.processes.interpreters import known_hash_seed; print(known_hash_seed())"
     assert run_python(code, PYTHONHASHSEED=given) == f"{given}\n"
     assert run_python(code, PYTHONHASHSEED="random") == "None\n"
 

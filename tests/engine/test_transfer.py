@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from detaug import fingerprint
-from detaug.engine.transfer import pack, unpack
+from detaug.transport.transfer import pack, unpack
 
 Point = namedtuple("Point", "x y")
 

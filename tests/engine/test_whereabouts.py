@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import detaug
-from detaug.engine.whereabouts import place_of
+from detaug.processes.whereabouts import place_of
 
 ENGINE = Path(detaug.__file__).parent
 
@@ -18,7 +18,9 @@ def stack(*frames: tuple[Path, int, str]) -> str:
 def test_names_are_those_of_classes_in_the_source_outermost_first(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("class Outer:\n    def __call__(self):\n        return inner()\n\ndef inner():\n    pass\n")
-    text = stack((file, 6, "inner"), (file, 3, "__call__"), (ENGINE / "pipeline.py", 3, "_call"), (file, 1, "no"))
+    text = stack(
+        (file, 6, "inner"), (file, 3, "__call__"), (ENGINE / "pipeline" / "producer.py", 3, "_call"), (file, 1, "no")
+    )
     assert place_of(text) == f"Outer.__call__ > inner ({file}:6)"
 
 

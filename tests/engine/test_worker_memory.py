@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from detaug.engine.limits import private_memory
+from detaug.memory.limits import private_memory
 from tests.acceptance.comparing import prints, take
 from tests.acceptance.conftest import Maker
 from tests.acceptance.loaders import RandomLoader

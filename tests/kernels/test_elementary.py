@@ -173,7 +173,7 @@ def test_a_gamma_curve_is_a_power_of_numbers_from_0_to_1(exponent: float, ulps: 
 
 
 def test_many_exponentials_are_each_ones() -> None:
-    from detaug.arithmetic import exponential, exponentials
+    from detaug.kernels.scalars import exponential, exponentials
 
     x = np.linspace(-740, 700, 2001)
     assert exponentials(x).tolist() == [exponential(float(value)) for value in x]

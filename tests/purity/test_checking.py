@@ -11,8 +11,8 @@ import torch
 
 from detaug import DeterministicAugmenter, ReproducibilityError
 from detaug.engine.checking import Again, Check, Checks, is_checked
-from detaug.loader_states import LoaderStates
-from detaug.plan import BatchKey
+from detaug.pipeline.loader_states import LoaderStates
+from detaug.pipeline.plan import BatchKey
 from detaug.purity.reports import BatchReport, prints_of, report_of
 from detaug.sources import resolve_source
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.purity.generators import child_of, seed_bit_generator, seed_random_state, write_torch_state
-from detaug.purity.reseeders import reseeder_of
+from detaug.seeding.generator_kinds import child_of, seed_bit_generator, seed_random_state, write_torch_state
+from detaug.seeding.reseeders import reseeder_of
 
 NUMPY_KINDS = [np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64]
 

@@ -9,9 +9,9 @@ import torch
 from batchgeneratorsv2.transforms.spatial.spatial import SpatialTransform
 
 from detaug import fingerprint
-from detaug.global_rng import reseed_global_rngs
 from detaug.purity.kept import kept_of
 from detaug.purity.template import Template
+from detaug.seeding.global_generators import reseed_global_rngs
 
 
 def spatial() -> SpatialTransform:

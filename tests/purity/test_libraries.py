@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detaug.global_rng import reseed_global_rngs
-from detaug.purity.libraries import preserved_libraries
-from detaug.purity.reseeders import reseeder_of
+from detaug.seeding.global_generators import reseed_global_rngs
+from detaug.seeding.libraries import preserved_libraries
+from detaug.seeding.reseeders import reseeder_of
 
 
 def sequence(*key: int) -> np.random.SeedSequence:

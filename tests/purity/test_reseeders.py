@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detaug.purity import reseeders
-from detaug.purity.reseeders import install, register_reseeder, registered, reseeder_of
+from detaug.seeding import reseeders
+from detaug.seeding.reseeders import install, register_reseeder, registered, reseeder_of
 
 
 class Dice:
@@ -126,9 +126,9 @@ def test_nothing_is_imported_for_libraries_that_are_not_there() -> None:
     code = """
 import sys
 import numpy as np
-from detaug.global_rng import reseed_global_rngs
-from detaug.purity.libraries import preserved_libraries
-from detaug.purity.reseeders import reseeder_of
+from detaug.seeding.global_generators import reseed_global_rngs
+from detaug.seeding.libraries import preserved_libraries
+from detaug.seeding.reseeders import reseeder_of
 loaded = set(sys.modules)
 with preserved_libraries():
     reseed_global_rngs(np.random.SeedSequence(1))

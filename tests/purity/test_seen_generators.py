@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from detaug import DeterministicAugmenter, current
-from detaug.purity.generators import write_torch_state
-from detaug.seeding import SeedTree
+from detaug.seeding.generator_kinds import write_torch_state
+from detaug.seeding.tree import SeedTree
 
 from .ways import Findings, Make, run_all_ways
 

@@ -252,7 +252,7 @@ def test_generators_are_parts_and_have_paths():
 
 def test_a_generator_elsewhere_moves_no_other_one():
     from detaug.purity.owned import Owned
-    from detaug.seed_children import Child
+    from detaug.seeding.children import Child
 
     def drawn(**attributes):
         original = types.SimpleNamespace(**attributes)

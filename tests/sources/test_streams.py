@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from detaug import streams
-from detaug.context import Current
+from detaug.pipeline import streams
+from detaug.pipeline.streams import StreamCopy, StreamEnded
+from detaug.seeding.current import Current
 from detaug.sources import resolve_source
-from detaug.streams import StreamCopy, StreamEnded
 
 ENTROPY = (1, 2, 3, 4)
 

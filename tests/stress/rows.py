@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from detaug.engine.limits import private_memory
+from detaug.memory.limits import private_memory
 
 from .injecting import Injector
 from .outcome import Outcome

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, get_worker_info
 
 from detaug import SeedTree, StateMismatch
-from detaug.global_rng import preserved_global_rngs
+from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.training import data_loading
 from detaug.training.data_loading import EpochSampler, generator, worker_init_fn
 

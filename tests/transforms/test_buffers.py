@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.transforms import buffers
+from detaug.transforms.building import buffers
 
 SHAPE = (64, 64, 64)
 

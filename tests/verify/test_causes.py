@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from detaug.interception import Site
 from detaug.verify import Result, verify
+from detaug.watching.interception import Site
 
 from . import pipelines
 

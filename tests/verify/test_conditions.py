@@ -19,9 +19,9 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from detaug.interception import Site
 from detaug.verify.conditions import Conditions
 from detaug.verify.surroundings import under
+from detaug.watching.interception import Site
 
 
 def asked() -> tuple[object, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from detaug import DeterministicAugmenter, fingerprint
-from detaug.guard import is_the_time
+from detaug.watching.guard import is_the_time
 
 from . import pipelines
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from detaug import DeterministicAugmenter, fingerprint
-from detaug.seeding import SeedTree
+from detaug.seeding.tree import SeedTree
 from detaug.sources import DatasetSource
 from detaug.verify import Result, UnusableError, verify
 from detaug.verify.handed_in import BATCH_SIZE, call_factory

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from detaug.interception import Site
 from detaug.verify import Result, verify
+from detaug.watching.interception import Site
 
 from . import impure
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from detaug.transforms import buffers
-from detaug.transforms.lazy_volumes import LazyVolume
+from detaug.transforms.building import buffers
+from detaug.transforms.building.lazy_volumes import LazyVolume
 
 
 class CasePatch(LazyVolume):

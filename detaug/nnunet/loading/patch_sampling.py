@@ -2,7 +2,7 @@
 its classes.
 
 Source: nnU-Net v2.8's ``nnUNetDataLoader.get_bbox``. The same distribution, from other random numbers: draws come from a
-Generator's raw doubles (see `detaug.transforms.draws`).
+Generator's raw doubles (see `detaug.transforms.building.draws`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.transforms import draws
+from detaug.transforms.building import draws
 
 ClassLocations = Mapping[Any, Any]
 

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug.context import current
 from detaug.nnunet.loading.case_files import Case, CaseFolder
 from detaug.nnunet.loading.case_patch import CasePatch
 from detaug.nnunet.loading.patch_sampling import draw_patch_start
-from detaug.seeding import positive_int
-from detaug.transforms import draws
-from detaug.transforms.base import Transform
-from detaug.transforms.checks import probability
+from detaug.seeding.current import current
+from detaug.seeding.tree import positive_int
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import Transform
+from detaug.transforms.building.checks import probability
 
 IMAGE_PADDING, LABEL_PADDING = 0.0, -1
 

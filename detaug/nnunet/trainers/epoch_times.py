@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from detaug.atomic_files import write_text
+from detaug.reports.atomic_files import write_text
 
 FILE = "epoch_times.json"
 NAMES = ("epoch_start_timestamps", "epoch_end_timestamps")

@@ -22,7 +22,7 @@ from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kep
 from detaug.nnunet.trainers.nnunet_version import check_nnunet_version
 from detaug.nnunet.trainers.run_record import KEY, RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
-from detaug.seeding import SEED_VARIABLE, Seed, SeedTree, positive_int
+from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int
 from detaug.training.layers.swapping import swap_layers
 from detaug.training.run_seed import as_variable, common_seed, seed_global_generators
 from detaug.training.switch_list import Mode

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from detaug.errors import StateMismatch
-from detaug.seeding import Seed
+from detaug.seeding.tree import Seed
 from detaug.versions import NUMERICS, SEED_SCHEME
 
 #: The record's place in a checkpoint.

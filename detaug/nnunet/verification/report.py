@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich import box
 from rich.console import Group
 from rich.padding import Padding
@@ -14,13 +16,14 @@ from detaug.nnunet.verification.comparing import (
     INITIAL_WEIGHTS,
     RESUME,
 )
-from detaug.nnunet.verification.result import DIFFERENT, EQUAL, FAILED, Result, Row
 from detaug.nnunet.verification.trace import BACKWARD, DATA, FORWARD, OPTIMIZER
+from detaug.reports.verdicts import STYLES
+
+if TYPE_CHECKING:
+    from detaug.nnunet.verification.result import Result, Row
 
 #: Enough hexadecimal digits to tell any two checkpoints apart by eye.
 DIGITS = 16
-
-_STYLES = {EQUAL: "green", DIFFERENT: "bold red", FAILED: "bold red"}
 
 _ADVICE = {
     INITIAL_WEIGHTS: "every training starts from other weights: detaug.nnunet.DeterministicTraining seeds initialize()",
@@ -53,7 +56,7 @@ def table(result: Result) -> Table:
     found.add_column("seconds", justify="right", no_wrap=True)
     for row in result.rows:
         processes = ", then ".join(map(str, row.processes))
-        style = _STYLES.get(row.verdict, "")
+        style = STYLES.get(row.verdict, "")
         found.add_row(
             row.what, processes, row.sha256[:DIGITS] or "none", Text(row.verdict, style), f"{row.seconds:.0f}"
         )

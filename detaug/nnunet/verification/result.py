@@ -7,8 +7,7 @@ from typing import Any
 
 from detaug.nnunet.verification.comparing import Origin
 from detaug.nnunet.verification.settings import Settings
-
-REFERENCE, EQUAL, DIFFERENT, FAILED = "reference", "equal", "different", "failed"
+from detaug.reports.verdicts import EQUAL, REFERENCE
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from detaug.atomic_files import write_text
 from detaug.nnunet.verification.recording import Interruption, recording
 from detaug.nnunet.verification.settings import Part
 from detaug.nnunet.verification.trace import TraceWriter
 from detaug.nnunet.verification.wrong_use import CannotVerify
+from detaug.reports.atomic_files import write_text
 
 #: Files in a training's folder.
 TRACE, FAILURE = "trace.jsonl", "failure.json"

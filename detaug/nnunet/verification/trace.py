@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 
-from detaug.hashing import fingerprint
+from detaug.fingerprints import fingerprint
 
 START, TRAINING, VALIDATION = "start", "training", "validation"
 DATA, WEIGHTS, FORWARD, BACKWARD, OPTIMIZER = "data", "weights", "forward", "backward", "optimizer"

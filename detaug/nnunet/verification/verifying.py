@@ -14,13 +14,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from detaug.engine.interpreters import interpreter_command
 from detaug.nnunet.verification import run
 from detaug.nnunet.verification.comparing import Origin, bookkeeping_origin, origins, sha256
-from detaug.nnunet.verification.result import DIFFERENT, EQUAL, FAILED, REFERENCE, Result, Row
+from detaug.nnunet.verification.result import Result, Row
 from detaug.nnunet.verification.settings import Part, Settings, Training, trainings
 from detaug.nnunet.verification.trace import Moment, read
 from detaug.nnunet.verification.wrong_use import CannotVerify, checked, load_plans, previous_stage_predictions
+from detaug.processes.interpreters import interpreter_command
+from detaug.reports.verdicts import DIFFERENT, EQUAL, FAILED, REFERENCE
 
 #: Seconds between two looks at how far a training is.
 LOOK_EVERY = 0.25

@@ -1,0 +1,509 @@
+"""The parent's side of the process engine: one thread that starts workers, hands out tasks and takes in batches.
+
+Division of labour:
+- the user's thread reads the due outcome and moves the position, under `_lock`, and wakes the coordinator;
+- the coordinator's thread does everything else. It alone touches workers, channels and slots. Its `Crew` starts and
+  replaces the processes, and tells the coordinator what becomes of their tasks.
+
+No lock is shared with another process, so no signal that ends a worker can leave one locked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import selectors
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from detaug.engine import failures
+from detaug.engine.checking import Checks
+from detaug.engine.error_record import describe
+from detaug.engine.failures import SeedPath
+from detaug.engine.job import Job
+from detaug.engine.local.assignments import QUICK, Assignments
+from detaug.engine.local.handles import Worker
+from detaug.engine.local.pool import Crew, Settings
+from detaug.engine.local.second_making import Checking
+from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Task
+from detaug.engine.skipping import SkipLog, left_out
+from detaug.errors import BatchError, ReproducibilityError
+from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
+from detaug.pipeline.loader_states import LoaderState, LoaderStates
+from detaug.pipeline.plan import BatchKey
+from detaug.pipeline.producer import Pipeline
+from detaug.processes.control import signal_name
+from detaug.transport.channel import ChannelClosed, ChannelFull
+from detaug.transport.pinning import gpu_to_pin_for, pin
+from detaug.transport.slots import Parcel
+from detaug.transport.transfer import unpack
+
+logger = logging.getLogger("detaug")
+
+#: How long (seconds) an epoch's end, and `close`, wait for checks that are under way.
+_EPOCH_END_PATIENCE, _CLOSE_PATIENCE = 10.0, 2.0
+
+
+class Coordinator:
+    """Workers for one pipeline, and their batches in order.
+
+    Args:
+        pipeline: what the workers run.
+        job: what they have to know.
+        schedule: what is due; shared between the two threads under the lock.
+        settings: see there.
+        seeds: for messages.
+        checks: which batches are made again, and how often they differed.
+        on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
+        states: where the copies of the loader stand.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        job: Job,
+        schedule: Schedule,
+        settings: Settings,
+        seeds: SeedPath,
+        checks: Checks,
+        on_mismatch: str | None,
+        states: LoaderStates,
+    ) -> None:
+        self._schedule = schedule
+        self._states = states
+        self._settings = settings
+        self._seeds = seeds
+        self._lock = threading.Lock()
+        # C code throughout, so that an interrupt in the user's thread finds it whole.
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # The threads that wait for a batch. As with the news, what changes it is C code.
+        self._waiting: set[int] = set()
+        # Written under the lock, in one go with what is known of the position then: whether a moved one is news.
+        self._hungry = True
+        self._resting: list[Worker] = []  # workers that read too little to be sent anything
+        self._assignments: Assignments[Worker] = Assignments(schedule, settings.num_processes)
+        self._closing = False
+        self._fatal: BaseException | None = None
+        self._fatal_is_told = False
+        self._owner = os.getpid()
+        self._gpu = gpu_to_pin_for(settings.pin_memory)
+        self._tickets = 0
+        self._deaths: dict[BatchKey, int] = {}
+        self._not_taken: dict[BatchKey, int] = {}
+        self._said: set[str] = set()
+        self._skip_log = SkipLog()
+        self._memory_kills = MemoryKills()
+        self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor
+        self._wake_read = self._wake_write = -1
+        self._checking = Checking(checks, on_mismatch, self)
+        self._woken = False
+        self._crew = Crew(pipeline, job, settings, self)
+        try:
+            self._selector = selectors.DefaultSelector()
+            self._wake_read, self._wake_write = _pipe()
+            self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
+            self._crew.start(self._selector)
+            self._thread = threading.Thread(target=self._run, name="detaug-coordinator", daemon=True)
+            self._thread.start()
+        except BaseException as error:
+            self._closing = True
+            self._tear_down()
+            if isinstance(error, OSError) and not isinstance(error, LimitReached):
+                raise explained(error, "the workers cannot be started") from error
+            if advice := advice_for(error):
+                raise RuntimeError(f"the workers cannot be started: {error}. {advice}") from error
+            raise
+
+    # --- the user's thread ---------------------------------------------------------------------------------------
+
+    def next(self) -> Any:
+        """The due batch, once it is there.
+
+        Raises:
+            StopIteration: the epoch has ended; the position is at the start of the next one.
+            BatchError: the due batch cannot be made; raised again until the position is moved.
+        """
+        taken: tuple[Position, Outcome | EpochEnd | None] | None = None
+        me = threading.get_ident()
+        try:
+            while True:
+                with self._lock:
+                    before = self._schedule.position
+                    position, outcome = taken = self._schedule.due()
+                    self._schedule.hand_out(position, outcome)
+                    passed = self._schedule.take_passed()
+                    if outcome is None:
+                        self._waiting.add(me)  # before the lock is let go: what comes from now on is told
+                    wake = self._hungry and self._schedule.position is not before
+                    fatal = self._fatal
+                for skipped in passed:
+                    self._skip_log.say(skipped)
+                if wake:
+                    self._wake(always=False)  # the window has moved with the position
+                if isinstance(outcome, Delivered) and isinstance(fatal, ReproducibilityError):
+                    raise self._told(fatal)
+                if isinstance(outcome, Delivered):
+                    if outcome.hand_over is not None:
+                        outcome.hand_over()
+                    return outcome.batch
+                if isinstance(outcome, EpochEnd):
+                    self._await_checks(_EPOCH_END_PATIENCE)
+                    if self._fatal is not None:
+                        raise self._told(self._fatal)
+                    break
+                if isinstance(outcome, Failed):
+                    raise outcome.error.with_traceback(None)
+                if fatal is not None:
+                    raise self._told(fatal)
+                if self._closing:
+                    raise RuntimeError("the augmenter was closed while its next batch was awaited")
+                self._news.get()
+        except BaseException:  # Ctrl-C just now: the batch is still due
+            if taken is not None:
+                self._put_back(*taken)
+            raise
+        finally:
+            self._waiting.discard(me)
+            if self._waiting:
+                self._tell_user()  # one note wakes one thread; the next one may have something to take as well
+        raise StopIteration
+
+    def put_back(self, batch: Any) -> None:
+        """The batch that `next` has just given is due again."""
+        self._put_back(self._schedule.before(self._schedule.position), Delivered(batch))
+
+    def _put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
+        with self._lock:
+            self._schedule.put_back(position, outcome)
+        self._wake()
+
+    def move(self, position: Position) -> None:
+        """Go elsewhere; what is already there or being made for the new place is kept."""
+        with self._lock:
+            self._schedule.position = position
+            self._schedule.forget_failures()
+            # what arrived without its descriptor a moment ago is tried as often again
+            self._not_taken.clear()
+        self._wake()
+
+    def close(self) -> None:
+        """End all processes and give everything back, but for the memory of batches that the user still holds."""
+        if os.getpid() != self._owner or self._closing:
+            return  # a fork of the user's process has no business with our workers
+        self._await_checks(_CLOSE_PATIENCE)
+        self._closing = True
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        if isinstance(self._fatal, ReproducibilityError) and not self._fatal_is_told:
+            logger.warning("%s", self._told(self._fatal))  # found after the last batch was taken
+
+    def _told(self, fatal: BaseException) -> BaseException:
+        self._fatal_is_told = True
+        return fatal.with_traceback(None)
+
+    def _await_checks(self, seconds: float) -> None:
+        """Wait for checks that are under way, so that what they find is not said too late."""
+        until = time.monotonic() + seconds
+        while self._checking.under_way and self._fatal is None and not self._closing and time.monotonic() < until:
+            if not self._thread.is_alive():
+                return
+            self._wake()
+            time.sleep(0.002)
+
+    def worker_pids(self, ready: bool = False) -> list[int]:
+        """The workers that are alive now; with `ready` only those that have set themselves up."""
+        return [
+            worker.pid for worker in list(self._crew.workers.values()) if worker.pid and (worker.ready or not ready)
+        ]
+
+    def has_reserve(self) -> bool:
+        """Whether a worker stands ready to take a dead one's place at once (not under "fork")."""
+        return self._crew.has_reserve
+
+    def _wake(self, always: bool = True) -> None:
+        """`always`: also where an earlier wake was not seen yet. Ctrl-C may have come between its note and its write."""
+        if self._woken and not always:
+            return
+        self._woken = True
+        try:
+            os.write(self._wake_write, b"!")
+        except (BlockingIOError, OSError):
+            pass  # the pipe is full of wakes already, or the coordinator has closed it
+
+    # --- the coordinator's thread ----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            if self._gpu is not None:
+                torch.cuda.set_device(self._gpu)
+            while not self._closing:
+                self._assign_all()
+                self._checking.go_on(self._crew)
+                # Quick workers may begin a task before it is taken from them: whether they did is seen a little later.
+                soon = self._resting or self._assignments.may_take_over
+                for key in self._crew.wait(QUICK if soon else None):
+                    # An earlier event of this round may have closed it, and its number may already be another's.
+                    if self._selector.get_map().get(key.fd) is key:
+                        key.data()
+                self._tell_what_is_due()
+                self._crew.look_for_stalls()
+        except OSError as error:
+            self.fail(explained(error, "the workers cannot go on"))
+        except Exception as error:  # a defect of ours must not leave the user waiting for ever
+            logger.exception("the coordinator failed")
+            self.fail(error)
+        finally:
+            self._tear_down()
+
+    def _tear_down(self) -> None:
+        with self._lock:
+            self._schedule.forget_all()  # their memory goes now, not when garbage is collected
+        self._crew.stop()
+        self._selector.close()
+        for descriptor in (self._wake_read, self._wake_write):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._tell_user()
+
+    def _drain_wakes(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
+        # After the read: who finds the note still there has changed something before it is looked at, which comes next.
+        self._woken = False
+
+    def _tell_user(self) -> None:
+        # One unread note is enough: whoever reads it looks at everything that has changed before it.
+        if self._news.empty():
+            self._news.put(None)
+
+    def _tell_what_is_due(self) -> None:
+        # Who does not wait looks for itself; who waits for another batch is left alone.
+        if self._waiting:
+            with self._lock:
+                position, outcome = self._schedule.due()
+                # Steps that were skipped fill the window until the user's thread moves past them.
+                news = outcome is not None or position != self._schedule.position
+            if news:
+                self._tell_user()
+
+    # --- what the crew tells of
+
+    def describe(self, worker: Worker) -> str:
+        """See `detaug.engine.local.pool.Events`; so with the following."""
+        return failures.describe_batch(worker.tasks[0][1].key, self._seeds)
+
+    def ready(self, worker: Worker) -> None:
+        self._assignments.join(worker)
+
+    def died(self, worker: Worker, exitcode: int, peak: int) -> None:
+        self._assignments.leave(worker)
+        self._lose_task(worker, worker.tasks[0][1], exitcode, peak)
+        self._lose_waiting(list(worker.tasks)[1:])
+
+    def gone(self, worker: Worker) -> None:
+        self._assignments.leave(worker)
+        self._lose_waiting(list(worker.tasks))
+
+    def reported(self, worker: Worker, message: tuple[Any, ...]) -> None:
+        self._checking.heard(self._crew, worker, message)
+
+    def checker_ready(self) -> None:
+        self._checking.go_on(self._crew)
+
+    def checker_lost(self) -> None:
+        self._checking.give_up()
+
+    def say_once(self, text: str, level: int = logging.WARNING) -> None:
+        if text not in self._said:  # every worker says it
+            self._said.add(text)
+            logger.log(level, "%s", text)
+
+    def fail(self, error: BaseException) -> None:
+        self._fatal = error
+        self._tell_user()
+
+    # --- batches
+
+    def _lose_task(self, worker: Worker, task: Task, exitcode: int, peak: int) -> None:
+        times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
+        what = failures.describe_batch(task.key, self._seeds)
+        if exitcode == -signal.SIGKILL and not worker.leaving:
+            worker.leaving = self._memory_kills.what_happened()
+        if times < max(1, self._settings.max_restarts):
+            with self._lock:
+                self._schedule.lose(task.key)
+            memory = f", its memory having peaked at {peak / 2**20:.0f} MiB," if peak else ""
+            why = f". It was {worker.leaving}" if worker.leaving else ""
+            text = "worker %d (pid %d) ended with %s%s while making %s; another one makes it again%s"
+            logger.warning(text, *worker.name, signal_name(exitcode), memory, what, why)
+            return
+        self._deaths.pop(task.key)
+        error = failures.died(task.key, self._seeds, times, exitcode, peak, worker.leaving)
+        self._finish(task, self._failure(error))
+
+    def _lose_waiting(self, entries: list[tuple[int, Task]]) -> None:
+        with self._lock:
+            for _, task in entries:
+                self._schedule.lose(task.key)
+
+    def _assign_all(self) -> None:
+        """Take back what nobody wants any more, and give every worker tasks that has room for some."""
+        with self._lock:
+            dropped = self._schedule.take_dropped()
+        for key in dropped:
+            if (place := self._assignments.waiting_at(key)) is not None:
+                self._take_back(*place, key)
+        while self._resting:
+            self._assignments.wake(self._resting.pop())
+        self._assign()
+        while self._fatal is None and (found := self._assignments.to_take_over(time.monotonic())) is not None:
+            self._take_back(*found)
+            self._assign()
+
+    def _assign(self) -> None:
+        sent = False
+        while not sent and self._fatal is None:
+            with self._lock:
+                given = self._assignments.give_out()
+                self._hungry = self._assignments.hungry
+            sent = True
+            for worker, entries in given:
+                sent = self._sent(worker, entries) and sent
+
+    def _sent(self, worker: Worker, entries: list[tuple[int, Task]]) -> bool:
+        """False: it took none of them, and others may."""
+        ended = self._crew.workers.get(worker.number) is not worker  # between two batches
+        if not ended:
+            try:
+                self._tell_states(worker, entries)
+                worker.assign(entries)
+                return True
+            except ChannelClosed:
+                return True  # the helper will say that it ended; others then get the tasks
+            except ChannelFull:
+                self._assignments.rest(worker)
+                self._resting.append(worker)
+        else:
+            self._assignments.leave(worker)
+        with self._lock:
+            for ticket, task in entries:
+                self._schedule.lose(task.key)
+                self._assignments.forget(ticket, task.key)
+        return False
+
+    def _tell_states(self, worker: Worker, entries: list[tuple[int, Task]]) -> None:
+        """Ahead of a stream's first task, the state of its loader from which that is near.
+
+        Raises:
+            ChannelFull: see `detaug.engine.local.handles.Worker.assign`.
+        """
+        if not self._states.enabled:
+            return
+        for _, task in entries:
+            epoch, step = task.key
+            stream, turn = self._schedule.plan.stream_of(step), self._schedule.plan.turn_of(step)
+            generation = self._states.generation
+            if worker.told.get(stream) == generation:
+                continue
+            state = self._states.before(stream, epoch, turn)
+            if state is not None:
+                with contextlib.suppress(ChannelClosed):  # which is found when the tasks are sent
+                    worker.channel.send(("state", state), wait=False)
+                self._states.used = True
+            worker.told[stream] = generation
+
+    def _take_back(self, worker: Worker, ticket: int, key: BatchKey) -> None:
+        with contextlib.suppress(ChannelClosed):
+            worker.cancel(ticket)
+        self._assignments.taken_back(worker, ticket, key)
+        with self._lock:
+            self._schedule.lose(key)
+
+    def answered(self, worker: Worker, message: tuple[Any, ...], descriptor: int | None) -> None:
+        if isinstance(message[-1], LoaderState):
+            self._states.add(message[-1], BatchKey(*self._schedule.position[:2]))
+        seconds = time.monotonic() - worker.since
+        task = worker.answered(message[1])
+        self._assignments.answered(worker, message[1], task, seconds)
+        self._checking.checks.worked(seconds)
+        if task is None:  # it was taken back too late; another worker makes it as well
+            if message[0] == "slot":
+                worker.slots.refuse(descriptor, message[2])
+            return
+        if self._deaths:
+            self._deaths.pop(task.key, None)
+        if message[0] == "inline":
+            self._finish(task, self._unpacked(task, lambda: unpack(message[2], [bytearray(b) for b in message[3]])))
+            return
+        with self._lock:
+            wanted = task.key in self._schedule.wanted()
+        if message[0] != "slot":
+            self._settle(worker, task, message)
+        elif wanted:
+            if len(worker.tasks) < 2:
+                self._assign()  # before its batch is unpacked here
+            self._open(worker, task, message[2], descriptor)
+        else:
+            worker.slots.refuse(descriptor, message[2])
+            with self._lock:
+                self._schedule.lose(task.key)
+
+    def _settle(self, worker: Worker, task: Task, message: tuple[Any, ...]) -> None:
+        kind = message[0]
+        if kind == "ended":
+            with self._lock:
+                self._schedule.end_stream(task.key)
+        elif kind == "exists":
+            self._finish(task, Exists())
+        elif kind == "error":
+            where = f"in worker {worker.number} (pid {worker.pid})"
+            error = failures.error_of(message[2], task.key, self._seeds, where)
+            self._finish(task, self._failure(error))
+
+    def _open(self, worker: Worker, task: Task, parcel: Parcel, descriptor: int | None) -> None:
+        try:
+            worker.slots.map(parcel, descriptor)
+        except LimitReached:
+            times = self._not_taken[task.key] = self._not_taken.get(task.key, 0) + 1
+            if times < self._settings.max_restarts:  # descriptors come and go: by then there may be some
+                with self._lock:
+                    self._schedule.lose(task.key)
+                return
+        self._not_taken.pop(task.key, None)
+        outcome = self._unpacked(task, lambda: worker.slots.open(parcel))
+        if isinstance(outcome, Delivered):
+            outcome = Delivered(outcome.batch, worker.slots.hand_over(parcel))
+        self._finish(task, outcome)
+        self._tell_what_is_due()  # before the next one is unpacked here
+
+    def _unpacked(self, task: Task, open_batch: Callable[[], Any]) -> Outcome:
+        try:
+            batch = open_batch()
+            return Delivered(pin(batch) if self._gpu is not None else batch)
+        except Exception as error:
+            where = "in the parent process, which could not take the batch in"
+            return self._failure(failures.error_of(describe(error), task.key, self._seeds, where, error))
+
+    def _failure(self, error: BatchError) -> Outcome:
+        return left_out(error, self._schedule.max_skips) if self._settings.skip_errors else Failed(error)
+
+    def _finish(self, task: Task, outcome: Outcome) -> None:
+        with self._lock:
+            self._schedule.finish(task.key, outcome)
+
+
+def _pipe() -> tuple[int, int]:
+    if hasattr(os, "pipe2"):
+        return os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    os.set_blocking(write, False)
+    return read, write

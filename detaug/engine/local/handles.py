@@ -1,0 +1,315 @@
+"""The parent's handles on the helper process and on the workers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import selectors
+import signal
+import subprocess
+import time
+import warnings
+import weakref
+from collections import deque
+from dataclasses import dataclass, field
+
+from detaug.engine.job import Job
+from detaug.engine.local.helper import main_forked
+from detaug.engine.local.worker import work_on_inherited
+from detaug.engine.schedule import Task
+from detaug.pipeline.producer import Pipeline
+from detaug.processes.control import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
+from detaug.processes.interpreters import Surrounding
+from detaug.processes.whereabouts import Whereabouts, is_stopped
+from detaug.transport.channel import Channel, ChannelClosed, ChannelFull
+from detaug.transport.payload import write_payload
+from detaug.transport.slots import ParentSlots
+
+logger = logging.getLogger("detaug")
+
+#: How long (seconds) the helper may take to kill and reap the workers before it is killed itself.
+_QUIT_SECONDS = 2.0
+
+
+@dataclass
+class Worker:
+    """One worker process, alive or starting.
+
+    Attributes:
+        number: never used twice.
+        index: which of the num_processes places it fills; stream-bound streams belong to a place.
+        pid: 0 until the helper has started it.
+        ready: it has set itself up.
+        since: when the batch it is making was begun, or itself was started; this and the following by the monotonic
+            clock, in seconds, 0 for never.
+        warned: how many seconds had gone when that was last said.
+        asked: when it was asked where it is.
+        left: when it was found to be leaving: its channel was closed, or it was killed.
+        killed: when the helper was told to kill it.
+        signalled: the helper has done so.
+        leaving: why it was killed.
+        batches: how many it has made.
+        told: the streams whose states it knows of, each with the generation of states that was current then.
+    """
+
+    number: int
+    index: int
+    channel: Channel
+    slots: ParentSlots
+    pid: int = 0
+    ready: bool = False
+    tasks: deque[tuple[int, Task]] = field(default_factory=deque)  # (ticket, task), the one being made first
+    since: float = field(default_factory=time.monotonic)
+    warned: float = 0.0
+    asked: float = 0.0
+    left: float = 0.0
+    killed: float = 0.0
+    signalled: bool = False
+    leaving: str = ""
+    batches: int = 0
+    told: dict[int, int] = field(default_factory=dict)
+    whereabouts: Whereabouts | None = None
+
+    @property
+    def name(self) -> tuple[int, int]:
+        """(number, pid), for messages."""
+        return self.number, self.pid
+
+    def assign(self, entries: list[tuple[int, Task]]) -> None:
+        """Send it tasks, each with its ticket.
+
+        Raises:
+            ChannelClosed: it is gone. The tasks are among its own nevertheless.
+            ChannelFull: it has not read for long; it was not given them.
+        """
+        given_back, dropped = self.slots.take_returned()
+        if not self.tasks:
+            self._begin()
+        self.tasks.extend(entries)
+        tasks = [(ticket, *task.key, task.probe) for ticket, task in entries]
+        try:
+            self.channel.send(("make", tasks, given_back, dropped), wait=False)
+        except ChannelFull:
+            for entry in entries:
+                self.tasks.remove(entry)
+            self.slots.not_told(given_back, dropped)
+            raise
+
+    def cancel(self, ticket: int) -> None:
+        """Take a waiting task back; if the worker has begun it meanwhile, its answer is one that nobody waits for.
+
+        Raises:
+            ChannelClosed: it is gone.
+        """
+        self.tasks = deque(entry for entry in self.tasks if entry[0] != ticket)
+        with contextlib.suppress(ChannelFull):  # then it makes it as well
+            self.channel.send(("cancel", ticket), wait=False)
+
+    def answered(self, ticket: int) -> Task | None:
+        """The task of that ticket, which is done; None if it had been taken back."""
+        for number, entry in enumerate(self.tasks):
+            if entry[0] == ticket:
+                del self.tasks[number]
+                self._begin()
+                self.batches += 1
+                return entry[1]
+        return None
+
+    def _begin(self) -> None:
+        self.since, self.warned, self.asked = time.monotonic(), 0.0, 0.0
+
+    def ask(self) -> None:
+        """Make ready for its answer to the question where it is."""
+        self.asked = time.monotonic()
+        if self.whereabouts is not None:
+            self.whereabouts.forget()
+
+    def place(self) -> str:
+        """Its answer; empty while there is none."""
+        return self.whereabouts.answer() if self.whereabouts is not None else ""
+
+    def close(self) -> None:
+        """Give its channel and its free slots back."""
+        self.channel.close()
+        self.slots.close()
+        if self.whereabouts is not None:
+            self.whereabouts.close()
+            self.whereabouts = None
+
+
+@dataclass
+class Helper:
+    """The helper process.
+
+    Attributes:
+        pid, control: the process (0: not yet known) and the channel to it.
+        pidfd: readable once it is dead; None where there are no pidfds.
+        detached: it is no child of this process.
+    """
+
+    pid: int
+    control: Channel
+    pidfd: int | None
+    detached: bool = False
+    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start_worker(self, number: int) -> Channel:
+        """Ask for a new worker; returns the parent's end of its channel."""
+        ours, theirs = Channel.pair()
+        try:
+            self.control.send(("start", number), theirs.fileno())
+        except ChannelClosed:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        return ours
+
+    def fork_spare(self, detached: bool) -> Helper | None:
+        """Ask for a spare; it says itself when it is there. None where there cannot be one."""
+        if self.pidfd is None:
+            return None
+        ours, theirs = Channel.pair()
+        try:
+            self.control.send(("spare", detached), theirs.fileno())
+        except ChannelClosed:
+            ours.close()
+            return None
+        finally:
+            theirs.close()
+        return Helper(0, ours, None, detached=detached)
+
+    def await_start(self, timeout: float) -> bool:
+        """As a spare, wait until it is there, and say whether it is."""
+        try:
+            message, _ = self.control.receive(timeout)
+        except (ChannelClosed, TimeoutError):
+            return False
+        self.started(*message[1:])
+        return True
+
+    def started(self, pid: int, between: int) -> None:
+        """It is there. The process that forked it, if there was one between, has ended."""
+        self.pid, self.pidfd = pid, open_pidfd(pid)
+        if between:
+            wait_for_end(between, _QUIT_SECONDS)
+
+    def is_alive(self) -> bool:
+        """Whether it is there, and neither dead nor stopped. A spare that has just been asked for is waited for."""
+        if not self.pid:
+            self.await_start(_QUIT_SECONDS)
+        if self.pidfd is None or is_stopped(self.pid):
+            return False
+        waiting = select.poll()
+        waiting.register(self.pidfd, select.POLLIN)
+        return not waiting.poll(0)
+
+    def signal_worker(self, number: int, which: int) -> None:
+        """Send a worker a signal. The helper does it, which knows whether the pid still is that worker's."""
+        self.control.send(("signal", number, which))
+
+    def kill(self) -> None:
+        """It does not answer. The kernel kills its workers with it."""
+        if self.pidfd is not None:
+            # A detached one that has ended was reaped by another process, and its number may be anybody's by now.
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
+        elif self.pid and not self.detached:
+            kill(self.pid)
+
+    def stop(self) -> None:
+        """End it and its workers, and reap it."""
+        try:
+            self.control.send(("quit",))
+        except ChannelClosed:
+            pass
+        self.control.close()
+        if self.pid and not self._wait():
+            self.kill()
+            self._wait()
+        self._forget()
+
+    def reap(self) -> None:
+        """It is dead; take note."""
+        self.control.close()
+        if self.pid:
+            self._wait()
+        self._forget()
+
+    def _wait(self) -> bool:
+        return wait_for_end(self.pid, _QUIT_SECONDS, self.pidfd)
+
+    def _forget(self) -> None:
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+            self.pidfd = None
+        if self._process is not None:
+            self._process.returncode = 0  # already reaped; its destructor is not to wait
+
+
+def start_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surrounding) -> Helper:
+    """Start the helper for "fork", "forkserver" or "spawn"."""
+    return _fork_helper(pipeline, job) if method == "fork" else _execute_helper(method, pipeline, job, surrounding)
+
+
+#: What the engines of this process watch: their channels, pidfds and pipes.
+_watched: weakref.WeakSet[selectors.BaseSelector] = weakref.WeakSet()
+
+
+def keep_from_helpers(selector: selectors.BaseSelector) -> None:
+    """Helpers that are forked from now on keep nothing open that this selector watches: it is another engine's."""
+    _watched.add(selector)
+
+
+def leave_to_helpers(selector: selectors.BaseSelector) -> None:
+    """To be called before any of what it watches is closed: the numbers may be another file's next."""
+    _watched.discard(selector)
+
+
+def _let_go_of_other_engines(kept: int) -> None:
+    """In a forked helper. The objects stay, and may close their numbers later; so these must stay taken."""
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    for selector in list(_watched):
+        numbers = [key.fd for key in selector.get_map().values()]
+        if hasattr(selector, "fileno"):
+            numbers.append(selector.fileno())
+        for number in numbers:
+            if number > 2 and number != kept:
+                os.dup2(nothing, number, inheritable=False)
+    os.close(nothing)
+
+
+def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
+    ours, theirs = Channel.pair()
+    parent = os.getpid()
+    with warnings.catch_warnings():
+        # Python 3.12+ warns of threads at a fork. The helper runs none of the parent's threads' code and takes none of
+        # its locks; batchgenerators' augmenters fork at the same place.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        with signals_held_back():
+            pid = os.fork()
+            if pid == 0:
+
+                def live() -> None:
+                    ours.close()
+                    _let_go_of_other_engines(kept=theirs.fileno())
+                    main_forked(theirs, parent, lambda channel: work_on_inherited(channel, pipeline, job))
+
+                run_and_exit(live)
+    theirs.close()
+    return Helper(pid, ours, open_pidfd(pid))
+
+
+def _execute_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surrounding) -> Helper:
+    ours, theirs = Channel.pair()
+    payload = write_payload(pipeline.freeze(), job)
+    code = f"from detaug.engine.local.helper import main; main({theirs.fileno()}, {payload}, {os.getpid()}, {method!r})"
+    try:
+        with signals_held_back():
+            process = surrounding.start(code, (theirs.fileno(), payload))
+    finally:
+        theirs.close()
+        os.close(payload)
+    return Helper(process.pid, ours, open_pidfd(process.pid), _process=process)

@@ -1,0 +1,267 @@
+"""The helper process from which every worker is started: single-threaded, as pristine as when the augmenter started.
+
+It forks workers (start method "fork": it is itself a fork of the parent, made early; "forkserver": a fresh interpreter)
+or executes new interpreters ("spawn"). A worker that is started later, after another died, so never inherits the
+parent's later state, its threads or its CUDA context. It also reaps workers and says how they ended. When the parent
+is gone, however it went, the helper leaves; and the kernel kills the workers with it.
+
+Spare forks of it wait idle, as pristine, to take its place at once should it be killed. One of them is detached: it is
+no child of the parent's, and so is not met by whoever kills all processes below that (``pkill -P``).
+
+What a dead worker's loader had started (a pool, a program) becomes the helper's child, and is killed.
+
+Messages to it: ("start", number) with the worker's end of its channel, ("spare", detached) with the spare's end of its
+own, ("signal", number, which), ("quit",).
+Messages from it: ("started", number, pid), ("exited", number, pid, exitcode, peak memory in bytes),
+("failed", number, why), ("no spares",), ("signalled", number); from a spare, first of all, ("spare", pid, pid of the
+process between, which is a child of the parent's and has ended, or 0).
+
+Standard library only: a helper for "spawn" starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+
+from detaug.memory.limits import explained
+from detaug.processes.control import (
+    die_with,
+    forget_the_parents_children,
+    fork_sibling,
+    kill,
+    leave_signals_to_the_parent,
+    open_pidfd,
+    run_and_exit,
+    send_signal,
+    signals_held_back,
+)
+from detaug.processes.descendants import adopt_orphans, kill_orphans
+from detaug.processes.interpreters import Surrounding
+from detaug.processes.standard_streams import renew_standard_streams
+from detaug.transport.channel import Channel, ChannelClosed
+from detaug.transport.importing import forget_imports_of_other_threads
+
+#: Called with the helper's own channel and the worker's end of its channel: starts the worker, returns its pid.
+Launcher = Callable[[Channel, int], int]
+
+_NOT_STARTED = "a worker could not be started"
+_POLL_SECONDS = 0.2  # only where there are no pidfds
+
+
+def serve(control: Channel, parent: int, launch: Launcher) -> None:
+    """The helper's life: until told to quit, or until the parent is gone."""
+    _Zygote(control, parent, launch).run()
+
+
+class _Zygote:
+    def __init__(self, control: Channel, parent: int, launch: Launcher) -> None:
+        self._control = control
+        self._parent = parent
+        self._launch = launch
+        self._workers: dict[int, int] = {}  # pid → number
+        self._pidfds: dict[int, int] = {}  # pidfd → pid
+        self._poll = select.poll()
+        self._poll.register(control, select.POLLIN)
+        self._parent_pidfd = open_pidfd(parent)
+        if self._parent_pidfd is not None:
+            self._poll.register(self._parent_pidfd, select.POLLIN)
+
+    def run(self) -> None:
+        adopt_orphans()
+        try:
+            while True:
+                blocking = self._parent_pidfd is not None and len(self._pidfds) == len(self._workers)
+                events = self._poll.poll(None if blocking else _POLL_SECONDS * 1000)
+                if self._parent_is_gone(events):
+                    return
+                self._reap()
+                # One at a time: a worker started meanwhile would inherit the descriptors that came with the others.
+                for message, descriptor in self._control.receive_ready(1):
+                    if message[0] == "quit":
+                        return
+                    self._obey(message, descriptor)
+        except ChannelClosed:
+            pass
+        finally:
+            self._end_workers()
+
+    def _parent_is_gone(self, events: list[tuple[int, int]]) -> bool:
+        if self._parent_pidfd is not None:
+            return any(number == self._parent_pidfd for number, _ in events)
+        return os.getppid() != self._parent
+
+    def _obey(self, message: tuple[object, ...], descriptor: int | None) -> None:
+        if message[0] == "spare":
+            if descriptor is not None:
+                self._fork_spare(descriptor, detached=bool(message[1]))
+            return
+        number = message[1]
+        assert isinstance(number, int)
+        if message[0] == "signal":
+            self._signal(number, message[2])
+            return
+        if descriptor is None:
+            lost = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            self._control.send(("failed", number, str(explained(lost, _NOT_STARTED))))
+            return
+        try:
+            pid = self._launch(self._control, descriptor)
+        except OSError as error:
+            self._control.send(("failed", number, str(explained(error, _NOT_STARTED))))
+            return
+        finally:
+            os.close(descriptor)
+        self._workers[pid] = number
+        self._watch(pid)
+        self._control.send(("started", number, pid))
+
+    def _signal(self, number: int, which: object) -> None:
+        assert isinstance(which, int)
+        for pid, of_number in list(self._workers.items()):
+            if of_number == number:
+                send_signal(pid, which)
+        self._control.send(("signalled", number))  # so the parent sees that it is not this process that hangs
+
+    def _watch(self, pid: int) -> None:
+        pidfd = open_pidfd(pid)
+        if pidfd is not None:
+            self._pidfds[pidfd] = pid
+            self._poll.register(pidfd, select.POLLIN)
+
+    def _forget(self, pid: int) -> None:
+        for pidfd in [fd for fd, of_pid in self._pidfds.items() if of_pid == pid]:
+            self._poll.unregister(pidfd)
+            os.close(pidfd)
+            del self._pidfds[pidfd]
+
+    def _fork_spare(self, descriptor: int, detached: bool) -> None:
+        with signals_held_back():
+            pid = fork_sibling()
+            if pid == 0:
+                run_and_exit(lambda: self._be_spare(descriptor, detached))
+        os.close(descriptor)
+        if pid < 0:
+            self._control.send(("no spares",))
+
+    def _be_spare(self, descriptor: int, detached: bool) -> None:
+        between = 0
+        if detached:
+            between = os.getpid()
+            if os.fork():
+                return
+        leave_signals_to_the_parent()  # forking put the defaults back
+        self._control.close()
+        for pidfd in self._pidfds:
+            os.close(pidfd)
+        control = Channel.from_descriptor(descriptor)
+        control.send(("spare", os.getpid(), between))
+        serve(control, self._parent, self._launch)
+
+    def _reap(self) -> None:
+        ended_workers = False
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid not in self._workers:
+                continue  # an orphan of a worker's
+            number = self._workers.pop(pid)
+            self._forget(pid)
+            unit = 1 if sys.platform == "darwin" else 1024
+            self._control.send(("exited", number, pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss * unit))
+            ended_workers = True
+        if ended_workers:
+            kill_orphans(set(self._workers))
+
+    def _end_workers(self) -> None:
+        for pid in self._workers:
+            kill(pid)
+        deadline = time.monotonic() + 2.0
+        for pid in self._workers:
+            while time.monotonic() < deadline and not _has_ended(pid):
+                time.sleep(0.001)
+        kill_orphans(set(self._workers))
+
+
+def _has_ended(child: int) -> bool:
+    try:
+        return os.waitpid(child, os.WNOHANG)[0] == child
+    except ChildProcessError:
+        return True
+
+
+def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
+    """A launcher that forks this process; the worker runs ``work(its channel)``."""
+
+    def launch(control: Channel, descriptor: int) -> int:
+        zygote = os.getpid()
+        with signals_held_back():
+            pid = os.fork()
+            if pid == 0:
+
+                def live() -> None:
+                    die_with(zygote)
+                    leave_signals_to_the_parent()  # forking put the defaults back
+                    control.close()
+                    work(Channel.from_descriptor(descriptor))
+
+                run_and_exit(live)
+        return pid
+
+    return launch
+
+
+def executing_launcher(payload: int) -> Launcher:
+    """A launcher that executes a new interpreter, which reads what to do from the descriptor `payload`."""
+    surrounding = Surrounding.here()  # this process was started with it, and changes nothing about it
+
+    def launch(_: Channel, descriptor: int) -> int:
+        code = f"from detaug.engine.local.worker import main; main({descriptor}, {payload}, {os.getpid()})"
+        with signals_held_back():
+            process = surrounding.start(code, (descriptor, payload))
+        process.returncode = 0  # reaped by the helper's own wait; its destructor need not care
+        return process.pid
+
+    return launch
+
+
+def main(control_descriptor: int, payload: int, parent: int, method: str) -> None:
+    """A fresh interpreter as helper, for "forkserver" and "spawn"."""
+    leave_signals_to_the_parent()
+    control = Channel.from_descriptor(control_descriptor)
+    if method == "spawn":
+        serve(control, parent, executing_launcher(payload))
+        return
+    from detaug.engine.local import worker  # numpy and torch, once for all workers
+    from detaug.processes.threads import keep_one_thread
+
+    keep_one_thread()
+
+    def work(channel: Channel) -> None:
+        worker.work_on_payload(channel, payload)
+
+    serve(control, parent, forking_launcher(work))
+
+
+def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) -> None:
+    """A fork of the parent as helper, for "fork"."""
+    leave_signals_to_the_parent()
+    forget_imports_of_other_threads()
+    renew_standard_streams()
+    forget_the_parents_children()
+    import gc
+
+    from detaug.processes.surroundings import be_ready_to_fork
+
+    be_ready_to_fork()
+    # Collections would touch (and so copy) every inherited object's memory.
+    gc.freeze()
+    serve(control, parent, forking_launcher(work))

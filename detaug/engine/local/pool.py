@@ -1,0 +1,470 @@
+"""The processes of an engine: the helper, its spares, the workers, and the worker in reserve.
+
+All of it is called by the coordinator's thread alone, or before that is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import signal
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from detaug.engine.error_record import ErrorRecord
+from detaug.engine.job import Job
+from detaug.engine.local.handles import Helper, Worker, keep_from_helpers, leave_to_helpers, start_helper
+from detaug.engine.local.stalls import StallWatch
+from detaug.pipeline.producer import Pipeline
+from detaug.processes.control import signal_name
+from detaug.processes.interpreters import Surrounding
+from detaug.processes.whereabouts import Whereabouts
+from detaug.transport.channel import ChannelClosed
+from detaug.transport.slots import ParentSlots
+
+logger = logging.getLogger("detaug")
+
+#: A worker that fails to start this many times in a row ends the run.
+_START_FAILURES = 3
+#: The same where they, or the helper, were killed from outside.
+_START_KILLS = 20
+#: The index of a worker that fills no place yet.
+_IN_RESERVE = -1
+#: How long (seconds) a spare may take to be there, at the start. A fork of a large process takes tens of milliseconds.
+_SPARE_SECONDS = 30.0
+#: Having slept for so many seconds longer than asked for, this process was stopped.
+_PAUSE = 2.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the engine is to behave; nothing here changes a byte of a batch."""
+
+    num_processes: int
+    start_method: str
+    max_restarts: int
+    stall_timeout: float | None
+    skip_errors: bool
+    pin_memory: bool
+    slots_kept: int
+
+
+class Events(Protocol):
+    """What the crew tells of."""
+
+    def describe(self, worker: Worker) -> str:
+        """The batch that it is making, in words."""
+
+    def ready(self, worker: Worker) -> None:
+        """It can be given tasks."""
+
+    def answered(self, worker: Worker, message: tuple[Any, ...], descriptor: int | None) -> None:
+        """A message about one of its tasks has come."""
+
+    def died(self, worker: Worker, exitcode: int, peak: int) -> None:
+        """It ended while it made its first task; `peak` bytes of memory is the most it had, 0 if that is not known."""
+
+    def gone(self, worker: Worker) -> None:
+        """It is gone, through no fault of its tasks."""
+
+    def reported(self, worker: Worker, message: tuple[Any, ...]) -> None:
+        """What the run-time check needs to know has come: ("report", ...), ("checked", ...) or ("explained", ...)."""
+
+    def checker_ready(self) -> None:
+        """It can be told what to make again."""
+
+    def checker_lost(self) -> None:
+        """It is gone, and what it was to make is not made."""
+
+    def say_once(self, text: str) -> None:
+        """Tell the user, if that has not been said."""
+
+    def fail(self, error: BaseException) -> None:
+        """There can be no more batches."""
+
+
+class Crew:
+    """Starts processes, watches them, and replaces them.
+
+    Args:
+        pipeline: what the workers run.
+        job: what they have to know.
+        settings: see there.
+        events: is told what happens.
+
+    Attributes:
+        workers: those that fill a place, by number.
+    """
+
+    def __init__(self, pipeline: Pipeline, job: Job, settings: Settings, events: Events) -> None:
+        self.workers: dict[int, Worker] = {}
+        self._pipeline = pipeline
+        self._job = job
+        self._settings = settings
+        self._selector: selectors.BaseSelector = selectors.SelectSelector()  # until there is one to watch with
+        self._events = events
+        self._helper: Helper | None = None
+        self._spares: list[Helper] = []
+        self._surrounding = Surrounding.here()
+        self._reserve: Worker | None = None
+        self._checker: Worker | None = None
+        self._stalls = StallWatch(
+            settings.stall_timeout, events.describe, self._signal, self._abandon, self._kill_helper
+        )
+        self._spares_possible = True
+        self._numbers = 0
+        self._start_failures = 0
+        self._helper_losses = 0
+        self._failed = False
+
+    def start(self, selector: selectors.BaseSelector) -> None:
+        """Start the helper, and the workers from it; `selector` is told what to watch, each with the function to call."""
+        self._selector = selector
+        keep_from_helpers(selector)
+        helper = self._first_helper()
+        self._watch_spares()
+        self._start_all(helper)
+
+    def stop(self) -> None:
+        """End all processes."""
+        leave_to_helpers(self._selector)
+        for worker in [*self.workers.values(), self._reserve, self._checker]:
+            if worker is not None:
+                worker.close()
+        self.workers.clear()
+        for helper in [self._helper, *self._spares]:
+            if helper is not None:
+                helper.stop()
+        self._spares.clear()
+
+    @property
+    def has_reserve(self) -> bool:
+        """Whether the worker in reserve is ready."""
+        reserve = self._reserve
+        return reserve is not None and reserve.ready
+
+    def wait(self, most: float | None = None) -> list[selectors.SelectorKey]:
+        """What has happened, as soon as something has, or after `most` seconds; look after workers that hang
+        meanwhile."""
+        seconds, before = self._stalls.seconds_to_next_look(self.workers.values()), time.monotonic()
+        if most is not None:
+            seconds = most if seconds is None else min(most, seconds)
+        ready = [key for key, _ in self._selector.select(seconds)]
+        late = 0.0 if seconds is None else time.monotonic() - before - seconds
+        if late > _PAUSE:
+            self._stalls.forgive(self.workers.values(), late)
+        return ready
+
+    def look_for_stalls(self) -> None:
+        """Say which workers hang, and kill those that do for too long."""
+        self._stalls.look(self.workers.values())
+
+    def _first_helper(self) -> Helper:
+        """The helper, and its spares with it. Nothing has changed here yet, so one that is killed is made again."""
+        for _ in range(_START_KILLS):
+            helper = start_helper(self._settings.start_method, self._pipeline, self._job, self._surrounding)
+            self._helper = helper  # `stop` ends it should anything fail
+            self._ask_for_spares(helper)
+            # Without "fork" a helper can be made at any time, and its spares only save time.
+            if self._settings.start_method != "fork" or self._have_spares(helper):
+                return helper
+            for lost in [*self._spares, helper]:
+                lost.kill()
+                lost.reap()
+            self._helper = None
+            self._spares.clear()
+        raise RuntimeError(
+            f"the helper process, from which workers are forked, was killed {_START_KILLS} times at its start"
+        )
+
+    def _have_spares(self, helper: Helper) -> bool:
+        """Wait for all of them, or until it shows that there can be none."""
+        for spare in list(self._spares):
+            if spare.await_start(_SPARE_SECONDS):
+                continue
+            if not helper.is_alive():
+                return False
+            self._spares.remove(spare)
+            spare.kill()
+            spare.reap()
+        return helper.pidfd is None or helper.is_alive()
+
+    def _ask_for_spares(self, helper: Helper) -> None:
+        for detached in (False, True):
+            if self._spares_possible and not any(spare.detached == detached for spare in self._spares):
+                spare = helper.fork_spare(detached)
+                if spare is not None:
+                    self._spares.append(spare)
+
+    def _watch_spares(self) -> None:
+        for spare in self._spares:
+            for number in (spare.control.fileno(), spare.pidfd):
+                if number is not None and number not in self._selector.get_map():
+                    self._selector.register(number, selectors.EVENT_READ, partial(self._hear_spare, spare))
+
+    def _start_all(self, helper: Helper) -> None:
+        self._helper = helper
+        self._selector.register(helper.control, selectors.EVENT_READ, self._hear_helper)
+        if helper.pidfd is not None:
+            self._selector.register(helper.pidfd, selectors.EVENT_READ, self._lose_helper)
+        self._ask_for_spares(helper)
+        self._watch_spares()
+        for index in range(self._settings.num_processes):
+            self._start_worker(index)
+
+    def _start_worker(self, index: int) -> None:
+        worker, self._reserve = self._reserve or self._new_worker(), None
+        if worker is not None:
+            worker.index = index
+            self.workers[worker.number] = worker
+            if worker.ready:
+                self._events.ready(worker)
+            self._keep_reserve()
+
+    def _keep_reserve(self) -> None:
+        """Where a start takes longer than a fork of what is there, a worker waits to take a dead one's place at once."""
+        settled = all(worker.ready for worker in self.workers.values())
+        if self._settings.start_method != "fork" and self._reserve is None and settled:
+            self._reserve = self._new_worker()
+
+    def _new_worker(self) -> Worker | None:
+        assert self._helper is not None
+        self._numbers += 1
+        try:
+            channel = self._helper.start_worker(self._numbers)
+        except ChannelClosed:
+            return None  # the helper is dead; when that is noticed, all workers are started anew
+        worker = Worker(self._numbers, _IN_RESERVE, channel, ParentSlots(self._settings.slots_kept))
+        self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear_worker(worker))
+        return worker
+
+    def ask_checker(self, *message: Any) -> bool:
+        """Send something to the process that makes batches again; False: it has yet to start, and `checker_ready` follows.
+
+        A fork costs little, and has made nothing yet: there is a new one for every check. Elsewhere it is the worker in
+        reserve, which has nothing else to do.
+        """
+        forks = self._settings.start_method == "fork"
+        if forks and self._checker is None and self._helper is not None:
+            try:
+                self._checker = self._new_worker()
+            except OSError:  # without descriptors to spare a check is not what they are for
+                self._events.checker_lost()
+                return False
+        checker = self._checker if forks else self._reserve
+        if checker is None or not checker.ready:
+            return False
+        try:
+            checker.channel.send(message)
+        except ChannelClosed:
+            return False  # the helper will say that it ended
+        return True
+
+    def checker_is_done(self) -> None:
+        """It has answered."""
+        self._end_checker()
+
+    def _end_checker(self) -> None:
+        if self._checker is not None:
+            self._mute(self._checker)
+            self._checker.close()
+            self._checker = None
+
+    def _worker(self, number: int) -> Worker | None:
+        for worker in (self._reserve, self._checker):
+            if worker is not None and worker.number == number:
+                return worker
+        return self.workers.get(number)
+
+    def _hear_helper(self) -> None:
+        assert self._helper is not None
+        try:
+            messages = self._helper.control.receive_ready()
+        except ChannelClosed:
+            self._lose_helper()
+            return
+        for message, _ in messages:
+            worker = self._worker(message[1])
+            if message[0] == "started" and worker is not None:
+                worker.pid = message[2]
+            elif message[0] == "exited" and worker is not None:
+                if worker is self._reserve:
+                    self._lose_reserve()
+                elif worker is self._checker:
+                    self._end_checker()
+                    self._events.checker_lost()
+                else:
+                    self._lose_worker(worker, exitcode=message[3], peak=message[4])
+            elif message[0] == "signalled" and worker is not None:
+                worker.signalled = True
+            elif message[0] == "no spares":
+                self._spares_possible = False
+            elif message[0] == "failed":
+                self._fail(RuntimeError(message[2]))
+
+    def _lose_worker(self, worker: Worker, exitcode: int, peak: int) -> None:
+        self._hear_worker(worker)  # it may have sent its batch before it ended
+        if worker.number not in self.workers:
+            return  # it had retired
+        self._remove(worker)
+        if not worker.ready:
+            self._start_failures += 1
+            if self._start_failures >= (_START_KILLS if exitcode == -signal.SIGKILL else _START_FAILURES):
+                self._fail(RuntimeError(f"workers end while they start, the last with {signal_name(exitcode)}"))
+                return
+        if worker.tasks:
+            self._events.died(worker, exitcode, peak)
+        else:
+            text = "worker %d (pid %d) ended with %s between batches; starting another"
+            logger.warning(text, *worker.name, signal_name(exitcode))
+        self._start_worker(worker.index)
+
+    def _lose_reserve(self) -> None:
+        if self._reserve is not None:  # the next worker that is ready brings another
+            self._mute(self._reserve)
+            self._reserve.close()
+            self._reserve = None
+            self._events.checker_lost()
+
+    def _retire_worker(self, worker: Worker, memory: int) -> None:
+        limit = self._job.max_memory
+        assert limit is not None
+        text = f"has {memory / 2**20:.0f} MiB of memory to itself (max_worker_memory is {limit / 2**20:.0f} MiB)"
+        logger.info("worker %d (pid %d) %s and retires; another takes its place", *worker.name, text)
+        if worker.batches <= 1:
+            every = "a worker that has made but one batch exceeds max_worker_memory already, so that every batch takes a new"
+            self._events.say_once(f"{every} process: it {text}")
+        self._remove(worker)
+        self._events.gone(worker)
+        self._start_worker(worker.index)
+
+    def _signal(self, worker: Worker, which: int) -> None:
+        assert self._helper is not None
+        with contextlib.suppress(ChannelClosed):
+            self._helper.signal_worker(worker.number, which)
+
+    def _abandon(self, worker: Worker) -> None:
+        logger.warning("worker %d (pid %d) cannot be killed and is abandoned", *worker.name)
+        self._lose_worker(worker, -signal.SIGKILL, 0)
+
+    def _kill_helper(self) -> None:
+        assert self._helper is not None
+        logger.warning("the helper process (pid %d) does not answer and is killed", self._helper.pid)
+        self._helper.kill()
+
+    def _remove(self, worker: Worker) -> None:
+        self._mute(worker)
+        worker.close()
+        del self.workers[worker.number]
+
+    def _lose_helper(self) -> None:
+        """The helper was killed, and the kernel has killed its workers: start all of them anew."""
+        assert self._helper is not None
+        logger.warning("the helper process (pid %d) has ended; starting it and the workers anew", self._helper.pid)
+        self._helper_losses += 1
+        if self._helper_losses >= _START_KILLS:
+            self._fail(RuntimeError(f"the helper process ended {_START_KILLS} times before a worker was ready"))
+        self._unwatch(self._helper)
+        self._helper.reap()
+        self._lose_reserve()
+        self._end_checker()
+        self._events.checker_lost()
+        lost = list(self.workers.values())
+        for worker in lost:
+            self._hear_worker(worker)
+            if worker.number in self.workers:  # else it has retired
+                self._remove(worker)
+                self._events.gone(worker)
+        self._helper = None
+        if not self._failed:
+            helper = self._new_helper()
+            if helper is not None:
+                self._start_all(helper)
+
+    def _hear_spare(self, spare: Helper) -> None:
+        """It says that it is there; or its end of the channel, or itself, is gone."""
+        if not spare.pid and spare.await_start(0.0):
+            self._watch_spares()
+            return
+        self._drop_spare(spare)
+        if self._helper is not None:
+            with contextlib.suppress(OSError):  # no descriptors just now, which is no reason to end
+                self._ask_for_spares(self._helper)
+                self._watch_spares()
+
+    def _drop_spare(self, spare: Helper) -> None:
+        self._unwatch(spare)
+        self._spares.remove(spare)
+        spare.kill()
+        spare.reap()
+
+    def _unwatch(self, helper: Helper) -> None:
+        for number in (helper.control.fileno(), helper.pidfd):
+            if number is not None and number in self._selector.get_map():
+                self._selector.unregister(number)
+
+    def _new_helper(self) -> Helper | None:
+        """A spare; where all are gone, another like the first if that can be made."""
+        for spare in list(self._spares):
+            if spare.is_alive():
+                self._unwatch(spare)
+                self._spares.remove(spare)
+                return spare
+            self._drop_spare(spare)
+        if self._settings.start_method != "fork":
+            return start_helper(self._settings.start_method, self._pipeline, self._job, self._surrounding)
+        # By now the program has gone on: what it would fork has other globals, threads, locks, perhaps a CUDA context.
+        self._fail(
+            RuntimeError(
+                "the helper process, from which this augmenter's workers are forked, and its spares were killed at the "
+                "same time. Workers as they were at the start can no longer be made, and others might make other "
+                "batches. restart() starts workers from this program as it is now, at the start of the epoch; then "
+                "load_state_dict() with a state_dict() taken before goes on where it stood. With "
+                "start_method='forkserver' or 'spawn' workers can be made anew at any time."
+            )
+        )
+        return None
+
+    def _hear_worker(self, worker: Worker) -> None:
+        try:
+            messages = worker.channel.receive_ready()
+        except ChannelClosed:
+            # Dead, or about to be: the helper says so. Until then its channel would be readable all the time.
+            self._mute(worker)
+            worker.left = worker.left or time.monotonic()
+            return
+        for message, descriptor in messages:
+            kind = message[0]
+            if kind == "ready":
+                worker.ready, worker.pid = True, message[1]
+                worker.whereabouts = Whereabouts(descriptor) if descriptor is not None else None
+                self._start_failures = self._helper_losses = 0
+                if worker is self._checker or worker is self._reserve:
+                    self._events.checker_ready()
+                else:
+                    self._events.ready(worker)
+                    self._keep_reserve()
+            elif kind == "retiring":
+                self._retire_worker(worker, message[1])
+            elif kind == "log":
+                self._events.say_once(message[1])
+            elif kind in ("report", "checked", "explained"):
+                self._events.reported(worker, message)
+            elif kind == "broken":
+                record: ErrorRecord = message[1]
+                self._fail(
+                    RuntimeError(f"a worker could not set up the pipeline: {record.summary}\n\n{record.users_part}")
+                )
+            else:
+                self._events.answered(worker, message, descriptor)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failed = True
+        self._events.fail(error)
+
+    def _mute(self, worker: Worker) -> None:
+        if worker.channel.fileno() in self._selector.get_map():
+            self._selector.unregister(worker.channel.fileno())

@@ -1,0 +1,126 @@
+"""The run-time check with processes: reports come in, one batch at a time is made again, and what differs is said.
+
+The course of a check: a worker sends a report with one of its batches (report) → the checker, a process that has a pristine
+copy, makes the batch again (check, checked) → where they differ, the worker and the checker are both asked how the batch came
+to be (explain, explained) → the user is told. All of it runs in the coordinator's thread, but for `under_way`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any, Protocol
+
+from detaug.engine.checking import Again, Check, Checks, Inquiry, remark_on_process
+from detaug.engine.local.handles import Worker
+from detaug.engine.local.pool import Crew
+from detaug.pipeline.plan import BatchKey
+from detaug.transport.channel import ChannelClosed
+
+logger = logging.getLogger("detaug")
+
+
+class Listener(Protocol):
+    """Who is told of what the check finds."""
+
+    def say_once(self, text: str, level: int = logging.WARNING) -> None:
+        """Tell the user, if that has not been said."""
+
+    def fail(self, error: BaseException) -> None:
+        """There can be no more batches."""
+
+
+class Checking:
+    """The check that is being made, and those that wait.
+
+    Args:
+        checks: which are made, and what they cost.
+        on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
+        listener: is told.
+    """
+
+    def __init__(self, checks: Checks, on_mismatch: str | None, listener: Listener) -> None:
+        self.checks = checks
+        self._on_mismatch = on_mismatch
+        self._listener = listener
+        self._check: Check | None = None
+        self._asked = False
+        self._inquiry: Inquiry | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether an answer is on its way, or a check will be made at once."""
+        return self._check is not None or self._inquiry is not None or self.checks.waits
+
+    def go_on(self, crew: Crew) -> None:
+        """Have made again what is due."""
+        inquiry = self._inquiry
+        if inquiry is not None and inquiry.fresh is not None and inquiry.difference.check.worker not in crew.workers:
+            self._conclude()  # that worker can tell nothing any more
+        if self._inquiry is None and self._check is None:
+            self._check, self._asked = self.checks.next(), False
+        if self._asked:
+            return
+        if self._inquiry is not None:
+            self._asked = crew.ask_checker("explain", *self._inquiry.difference.check.key)
+        elif self._check is not None:
+            stepped = self.checks.is_stepped(self._check)
+            self._asked = crew.ask_checker("check", *self._check.key, stepped, self._check.state)
+
+    def heard(self, crew: Crew, worker: Worker, message: tuple[Any, ...]) -> None:
+        """A worker or the checker has said something."""
+        kind = message[0]
+        if kind == "report":
+            _, number, epoch, step, report, state = message
+            key = BatchKey(epoch, step)
+            self.checks.reported(Check(key, report, number, worker.number, state))
+            if said := self.checks.remark(key, report):
+                self._listener.say_once(said)
+        elif kind == "checked":
+            self._compare(crew, message[3], message[4])
+        elif self._inquiry is not None:
+            if worker.number == self._inquiry.difference.check.worker:
+                self._inquiry.live = message[3]
+            else:
+                self._inquiry.fresh = message[3]
+                crew.checker_is_done()
+            told = self._inquiry.live is not None or self._inquiry.difference.check.worker not in crew.workers
+            if told and self._inquiry.fresh is not None:
+                self._conclude()
+
+    def give_up(self) -> None:
+        """The checker is gone: what it was to make is left out, and what is known is said."""
+        self._check, self._asked = None, False
+        if self._inquiry is not None:
+            self._conclude()
+
+    def _compare(self, crew: Crew, again: Again, seconds: float) -> None:
+        check, self._check = self._check, None
+        crew.checker_is_done()
+        self.checks.paid(seconds)
+        if check is None:
+            return
+        difference = self.checks.compare(check, again)
+        if said := remark_on_process(self.checks.about_process):
+            self._listener.say_once(said, logging.INFO)
+        if self.checks.about_states:
+            self._listener.say_once(self.checks.about_states)
+        if difference is None:
+            return
+        self._inquiry, self._asked = Inquiry(difference), False
+        if difference.restored:
+            self._conclude()  # where the two part is known
+            return
+        live = crew.workers.get(check.worker)
+        if live is not None:
+            with contextlib.suppress(ChannelClosed):
+                live.channel.send(("explain", *check.key))
+        self.go_on(crew)
+
+    def _conclude(self) -> None:
+        inquiry, self._inquiry = self._inquiry, None
+        assert inquiry is not None
+        if inquiry.is_error(self._on_mismatch):
+            self._listener.fail(inquiry.error())
+        else:
+            logger.warning("%s", inquiry.text())

@@ -1,0 +1,206 @@
+"""A worker process: makes the batches it is told to make, one after the other, and writes them into slots.
+
+Messages to it: ("make", [(ticket, epoch, step, probe), ...], slots given back, slots dropped), ("cancel", ticket),
+("quit",), and ahead of a stream's first task ("state", state of its loader). More tasks may come while the first is being
+made, so that no time is lost between them; they can be cancelled until they are begun.
+Messages from it: ("ready", pid) with the descriptor of `whereabouts`, ("broken", record), ("log", text), ("retiring",
+bytes), after which it makes nothing more, and for each task one of
+("slot", ticket, parcel) with a descriptor if the slot is new, ("inline", ticket, pickle), ("exists", ticket),
+("ended", ticket), ("error", ticket, record). An answer to a task may end with the state of the stream's loader after it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from detaug.engine.checking import is_checked, make_again
+from detaug.engine.error_record import describe
+from detaug.engine.job import Job
+from detaug.memory.limits import private_memory
+from detaug.pipeline.loader_states import LoaderState, LoaderStates
+from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
+from detaug.processes.control import (
+    be_killed_first,
+    die_with,
+    keep_freed_memory,
+    leave_signals_to_the_parent,
+    run_and_exit,
+)
+from detaug.processes.surroundings import leave_autocast
+from detaug.processes.whereabouts import offer_whereabouts
+from detaug.purity.pristine import Pristine
+from detaug.purity.reports import BatchReport
+from detaug.transport.channel import Channel, ChannelClosed
+from detaug.transport.importing import note_worker
+from detaug.transport.payload import read_payload
+from detaug.transport.slots import WorkerSlots
+from detaug.transport.transfer import pack
+
+#: Batches up to this size (bytes) travel in the message itself.
+_INLINE = 16_384
+#: Between two batches messages are looked for once this time (seconds) is over.
+_LOOK_AFTER = 0.001
+
+
+def main(channel: int, payload: int, zygote: int) -> None:
+    """A fresh interpreter as worker, for "spawn"."""
+
+    def live() -> None:
+        die_with(zygote)
+        leave_signals_to_the_parent()
+        work_on_payload(Channel.from_descriptor(channel), payload)
+
+    run_and_exit(live)
+
+
+def work_on_payload(channel: Channel, payload: int) -> None:
+    """Work on a pipeline that was sent as a payload."""
+    try:
+        frozen, job = read_payload(payload)
+        pristine = Pipeline.thaw(frozen)
+    except Exception as error:
+        channel.send(("broken", describe(error)))
+        return
+    work(channel, pristine, job)
+
+
+def work_on_inherited(channel: Channel, pipeline: Pipeline, job: Job) -> None:
+    """Work on a pipeline that was inherited by a fork."""
+    work(channel, pipeline.pristine, job, forked=True)
+
+
+def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -> None:
+    """The worker's life: until told to quit, or until the parent's end of the channel is gone.
+
+    `forked`: it began as a fork that had nothing left to load.
+    """
+    note_worker()
+    job.settings.keep()
+    leave_autocast()
+    keep_freed_memory()
+    be_killed_first()
+
+    def log(text: str) -> None:
+        channel.send(("log", text))
+
+    try:
+        states = LoaderStates(pristine.source, job.num_streams)
+        producer = Producer(pristine, job.entropy, job.num_streams, log, job.guard, only=True, states=states)
+    except Exception as error:
+        channel.send(("broken", describe(error)))
+        return
+    job.settings.keep_filters()
+    slots = WorkerSlots()
+    try:
+        channel.send(("ready", os.getpid()), offer_whereabouts())
+        tasks: deque[tuple[Any, ...]] = deque()
+        made = 0
+        looked = 0.0
+        while True:
+            # Where a batch takes microseconds, so does looking for messages: not before each of them.
+            look = not tasks or time.monotonic() - looked > _LOOK_AFTER
+            for message, _ in _messages(channel, wait=not tasks) if look else ():
+                if message[0] == "quit":
+                    return
+                if message[0] == "cancel":
+                    tasks = deque(task for task in tasks if task[0] != message[1])
+                    continue
+                if message[0] in ("check", "explain"):
+                    tasks.append(message)
+                    continue
+                if message[0] == "state":
+                    states.give(message[1])
+                    continue
+                _, given, given_back, dropped = message
+                tasks.extend(given)
+                slots.give_back(given_back)
+                slots.drop(dropped)
+            if look:
+                looked = time.monotonic()
+            if tasks:
+                job.settings.renew()
+                task = tasks.popleft()
+                if isinstance(task[0], str):
+                    channel.send(_second_answer(producer, forked, *task))
+                    continue
+                ticket, epoch, step, probe = task
+                made += not probe
+                reported = not probe and is_checked(made, job.check_every)
+                report = partial(_report, channel, made) if reported else None
+                answer, descriptor = _answer(producer, slots, ticket, epoch, step, probe, report)
+                channel.send(answer, descriptor)
+                if descriptor is not None:
+                    os.close(descriptor)
+                if job.max_memory is not None and (memory := private_memory()) > job.max_memory:
+                    channel.send(("retiring", memory))
+                    return
+    except ChannelClosed:
+        return
+
+
+def _messages(channel: Channel, wait: bool) -> list[tuple[Any, int | None]]:
+    return [channel.receive()] if wait else channel.receive_ready()
+
+
+def _answer(
+    producer: Producer,
+    slots: WorkerSlots,
+    ticket: int,
+    epoch: int,
+    step: int,
+    probe: bool,
+    report: Callable[[int, int, BatchReport, LoaderState | None], None] | None,
+) -> tuple[tuple[Any, ...], int | None]:
+    try:
+        if report is None:
+            batch = producer.make(epoch, step, transform=not probe)
+        else:
+            batch, made = producer.make_reported(epoch, step)
+            report(epoch, step, made, producer.state_before)
+        state = () if producer.loader_state is None else (producer.loader_state,)
+        if probe:
+            return ("exists", ticket, *state), None
+        packed = pack(batch)
+        del batch
+        size = len(packed.pickled) + sum(buffer.nbytes for buffer in packed.buffers)
+        if size <= _INLINE:
+            return ("inline", ticket, packed.pickled, [buffer.tobytes() for buffer in packed.buffers], *state), None
+        parcel, descriptor = slots.write(packed)
+        return ("slot", ticket, parcel, *state), descriptor
+    except StreamEnded:
+        return ("ended", ticket), None
+    except SystemExit:
+        raise
+    except BaseException as error:  # also those that are no Exception: a library's own way to cancel things
+        return ("error", ticket, describe(error)), None
+
+
+def _report(
+    channel: Channel, number: int, epoch: int, step: int, report: BatchReport, state_before: LoaderState | None
+) -> None:
+    channel.send(("report", number, epoch, step, report, state_before))
+
+
+def _second_answer(
+    producer: Producer,
+    forked: bool,
+    kind: str,
+    epoch: int,
+    step: int,
+    stepped: bool = True,
+    state: LoaderState | None = None,
+) -> tuple[Any, ...]:
+    """("checked", epoch, step, what `make_again` returned, seconds) or ("explained", epoch, step, explanation).
+
+    `forked`: for this check alone; its seconds are then all that the process has worked.
+    """
+    if kind == "explain":
+        return "explained", epoch, step, producer.explain(epoch, step)
+    began, used = time.perf_counter(), 0.0 if forked else time.process_time()
+    again = make_again(producer, epoch, step, stepped, state, BaseException)
+    return "checked", epoch, step, again, max(time.perf_counter() - began, time.process_time() - used)

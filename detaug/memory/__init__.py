@@ -1,0 +1,1 @@
+"""Anonymous shared memory, and the limits that are met with it."""

@@ -1,0 +1,145 @@
+"""Anonymous shared memory: made, sent as a descriptor, mapped, and unmapped when nothing views it any more.
+
+``mmap.mmap`` keeps a duplicate of the descriptor open as long as the mapping lives; a user who holds a thousand batches
+would run out of descriptors. So the C library's mmap is called directly, and the descriptor closed once mapped.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from detaug.memory.limits import LimitReached, explained
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.munmap.restype = ctypes.c_int
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_libc.madvise.restype = ctypes.c_int
+_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_munmap = _libc.munmap
+
+
+def create(size: int) -> int:
+    """A descriptor of `size` bytes of new shared memory that no name leads to.
+
+    Raises:
+        LimitReached: (an OSError) there is no room for it, or no descriptor left; the message says which limit was met.
+    """
+    try:
+        descriptor = _anonymous_file()
+    except OSError as error:
+        raise _explained(error, size) from error
+    try:
+        os.ftruncate(descriptor, size)
+    except OSError as error:
+        os.close(descriptor)
+        raise _explained(error, size) from error
+    return descriptor
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        try:
+            return os.memfd_create("detaug", os.MFD_CLOEXEC)
+        except OSError as error:
+            if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EACCES):  # a sandbox may forbid it
+                raise
+    descriptor, path = tempfile.mkstemp(prefix="detaug-")
+    os.unlink(path)
+    return descriptor
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Have the first `size` bytes allocated now, so that a lack of memory is an error here and no SIGBUS later.
+
+    Raises:
+        LimitReached: (an OSError) there is no room.
+    """
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                raise _explained(error, size) from error
+
+
+def _explained(error: OSError, size: int) -> LimitReached:
+    return explained(error, f"cannot get {size} bytes of shared memory for a batch")
+
+
+class Mapping:
+    """`size` bytes of a descriptor, mapped until this object is gone.
+
+    Args:
+        descriptor: stays the caller's, who may close it at once.
+        size: bytes.
+        private: writes stay in this process (copy on write).
+        inherited: whether a process that is forked has it too. What it has it also keeps from being given back to the
+            system for as long as it lives.
+    """
+
+    def __init__(self, descriptor: int, size: int, private: bool = False, inherited: bool = True) -> None:
+        self.size = size
+        self.address = 0
+        self.inherited = True
+        self._owner = os.getpid()
+        flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+        address = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
+        if address == _MAP_FAILED or address is None:
+            number = ctypes.get_errno()
+            error = OSError(number, os.strerror(number))
+            raise explained(error, f"cannot map {size} bytes of shared memory for a batch")
+        self.address = address
+        if not inherited:
+            self.inherit(False)
+
+    def inherit(self, yes: bool) -> None:
+        """Change whether forked processes have it from now on. Where the system has no such choice they always do."""
+        if not hasattr(mmap, "MADV_DONTFORK"):
+            return
+        # A fork may come between the call and its note, for the call lets other threads run: the note then says "not
+        # inherited", with which a child does no harm.
+        if yes:
+            self.inherited = _libc.madvise(self.address, self.size, mmap.MADV_DOFORK) == 0
+        elif self.inherited:
+            self.inherited = False
+            if _libc.madvise(self.address, self.size, mmap.MADV_DONTFORK) != 0:
+                self.inherited = True
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {"version": 3, "typestr": "|u1", "shape": (self.size,), "data": (self.address, False)}
+
+    def bytes(self) -> Bytes:
+        """The block as uint8; it and all its views keep the mapping alive."""
+        return np.asarray(self)
+
+    def __del__(self, munmap: Callable[[int, int], int] = _munmap, current_pid: Callable[[], int] = os.getpid) -> None:
+        # In a forked child that did not inherit it something else may lie there.
+        if self.address and (self.inherited or current_pid() == self._owner):
+            munmap(self.address, self.size)
+            self.address = 0
+
+
+class Lease:
+    """One delivery of a block: it lives as long as any array that views it."""
+
+    def __init__(self, mapping: Mapping) -> None:
+        self._mapping = mapping
+        self.__array_interface__ = mapping.__array_interface__
+
+    def bytes(self) -> Bytes:
+        """The block as uint8; its views keep the lease."""
+        return np.asarray(self)

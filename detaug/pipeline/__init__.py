@@ -1,0 +1,1 @@
+"""A batch as a pure function of (pipeline, seed, epoch, step)."""

@@ -1,0 +1,223 @@
+"""What loaders say of where they stand (`state_dict`), so that their streams go on there without being stepped forward.
+
+A state is about a stream, and names the turn that its copy gives next. Whatever is not known is stepped forward from the
+latest state before it, or from the start: states save time and are never needed.
+
+Invariants:
+- A state is plain JSON: going through text changes nothing about it.
+- Which states are behind the reader follows from the position alone, so that a batch that is due again (Ctrl-C) takes
+  its state back with it.
+- What other threads read is replaced whole, never changed in place.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, NamedTuple
+
+from detaug.pipeline.plan import BatchKey
+from detaug.pipeline.streams import leads
+from detaug.sources import Source
+
+#: Characters of a state's text. Larger ones are not taken.
+LARGEST = 65_536
+#: A state is taken every turn up to this size (characters), every second one up to twice as much, and so on.
+_EVERY_TURN = 4_096
+#: States of a stream that are kept behind the reader, and ahead of it.
+_BEHIND, _AHEAD = 3, 64
+_PLAIN = (str, int, float, bool, type(None))
+
+
+class NotPlain(Exception):
+    """A loader's state that is not plain JSON, or too large; the message says how."""
+
+
+class CannotRestore(Exception):
+    """A loader's ``load_state_dict`` raised; the message says what."""
+
+
+class LoaderState(NamedTuple):
+    """Where the copy of a stream stands.
+
+    Attributes:
+        stream: which.
+        epoch, turn: the batch that it gives next.
+        in_mid_pass: see `detaug.pipeline.streams.StreamCopy`.
+        text: what the loader's own `state_dict` returned, as JSON.
+    """
+
+    stream: int
+    epoch: int
+    turn: int
+    in_mid_pass: bool
+    text: str
+
+    def last_step(self, num_streams: int) -> BatchKey:
+        """The batch after which it was taken."""
+        return BatchKey(self.epoch, (self.turn - 1) * num_streams + self.stream)
+
+
+def text_of(state: Any) -> str:
+    """A loader's state as JSON.
+
+    Raises:
+        NotPlain: reading it again would give something else, or it is too large.
+    """
+    try:
+        _check_plain(state, "state_dict()")
+        text = json.dumps(state, allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise NotPlain(f"it cannot be written as JSON: {type(error).__name__}: {error}") from error
+    if len(text) > LARGEST:
+        raise NotPlain(f"it has {len(text)} characters as JSON; up to {LARGEST} are kept")
+    return text
+
+
+def turns_between(text: str) -> int:
+    """A state of this size is taken once in so many turns."""
+    return 1 + len(text) // _EVERY_TURN
+
+
+def _check_plain(value: Any, path: str) -> None:
+    kind = type(value)  # exactly: a tuple comes back as a list, a Counter as a dict, np.float64 as a float
+    if kind is dict:
+        for key, part in value.items():
+            if type(key) is not str:
+                raise NotPlain(f"{path} has the key {key!r}, which JSON would turn into a string")
+            _check_plain(part, f"{path}[{key!r}]")
+    elif kind is list:
+        for number, part in enumerate(value):
+            if type(part) is not int:
+                _check_plain(part, f"{path}[{number}]")
+    elif kind not in _PLAIN:
+        raise NotPlain(
+            f"{path} is a {kind.__module__}.{kind.__qualname__}; dict, list, str, int, float, bool and None come back from "
+            "JSON as they were"
+        )
+    elif kind is float and not math.isfinite(value):
+        raise NotPlain(f"{path} is {value!r}, which JSON does not have")
+
+
+class LoaderStates:
+    """The states that are known of an augmenter's streams.
+
+    Args:
+        source: whose they are.
+        num_streams: logical workers.
+
+    Attributes:
+        enabled: the loader has any.
+        trusted: nothing speaks against them.
+        generation: rises whenever states are loaded.
+        verified: a batch made from a state was found equal to the running stream's.
+        used: a stream was restored from a state.
+    """
+
+    def __init__(self, source: Source, num_streams: int) -> None:
+        self._source = source
+        self._num_streams = num_streams
+        self._loaded: dict[int, LoaderState] = {}
+        self._taken: dict[int, tuple[LoaderState, ...]] = {}
+        self.enabled = self.trusted = source.keeps_states
+        self.generation = 0
+        self.verified = False
+        self.used = False
+
+    def load(self, states: list[LoaderState]) -> None:
+        """From now on go by these alone."""
+        self._taken = {}
+        self._loaded = {state.stream: state for state in states} if self.enabled else {}
+        self.trusted, self.verified, self.used = self.enabled, False, False
+        self.generation += 1
+
+    def give(self, state: LoaderState) -> None:
+        """As `load`, for one stream."""
+        self._loaded = {**self._loaded, state.stream: state}
+
+    def add(self, state: LoaderState, due: BatchKey) -> None:
+        """A stream's copy stands there; `due` is the reader's next batch."""
+        if not self.trusted:
+            return
+        states = {*self._taken.get(state.stream, ()), state}
+        behind = sorted(each for each in states if each.last_step(self._num_streams) < due)
+        ahead = sorted(states.difference(behind))
+        self._taken[state.stream] = (*behind[-_BEHIND:], *ahead[:_AHEAD])
+
+    def distrust(self) -> None:
+        """Going on from them gives other batches: forget them, and take no others."""
+        self.trusted = self.verified = False
+        self._taken, self._loaded = {}, {}
+
+    def before(self, stream: int, epoch: int, turn: int) -> LoaderState | None:
+        """The latest state from which that batch can be reached.
+
+        States of this run are used once one of them was seen to be right: stepping forward always is.
+        """
+        states = self._all_of(stream) if self.verified else self._loaded_of(stream)
+        usable = [state for state in states if self._leads_to(state, epoch, turn)]
+        return max(usable, default=None)
+
+    def as_text(self, due: BatchKey) -> str:
+        """Those that belong to what lies before the reader's next batch, as JSON; empty if there are none."""
+        entries = []
+        for stream in sorted({*self._loaded, *self._taken}):
+            turn = -(-(due.step - stream) // self._num_streams)  # its next one
+            usable = [
+                state
+                for state in self._all_of(stream)
+                if state.last_step(self._num_streams) < due and self._leads_to(state, due.epoch, max(turn, 0))
+            ]
+            if usable:
+                _, epoch, turn, in_mid_pass, text = max(usable)
+                entries.append(
+                    f'"{stream}": {{"epoch": {epoch}, "turn": {turn}, "in_mid_pass": {json.dumps(in_mid_pass)}, '
+                    f'"state": {text}}}'
+                )
+        return f"{{{', '.join(entries)}}}" if entries else ""
+
+    def _loaded_of(self, stream: int) -> tuple[LoaderState, ...]:
+        state = self._loaded.get(stream)
+        return () if state is None else (state,)
+
+    def _all_of(self, stream: int) -> tuple[LoaderState, ...]:
+        return (*self._loaded_of(stream), *self._taken.get(stream, ()))
+
+    def _leads_to(self, state: LoaderState, epoch: int, turn: int) -> bool:
+        return leads(self._source, state.stream, self._num_streams, (state.epoch, state.turn), (epoch, turn))
+
+
+def read_states(text: str, num_streams: int) -> list[LoaderState]:
+    """What `LoaderStates.as_text` wrote.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not text:
+        return []
+    try:
+        entries = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"the state dict's 'loader_states' is no JSON: {error}") from error
+    if not isinstance(entries, dict):
+        raise ValueError(f"the state dict's 'loader_states' must be a JSON object, got {type(entries).__name__}")
+    return [_read_state(key, entry, num_streams) for key, entry in entries.items()]
+
+
+def _read_state(key: str, entry: Any, num_streams: int) -> LoaderState:
+    what = f"entry {key[:20]!r} of the state dict's 'loader_states'"
+    if not (key.isascii() and key.isdigit() and len(key) < 12 and int(key) < num_streams):
+        raise ValueError(f"{what} is about none of the streams 0 ... {num_streams - 1}")
+    if not isinstance(entry, dict) or sorted(entry) != ["epoch", "in_mid_pass", "state", "turn"]:
+        raise ValueError(f"{what} must have 'epoch', 'turn', 'in_mid_pass' and 'state'")
+    epoch, turn, in_mid_pass = entry["epoch"], entry["turn"], entry["in_mid_pass"]
+    for name, value, least in (("epoch", epoch, 0), ("turn", turn, 1)):
+        if type(value) is not int or not least <= value < 2**32:
+            raise ValueError(f"{name!r} in {what} must be an integer from {least} to 2**32 - 1, got {value!r}")
+    if type(in_mid_pass) is not bool:
+        raise ValueError(f"'in_mid_pass' in {what} must be true or false, got {in_mid_pass!r}")
+    return LoaderState(int(key), epoch, turn, in_mid_pass, json.dumps(entry["state"]))
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")

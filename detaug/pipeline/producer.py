@@ -1,0 +1,391 @@
+"""A batch as a pure function of (pipeline, seed, epoch, step): reseed, take from the source, transform."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from detaug.pipeline.loader_states import CannotRestore, LoaderState, LoaderStates, NotPlain, text_of, turns_between
+from detaug.pipeline.missing_return import handed_on_none, last_of, returned_none
+from detaug.pipeline.streams import StreamCopy, StreamEnded, leads
+from detaug.purity.copy_cost import CopyCost
+from detaug.purity.own_memory import own
+from detaug.purity.pristine import LoaderCopy, Pristine, TransformCopy, Transforms
+from detaug.purity.reports import BatchReport, Explanation, explain, prints_of, random_keys, report_of
+from detaug.seeding.children import Child
+from detaug.seeding.current import Current, making
+from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
+from detaug.seeding.reseeders import install, registered
+from detaug.sources import Source
+from detaug.transport.frozen import Frozen, freeze, number_local_classes, why_not_picklable
+from detaug.watching.guard import Guard
+
+__all__ = ["Pipeline", "Producer", "StreamEnded"]
+
+logger = logging.getLogger("detaug")
+
+
+class Pipeline:
+    """A source and the transform of its batches, taken as they were handed in.
+
+    Args:
+        source: where raw batches come from.
+        transform: called as ``transform(**batch)`` for a mapping, ``transform(batch)`` for anything else; may be None.
+        must_travel: they are to be sent to other interpreters, so that what cannot be is refused now.
+        keep: names of attributes that are not copied (see `detaug.purity.pristine`).
+
+    Raises:
+        TypeError: something that has to be copied or sent cannot be; the message names it.
+    """
+
+    def __init__(self, source: Source, transform: Any, must_travel: bool, keep: Collection[str] = ()) -> None:
+        self.source = source
+        self.transform = transform
+        self._said: set[str] = set()
+        self.pristine = Pristine(source, transform, keep)
+        number_local_classes(self.pristine.shared.classes)
+        if must_travel:
+            self.freeze()
+
+    def say_once(self, text: str) -> None:
+        """Tell the user, if that has not been said."""
+        if text not in self._said:
+            self._said.add(text)
+            logger.warning("%s", text)
+
+    @staticmethod
+    def thaw(frozen: Frozen) -> Pristine:
+        """In another interpreter: the pipeline that `freeze` took."""
+        source, transform, keep, reseeders = frozen.thaw()
+        install(reseeders)
+        return Pristine(source, transform, keep)
+
+    def freeze(self) -> Frozen:
+        """What other interpreters make it from.
+
+        Raises:
+            TypeError: something in it cannot be sent; the message names it.
+        """
+        copy = self.pristine.new_loader()
+        transform = Transforms(self.pristine).fresh(copy).transform
+        try:
+            return freeze((copy.source, transform, self.pristine.keep, registered()))
+        except Exception as error:
+            reason = why_not_picklable({"data_loader": copy.source.loader, "transform": transform}, "")
+            raise TypeError(
+                f"{reason}. This start method sends the loader and the transform to other interpreters: keep such an object "
+                "out of them (open it on first use), pass a callable that makes the loader, or use start_method='fork'."
+            ) from error
+
+
+class Producer:
+    """Makes batches in one process: any of them from a stateless source, stream by stream otherwise.
+
+    Args:
+        pristine: the pipeline as it was handed in.
+        entropy: the four words of the seed branch.
+        num_streams: logical workers.
+        log: what is told to the user.
+        guard: report generators created without a seed.
+        repairs: copy the transforms for every batch, and reseed the generators that the objects own. Without: the objects
+            as they are by themselves, which only those who test them want.
+        only: nobody else in this process makes copies of the pipeline or uses what was handed in.
+        states: from which streams are restored; None: all are stepped forward, and where they stand is not asked.
+
+    Attributes:
+        loader_state: where the loader's copy stood after the batch that was made last; None: it did not say.
+        state_before: the latest such state of that batch's stream before it was made.
+    """
+
+    def __init__(
+        self,
+        pristine: Pristine,
+        entropy: tuple[int, ...],
+        num_streams: int,
+        log: Callable[[str], None] = logger.warning,
+        guard: bool = False,
+        repairs: bool = True,
+        only: bool = False,
+        states: LoaderStates | None = None,
+    ) -> None:
+        self._guard = Guard(log) if guard else None
+        self._repairs = repairs
+        self._entropy = entropy
+        self._num_streams = num_streams
+        self._log = log
+        self._pristine = pristine
+        self._only = only
+        self._stateless = pristine.source.stateless
+        self._transforms = Transforms(pristine, repairs)
+        self._cost = CopyCost(pristine, self._transforms, log)
+        self._loader: LoaderCopy | None = None
+        self._told_epoch: int | None = None
+        self._streams: dict[int, tuple[LoaderCopy, StreamCopy]] = {}
+        self._in_use: tuple[LoaderCopy, TransformCopy] | None = None
+        self._watch: Callable[[str, Any], None] | None = None
+        self._used: TransformCopy | None = None
+        self._states = states
+        self._takes_states = states is not None and states.enabled
+        self._turns_between = 1
+        self._last_states: dict[int, LoaderState] = {}
+        self.loader_state: LoaderState | None = None
+        self.state_before: LoaderState | None = None
+        if pristine.settled and repairs:
+            log(
+                f"switched benchmark=True off in {pristine.settled} GaussianBlurTransform: it chooses an algorithm by the "
+                "clock"
+            )
+
+    def make(
+        self, epoch: int, step: int, transform: bool = True, watch: Callable[[str, Any], None] | None = None
+    ) -> Any:
+        """The batch; without its transform where only the loader's part of it is asked for.
+
+        Args:
+            epoch, step: which.
+            transform: whether it is transformed.
+            watch: is called with ("data_loader", the raw batch) before it is.
+
+        Raises:
+            StreamEnded: there is no such batch.
+            Exception: whatever the loader or the transform raises.
+        """
+        self._watch = watch
+        if self._guard is not None:
+            with self._guard.watching():
+                return self._make(epoch, step, transform)
+        return self._make(epoch, step, transform)
+
+    def objects(self) -> dict[str, Any]:
+        """What the batch that is being made is made with: "source", "data_loader", "transform".
+
+        Between batches: what goes on to the next one, or what it is a copy of.
+        """
+        loader, transforms = self._in_use or (self._loader, None)
+        source = self._pristine.source if loader is None else loader.source
+        transform = self._pristine.transform if transforms is None else transforms.transform
+        return {"source": source, "data_loader": source.loader, "transform": transform}
+
+    def prepare(self, epoch: int) -> None:
+        """Have everything that goes on from batch to batch made, and told the epoch."""
+        loader = self._process_loader(epoch) if self._stateless else self._pristine.new_loader()
+        self._tell_transforms(epoch, loader)
+
+    def _tell_transforms(self, epoch: int, loader: LoaderCopy) -> None:
+        if self._transforms.is_due(epoch):
+            self._seed_epoch(epoch)
+            self._transforms.tell_epoch(epoch, loader)
+
+    def make_reported(self, epoch: int, step: int) -> tuple[Any, BatchReport]:
+        """The batch, and fingerprints that another making of it is compared with. Errors as `make`."""
+        raw: dict[str, str] = {}
+        raw_random: tuple[str, ...] = ()
+
+        def watch(_: str, item: Any) -> None:
+            nonlocal raw_random
+            raw.update(prints_of(item))
+            raw_random = random_keys(item)
+
+        batch = self.make(epoch, step, watch=watch)
+        late = {} if self._used is None or self._transforms.pure else self._used.made_late()
+        return batch, report_of(raw, raw_random, batch, late)
+
+    def make_restored(self, epoch: int, step: int, state: LoaderState) -> dict[str, str]:
+        """Fingerprints of the loader's part of that batch, by a copy that was restored from that state. Errors as `make`,
+        and CannotRestore."""
+        stream, turn = step % self._num_streams, step // self._num_streams
+        batch = Current(self._entropy, epoch, stream, turn, self._num_streams)
+        raw: dict[str, str] = {}
+        streams, takes_states = self._streams, self._takes_states
+        self._streams, self._takes_states = {stream: self._restored(batch, state)}, False
+        try:
+            self.make(epoch, step, transform=False, watch=lambda _, item: raw.update(prints_of(item)))
+        finally:
+            self._streams, self._takes_states = streams, takes_states
+        return raw
+
+    def explain(self, epoch: int, step: int) -> Explanation:
+        """How that batch comes to be in this process as it is now."""
+        objects = {"data_loader": self._process_loader(epoch).source.loader} if self._stateless else {}
+        return explain(lambda: self.make(epoch, step), objects, self._pristine.references())
+
+    def start_over(self) -> None:
+        """Forget what a stateless loader keeps: the next batch is made by a pristine copy. Streams stay where they are, for
+        a copy that was stepped forward is what a pristine one would become."""
+        self._loader = None
+
+    def _make(self, epoch: int, step: int, transform: bool) -> Any:
+        self.loader_state = self.state_before = None
+        turn, stream = divmod(step, self._num_streams)
+        batch = Current(self._entropy, epoch, stream, turn, self._num_streams)
+        if self._stateless:
+            loader = self._process_loader(epoch)
+        else:
+            loader, stream_copy = self._stream(batch)
+        began = time.perf_counter()
+        self._tell_transforms(epoch, loader)
+        transforms = self._transforms.fresh(loader)
+        copied = time.perf_counter()
+        self._in_use = loader, transforms
+        transforms.put_into(loader.source.loader)
+        if self._stateless:
+            item = self._from_stateless(batch, loader, transforms)
+        else:
+            item = self._from_stream(batch, stream_copy, transforms)
+            if self._takes_states:
+                self._take_state(batch, stream_copy)
+        if self._watch is not None:
+            self._watch("data_loader", item)
+        if transforms.transform is not None and transform:
+            item = own(item)
+            with making(batch):
+                item = _call(transforms.transform, item)
+        self._in_use = None
+        self._transforms.is_done_with(transforms)
+        self._used = transforms
+        self._cost.add(copied - began, time.perf_counter() - copied, transforms)
+        return item
+
+    # --- stateless loaders ------------------------------------------------------------------------------------------
+
+    def _process_loader(self, epoch: int) -> LoaderCopy:
+        """This process's copy: its caches are its own. A loader that is told the epoch starts each one pristine."""
+        loader = self._loader
+        if loader is None or (loader.is_told_epochs and epoch != self._told_epoch):
+            if self._repairs:
+                loader = self._loader = self._pristine.new_loader(self._only and self._loader is None)
+            else:
+                loader = self._loader = self._pristine.loader_itself()
+            self._told_epoch = epoch
+            source: Any = loader.source
+            if hasattr(source, "before_sample"):
+                source.before_sample = lambda sample: self._reseed_owned(sample.child, loader)
+            if loader.is_told_epochs:
+                self._seed_epoch(epoch, loader)
+                loader.tell_epoch(epoch)
+        return loader
+
+    def _from_stateless(self, batch: Current, loader: LoaderCopy, transforms: TransformCopy) -> Any:
+        child = batch.child
+        reseed_global_rngs(child)
+        self._reseed_owned(child, loader, transforms)
+        with making(batch):
+            try:
+                return loader.source.make(batch)
+            except StopIteration:
+                raise StreamEnded from None
+
+    # --- stream-bound loaders ---------------------------------------------------------------------------------------
+
+    def _stream(self, batch: Current) -> tuple[LoaderCopy, StreamCopy]:
+        turn = batch.step // self._num_streams
+        known = self._streams.get(batch.stream)
+        if known is not None and not known[1].leads_to(batch.epoch, turn):
+            known = None
+        state = None if self._states is None else self._states.before(batch.stream, batch.epoch, turn)
+        if state is not None and (known is None or (known[1].epoch, known[1].turn) < (state.epoch, state.turn)):
+            try:
+                known = self._restored(batch, state)
+            except CannotRestore as error:
+                self._log(f"{error}; its streams are stepped forward instead")
+                self._states = None
+        if known is None:
+            loader = self._pristine.new_loader()
+            known = loader, self._stream_copy(loader, batch)
+        self._streams[batch.stream] = known
+        return known
+
+    def _restored(self, batch: Current, state: LoaderState) -> tuple[LoaderCopy, StreamCopy]:
+        loader = self._pristine.new_loader()
+        copy = self._stream_copy(loader, batch)
+        try:
+            copy.restore(state.epoch, state.turn, state.in_mid_pass, json.loads(state.text))
+        except Exception as error:
+            kind = type(loader.source.loader).__name__
+            raise CannotRestore(f"{kind}.load_state_dict raised {type(error).__name__}: {error}") from error
+        loader.find_generators_again()
+        if self._states is not None:
+            self._states.used = True
+        return loader, copy
+
+    def _take_state(self, batch: Current, copy: StreamCopy) -> None:
+        last = self._last_states.get(batch.stream)
+        if last is not None and leads(
+            copy.source, batch.stream, self._num_streams, (last.epoch, last.turn), (copy.epoch, copy.turn - 1)
+        ):
+            self.state_before = last
+        if copy.turn % self._turns_between:
+            return
+        try:
+            with preserved_global_rngs():
+                text = text_of(copy.source.loader.state_dict())
+        except Exception as error:
+            self._takes_states = False
+            what = str(error) if isinstance(error, NotPlain) else f"state_dict() raised {type(error).__name__}: {error}"
+            self._log(
+                f"the state of {type(copy.source.loader).__name__} is not used to resume, its streams are stepped forward: {what}"
+            )
+            return
+        self._turns_between = turns_between(text)
+        self.loader_state = LoaderState(batch.stream, copy.epoch, copy.turn, copy.in_mid_pass, text)
+        self._last_states[batch.stream] = self.loader_state
+
+    def _stream_copy(self, loader: LoaderCopy, batch: Current) -> StreamCopy:
+        def reseed(now: Current) -> None:
+            child = now.child
+            reseed_global_rngs(child)
+            # Generators that shuffle what the streams share are in one state in all of them: reseeding would tear them apart.
+            self._reseed_owned(child, None if loader.source.streams_share_data else loader)
+
+        def reseed_epoch(epoch: int, _: np.random.SeedSequence) -> None:
+            self._seed_epoch(epoch, loader)
+
+        return StreamCopy(loader.source, batch, self._num_streams, reseed, reseed_epoch, self._log)
+
+    def _from_stream(self, batch: Current, copy: StreamCopy, transforms: TransformCopy) -> Any:
+        turn = batch.step // self._num_streams
+        try:
+            copy.step_forward_to(batch.epoch, turn)
+            self._reseed_owned(batch.child, None, transforms)
+            return copy.take(batch)
+        except Exception:
+            raise
+        except BaseException:  # Ctrl-C in the middle of the loader: nobody knows what it had done by then
+            del self._streams[batch.stream]
+            raise
+
+    # --- generators -------------------------------------------------------------------------------------------------
+
+    def _seed_epoch(self, epoch: int, loader: LoaderCopy | None = None) -> None:
+        """What is drawn for a whole epoch (in ``set_epoch``, or by a loader that shuffles) is the same in all streams."""
+        child = Child(self._entropy, (epoch,))
+        reseed_global_rngs(child)
+        self._reseed_owned(child, loader)
+
+    def _reseed_owned(self, child: Child, loader: LoaderCopy | None, transforms: TransformCopy | None = None) -> None:
+        if self._repairs:
+            self._pristine.shared.reseed(child)
+            if loader is not None:
+                loader.reseed(child)
+            if transforms is not None:
+                transforms.reseed(child)
+
+
+def _call(transform: Any, item: Any) -> Any:
+    try:
+        made = transform(**item) if isinstance(item, Mapping) else transform(item)
+    except StopIteration as error:
+        # It would be taken for the loader's end further up.
+        raise RuntimeError("the transform raised StopIteration") from error
+    except Exception as error:
+        if (forgetful := handed_on_none(error)) is not None:
+            raise returned_none(forgetful) from error
+        raise
+    if made is None and item is not None:
+        raise returned_none(last_of(transform))
+    return made

@@ -1,0 +1,187 @@
+"""One stream of a stream-bound loader: its own copy, stepped forward in order.
+
+Invariants:
+- `epoch` and `turn` name the batch that the copy gives next. A turn is used up by a batch, by an exception of the loader's
+  (whoever raises may have moved on, or may be dead), never by the end of a pass.
+- Where a copy stands is a function of (epoch, turn) alone: running, resume, replay and a worker that takes over all step
+  through the same turns. A loader's own state (`restore`) leads to the same place as stepping does, or it is a wrong one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from detaug.seeding.current import Current, making
+from detaug.sources import Source
+
+#: Stepping a loader forward for longer than this (seconds) is said in the log.
+_NOTICEABLE = 5.0
+#: A pass that is walked through to its end, for the sake of a later epoch, and is longer than this has none.
+_LONGEST_PASS = 1_000_000
+
+
+class StreamEnded(Exception):
+    """The stream that was to give this batch has no more in this epoch. Not an error: the step is a gap."""
+
+
+def leads(source: Source, stream: int, num_streams: int, at: tuple[int, int], to: tuple[int, int]) -> bool:
+    """Whether stepping forward a copy that gives (epoch, turn) `at` next arrives at `to`."""
+    if at[0] == to[0]:
+        return at[1] <= to[1]
+    if at[0] > to[0] or not source.goes_on:
+        return False
+    # Beyond its epoch's turns a copy has given batches that belong to the next epoch as well.
+    turns = source.turns_per_epoch(stream, num_streams)
+    return turns is None or at[1] <= turns
+
+
+class StreamCopy:
+    """One stream's own copy of a loader, and which batch it gives next.
+
+    Args:
+        source: a pristine copy, which belongs to this stream from now on.
+        batch: the batch that the copy was made for; its epoch and stream are what counts.
+        num_streams: logical workers.
+        reseed: seeds the global generators and, where streams do not share data, those that this copy owns, from the
+            batch's child. Called before every batch.
+        reseed_epoch: seeds the same ones of the pristine copy from the child of (epoch,), equally in all streams.
+        log: what is told to the user.
+
+    Attributes:
+        epoch, turn: the batch that it gives next.
+        in_mid_pass: the epoch before was over while its pass was not, as far as one knows.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        batch: Current,
+        num_streams: int,
+        reseed: Callable[[Current], None],
+        reseed_epoch: Callable[[int, np.random.SeedSequence], None],
+        log: Callable[[str], None],
+    ) -> None:
+        self.source = source
+        self._stream = batch.stream
+        self._num_streams = num_streams
+        self._entropy = batch.entropy
+        self._reseed = reseed
+        self._log = log
+        self._turns = source.turns_per_epoch(batch.stream, num_streams)
+        self.epoch = 0 if source.goes_on else batch.epoch
+        self.turn = 0
+        self.ended = False
+        self.in_mid_pass = False
+        epoch_child = np.random.SeedSequence(batch.entropy, spawn_key=(self.epoch,))
+        reseed_epoch(self.epoch, epoch_child)
+        source.begin(batch.stream, num_streams, self.epoch, epoch_child)
+        if hasattr(source.loader, "set_epoch"):
+            source.loader.set_epoch(self.epoch)
+
+    def leads_to(self, epoch: int, turn: int) -> bool:
+        """Whether stepping this copy forward arrives at that batch."""
+        return leads(self.source, self._stream, self._num_streams, (self.epoch, self.turn), (epoch, turn))
+
+    def restore(self, epoch: int, turn: int, in_mid_pass: bool, state: Any) -> None:
+        """Stand where another copy of this stream stood when its loader had that state. Only a copy that has given nothing
+        can."""
+        self.source.loader.load_state_dict(state)
+        self.epoch, self.turn, self.in_mid_pass = epoch, turn, in_mid_pass
+
+    def step_forward_to(self, epoch: int, turn: int) -> None:
+        """Take and drop what comes before that batch, seeding each as if it were kept.
+
+        Raises:
+            StreamEnded: there is no such batch.
+            RuntimeError: the epoch lies behind the end of a pass that has none.
+        """
+        started, said = time.monotonic(), False
+        while (self.epoch, self.turn) < (epoch, turn):
+            if self.epoch < epoch and (self.ended or self.turn == self._turns):
+                self._next_epoch()
+                continue
+            if self.ended:
+                raise StreamEnded
+            if self.epoch < epoch and self._turns is None and self.turn >= _LONGEST_PASS:
+                raise RuntimeError(
+                    f"epoch {epoch} begins where the loader's pass ends, but stream {self._stream} gave {self.turn} "
+                    f"batches of epoch {self.epoch} without an end. {_ADVICE}"
+                )
+            self._drop_one()
+            if not said and time.monotonic() - started > _NOTICEABLE:
+                said = True
+                self._log(
+                    f"stream {self._stream} is being stepped forward to epoch {epoch}, turn {turn} "
+                    f"(now at epoch {self.epoch}, turn {self.turn}); a stateless loader would not need it"
+                    + (f". {_ADVICE}" if self._turns is None and not self.source.pass_per_epoch else "")
+                )
+
+    def take(self, batch: Current) -> Any:
+        """The next raw batch, which is `batch`.
+
+        Raises:
+            StreamEnded: the pass is over.
+            Exception: the loader's; the turn is used up.
+        """
+        if self.ended:
+            raise StreamEnded
+        try:
+            try:
+                item = self._make(batch)
+            except StopIteration:
+                if not self.in_mid_pass or self.turn > 0:
+                    raise
+                # The pass ended just where the epoch before did.
+                self.source.next_pass()
+                item = self._make(batch)
+        except StopIteration:
+            self.ended = True
+            self._tell_if_items_come_again()
+            raise StreamEnded from None
+        except Exception:
+            self.turn += 1
+            raise
+        self.turn += 1
+        return item
+
+    def _make(self, batch: Current) -> Any:
+        self._reseed(batch)
+        with making(batch):
+            return self.source.make(batch)
+
+    def _tell_if_items_come_again(self) -> None:
+        if self.source.endless and not self.source.streams_share_data and self._num_streams > 1:
+            kind = type(self.source.loader).__name__
+            self._log(
+                f"{kind} ends, which it did not say: each of its {self._num_streams} streams gives all of its items, so every "
+                "item comes as often. Pass num_streams=1, or let its copies share the items out by "
+                "number_of_threads_in_multithreaded"
+            )
+
+    def _drop_one(self) -> None:
+        batch = Current(self._entropy, self.epoch, self._stream, self.turn, self._num_streams)
+        try:
+            self.take(batch)
+        except StreamEnded:
+            pass
+        except Exception as error:  # that batch's failure, not that of the batch which is wanted
+            self._log(
+                f"stepping stream {self._stream} forward: the loader raised {type(error).__name__}: {error} at epoch "
+                f"{batch.epoch}, step {batch.step}, which is passed over as on_error='skip' does"
+            )
+
+    def _next_epoch(self) -> None:
+        self.in_mid_pass = not self.ended
+        if self.ended:
+            self.source.next_pass()
+        self.epoch, self.turn, self.ended = self.epoch + 1, 0, False
+
+
+_ADVICE = (
+    "If the loader has no end, pass batches_per_epoch=...: its epochs then go on from one another. Or give it a "
+    "method set_epoch(epoch), or declare it stateless=True if it keeps nothing between batches"
+)

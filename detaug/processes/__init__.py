@@ -1,0 +1,1 @@
+"""Operating-system processes: their settings, threads, ends and whereabouts."""

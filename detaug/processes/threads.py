@@ -1,0 +1,197 @@
+"""One thread for every mathematics library: the workers are the parallelism, and sums depend on the thread count.
+
+The one home of this: workers keep it for good (`keep_one_thread`, and `renew_one_thread` before each batch), batches
+made in the calling process have it for a while (`one_thread`). Libraries that are loaded later read it from the
+environment, and are told again once they are there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from threadpoolctl import ThreadpoolController
+
+from detaug.processes.interpreters import THREAD_VARIABLES
+
+_loaded = -1  # modules there were when the libraries were last told
+
+
+def keep_one_thread() -> None:
+    """In a worker, for good."""
+    global _loaded
+    os.environ.update(_variables())
+    _loaded = len(sys.modules)
+    if "numba" in sys.modules:
+        # first of all: it starts its thread pool, and tells OpenMP, which torch uses as well, to have that many threads
+        sys.modules["numba"].set_num_threads(1)
+    torch.set_num_threads(1)
+    for library in _libraries():
+        library.set(1)
+    _pools().limit(limits=1)
+
+
+def look_for_libraries() -> None:
+    """In a process that forks others: they find what it found, which takes tens of milliseconds. It gets no threads."""
+    torch.set_num_threads(1)
+    _pools()
+
+
+def renew_one_thread() -> None:
+    """In a worker before each batch: what the batch before it has loaded, or changed, is put right."""
+    if len(sys.modules) != _loaded:
+        keep_one_thread()
+    elif torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """In the user's process: inside there is one thread, and afterwards as many as before.
+
+    A library that is loaded inside would otherwise keep the one thread; it is given this machine's number afterwards.
+    """
+    with contextlib.ExitStack() as stack:
+        _hold_environment(stack)
+        stack.callback(torch.set_num_threads, torch.get_num_threads())
+        torch.set_num_threads(1)
+        for library in _libraries():
+            stack.callback(library.set, library.get())
+            library.set(1)
+        stack.enter_context(_numba_started_inside())
+        pools = _pools()
+        stack.enter_context(pools.limit(limits=1))
+        known, modules = {library.name for library in _libraries()}, len(sys.modules)
+        try:
+            yield
+        finally:
+            if len(sys.modules) != modules:
+                _free_new_libraries(known, pools)
+
+
+def _variables() -> dict[str, str]:
+    # Numba refuses another number once its threads run.
+    return {name: "1" for name in THREAD_VARIABLES if not (name.startswith("NUMBA") and "numba" in sys.modules)}
+
+
+def _hold_environment(stack: contextlib.ExitStack) -> None:
+    for name, value in _variables().items():
+        stack.callback(_set_variable, name, os.environ.get(name))
+        os.environ[name] = value
+
+
+def _set_variable(name: str, value: str | None) -> None:
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+@contextmanager
+def _numba_started_inside() -> Iterator[None]:
+    """Numba starts its threads with the first kernel that needs them: if that is inside, it uses one of them."""
+    parallel: Any = sys.modules.get("numba.np.ufunc.parallel")
+    if parallel is None or parallel._is_initialized:
+        yield
+        return
+    launch = parallel._launch_threads
+
+    def launch_and_use_one() -> None:
+        started = parallel._is_initialized
+        launch()
+        if not started:
+            parallel._set_num_threads(1)
+
+    parallel._launch_threads = launch_and_use_one
+    try:
+        yield
+    finally:
+        parallel._launch_threads = launch
+        if parallel._is_initialized:
+            parallel._set_num_threads(parallel.NUM_THREADS)
+
+
+_controller: tuple[int, ThreadpoolController] | None = None
+
+
+def _pools() -> ThreadpoolController:
+    """Looking for the libraries takes milliseconds: it is done again only when modules were imported."""
+    global _controller
+    if _controller is None or _controller[0] != len(sys.modules):
+        _controller = (len(sys.modules), ThreadpoolController())
+    return _controller[1]
+
+
+def _free_new_libraries(known: set[str], before: ThreadpoolController) -> None:
+    cores = os.cpu_count() or 1
+    for library in _libraries():
+        if library.name not in known:
+            library.set(cores)
+    paths = {pool.filepath for pool in before.lib_controllers}
+    for pool in ThreadpoolController().lib_controllers:
+        if pool.filepath not in paths:
+            pool.set_num_threads(cores)
+
+
+class _Library(NamedTuple):
+    """One that threadpoolctl does not know.
+
+    Attributes:
+        name: the module.
+        get, set: its number of threads.
+    """
+
+    name: str
+    get: Callable[[], int]
+    set: Callable[[int], Any]
+
+
+def _libraries() -> list[_Library]:
+    """Those that are loaded. Half-imported ones have not all of their functions yet; the environment holds for them."""
+    found = []
+    for name, look in _KNOWN.items():
+        module = sys.modules.get(name)
+        if module is not None:
+            with contextlib.suppress(AttributeError):
+                found.append(_Library(name, *look(module)))
+    return found
+
+
+def _opencv(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
+    # 0: no parallel framework at all. 1 would end its pool's threads, for which a forked process would wait for ever.
+    return module.getNumThreads, lambda number: module.setNumThreads(0 if number == 1 else number)
+
+
+def _numexpr(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
+    return module.get_num_threads, module.set_num_threads
+
+
+def _simple_itk(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
+    base = module.ProcessObject
+    return base.GetGlobalDefaultNumberOfThreads, base.SetGlobalDefaultNumberOfThreads
+
+
+def _itk(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
+    base = module.MultiThreaderBase
+    return base.GetGlobalDefaultNumberOfThreads, base.SetGlobalDefaultNumberOfThreads
+
+
+def _numba(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
+    if not module.np.ufunc.parallel._is_initialized:
+        # To ask would start its threads in the user's process, and a process forked from it could run none.
+        raise AttributeError
+    return module.get_num_threads, module.set_num_threads
+
+
+_KNOWN: dict[str, Callable[[Any], tuple[Callable[[], int], Callable[[int], Any]]]] = {
+    "numba": _numba,
+    "cv2": _opencv,
+    "numexpr": _numexpr,
+    "SimpleITK": _simple_itk,
+    "itk": _itk,
+}

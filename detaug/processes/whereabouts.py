@@ -1,0 +1,122 @@
+"""Where in the user's code a worker is, when it has not been heard of for long.
+
+The worker has the C library of Python (`faulthandler`) write its stack into a block of shared memory when it gets a
+certain signal; that works also while it holds the interpreter's lock in a call that does not come back. The parent reads
+the block, and finds the classes that the functions belong to in the source files.
+"""
+
+from __future__ import annotations
+
+import ast
+import faulthandler
+import os
+import re
+import signal
+from functools import lru_cache
+from pathlib import Path
+
+import detaug
+from detaug.memory.blocks import create
+
+#: None where there are no real-time signals: nothing can be asked there.
+ASKING = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else None
+
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
+_PACKAGE = Path(detaug.__file__).parent
+#: Behind these frames begins what the user handed in.
+_OURS = tuple(str(_PACKAGE / room) for room in ("pipeline", "engine", "sources"))
+_MOST_NAMES = 6
+
+
+def offer_whereabouts() -> int | None:
+    """In a worker: answer from now on. The descriptor of the block stays open here and is to be sent to the parent."""
+    if ASKING is None:
+        return None
+    try:
+        descriptor = create(0)
+    except OSError:  # without descriptors to spare there are more urgent things
+        return None
+    faulthandler.register(ASKING, file=descriptor, all_threads=False, chain=False)
+    return descriptor
+
+
+class Whereabouts:
+    """The parent's side.
+
+    Args:
+        descriptor: of the block; closed by `close`.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def forget(self) -> None:
+        """Drop an older answer."""
+        # The worker writes at the position that both descriptors share.
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        os.ftruncate(self._descriptor, 0)
+
+    def answer(self) -> str:
+        """``"Compose.__call__ > Slow.__call__ (slow.py:12)"``; empty while there is none."""
+        text = os.pread(self._descriptor, 65536, 0).decode(errors="replace")
+        return place_of(text) if text.endswith("\n") else ""
+
+    def close(self) -> None:
+        """Give the block back."""
+        os.close(self._descriptor)
+
+
+def place_of(stack: str) -> str:
+    """The user's part of a stack as `faulthandler` writes it (innermost frame first)."""
+    frames = [(file, int(line), name) for file, line, name in _FRAME.findall(stack)]
+    inner = []
+    for frame in frames:
+        if frame[0].startswith(_OURS):
+            break
+        inner.append(frame)
+    shown = inner or frames[:1]
+    if not shown:
+        return ""
+    file, line, _ = shown[0]
+    names = [_qualified(*frame) for frame in reversed(shown)][-_MOST_NAMES:]
+    return f"{' > '.join(names)} ({file}:{line})"
+
+
+def _qualified(file: str, line: int, name: str) -> str:
+    around = [(start, owner) for start, end, owner in _classes(file) if start <= line <= end]
+    return f"{max(around)[1]}.{name}" if around else name
+
+
+@lru_cache(maxsize=64)
+def _classes(file: str) -> tuple[tuple[int, int, str], ...]:
+    try:
+        tree = ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ()
+    return tuple(
+        (node.lineno, node.end_lineno or node.lineno, node.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    )
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process was stopped and does nothing until it is continued."""
+    return _letter(pid) in ("T", "t")
+
+
+def state_of(pid: int) -> str:
+    """What the kernel says of a process that does not answer; empty where that explains nothing."""
+    return {
+        "T": "it is stopped (SIGSTOP; SIGCONT would let it go on)",
+        "t": "a debugger has stopped it",
+        "D": "it waits in the kernel and cannot be interrupted (a stuck file system or disk?)",
+    }.get(_letter(pid), "")
+
+
+def _letter(pid: int) -> str:
+    try:
+        # The name in parentheses may hold anything.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return ""

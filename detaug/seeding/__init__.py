@@ -1,0 +1,1 @@
+"""Where randomness comes from: seeds, their children, and the generators that are seeded with them."""

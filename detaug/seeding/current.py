@@ -1,0 +1,114 @@
+"""`detaug.current()`: what a loader or transform can know of the batch it is making, in whatever process."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+
+from detaug.seeding.children import Child
+from detaug.seeding.tree import make_generator
+
+
+class Current:
+    """The batch (or the sample of a batch) that is being made.
+
+    Attributes:
+        epoch: which epoch.
+        step: which batch of it, in the one global stream of all ranks.
+        stream: which logical worker.
+        sample: which sample of the batch, where one is being made by itself; else None.
+    """
+
+    def __init__(
+        self, entropy: tuple[int, ...], epoch: int, stream: int, turn: int, num_streams: int, sample: int | None = None
+    ) -> None:
+        self.epoch = epoch
+        self.stream = stream
+        self.step = turn * num_streams + stream
+        self.sample = sample
+        self._entropy = entropy
+        self._turn = turn
+        self._num_streams = num_streams
+        self._generator: np.random.Generator | None = None
+        self._calls = 0
+
+    def sequence(self, sample: int | None = None) -> np.random.SeedSequence:
+        """The SeedSequence of this batch, or of one sample of it."""
+        number = self.sample if sample is None else sample
+        key = (self.epoch, self.stream, self._turn) + (() if number is None else (number,))
+        return np.random.SeedSequence(self._entropy, spawn_key=key)
+
+    @property
+    def child(self) -> Child:
+        """The same SeedSequence as `sequence` gives, for use within detaug."""
+        key = (self.epoch, self.stream, self._turn)
+        return Child(self._entropy, key if self.sample is None else (*key, self.sample))
+
+    @property
+    def entropy(self) -> tuple[int, ...]:
+        """The four words of this seed branch, from which every child of it is made."""
+        return self._entropy
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """The batch's (or the sample's) own Generator: one object for the whole batch, so draws follow each other."""
+        if self._generator is None:
+            self._generator = make_generator(self.sequence())
+        return self._generator
+
+    def next_sample_generator(self) -> np.random.Generator:
+        """The Generator of the next sample: the n-th call in a batch gets sample child n."""
+        if self.sample is not None:
+            return self.generator
+        number, self._calls = self._calls, self._calls + 1
+        return make_generator(self.sequence(number))
+
+    def of_sample(self, sample: int) -> Current:
+        """The same batch, seen from one of its samples."""
+        return Current(self._entropy, self.epoch, self.stream, self._turn, self._num_streams, sample)
+
+    def __repr__(self) -> str:
+        return f"<epoch {self.epoch}, step {self.step}, stream {self.stream}, sample {self.sample}>"
+
+
+class _Stack(threading.local):
+    top: Current | None = None
+
+
+_stack = _Stack()
+
+
+def current() -> Current:
+    """The batch that is being made in this thread: `.generator`, `.epoch`, `.step`, `.stream`, `.sample`.
+
+    Raises:
+        RuntimeError: no batch is being made here.
+    """
+    if _stack.top is None:
+        raise RuntimeError(
+            "detaug.current() is known only while a DeterministicAugmenter makes a batch (inside its loader or "
+            "transform, in the thread that called it). Elsewhere, take a Generator from "
+            "detaug.SeedTree(seed).generator(epoch, step)."
+        )
+    return _stack.top
+
+
+class _Making:
+    """A context manager that costs a microsecond less than `contextlib.contextmanager`'s."""
+
+    __slots__ = ("_batch", "_outer")
+
+    def __init__(self, batch: Current) -> None:
+        self._batch = batch
+
+    def __enter__(self) -> None:
+        self._outer, _stack.top = _stack.top, self._batch
+
+    def __exit__(self, *exc_info: object) -> None:
+        _stack.top = self._outer
+
+
+def making(batch: Current) -> _Making:
+    """Inside, `current()` is `batch`."""
+    return _Making(batch)

@@ -1,0 +1,69 @@
+"""Python's, NumPy's and torch's global random number generators: reseeding them per batch, and putting them back.
+
+Code that draws from global state (nnU-Net's loader, batchgenerators, batchgeneratorsv2, MONAI, TorchIO) becomes a pure
+function of the batch when all three are reseeded from the batch's SeedSequence child before it runs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from detaug.seeding.generator_kinds import (
+    MT19937_BYTES,
+    TORCH_BYTES,
+    Sequence,
+    random_bytes,
+    seed_bit_generator,
+    write_mt19937,
+    write_python_random,
+    write_torch_words,
+)
+from detaug.seeding.libraries import loaded_libraries, seed_libraries
+
+_GLOBAL_BYTES = 2 * MT19937_BYTES + TORCH_BYTES
+
+
+def reseed_global_rngs(sequence: Sequence) -> None:
+    """Write the whole states of Python's and NumPy's global generators and of torch's default one for the CPU, and seed
+    the process-wide generators of libraries that are loaded, all from disjoint bytes of one child.
+
+    `torch.default_generator` is used and not `torch.manual_seed`, which would reach for CUDA in every worker, and of
+    whose argument torch's generator takes only 32 bits.
+    """
+    libraries = loaded_libraries()
+    words = random_bytes(sequence, _GLOBAL_BYTES + libraries.nbytes)
+    write_python_random(random._inst, words[:MT19937_BYTES])
+    _write_numpy_state(words[MT19937_BYTES : 2 * MT19937_BYTES], sequence)
+    write_torch_words(torch.default_generator, words[2 * MT19937_BYTES : _GLOBAL_BYTES])
+    if libraries.nbytes:
+        seed_libraries(libraries, words[_GLOBAL_BYTES:])
+
+
+def _write_numpy_state(words: bytes, sequence: Sequence) -> None:
+    bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
+    if type(bits) is np.random.MT19937:
+        np.random.seed(0)  # forgets the second normal, which lies elsewhere
+        write_mt19937(bits, words)
+        return
+    # numpy.random.set_bit_generator put another kind in place; `seed` then keeps the cached second normal.
+    seed_bit_generator(bits, sequence)
+    np.random.set_state({**np.random.get_state(legacy=False), "has_gauss": 0, "gauss": 0.0})
+
+
+@contextmanager
+def preserved_global_rngs() -> Iterator[None]:
+    """Whatever happens inside, the caller finds its own global random state again afterwards."""
+    python_state = random.getstate()
+    numpy_state = np.random.get_state(legacy=False)
+    torch_state = torch.default_generator.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        torch.default_generator.set_state(torch_state)

@@ -1,0 +1,167 @@
+"""Which objects can be seeded, and how: a registry that users extend with `register_reseeder`.
+
+Types of other libraries are known by name and looked up among the classes an object's type derives from, so that
+nothing is imported for them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from detaug.seeding.children import Child
+from detaug.seeding.generator_kinds import (
+    Sequence,
+    child_of,
+    seed_bit_generator,
+    seed_numpy_generator,
+    seed_python_random,
+    seed_random_state,
+    seed_torch_generator,
+)
+
+Reseeder = Callable[[Any, Sequence], None]
+UsersReseeder = Callable[[Any, np.random.SeedSequence], None]
+
+#: What users registered, by the type's name.
+_registered: dict[str, UsersReseeder] = {}
+#: What `reseeder_of` found for a type; a weak reference, because pipelines bring classes of their own.
+_found: WeakKeyDictionary[type, Reseeder | None] = WeakKeyDictionary()
+
+
+def register_reseeder(kind: type | str, function: UsersReseeder) -> None:
+    """Have every object of a type seeded for each batch (each sample of a data set).
+
+    Args:
+        kind: the type, or its name ``"package.module.ClassName"``, for which nothing is imported. Subclasses are
+            meant too. A later registration of the same type takes the place of an earlier one, and of detaug's own.
+        function: called as ``function(obj, sequence)`` with a `numpy.random.SeedSequence` that no other object gets.
+            It sets all randomness of `obj`, whatever state it is in, and leaves the sequence as it is (no ``spawn``).
+            Worker processes get a copy of it: a function in a module, or whatever else cloudpickle can write.
+
+    Raises:
+        TypeError: `kind` is neither a type nor a string, or `function` cannot be called.
+        ValueError: the name lacks its module.
+    """
+    if not isinstance(kind, (type, str)):
+        raise TypeError(f"register_reseeder: kind must be a type or its full name, got {kind!r}")
+    if isinstance(kind, str) and not all(kind.partition(".")):
+        raise ValueError(f"register_reseeder: kind must be named as 'package.module.ClassName', got {kind!r}")
+    if not callable(function):
+        raise TypeError(f"register_reseeder: function must be callable as function(obj, sequence), got {function!r}")
+    _registered[kind if isinstance(kind, str) else _name(kind)] = function
+    _found.clear()
+
+
+def reseeder_of(kind: type) -> Reseeder | None:
+    """What seeds objects of that type, or None. Registrations of users come before detaug's own; among either, the
+    class that stands first in the type's method resolution order decides."""
+    try:
+        return _found[kind]
+    except KeyError:
+        found = _found[kind] = _look_up(kind)
+        return found
+
+
+def registered() -> dict[str, UsersReseeder]:
+    """What users registered in this process, for `install` in another one."""
+    return dict(_registered)
+
+
+def install(snapshot: dict[str, UsersReseeder]) -> None:
+    """Take over what `registered` gave in another process."""
+    _registered.update(snapshot)
+    _found.clear()
+
+
+def _look_up(kind: type) -> Reseeder | None:
+    names = [_name(base) for base in kind.__mro__]
+    for name in names:
+        if name in _registered:
+            return _with_sequence(_registered[name])
+    for base, name in zip(kind.__mro__, names, strict=True):
+        if base in _OWN:
+            return _OWN[base]
+        if name in _OF_LIBRARIES:
+            return _OF_LIBRARIES[name]
+    return None
+
+
+@cache
+def _with_sequence(function: UsersReseeder) -> Reseeder:
+    """It is promised NumPy's own SeedSequence."""
+
+    @wraps(function)
+    def reseed(generator: Any, sequence: Sequence) -> None:
+        function(generator, _numpys(sequence))
+
+    return reseed
+
+
+def _numpys(sequence: Sequence) -> np.random.SeedSequence:
+    return sequence.sequence() if isinstance(sequence, Child) else sequence
+
+
+def _name(kind: type) -> str:
+    # The user's script has another name in a process that multiprocessing spawned.
+    module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
+    return f"{module}.{kind.__qualname__}"
+
+
+def _reseed_monai(transform: Any, seed: Sequence) -> None:
+    """MONAI's protocol is ``set_random_state(state=RandomState)``. A transform's own ``R`` is seeded in place."""
+    sequence = _numpys(seed)
+    state = getattr(transform, "__dict__", {}).get("R")
+    if not isinstance(state, np.random.RandomState):
+        state = np.random.RandomState(np.random.MT19937(sequence))
+    seed_random_state(state, sequence)
+    inherited = getattr(type(transform).set_random_state, "__module__", "")
+    if inherited != "monai.transforms.compose":
+        transform.set_random_state(state=state)
+        return
+    # A composition would hand 32 bits to each of its transforms: they get their own children instead.
+    transform.R = state
+    for number, part in enumerate(transform.transforms):
+        if callable(getattr(part, "set_random_state", None)):
+            _reseed_part(part, child_of(sequence, number))
+
+
+def _reseed_part(part: Any, sequence: Sequence) -> None:
+    reseed = reseeder_of(type(part))
+    if reseed is not None:
+        reseed(part, sequence)
+
+
+def _reseed_albumentations(transform: Any, seed: Sequence) -> None:
+    """Albumentations 2 and AlbumentationsX take a pair of generators; the late 1.4 releases take a number. Those before
+    draw from Python's and NumPy's global state and have neither method."""
+    sequence = _numpys(seed)
+    words = sequence.generate_state(16, np.uint32)
+    number = int.from_bytes(words[8:].astype("<u4").tobytes(), "little")
+    if callable(getattr(transform, "set_random_state", None)):
+        # The words 0 ... 7 are those that PCG64DXSM takes.
+        transform.set_random_state(np.random.Generator(np.random.PCG64DXSM(sequence)), random.Random(number))
+    elif callable(getattr(transform, "set_random_seed", None)):
+        transform.set_random_seed(number)
+
+
+_OWN: dict[type, Reseeder | None] = {
+    np.random.Generator: seed_numpy_generator,
+    np.random.RandomState: seed_random_state,
+    np.random.BitGenerator: seed_bit_generator,
+    random.SystemRandom: None,  # the operating system's entropy has no state
+    random.Random: seed_python_random,
+    torch.Generator: seed_torch_generator,
+}
+
+_OF_LIBRARIES: dict[str, Reseeder] = {
+    "monai.transforms.transform.Randomizable": _reseed_monai,
+    "albumentations.core.composition.BaseCompose": _reseed_albumentations,
+    "albumentations.core.transforms_interface.BasicTransform": _reseed_albumentations,
+}

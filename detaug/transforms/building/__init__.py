@@ -1,0 +1,1 @@
+"""What transforms are built from."""

@@ -1,0 +1,76 @@
+"""Rotation and scaling as one small matrix, multiplied out by hand so that no BLAS has a say in its last bit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from detaug.kernels.scalars import cosine, sine
+
+Matrix = list[list[float]]
+
+
+def rotation_and_scaling(angles: Sequence[float], scales: Sequence[float]) -> Matrix:
+    """The matrix that takes a patch's offset from its centre to the source's: ``Rz Ry Rx S`` in 3-D, ``R S`` in 2-D.
+
+    Args:
+        angles: radians about the first, second and third axis; in 2-D the last one counts.
+        scales: one per axis; larger than 1 makes objects smaller.
+    """
+    if len(scales) == 2:
+        c, s = cosine(angles[-1]), sine(angles[-1])
+        turned = [[c, -s], [s, c]]
+    else:
+        (cx, cy, cz), (sx, sy, sz) = ([function(angle) for angle in angles] for function in (cosine, sine))
+        about_x = [[1.0, 0.0, 0.0], [0.0, cx, -sx], [0.0, sx, cx]]
+        about_y = [[cy, 0.0, sy], [0.0, 1.0, 0.0], [-sy, 0.0, cy]]
+        about_z = [[cz, -sz, 0.0], [sz, cz, 0.0], [0.0, 0.0, 1.0]]
+        turned = product(product(about_z, about_y), about_x)
+    return [[value * scale for value, scale in zip(row, scales, strict=True)] for row in turned]
+
+
+def product(a: Matrix, b: Matrix) -> Matrix:
+    """``a @ b``, summed from left to right."""
+    return [[_dot(row, [other[n] for other in b]) for n in range(len(b[0]))] for row in a]
+
+
+def applied(matrix: Matrix, vector: Sequence[float]) -> list[float]:
+    """``matrix @ vector``, summed from left to right."""
+    return [_dot(row, vector) for row in matrix]
+
+
+def identity(dims: int) -> Matrix:
+    """The unit matrix."""
+    return [[1.0 if row == column else 0.0 for column in range(dims)] for row in range(dims)]
+
+
+def inverse(matrix: Matrix) -> Matrix:
+    """The inverse of a 2x2 or 3x3 matrix, by cofactors.
+
+    Raises:
+        ValueError: it has none.
+    """
+    n = len(matrix)
+    if n == 2:
+        (a, b), (c, d) = matrix
+        cofactors = [[d, -b], [-c, a]]
+        determinant = a * d - b * c
+    else:
+        cofactors = [
+            [
+                matrix[(j + 1) % 3][(i + 1) % 3] * matrix[(j + 2) % 3][(i + 2) % 3]
+                - matrix[(j + 1) % 3][(i + 2) % 3] * matrix[(j + 2) % 3][(i + 1) % 3]
+                for j in range(3)
+            ]
+            for i in range(3)
+        ]
+        determinant = _dot(matrix[0], [cofactors[m][0] for m in range(3)])
+    if determinant == 0.0:
+        raise ValueError(f"this map has no inverse: {matrix}")
+    return [[value / determinant for value in row] for row in cofactors]
+
+
+def _dot(a: Sequence[float], b: Sequence[float]) -> float:
+    total = 0.0
+    for x, y in zip(a, b, strict=True):
+        total += x * y
+    return total

@@ -1,0 +1,170 @@
+"""Checks of what people pass to transforms, with errors that say what was seen and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.transforms.building.draws import RandomScalar
+
+_FULL_TURN = 2 * math.pi * (1 + 1e-6)  # float32's 2 pi is one, too
+
+
+def probability(name: str, value: float) -> float:
+    """A number from 0 to 1.
+
+    Raises:
+        TypeError: no number. ValueError: out of range or not finite.
+    """
+    number = finite(name, value)
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"{name} must be a probability, 0 to 1, got {value!r}")
+    return number
+
+
+def finite(name: str, value: Any) -> float:
+    """A finite number.
+
+    Raises:
+        TypeError: no number. ValueError: not finite.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return float(value)
+
+
+def random_scalar(name: str, wanted: Any, *, minimum: float = -math.inf, above: float = -math.inf) -> RandomScalar:
+    """A number, a range (low, high), or a callable.
+
+    Args:
+        minimum: the least value allowed. above: values must be greater than this.
+
+    Raises:
+        TypeError: none of the three. ValueError: low > high, not finite, or out of range.
+    """
+    if callable(wanted):
+        return wanted  # type: ignore[no-any-return]
+    if isinstance(wanted, (tuple, list, np.ndarray)):
+        if len(wanted) != 2:
+            raise ValueError(f"{name} as a range must be (low, high), got {wanted!r}")
+        low, high = (_in_range(name, end, minimum, above) for end in wanted)
+        if low > high:
+            raise ValueError(f"{name} as a range must be (low, high) with low <= high, got {wanted!r}")
+        return low, high
+    return _in_range(name, wanted, minimum, above)
+
+
+def _in_range(name: str, value: Any, minimum: float, above: float) -> float:
+    number = finite(name, value)
+    if number < minimum:
+        raise ValueError(f"{name} must not be less than {minimum:g}, got {value!r}")
+    if number <= above:
+        raise ValueError(f"{name} must be greater than {above:g}, got {value!r}")
+    return number
+
+
+def radians(name: str, wanted: RandomScalar) -> RandomScalar:
+    """An angle, a range of angles or a callable, as `random_scalar` gives them; a callable's values are checked as drawn.
+
+    Raises:
+        ValueError: an angle beyond a full turn, 2 pi: most probably it is in degrees.
+    """
+    for angle in wanted if isinstance(wanted, tuple) else () if callable(wanted) else (wanted,):
+        if abs(angle) > _FULL_TURN:
+            raise ValueError(
+                f"{name} must be in radians, at most a full turn (2 pi = 6.28), got {wanted!r}: these are degrees. Pass "
+                f"radians, e.g. math.radians({angle:g}) = {math.radians(angle):.4g}"
+            )
+    return wanted
+
+
+def spatial_size(name: str, size: Any) -> tuple[int, ...]:
+    """Two or three positive integers.
+
+    Raises:
+        TypeError, ValueError: anything else.
+    """
+    try:
+        numbers = tuple(size)
+    except TypeError:
+        raise TypeError(f"{name} must be two or three integers, got {size!r}") from None
+    if len(numbers) not in (2, 3):
+        raise ValueError(f"{name} must have two or three elements, got {size!r}")
+    if any(isinstance(n, bool) or int(n) != n for n in numbers):
+        raise TypeError(f"{name} must be integers, got {size!r}")
+    if any(n < 1 for n in numbers):
+        raise ValueError(f"{name} must be positive, got {size!r}")
+    return tuple(int(n) for n in numbers)
+
+
+def axes(name: str, wanted: Any, dims: int | None = None) -> tuple[int, ...]:
+    """Spatial axes, 0 to 2 (or to dims - 1), each once, in the order given (sorted if a set).
+
+    Raises:
+        TypeError, ValueError: anything else.
+    """
+    numbers = tuple(sorted(wanted) if isinstance(wanted, (set, frozenset)) else wanted)
+    limit = 3 if dims is None else dims
+    for n in numbers:
+        if type(n) is not int or not 0 <= n < limit:
+            break
+    else:
+        if len(set(numbers)) == len(numbers):
+            return numbers  # nearly always, and several times for every sample
+    if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in numbers):
+        raise TypeError(f"{name} must be integers, got {wanted!r}")
+    if any(not 0 <= n < limit for n in numbers):
+        raise ValueError(f"{name} must be spatial axes, 0 to {limit - 1}, got {wanted!r}")
+    if len(set(numbers)) != len(numbers):
+        raise ValueError(f"{name} must not name an axis twice, got {wanted!r}")
+    return tuple(int(n) for n in numbers)
+
+
+def channels(name: str, wanted: Sequence[int], count: int) -> list[int]:
+    """Channels as non-negative numbers; -1 is the last one, as in NumPy.
+
+    Raises:
+        IndexError: out of range for an array of ``count`` channels.
+    """
+    for channel in wanted:
+        if not -count <= channel < count:
+            raise IndexError(f"{name} names channel {channel}, but the array has {count} channel(s): 0 to {count - 1}")
+    return [int(channel) % count for channel in wanted]
+
+
+def checked_array(key: str, value: Any) -> np.ndarray:
+    """The value under a transform's key as a NumPy array (a view of a tensor).
+
+    Raises:
+        TypeError: no array, a tensor that is not on the CPU, or an image that is not floating point.
+        ValueError: a wrong number of dimensions, or an empty axis.
+    """
+    if isinstance(value, torch.Tensor):
+        if value.device.type != "cpu":
+            raise TypeError(f"{key} is on {value.device}: transforms work on the CPU, pass {key}.cpu()")
+        try:
+            array = value.detach().numpy()
+        except TypeError:
+            raise TypeError(f"{key} has dtype {value.dtype}, which NumPy does not have: pass {key}.float()") from None
+    elif isinstance(value, np.ndarray):
+        array = value
+    else:
+        raise TypeError(f"{key} must be a NumPy array or a torch tensor, got {type(value).__name__}")
+    if key in ("keypoints", "bbox"):
+        return array
+    if array.ndim not in (3, 4):
+        batch = "; a whole batch is passed as data (B, C, X, Y[, Z])" if array.ndim == 5 else ""
+        raise ValueError(f"{key} must have shape (C, X, Y) or (C, X, Y, Z), got {array.shape}{batch}")
+    if 0 in array.shape:
+        raise ValueError(f"{key} must not have an empty axis, got shape {array.shape}")
+    if key in ("image", "regression_target") and array.dtype.kind != "f":
+        raise TypeError(
+            f"{key} must be floating point, got {array.dtype}: convert it first, e.g. {key}.astype(numpy.float32)"
+        )
+    return array

@@ -1,0 +1,117 @@
+"""Draws from a Generator that every supported NumPy makes alike.
+
+NumPy promises stable streams for bit generators only (NEP 19). `Generator.random` is the one method used here: a double
+from the upper 53 bits of one 64-bit word. All else is arithmetic on it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+
+from detaug.kernels.scalars import cosine, natural_log
+
+T = TypeVar("T")
+
+# A number, a range (low, high) to draw from evenly, or a callable that gives the number.
+RandomScalar = float | tuple[float, float] | Callable[..., float]
+
+
+def uniform(rng: np.random.Generator, low: float = 0.0, high: float = 1.0) -> float:
+    """An even draw from low (included) to high."""
+    return low + (high - low) * float(rng.random())
+
+
+def happens(rng: np.random.Generator, probability: float) -> bool:
+    """True with this probability: never at 0, always at 1. One draw, whatever the probability."""
+    return float(rng.random()) < probability
+
+
+def integer(rng: np.random.Generator, count: int) -> int:
+    """An even draw from 0 ... count - 1."""
+    return min(int(float(rng.random()) * count), count - 1)
+
+
+def choice(rng: np.random.Generator, options: Sequence[T]) -> T:
+    """One of the options, each as likely as the others."""
+    return options[integer(rng, len(options))]
+
+
+def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
+    """The items in a random order, as a new list (Fisher and Yates)."""
+    order = list(items)
+    for last in range(len(order) - 1, 0, -1):
+        other = integer(rng, last + 1)
+        order[last], order[other] = order[other], order[last]
+    return order
+
+
+def channels_drawn(rng: np.random.Generator, channels: Sequence[int], probability: float) -> list[int]:
+    """Those channels for which a draw of their own comes out, in order."""
+    return [channel for channel in channels if happens(rng, probability)]
+
+
+def normal(rng: np.random.Generator, mean: float = 0.0, standard_deviation: float = 1.0) -> float:
+    """A normal draw (Box and Muller's transform of two even draws, the second normal is not used)."""
+    radius = math.sqrt(-2.0 * natural_log(1.0 - float(rng.random())))
+    return mean + standard_deviation * radius * cosine(2.0 * math.pi * float(rng.random()))
+
+
+def key(rng: np.random.Generator) -> int:
+    """64 bits: the key of a bulk field of random numbers, or of a child Generator."""
+    return int(float(rng.random()) * 2**32) << 32 | int(float(rng.random()) * 2**32)
+
+
+def generator_of(child_key: int) -> np.random.Generator:
+    """The child Generator of a `key`."""
+    return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(child_key)))
+
+
+def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str, Any]) -> float:
+    """Draw a `RandomScalar`: a number is itself, a range is drawn from evenly, a callable is called.
+
+    Args:
+        context: what a callable may ask for by the name of an argument (``image``, ``channel``, ``dim`` ...); ``rng``
+            is there as well. A callable that takes ``**kwargs`` gets all but the image.
+    """
+    if isinstance(wanted, (int, float)):
+        return float(wanted)
+    if isinstance(wanted, (tuple, list)):
+        low, high = wanted
+        return float(low) if low == high else uniform(rng, float(low), float(high))
+    offered = {**context, "rng": rng}
+    names, takes_any = _arguments(wanted)
+    if takes_any:
+        names = names | (set(offered) - {"image"})
+    return float(wanted(**{name: value for name, value in offered.items() if name in names}))
+
+
+def wants_image(wanted: Any) -> bool:
+    """Whether this is a callable with an argument called ``image``."""
+    return callable(wanted) and "image" in _arguments(wanted)[0]
+
+
+def _arguments(function: Callable[..., Any]) -> tuple[set[str], bool]:
+    try:
+        return _arguments_of_hashable(function)
+    except TypeError:  # not hashable
+        return _inspected(function)
+
+
+@lru_cache(maxsize=256)
+def _arguments_of_hashable(function: Callable[..., Any]) -> tuple[set[str], bool]:
+    return _inspected(function)
+
+
+def _inspected(function: Callable[..., Any]) -> tuple[set[str], bool]:
+    try:
+        declared = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return set(), False
+    named = {p.name for p in declared if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return named, any(p.kind is p.VAR_KEYWORD for p in declared)

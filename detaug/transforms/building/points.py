@@ -1,0 +1,117 @@
+"""Keypoints and bounding boxes: what their numbers mean, and how they follow a map of space.
+
+- ``keypoints``: (N, 2) or (N, 3), coordinates in voxels, in the order of the array's spatial axes. The centre of
+  voxel i is at i; a voxel spans i - 0.5 to i + 0.5.
+- ``bbox``: (N, 4) or (N, 6), the lower corner and then the upper one, in the same coordinates: a box around voxels
+  3, 4 and 5 of an axis goes from 2.5 to 5.5 there. What comes out of a map is the axis-aligned box around the images of
+  all 4 or 8 corners; for a map that turns or bends space that is larger than the object, and for a bent one it need not
+  hold everything that was within.
+- Nothing is dropped and nothing is clipped: row i stays row i, wherever it goes, so that labels keep their objects.
+- A row that holds NaN or an infinity (an object that is absent, say) passes through as it is.
+- float16, float32 and float64 are kept; integers come back as float32 when a transform changes them. Arithmetic is in
+  float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
+
+PointMap = Callable[[np.ndarray], np.ndarray]
+
+
+def map_points(points: np.ndarray, matrix: Sequence[Sequence[float]], offset: Sequence[float]) -> np.ndarray:
+    """``matrix @ p + offset`` for every row p of (N, d) points, in float64 and summed in the order of the columns, so
+    that no BLAS has a say in the last bit.
+    """
+    wanted = np.asarray(points, dtype=np.float64)
+    result = np.empty_like(wanted)
+    for row, (factors, shift) in enumerate(zip(matrix, offset, strict=True)):
+        total = wanted[:, 0] * float(factors[0])
+        for column in range(1, wanted.shape[1]):
+            total = total + wanted[:, column] * float(factors[column])
+        result[:, row] = total + float(shift)
+    return result
+
+
+def map_keypoints(keypoints: np.ndarray, dims: int, function: PointMap) -> np.ndarray:
+    """Keypoints under a function that takes and gives (N, dims) float64 arrays.
+
+    Raises:
+        TypeError, ValueError: see `checked_points`.
+    """
+    checked_points("keypoints", keypoints, dims)
+    finite = np.isfinite(keypoints).all(axis=1)
+    result = keypoints.astype(_result_type(keypoints))
+    if finite.any():
+        result[finite] = function(keypoints[finite].astype(np.float64))
+    return result
+
+
+def map_boxes(boxes: np.ndarray, dims: int, function: PointMap) -> np.ndarray:
+    """Boxes under a function that takes and gives (N, dims) float64 arrays: the boxes around their mapped corners.
+
+    Raises:
+        TypeError, ValueError: see `checked_points`.
+    """
+    checked_points("bbox", boxes, dims)
+    finite = np.isfinite(boxes).all(axis=1)
+    result = boxes.astype(_result_type(boxes))
+    if not finite.any():
+        return result
+    ends = boxes[finite].astype(np.float64).reshape(-1, 2, dims)
+    lower: np.ndarray | None = None
+    upper: np.ndarray | None = None
+    for which in product((0, 1), repeat=dims):
+        corner = function(np.stack([ends[:, end, axis] for axis, end in enumerate(which)], axis=1))
+        lower = corner if lower is None else np.minimum(lower, corner)
+        upper = corner if upper is None else np.maximum(upper, corner)
+    assert lower is not None
+    assert upper is not None
+    result[finite] = np.concatenate((lower, upper), axis=1)
+    return result
+
+
+def move_points(workspace: Workspace, dims: int, function: PointMap) -> None:
+    """Apply a map of points to the ``keypoints`` and the ``bbox`` of a workspace, where it has them."""
+    for key, mapped in (("keypoints", map_keypoints), ("bbox", map_boxes)):
+        if key in workspace:
+            workspace.put(key, mapped(workspace[key], dims, function))
+
+
+def checked_points(key: str, rows: np.ndarray, dims: int) -> None:
+    """See that these are keypoints or boxes of a sample with that many spatial dimensions.
+
+    Raises:
+        TypeError: neither floating point nor integers.
+        ValueError: not (N, dims) for ``keypoints``, (N, 2 dims) for ``bbox``.
+    """
+    columns = dims if key == "keypoints" else 2 * dims
+    if rows.ndim != 2 or rows.shape[1] != columns:
+        raise ValueError(f"{key} of a {dims}-D sample must have shape (N, {columns}), got {rows.shape}")
+    if rows.dtype.kind not in "fiu":
+        raise TypeError(f"{key} must be numbers, got {rows.dtype}")
+
+
+def spatial_shape(shapes: Mapping[str, Any]) -> tuple[int, ...]:
+    """The spatial shape that a sample's images and segmentation have in common, from ``{key: shape}``.
+
+    Raises:
+        ValueError: there is no array of voxels, or two of them differ.
+    """
+    found = [tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None]
+    if not found:
+        raise ValueError(f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not known")
+    if found.count(found[0]) != len(found):
+        spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
+        raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
+    return found[0]
+
+
+def _result_type(rows: np.ndarray) -> np.dtype[Any]:
+    return rows.dtype if rows.dtype.kind == "f" else np.dtype(np.float32)

@@ -1,0 +1,229 @@
+"""Which key of a call plays which role: the caller's names, those that are known, and those that are refused.
+
+A role is a key of a sample as transforms know it: ``image``, ``segmentation`` ... An array of the image's spatial shape
+under a key without a role would stay as it is while the image is turned and mirrored. So it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.transforms.building.checks import checked_array
+
+#: A sample's keys. The first three are arrays of shape (channels, *space).
+ROLES = ("image", "segmentation", "regression_target", "keypoints", "bbox")
+_VOXELS = ROLES[:3]
+#: A whole batch's keys, as batchgenerators and nnU-Net name them -> the role.
+BATCH_ROLES = {
+    "data": "image",
+    "seg": "segmentation",
+    "target": "segmentation",
+    "regression_target": "regression_target",
+    "keypoints": "keypoints",
+    "bbox": "bbox",
+}
+
+#: The caller's name -> a role, a batch's key, or None for what is left as it is.
+Keys = Mapping[str, str | None]
+
+
+def checked_keys(keys: Keys | None) -> dict[str, str | None]:
+    """A copy of a pipeline's ``keys=``; empty for None.
+
+    Raises:
+        TypeError: no mapping of strings to strings or None.
+        ValueError: a role that there is not.
+    """
+    if keys is None:
+        return {}
+    if not isinstance(keys, Mapping) or not all(isinstance(name, str) for name in keys):
+        raise TypeError(f"keys must map names to roles, as in {_EXAMPLE}, got {keys!r}")
+    for name, role in keys.items():
+        if role is not None and role not in (*ROLES, *BATCH_ROLES):
+            raise ValueError(
+                f"keys maps {name!r} to {role!r}, which is no role. Roles are {', '.join(ROLES)} (for whole batches also "
+                "data, seg, target), and None for what is left as it is"
+            )
+    return dict(keys)
+
+
+def is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
+    """Whether this is a batch (it has ``data``, or what ``keys`` calls so) rather than one sample.
+
+    Raises:
+        ValueError: it has a sample's keys as well, or both ``seg`` and ``target``.
+    """
+    if not any(keys.get(name) == "data" for name in arrays) and not ("data" in arrays and keys.get("data", "data")):
+        return False
+    if any(name in arrays and name not in keys for name in ("image", "segmentation")):
+        raise ValueError("pass a batch (data, seg or target) or a sample (image, segmentation), not a mixture of both")
+    if all(arrays.get(name) is not None and name not in keys for name in ("seg", "target")):
+        raise ValueError("a batch may have seg or target as its segmentation, not both")
+    return True
+
+
+def sample_roles(arrays: Mapping[str, Any], keys: Keys) -> dict[str, str]:
+    """The role of each of a sample's keys that has one.
+
+    Raises:
+        ValueError: a key without a role holds an array that should have one.
+    """
+    roles = {name: name for name in arrays if name in ROLES and name not in keys}
+    roles |= _declared(arrays, keys)
+    _refuse_unknown(arrays, roles, keys, ROLES, lambda value: value)
+    return roles
+
+
+def batch_roles(batch: Mapping[str, Any], keys: Keys) -> dict[str, str]:
+    """The role of each of a batch's keys that has one and holds something. Raises as `sample_roles`."""
+    roles = {name: BATCH_ROLES[name] for name in batch if name in BATCH_ROLES and name not in keys}
+    roles |= _declared(batch, keys)
+    _refuse_unknown(batch, roles, keys, tuple(BATCH_ROLES), lambda value: value[0])
+    return {name: role for name, role in roles.items() if batch[name] is not None}
+
+
+def check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None) -> None:
+    """All arrays of voxels have as many spatial axes as each other, and as the pipeline is made for.
+
+    Args:
+        dims: 2 or 3; None: the pipeline does not say.
+
+    Raises:
+        ValueError: one has not; most probably its channel axis is missing.
+    """
+    expected = None if dims is None else (dims, f"this pipeline is made for {dims}-D samples")
+    for name, role in roles.items():
+        number = len(getattr(arrays[name], "shape", ())) - 1
+        if role not in _VOXELS or number not in (2, 3):
+            continue  # which has an error of its own
+        if expected is None:
+            expected = number, f"{name} has {number} spatial axes"
+        if number != expected[0]:
+            advice = f"if its channel axis is missing, pass {name}[None]"
+            if number > expected[0]:
+                advice = f'if it is a whole batch, say so by the pipeline\'s keys={{"{name}": "data"}}'
+            raise ValueError(
+                f"{name} of shape {tuple(arrays[name].shape)} does not fit: it must be (C, {', '.join('XYZ'[: expected[0]])}), "
+                f"for {expected[1]}; {advice}"
+            )
+
+
+def by_role(
+    arrays: Mapping[str, Any], roles: Mapping[str, str], function: Callable[[dict[str, Any]], dict[str, Any]]
+) -> dict[str, Any]:
+    """Call a function of a sample under its roles, and give the result under the caller's names.
+
+    Several arrays of one role are one array meanwhile: joined along their first axis (channels, or rows of points).
+
+    Raises:
+        ValueError: arrays of one role that cannot be joined, or came back with another number of channels.
+    """
+    if all(name == role for name, role in roles.items()) and all(name in roles or name not in ROLES for name in arrays):
+        return function(dict(arrays))
+    groups: dict[str, list[str]] = {}
+    for name, role in roles.items():
+        if arrays[name] is not None:
+            groups.setdefault(role, []).append(name)
+    untouched = [name for name in arrays if name not in roles]
+    sample = {name: arrays[name] for name in untouched if name not in ROLES}
+    for role, names in groups.items():
+        sample[role] = arrays[names[0]] if len(names) == 1 else _joined(role, {name: arrays[name] for name in names})
+    result = function(sample)
+    found = {
+        name: arrays[name] for name in arrays if name not in sample and (name in untouched or arrays[name] is None)
+    }
+    for role, names in groups.items():
+        value = result.pop(role)
+        found |= {names[0]: value} if len(names) == 1 else _parted(role, value, {name: arrays[name] for name in names})
+    found |= {name: value for name, value in result.items() if name not in found}
+    return {name: found[name] for name in [*(n for n in arrays if n in found), *(n for n in found if n not in arrays)]}
+
+
+_EXAMPLE = 'keys={"image": "image", "label": "segmentation"}'
+
+
+def _declared(arrays: Mapping[str, Any], keys: Keys) -> dict[str, str]:
+    return {name: BATCH_ROLES.get(role, role) for name, role in keys.items() if role is not None and name in arrays}
+
+
+def _refuse_unknown(
+    arrays: Mapping[str, Any],
+    roles: Mapping[str, str],
+    keys: Keys,
+    known: Iterable[str],
+    one_sample: Callable[[Any], Any],
+) -> None:
+    unknown = [name for name in arrays if name not in roles and name not in keys]
+    if not unknown:
+        return
+    space: tuple[int, ...] = ()
+    for name, role in roles.items():
+        if role in _VOXELS and arrays[name] is not None:
+            shape = tuple(getattr(one_sample(arrays[name]), "shape", ()))
+            if len(shape) > 2 and (not space or role == "image"):
+                space, reference = shape[1:], name
+    nothing_known = not any(arrays[name] is not None for name in roles)
+    known = [*(name for name, role in keys.items() if role is not None), *(name for name in known if name not in keys)]
+    for name in unknown:
+        for shape in _shapes_in(arrays[name]):
+            if space and (shape[-len(space) :] == space or shape[: len(space)] == space):
+                raise ValueError(
+                    f"{name} is an array of shape {shape}, with the spatial shape of {reference}, but no key that this "
+                    f"pipeline knows: it would stay as it is while {reference} is transformed. "
+                    + _advice(name, roles, known, "segmentation")
+                )
+            if nothing_known and len(shape) > 1:
+                raise ValueError(
+                    f"{name} is an array of shape {shape}, but no key that this pipeline knows, nor is any other of this "
+                    "call: nothing would be transformed. " + _advice(name, roles, known, "image")
+                )
+
+
+def _advice(name: str, roles: Mapping[str, str], known: Iterable[str], guess: str) -> str:
+    declared = {**{each: role for each, role in roles.items() if role in _VOXELS}, name: guess}
+    said = ", ".join(f'"{each}": "{role}"' for each, role in declared.items())
+    return (
+        f"Known keys are {', '.join(known)}. Say what yours are by the pipeline's argument keys, e.g. "
+        f'Compose([...], keys={{{said}}}); "{name}": None leaves it as it is.'
+    )
+
+
+def _shapes_in(value: Any) -> list[tuple[int, ...]]:
+    """Of an array, or of the arrays in a list of them."""
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return [tuple(item.shape) for item in items if isinstance(item, (np.ndarray, torch.Tensor))]
+
+
+def _joined(role: str, arrays: Mapping[str, Any]) -> np.ndarray:
+    checked = {name: checked_array(role, value) for name, value in arrays.items()}
+    names = ", ".join(checked)
+    if len({array.shape[1:] for array in checked.values()}) > 1:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in checked.items())
+        raise ValueError(f"arrays of one role ({role}) must have one spatial shape, got {shapes}")
+    if role == "segmentation" and len({array.dtype for array in checked.values()}) > 1:
+        dtypes = ", ".join(f"{name} {array.dtype}" for name, array in checked.items())
+        raise ValueError(f"{names} are all segmentation, so they must have one dtype, got {dtypes}")
+    return np.concatenate(list(checked.values()))
+
+
+def _parted(role: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(value, list):  # deep supervision's levels
+        levels = [_parted(role, level, given) for level in value]
+        return {name: [level[name] for level in levels] for name in given}
+    counts = [len(array) for array in given.values()]
+    if sum(counts) != len(value):
+        raise ValueError(
+            f"{', '.join(given)} are all {role}, {sum(counts)} channels together, and the pipeline made {len(value)} of "
+            "them: it cannot be said which belong to which name. Pass them as one array"
+        )
+    found: dict[str, Any] = {}
+    for (name, array), part in zip(given.items(), np.split(value, np.cumsum(counts)[:-1]), strict=True):
+        as_tensor = isinstance(array, torch.Tensor)
+        kind = array.numpy().dtype if as_tensor else array.dtype
+        part = np.ascontiguousarray(part, kind if role in ("image", "regression_target") else None)
+        found[name] = torch.from_numpy(part) if as_tensor else part
+    return found

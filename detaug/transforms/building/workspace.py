@@ -1,0 +1,163 @@
+"""The arrays that transforms work on: NumPy inside, and a note of which of them may be written into."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.transforms.building import buffers
+from detaug.transforms.building.checks import checked_array
+from detaug.transforms.building.lazy_volumes import LazyVolume
+
+# The keys whose values are arrays of shape (channels, *space).
+IMAGE_KEYS = ("image", "regression_target")
+VOXEL_KEYS = (*IMAGE_KEYS, "segmentation")
+
+
+class Workspace:
+    """One sample's arrays on their way through transforms.
+
+    What the caller handed in is never written into: the first transform that changes an array makes it anew (in one
+    pass, from `source_and_destination`, where it can), and from then on the array is *owned* and later transforms work
+    in place. Images are float32 while they are here.
+
+    Args:
+        arrays: ``image`` and ``regression_target`` of shape (C, X, Y) or (C, X, Y, Z), floating point; ``segmentation`` of
+            such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through untouched. NumPy
+            arrays or CPU tensors; the first three also a `LazyVolume`, of which only what is needed is read.
+
+    Raises:
+        TypeError: an image that is not floating point, or something that is no array at all.
+        ValueError: a shape with the wrong number of dimensions or an empty axis.
+    """
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self._given = dict(arrays)
+        self._arrays: dict[str, Any] = {}
+        self._owned: set[str] = set()
+        self._unchanged: dict[str, Any] = {}
+        for key, value in self._given.items():
+            if value is None or key not in (*VOXEL_KEYS, "keypoints", "bbox") or isinstance(value, LazyVolume):
+                self._arrays[key] = value
+            else:
+                self._arrays[key] = self._unchanged[key] = checked_array(key, value)
+
+    def __contains__(self, key: str) -> bool:
+        return self._arrays.get(key) is not None
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._arrays[key]
+        if isinstance(value, LazyVolume):
+            value = value.read_all()
+            self.put(key, value)
+        return value
+
+    def get(self, key: str) -> Any:
+        """The value, or None where there is none."""
+        return self[key] if key in self._arrays else None
+
+    def lazy(self, key: str) -> LazyVolume | None:
+        """The volume that stands for the array, as long as nobody has asked for all of its voxels."""
+        value = self._arrays.get(key)
+        return value if isinstance(value, LazyVolume) else None
+
+    def keys(self) -> list[str]:
+        return list(self._arrays)
+
+    def shapes(self) -> dict[str, Any]:
+        """The shape of every array, and what else is a plain number, as `Transform.sample` wants them."""
+        return shapes_of(self._arrays)
+
+    def owns(self, key: str) -> bool:
+        """Whether the array may be written into."""
+        return key in self._owned
+
+    def put(self, key: str, value: Any, *, owned: bool = True) -> None:
+        """Set a key to an array that nobody else holds (or, with ``owned=False``, to a view of one that somebody does)."""
+        self._arrays[key] = value
+        self._owned.discard(key)
+        if owned:
+            self._owned.add(key)
+
+    def remove(self, key: str) -> None:
+        del self._arrays[key]
+        self._owned.discard(key)
+
+    def image(self, key: str = "image") -> np.ndarray:
+        """The image as a C-contiguous float32 array, to be read."""
+        array = self[key]
+        if array.dtype != np.float32 or not array.flags.c_contiguous:
+            self.put(key, np.ascontiguousarray(array, dtype=np.float32))
+        result: np.ndarray = self._arrays[key]
+        return result
+
+    def labels(self, key: str = "segmentation") -> np.ndarray:
+        """The array as a C-contiguous one of its own dtype, to be read."""
+        array: np.ndarray = self[key]
+        if not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array)
+            self.put(key, array)
+        return array
+
+    def writable(self, key: str) -> np.ndarray:
+        """The array, C-contiguous (and float32 if it is an image), to be changed in place: copied first if it is not owned."""
+        array = self.image(key) if key in IMAGE_KEYS else self.labels(key)
+        if key not in self._owned:
+            own = buffers.empty_like(array)
+            own[...] = array
+            self.put(key, own)
+            return own
+        return array
+
+    def source_and_destination(self, key: str) -> tuple[np.ndarray, np.ndarray]:
+        """What to read and where to write all of it, for one pass that needs no copy first.
+
+        They are one array when it is owned already; else the destination is new, uninitialised memory, and the caller must
+        fill every channel of it.
+        """
+        source = self.image(key) if key in IMAGE_KEYS else self.labels(key)
+        if key in self._owned:
+            return source, source
+        destination = buffers.empty_like(source)
+        self.put(key, destination)
+        return source, destination
+
+    def result(self) -> dict[str, Any]:
+        """All arrays, each of the kind (NumPy or torch) and, for images, of the dtype in which it was handed in.
+
+        What no transform touched is the very object that came in.
+        """
+        return {key: self._finished(key, self[key]) for key in self.keys()}
+
+    def _finished(self, key: str, value: Any) -> Any:
+        if value is None or key not in (*VOXEL_KEYS, "keypoints", "bbox"):
+            return value
+        given = self._given.get(key)
+        if key in self._unchanged and value is self._unchanged[key]:
+            return given
+        as_tensor = isinstance(given if given is not None else self._given.get("image"), torch.Tensor)
+        levels = [self._converted(key, each, as_tensor) for each in (value if isinstance(value, list) else [value])]
+        return levels if isinstance(value, list) else levels[0]
+
+    def _converted(self, key: str, array: np.ndarray, as_tensor: bool) -> Any:
+        if key in IMAGE_KEYS and key in self._unchanged:
+            array = array.astype(self._unchanged[key].dtype, copy=False)
+        if not as_tensor:
+            return array
+        if any(stride < 0 for stride in array.strides):
+            array = np.ascontiguousarray(array)
+        return torch.from_numpy(array)
+
+
+def shapes_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """``{key: shape}`` of all arrays; plain integers stay as they are."""
+    shapes: dict[str, Any] = {}
+    for key, value in arrays.items():
+        if hasattr(value, "shape"):
+            shapes[key] = tuple(value.shape)
+        elif isinstance(value, int):
+            shapes[key] = value
+    return shapes

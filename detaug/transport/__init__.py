@@ -1,0 +1,1 @@
+"""Batches and pipelines on their way between processes."""

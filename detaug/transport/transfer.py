@@ -1,0 +1,106 @@
+"""A batch as a small pickle and the large buffers beside it: `pack` and `unpack`.
+
+Pickle's protocol 5 hands large buffers out instead of writing them; `bulk` makes arrays and tensors of every class do
+that, `script_classes` the script's own classes come back as themselves. So a batch may be any picklable object, numpy
+comes back as numpy, tensors as tensors, and the same object twice in a batch is the same object twice on the other
+side.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from detaug.memory.blocks import Bytes
+from detaug.transport.bulk import reduce_bulk
+from detaug.transport.importing import loads
+from detaug.transport.script_classes import ByValuePickler, reduce_by_name
+
+#: Buffers below this size (bytes) travel in the pickle.
+_SMALL = 512
+
+
+@dataclass
+class Packed:
+    """A batch, ready to be written.
+
+    Attributes:
+        pickled: its structure.
+        buffers: its large parts, uint8, in the order in which `unpack` wants them.
+    """
+
+    pickled: bytes
+    buffers: list[Bytes]
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = reduce_bulk(obj)
+        return reduced if reduced is not NotImplemented else reduce_by_name(obj)
+
+
+class _ByValuePickler(ByValuePickler):
+    def reducer_override(self, obj: Any) -> Any:
+        reduced = reduce_bulk(obj)
+        return reduced if reduced is not NotImplemented else super().reducer_override(obj)
+
+
+def pack(batch: Any) -> Packed:
+    """Take a batch apart.
+
+    Raises:
+        TypeError: something in it cannot be pickled; the message names the key.
+    """
+    buffers: list[Bytes] = []
+
+    def keep_in_pickle(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _SMALL:
+            return True
+        buffers.append(np.frombuffer(raw, dtype=np.uint8))
+        return False
+
+    file = io.BytesIO()
+    try:
+        _Pickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        try:
+            buffers.clear()
+            file = io.BytesIO()
+            _ByValuePickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
+        except Exception:
+            raise TypeError(f"the batch cannot be sent: {_culprit(batch, 'batch')}") from error
+    except Exception as error:
+        raise TypeError(f"the batch cannot be sent: {_culprit(batch, 'batch')}") from error
+    return Packed(file.getvalue(), buffers)
+
+
+def unpack(pickled: Any, buffers: Iterable[Any]) -> Any:
+    """Put a batch together again. Its arrays view `buffers` and are writable where those are."""
+    return loads(pickled, buffers)
+
+
+def _culprit(value: Any, where: str) -> str:
+    """Which part of a batch cannot be pickled, by its key."""
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        parts = [(f"{where}[{key!r}]", part) for key, part in value.items()]
+    elif isinstance(value, (list, tuple)):
+        parts = [(f"{where}[{i}]", part) for i, part in enumerate(value)]
+    for name, part in parts:
+        if _error_of(part) is not None:
+            return _culprit(part, name)
+    return f"{where} of type {type(value).__name__} cannot be pickled: {_error_of(value)}"
+
+
+def _error_of(value: Any) -> Exception | None:
+    try:
+        _ByValuePickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(value)
+    except Exception as error:
+        return error
+    return None

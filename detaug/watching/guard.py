@@ -1,0 +1,132 @@
+"""The cheap watch at run time: chance that no seed governs, drawn while a batch is made, and the line that draws it.
+
+Everything that is created without a seed asks the operating system: NumPy's generators, Python's `random.Random`,
+`random.SystemRandom`, `secrets` and `uuid4` through `os.urandom`, by whatever name a module holds it. That is where
+they are noticed; what asks nothing of the system pays nothing. Seeding by the time of day is noticed at the four
+functions that seed. `detaug.verify` finds the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from detaug.watching.interception import Site, Substitution, caller_of_chance, direct_caller
+
+#: How far (seconds) from now a number may be and still be taken for the time of day.
+_NOW = 10.0
+_UNITS = (1.0, 1e3, 1e6, 1e9)
+
+_UNGOVERNED = "draws random numbers from the operating system, which no seed governs,"
+_random_method = random.Random.seed
+
+
+class Guard:
+    """Reports each line that draws ungoverned chance once.
+
+    Args:
+        report: is told ``file:line`` in a sentence.
+    """
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._reported: set[Site] = set()
+        self._thread = 0
+        pairs: list[tuple[Any, Any]] = [(os.urandom, self._asking(os.urandom)), (uuid.uuid1, self._asking(uuid.uuid1))]
+        if hasattr(os, "getrandom"):
+            pairs.append((os.getrandom, self._asking(os.getrandom)))
+        pairs.append((torch.seed, self._asking(torch.seed)))
+        for function in (np.random.default_rng, np.random.seed, torch.manual_seed):
+            pairs.append((function, self._seeding(function)))
+        pairs.append((random.seed, self._seeding_python(random.seed)))
+        self._substitution = Substitution([original for original, _ in pairs])
+        self._substitutes = [substitute for _, substitute in pairs]
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, in this thread, what draws such chance is reported."""
+        self._thread = threading.get_ident()
+        # random.Random() asks the system in C: its method is the only place to notice it.
+        random.Random.seed = self._method  # type: ignore[method-assign]
+        try:
+            with self._substitution.by(self._substitutes):
+                yield
+        finally:
+            random.Random.seed = _random_method  # type: ignore[method-assign]
+
+    @property
+    def _method(self) -> Any:
+        guard = self
+
+        def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
+            if a is None:
+                guard._notice(caller_of_chance(sys._getframe(1)))
+            else:
+                guard._check(a, sys._getframe(1))
+            _random_method(generator, a, version)
+
+        return seed
+
+    def _asking(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(*arguments: Any, **options: Any) -> Any:
+            self._notice(caller_of_chance(sys._getframe(1)))
+            return function(*arguments, **options)
+
+        ask.__name__ = function.__name__
+        return ask
+
+    def _seeding(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def seed(*arguments: Any, **options: Any) -> Any:
+            if arguments:
+                self._check(arguments[0], sys._getframe(1))
+            return function(*arguments, **options)
+
+        seed.__name__ = function.__name__
+        return seed
+
+    def _seeding_python(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def seed(a: Any = None, version: int = 2) -> None:
+            if a is None:
+                self._notice(caller_of_chance(sys._getframe(1)))
+            else:
+                self._check(a, sys._getframe(1))
+            function(a, version)
+
+        return seed
+
+    def _check(self, seed: Any, frame: Any) -> None:
+        if isinstance(seed, (int, float)) and is_the_time(seed):
+            self._notice(direct_caller(frame), "seeds a random generator by the time of day")
+
+    def _notice(self, site: Site | None, what: str = _UNGOVERNED) -> None:
+        if site is None or site in self._reported or threading.get_ident() != self._thread:
+            return
+        self._reported.add(site)
+        self._report(
+            f"{site} {what} while a batch is made: it differs from run to run. Use detaug.current().generator, or a "
+            "generator seeded from it."
+        )
+
+
+def is_the_time(seed: float) -> bool:
+    """Whether a seed is the present time in seconds, milli-, micro- or nanoseconds, or what 32 bits keep of it."""
+    if not 0 < seed < 2e19:  # nanoseconds since 1970 take 61 bits
+        return False
+    now = time.time()
+    for unit in _UNITS:
+        if abs(seed - now * unit) <= _NOW * unit:
+            return True
+        # Of units whose ten seconds fill much of 32 bits anything would be taken for the time.
+        if unit <= 1e3 and seed < 2**32 and abs(seed - int(now * unit) % 2**32) <= _NOW * unit:
+            return True
+    return False
