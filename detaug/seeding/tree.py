@@ -264,3 +264,7 @@ def spawn_key_element(what: str, value: Any) -> int:
     if number >= UINT32_RANGE:
         raise ValueError(f"{what} must be within 0 ... {UINT32_RANGE - 1}, got {number}")
     return number
+
+
+#: Its public home, by which state dicts of loaders that hold one name it.
+SeedTree.__module__ = "detaug.seeding"

@@ -159,3 +159,7 @@ def _generator_of_this_sample(name: str) -> np.random.Generator:
             "fall-back to a global random state."
         ) from None
     return batch.next_sample_generator()
+
+
+# Their public home: modules in here may be rebuilt.
+Transform.__module__ = ImageTransform.__module__ = "detaug.transforms"
