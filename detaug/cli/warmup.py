@@ -18,7 +18,8 @@ def warmup() -> None:
     NUMBA_CACHE_DIR chooses another place. Run it while building a container's image, and its processes only load.
     """
     from detaug.kernels.ahead import compile_ahead
-    from detaug.kernels.compiling import all_kernels, cache_folder
+    from detaug.kernels.cache import cache_folder
+    from detaug.kernels.compiling import all_kernels
 
     console = Target().console()
     began = time.perf_counter()
@@ -29,4 +30,6 @@ def warmup() -> None:
         f"{len(kernels)} kernels: {compiled} compiled, {len(kernels) - compiled} already there, in {seconds:.1f} s",
         highlight=False,
     )
-    console.print(f"Compiled code is kept in {cache_folder()}", highlight=False, soft_wrap=True)
+    folder = cache_folder()
+    kept = f"kept in {folder}" if folder else "not kept: no folder can be written to, so every process compiles anew"
+    console.print(f"Compiled code is {kept}", highlight=False, soft_wrap=True)

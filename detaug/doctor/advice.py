@@ -99,8 +99,8 @@ def _kernel_cache(environment: Record) -> Iterator[Advice]:
     there = f"{cache['compiled']} of {cache['kernels']} kernels are compiled"
     if not cache["writable"] and not cache["warm"]:
         text = (
-            f"{there} and {cache['folder']} cannot be written, so every process compiles anew: set NUMBA_CACHE_DIR to a "
-            "folder that can be, and run `detaug warmup`"
+            f"{there} and no folder for them can be written to, so every process compiles anew: set NUMBA_CACHE_DIR to one "
+            "that can be, and run `detaug warmup`"
         )
         yield Advice("warning", "compile cache", text)
     elif not cache["warm"]:

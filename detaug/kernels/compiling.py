@@ -1,29 +1,24 @@
 """How every kernel is compiled: one decorator, one registry, one way to compile ahead.
 
 No fast-math, no contraction, no threads: each operation is rounded as IEEE 754 says, in the order in which it is
-written, so that a kernel gives the same bytes whatever instructions the CPU has. Compiled code is cached on disk:
-`cache_folder` says where, `usable_cache_folder` what is done where that cannot be written to.
+written, so that a kernel gives the same bytes whatever instructions the CPU has. Compiled code is cached on disk
+(`detaug.kernels.cache` says where).
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import pickle
-import re
-import shutil
-import stat
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
+
+from detaug.kernels.cache import bring_compiled, cache_folder, source_digest
 
 logger = logging.getLogger("detaug")
 
@@ -34,94 +29,11 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": False, "error_model": "numpy"}
 
-_PACKAGE_FOLDER = Path(__file__).parent / "__pycache__" / "compiled"
-
 _registry: dict[str, Kernel] = {}
 _compiling = threading.RLock()
 
 
-def cache_folder() -> Path:
-    """Where compiled kernels are kept: below ``NUMBA_CACHE_DIR`` if that is set, else in the package itself, else (a
-    read-only installation) in the user's cache folder.
-    """
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    if chosen:
-        return Path(chosen) / "detaug"
-    return _PACKAGE_FOLDER if _can_be_written(_PACKAGE_FOLDER) else _users_cache_folder() / "detaug"
-
-
-def usable_cache_folder() -> Path | None:
-    """`cache_folder`; if it cannot be written to, a folder of this user's own among the temporary files, and without
-    one none: kernels are then compiled in every process anew.
-
-    Compiled code is run as it is found. So the folder must be this user's and closed to all others.
-    """
-    try:
-        folder = cache_folder()
-    except RuntimeError:  # no home
-        folder = None
-    if folder is not None and _can_be_written(folder):
-        return folder
-    try:
-        private = Path(tempfile.gettempdir()) / f"detaug-{os.geteuid()}"
-        private.mkdir(mode=0o700, exist_ok=True)
-        found = private.lstat()
-    except OSError:
-        return None
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-    return private if ours else None
-
-
-def _bring_compiled(digest: str, folder: Path) -> None:
-    """Code that was compiled into the package before it became read-only (`detaug warmup` in a container's image)."""
-    there, here = _PACKAGE_FOLDER / digest, folder / digest
-    if folder == _PACKAGE_FOLDER or here.exists() or not there.is_dir() or _can_be_written(_PACKAGE_FOLDER):
-        return
-    partial = folder / f"{digest}.{os.getpid()}-{threading.get_ident()}"
-    try:
-        shutil.copytree(there, partial)
-        partial.rename(here)
-    except OSError:  # another process was first, or the disk is full: Numba compiles what it does not find
-        shutil.rmtree(partial, ignore_errors=True)
-
-
-def source_digest(module: str) -> str:
-    """A digest of a kernel module's source and of those it imports from this package.
-
-    It is a part of the cache's path, for Numba by itself does not notice that a function which a kernel calls has
-    changed in another file.
-    """
-    found: dict[str, bytes] = {}
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found[name] = (Path(__file__).parent / f"{name}.py").read_bytes()
-            waiting += re.findall(r"^from detaug\.kernels\.(\w+) import", found[name].decode(), re.MULTILINE)
-    digest = hashlib.blake2b(digest_size=8)
-    for name in sorted(found):
-        digest.update(name.encode() + b"\0" + found[name] + b"\0")
-    return digest.hexdigest()
-
-
-def _can_be_written(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}-{threading.get_ident()}"
-        probe.touch()
-        probe.unlink()
-    except OSError:
-        return False
-    return True
-
-
-def _users_cache_folder() -> Path:
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
-_CACHE_FOLDER = usable_cache_folder()
+_CACHE_FOLDER = cache_folder()
 
 
 @contextmanager
@@ -134,7 +46,7 @@ def _cached_for(module: str) -> Iterator[bool]:
     cached = _CACHE_FOLDER is not None
     if _CACHE_FOLDER is not None:
         digest = source_digest(module)
-        _bring_compiled(digest, _CACHE_FOLDER)
+        bring_compiled(digest, _CACHE_FOLDER)
         numba.config.CACHE_DIR = str(_CACHE_FOLDER / digest)  # type: ignore[attr-defined]
         try:
             (_CACHE_FOLDER / digest).mkdir(parents=True, exist_ok=True)

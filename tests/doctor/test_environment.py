@@ -10,6 +10,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -17,10 +18,11 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.doctor import kernel_cache, machine
+from detaug.doctor import machine
 from detaug.doctor.graphics_cards import card_names
+from detaug.doctor.kernel_cache import kernel_cache
 from detaug.doctor.machine import environment
-from detaug.kernels import compiling
+from detaug.kernels import cache, compiling
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 
@@ -138,31 +140,30 @@ def test_no_warning_comes_of_asking() -> None:
         assert environment()["multiprocessing"]["default_start_method"] in multiprocessing.get_all_start_methods()
 
 
-def test_kernel_cache_is_where_the_kernels_say_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = Path(compiling.__file__).parent
-    for file in folder.glob("*.py"):
-        assert kernel_cache.source_digest(file.stem) == compiling.source_digest(file.stem)
-    assert kernel_cache.cache_folder() == compiling.cache_folder()
-    assert kernel_cache.kernel_cache()["kernels"] == len(compiling.all_kernels())
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert kernel_cache.cache_folder() == compiling.cache_folder()
-    monkeypatch.delenv("NUMBA_CACHE_DIR")
-    for decide in (kernel_cache, compiling):
-        name = "can_be_written" if decide is kernel_cache else "_can_be_written"
-        monkeypatch.setattr(decide, name, lambda _: False)
-    assert kernel_cache.cache_folder() == compiling.cache_folder()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert kernel_cache.cache_folder() == compiling.cache_folder()
+@pytest.mark.parametrize("chosen", ["folder", "file", "file, and no temporary folder", "nothing"])
+def test_kernel_cache_is_where_the_compiler_puts_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chosen: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("absent" if "no temporary" in chosen else "")))
+    if chosen == "nothing":
+        monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    else:
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / chosen.partition(",")[0]))
+    before = sorted(tmp_path.rglob("*"))
+    record = kernel_cache()
+    assert sorted(tmp_path.rglob("*")) == before
+    used = cache.cache_folder()
+    assert record["writable"] is (used is not None)
+    assert record["folder"] == (used and str(used)) or record["folder"].startswith("~")
+    assert record["kernels"] == len(compiling.all_kernels())
 
 
-def test_cold_cache_and_one_that_cannot_be_written_are_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cold_cache_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "empty"))
-    cold = kernel_cache.kernel_cache()
+    cold = kernel_cache()
     assert (cold["compiled"], cold["warm"], cold["writable"]) == (0, False, True)
     assert not (tmp_path / "empty").exists()
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
-    assert kernel_cache.kernel_cache()["writable"] is False
 
 
 def test_compiled_kernels_are_counted_for_this_source_and_python(
@@ -170,13 +171,13 @@ def test_compiled_kernels_are_counted_for_this_source_and_python(
 ) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     version = f"py{sys.version_info.major}{sys.version_info.minor}"
-    now = tmp_path / "detaug" / kernel_cache.source_digest("median") / "kernels_0"
+    now = tmp_path / "detaug" / cache.source_digest("median") / "kernels_0"
     old = tmp_path / "detaug" / "0123456789abcdef" / "kernels_0"
     for folder in (now, old):
         folder.mkdir(parents=True)
         (folder / f"median.median_filter-10.{version}.nbi").touch()
         (folder / "median.median_filter-10.py27.nbi").touch()
-    assert kernel_cache.kernel_cache()["compiled"] == 1
+    assert kernel_cache()["compiled"] == 1
 
 
 def test_cards_are_read_from_the_driver_s_list() -> None:

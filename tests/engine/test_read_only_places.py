@@ -69,7 +69,7 @@ def test_shared_memory_folder_may_be_absent(script: Callable[..., Script], start
 
 
 KERNELS = """
-    from detaug.kernels.compiling import cache_folder
+    from detaug.kernels.cache import cache_folder
     from detaug.transforms.noise import GaussianNoise
     import detaug
     print(cache_folder())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from detaug.kernels import compiling
+from detaug.kernels import cache, compiling
 
 SCRIPT = """
 import pathlib, sys
@@ -22,11 +22,11 @@ if sys.argv[1:]:  # Root may write anywhere: what a read-only folder answers is 
             raise OSError(30, "Read-only file system")
         touch(path, *args, **kwargs)
     pathlib.Path.touch = refuse
-from detaug.kernels import compiling
+from detaug.kernels import cache, compiling
 from detaug.kernels.normals import add_normals
 add_normals.compile()
 stats = add_normals.dispatcher.stats
-print(compiling.usable_cache_folder(), sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))
+print(cache.cache_folder(), sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))
 """
 
 
@@ -42,27 +42,27 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_folder_among_temporary_files_is_closed_to_others(temporary: Path) -> None:
-    folder = compiling.usable_cache_folder()
+    folder = cache.cache_folder()
     assert folder == temporary / f"detaug-{os.geteuid()}"
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert compiling.usable_cache_folder() == folder
+    assert cache.cache_folder() == folder
 
 
 def test_folder_that_others_could_write_to_is_not_used(temporary: Path) -> None:
     (temporary / f"detaug-{os.geteuid()}").mkdir(mode=0o777)
     (temporary / f"detaug-{os.geteuid()}").chmod(0o777)
-    assert compiling.usable_cache_folder() is None
+    assert cache.cache_folder() is None
 
 
 def test_link_that_somebody_laid_is_not_followed(temporary: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir(mode=0o700)
     (temporary / f"detaug-{os.geteuid()}").symlink_to(tmp_path / "theirs")
-    assert compiling.usable_cache_folder() is None
+    assert cache.cache_folder() is None
 
 
 def test_without_any_place_there_is_none(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(temporary / "absent"))
-    assert compiling.usable_cache_folder() is None
+    assert cache.cache_folder() is None
 
 
 def test_what_the_read_only_package_holds_is_not_compiled_again(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_what_the_read_only_package_holds_is_not_compiled_again(tmp_path: Path) 
         return done.stdout.split()
 
     folder, _, _ = run()  # compiled into the package, or found there
-    if Path(folder) != compiling._PACKAGE_FOLDER:
+    if Path(folder) != cache._PACKAGE_FOLDER:
         pytest.skip("the package's own folder is not in use here")
     there, misses, hits = run(folder, NUMBA_CACHE_DIR=str(tmp_path))
     assert there == str(tmp_path / "detaug")
