@@ -15,7 +15,16 @@ from click.testing import CliRunner
 import detaug
 from detaug.cli import main
 
-FEW = {"__init__.py", "ahead.py", "cache.py", "compiling.py", "scalars.py", "elementary.py", "normals.py", "threefry.py"}
+FEW = {
+    "__init__.py",
+    "ahead.py",
+    "cache.py",
+    "compiling.py",
+    "scalars.py",
+    "elementary.py",
+    "normals.py",
+    "threefry.py",
+}
 
 
 @pytest.fixture(scope="module")

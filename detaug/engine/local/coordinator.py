@@ -28,6 +28,7 @@ from detaug.engine.checking import Checks
 from detaug.engine.error_record import describe
 from detaug.engine.failures import SeedPath
 from detaug.engine.job import Job
+from detaug.engine.local import messages
 from detaug.engine.local.assignments import QUICK, Assignments
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Crew, Settings
@@ -36,7 +37,7 @@ from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome,
 from detaug.engine.skipping import SkipLog, left_out
 from detaug.errors import BatchError, ReproducibilityError
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
-from detaug.pipeline.loader_states import LoaderState, LoaderStates
+from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import signal_name
@@ -312,7 +313,7 @@ class Coordinator:
         self._assignments.leave(worker)
         self._lose_waiting(list(worker.tasks))
 
-    def reported(self, worker: Worker, message: tuple[Any, ...]) -> None:
+    def reported(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
         self._checking.heard(self._crew, worker, message)
 
     def checker_ready(self) -> None:
@@ -416,7 +417,7 @@ class Coordinator:
             state = self._states.before(stream, epoch, turn)
             if state is not None:
                 with contextlib.suppress(ChannelClosed):  # which is found when the tasks are sent
-                    worker.channel.send(("state", state), wait=False)
+                    worker.channel.send(messages.Restore(state), wait=False)
                 self._states.used = True
             worker.told[stream] = generation
 
@@ -427,46 +428,44 @@ class Coordinator:
         with self._lock:
             self._schedule.lose(key)
 
-    def answered(self, worker: Worker, message: tuple[Any, ...], descriptor: int | None) -> None:
-        if isinstance(message[-1], LoaderState):
-            self._states.add(message[-1], BatchKey(*self._schedule.position[:2]))
+    def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
+        if answer.state is not None:
+            self._states.add(answer.state, BatchKey(*self._schedule.position[:2]))
         seconds = time.monotonic() - worker.since
-        task = worker.answered(message[1])
-        self._assignments.answered(worker, message[1], task, seconds)
+        task = worker.answered(answer.ticket)
+        self._assignments.answered(worker, answer.ticket, task, seconds)
         self._checking.checks.worked(seconds)
         if task is None:  # it was taken back too late; another worker makes it as well
-            if message[0] == "slot":
-                worker.slots.refuse(descriptor, message[2])
+            if isinstance(answer, messages.InSlot):
+                worker.slots.refuse(descriptor, answer.parcel)
             return
         if self._deaths:
             self._deaths.pop(task.key, None)
-        if message[0] == "inline":
-            self._finish(task, self._unpacked(task, lambda: unpack(message[2], [bytearray(b) for b in message[3]])))
-            return
+        match answer:
+            case messages.Inline(_, pickled, buffers):
+                self._finish(task, self._unpacked(task, lambda: unpack(pickled, [bytearray(b) for b in buffers])))
+            case messages.InSlot(_, parcel):
+                self._take_slot(worker, task, parcel, descriptor)
+            case messages.Ended():
+                with self._lock:
+                    self._schedule.end_stream(task.key)
+            case messages.Exists():
+                self._finish(task, Exists())
+            case messages.Raised(_, record):
+                where = f"in worker {worker.number} (pid {worker.pid})"
+                self._finish(task, self._failure(failures.error_of(record, task.key, self._seeds, where)))
+
+    def _take_slot(self, worker: Worker, task: Task, parcel: Parcel, descriptor: int | None) -> None:
         with self._lock:
             wanted = task.key in self._schedule.wanted()
-        if message[0] != "slot":
-            self._settle(worker, task, message)
-        elif wanted:
+            if not wanted:
+                self._schedule.lose(task.key)
+        if wanted:
             if len(worker.tasks) < 2:
                 self._assign()  # before its batch is unpacked here
-            self._open(worker, task, message[2], descriptor)
+            self._open(worker, task, parcel, descriptor)
         else:
-            worker.slots.refuse(descriptor, message[2])
-            with self._lock:
-                self._schedule.lose(task.key)
-
-    def _settle(self, worker: Worker, task: Task, message: tuple[Any, ...]) -> None:
-        kind = message[0]
-        if kind == "ended":
-            with self._lock:
-                self._schedule.end_stream(task.key)
-        elif kind == "exists":
-            self._finish(task, Exists())
-        elif kind == "error":
-            where = f"in worker {worker.number} (pid {worker.pid})"
-            error = failures.error_of(message[2], task.key, self._seeds, where)
-            self._finish(task, self._failure(error))
+            worker.slots.refuse(descriptor, parcel)
 
     def _open(self, worker: Worker, task: Task, parcel: Parcel, descriptor: int | None) -> None:
         try:

@@ -16,6 +16,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from detaug.engine.job import Job
+from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
 from detaug.engine.local.worker import work_on_inherited
 from detaug.engine.schedule import Task
@@ -88,9 +89,9 @@ class Worker:
         if not self.tasks:
             self._begin()
         self.tasks.extend(entries)
-        tasks = [(ticket, *task.key, task.probe) for ticket, task in entries]
+        orders = [(ticket, *task.key, task.probe) for ticket, task in entries]
         try:
-            self.channel.send(("make", tasks, given_back, dropped), wait=False)
+            self.channel.send(messages.Make(orders, given_back, dropped), wait=False)
         except ChannelFull:
             for entry in entries:
                 self.tasks.remove(entry)
@@ -105,7 +106,7 @@ class Worker:
         """
         self.tasks = deque(entry for entry in self.tasks if entry[0] != ticket)
         with contextlib.suppress(ChannelFull):  # then it makes it as well
-            self.channel.send(("cancel", ticket), wait=False)
+            self.channel.send(messages.Cancel(ticket), wait=False)
 
     def answered(self, ticket: int) -> Task | None:
         """The task of that ticket, which is done; None if it had been taken back."""
@@ -159,7 +160,7 @@ class Helper:
         """Ask for a new worker; returns the parent's end of its channel."""
         ours, theirs = Channel.pair()
         try:
-            self.control.send(("start", number), theirs.fileno())
+            self.control.send(messages.Start(number), theirs.fileno())
         except ChannelClosed:
             ours.close()
             raise
@@ -173,7 +174,7 @@ class Helper:
             return None
         ours, theirs = Channel.pair()
         try:
-            self.control.send(("spare", detached), theirs.fileno())
+            self.control.send(messages.Spare(detached), theirs.fileno())
         except ChannelClosed:
             ours.close()
             return None
@@ -187,14 +188,14 @@ class Helper:
             message, _ = self.control.receive(timeout)
         except (ChannelClosed, TimeoutError):
             return False
-        self.started(*message[1:])
+        self.started(message)
         return True
 
-    def started(self, pid: int, between: int) -> None:
+    def started(self, message: messages.SpareStarted) -> None:
         """It is there. The process that forked it, if there was one between, has ended."""
-        self.pid, self.pidfd = pid, open_pidfd(pid)
-        if between:
-            wait_for_end(between, _QUIT_SECONDS)
+        self.pid, self.pidfd = message.pid, open_pidfd(message.pid)
+        if message.between:
+            wait_for_end(message.between, _QUIT_SECONDS)
 
     def is_alive(self) -> bool:
         """Whether it is there, and neither dead nor stopped. A spare that has just been asked for is waited for."""
@@ -208,7 +209,7 @@ class Helper:
 
     def signal_worker(self, number: int, which: int) -> None:
         """Send a worker a signal. The helper does it, which knows whether the pid still is that worker's."""
-        self.control.send(("signal", number, which))
+        self.control.send(messages.Signal(number, which))
 
     def kill(self) -> None:
         """It does not answer. The kernel kills its workers with it."""
@@ -222,7 +223,7 @@ class Helper:
     def stop(self) -> None:
         """End it and its workers, and reap it."""
         try:
-            self.control.send(("quit",))
+            self.control.send(messages.Quit())
         except ChannelClosed:
             pass
         self.control.close()

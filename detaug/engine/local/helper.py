@@ -10,12 +10,6 @@ no child of the parent's, and so is not met by whoever kills all processes below
 
 What a dead worker's loader had started (a pool, a program) becomes the helper's child, and is killed.
 
-Messages to it: ("start", number) with the worker's end of its channel, ("spare", detached) with the spare's end of its
-own, ("signal", number, which), ("quit",).
-Messages from it: ("started", number, pid), ("exited", number, pid, exitcode, peak memory in bytes),
-("failed", number, why), ("no spares",), ("signalled", number); from a spare, first of all, ("spare", pid, pid of the
-process between, which is a child of the parent's and has ended, or 0).
-
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
 
@@ -28,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from detaug.engine.local import messages
 from detaug.memory.limits import explained
 from detaug.processes.control import (
     die_with,
@@ -82,7 +77,7 @@ class _Zygote:
                 self._reap()
                 # One at a time: a worker started meanwhile would inherit the descriptors that came with the others.
                 for message, descriptor in self._control.receive_ready(1):
-                    if message[0] == "quit":
+                    if isinstance(message, messages.Quit):
                         return
                     self._obey(message, descriptor)
         except ChannelClosed:
@@ -95,37 +90,37 @@ class _Zygote:
             return any(number == self._parent_pidfd for number, _ in events)
         return os.getppid() != self._parent
 
-    def _obey(self, message: tuple[object, ...], descriptor: int | None) -> None:
-        if message[0] == "spare":
-            if descriptor is not None:
-                self._fork_spare(descriptor, detached=bool(message[1]))
-            return
-        number = message[1]
-        assert isinstance(number, int)
-        if message[0] == "signal":
-            self._signal(number, message[2])
-            return
+    def _obey(self, message: messages.Start | messages.Spare | messages.Signal, descriptor: int | None) -> None:
+        match message:
+            case messages.Spare(detached):
+                if descriptor is not None:
+                    self._fork_spare(descriptor, detached)
+            case messages.Signal(number, which):
+                self._signal(number, which)
+            case messages.Start(number):
+                self._start(number, descriptor)
+
+    def _start(self, number: int, descriptor: int | None) -> None:
         if descriptor is None:
             lost = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            self._control.send(("failed", number, str(explained(lost, _NOT_STARTED))))
+            self._control.send(messages.CannotStart(number, str(explained(lost, _NOT_STARTED))))
             return
         try:
             pid = self._launch(self._control, descriptor)
         except OSError as error:
-            self._control.send(("failed", number, str(explained(error, _NOT_STARTED))))
+            self._control.send(messages.CannotStart(number, str(explained(error, _NOT_STARTED))))
             return
         finally:
             os.close(descriptor)
         self._workers[pid] = number
         self._watch(pid)
-        self._control.send(("started", number, pid))
+        self._control.send(messages.Started(number, pid))
 
-    def _signal(self, number: int, which: object) -> None:
-        assert isinstance(which, int)
+    def _signal(self, number: int, which: int) -> None:
         for pid, of_number in list(self._workers.items()):
             if of_number == number:
                 send_signal(pid, which)
-        self._control.send(("signalled", number))  # so the parent sees that it is not this process that hangs
+        self._control.send(messages.Signalled(number))  # so the parent sees that it is not this process that hangs
 
     def _watch(self, pid: int) -> None:
         pidfd = open_pidfd(pid)
@@ -146,7 +141,7 @@ class _Zygote:
                 run_and_exit(lambda: self._be_spare(descriptor, detached))
         os.close(descriptor)
         if pid < 0:
-            self._control.send(("no spares",))
+            self._control.send(messages.NoSpares())
 
     def _be_spare(self, descriptor: int, detached: bool) -> None:
         between = 0
@@ -159,7 +154,7 @@ class _Zygote:
         for pidfd in self._pidfds:
             os.close(pidfd)
         control = Channel.from_descriptor(descriptor)
-        control.send(("spare", os.getpid(), between))
+        control.send(messages.SpareStarted(os.getpid(), between))
         serve(control, self._parent, self._launch)
 
     def _reap(self) -> None:
@@ -176,7 +171,7 @@ class _Zygote:
             number = self._workers.pop(pid)
             self._forget(pid)
             unit = 1 if sys.platform == "darwin" else 1024
-            self._control.send(("exited", number, pid, os.waitstatus_to_exitcode(status), usage.ru_maxrss * unit))
+            self._control.send(messages.Exited(number, os.waitstatus_to_exitcode(status), usage.ru_maxrss * unit))
             ended_workers = True
         if ended_workers:
             kill_orphans(set(self._workers))

@@ -12,10 +12,10 @@ import signal
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
-from detaug.engine.error_record import ErrorRecord
 from detaug.engine.job import Job
+from detaug.engine.local import messages
 from detaug.engine.local.handles import Helper, Worker, keep_from_helpers, leave_to_helpers, start_helper
 from detaug.engine.local.stalls import StallWatch
 from detaug.pipeline.producer import Pipeline
@@ -61,7 +61,7 @@ class Events(Protocol):
     def ready(self, worker: Worker) -> None:
         """It can be given tasks."""
 
-    def answered(self, worker: Worker, message: tuple[Any, ...], descriptor: int | None) -> None:
+    def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
         """A message about one of its tasks has come."""
 
     def died(self, worker: Worker, exitcode: int, peak: int) -> None:
@@ -70,8 +70,8 @@ class Events(Protocol):
     def gone(self, worker: Worker) -> None:
         """It is gone, through no fault of its tasks."""
 
-    def reported(self, worker: Worker, message: tuple[Any, ...]) -> None:
-        """What the run-time check needs to know has come: ("report", ...), ("checked", ...) or ("explained", ...)."""
+    def reported(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
+        """What the run-time check needs to know has come."""
 
     def checker_ready(self) -> None:
         """It can be told what to make again."""
@@ -241,7 +241,7 @@ class Crew:
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear_worker(worker))
         return worker
 
-    def ask_checker(self, *message: Any) -> bool:
+    def ask_checker(self, message: messages.MakeAgain | messages.Explain) -> bool:
         """Send something to the process that makes batches again; False: it has yet to start, and `checker_ready` follows.
 
         A fork costs little, and has made nothing yet: there is a new one for every check. Elsewhere it is the worker in
@@ -282,28 +282,36 @@ class Crew:
     def _hear_helper(self) -> None:
         assert self._helper is not None
         try:
-            messages = self._helper.control.receive_ready()
+            arrived = self._helper.control.receive_ready()
         except ChannelClosed:
             self._lose_helper()
             return
-        for message, _ in messages:
-            worker = self._worker(message[1])
-            if message[0] == "started" and worker is not None:
-                worker.pid = message[2]
-            elif message[0] == "exited" and worker is not None:
+        for message, _ in arrived:
+            self._take_from_helper(message)
+
+    def _take_from_helper(self, message: messages.FromHelper) -> None:
+        match message:
+            case messages.Started(number, pid):
+                if (worker := self._worker(number)) is not None:
+                    worker.pid = pid
+            case messages.Exited(number, exitcode, peak):
+                worker = self._worker(number)
+                if worker is None:
+                    return
                 if worker is self._reserve:
                     self._lose_reserve()
                 elif worker is self._checker:
                     self._end_checker()
                     self._events.checker_lost()
                 else:
-                    self._lose_worker(worker, exitcode=message[3], peak=message[4])
-            elif message[0] == "signalled" and worker is not None:
-                worker.signalled = True
-            elif message[0] == "no spares":
+                    self._lose_worker(worker, exitcode, peak)
+            case messages.Signalled(number):
+                if (worker := self._worker(number)) is not None:
+                    worker.signalled = True
+            case messages.NoSpares():
                 self._spares_possible = False
-            elif message[0] == "failed":
-                self._fail(RuntimeError(message[2]))
+            case messages.CannotStart(_, why):
+                self._fail(RuntimeError(why))
 
     def _lose_worker(self, worker: Worker, exitcode: int, peak: int) -> None:
         self._hear_worker(worker)  # it may have sent its batch before it ended
@@ -430,16 +438,19 @@ class Crew:
 
     def _hear_worker(self, worker: Worker) -> None:
         try:
-            messages = worker.channel.receive_ready()
+            arrived = worker.channel.receive_ready()
         except ChannelClosed:
             # Dead, or about to be: the helper says so. Until then its channel would be readable all the time.
             self._mute(worker)
             worker.left = worker.left or time.monotonic()
             return
-        for message, descriptor in messages:
-            kind = message[0]
-            if kind == "ready":
-                worker.ready, worker.pid = True, message[1]
+        for message, descriptor in arrived:
+            self._take_from_worker(worker, message, descriptor)
+
+    def _take_from_worker(self, worker: Worker, message: messages.FromWorker, descriptor: int | None) -> None:
+        match message:
+            case messages.Ready(pid):
+                worker.ready, worker.pid = True, pid
                 worker.whereabouts = Whereabouts(descriptor) if descriptor is not None else None
                 self._start_failures = self._helper_losses = 0
                 if worker is self._checker or worker is self._reserve:
@@ -447,18 +458,17 @@ class Crew:
                 else:
                     self._events.ready(worker)
                     self._keep_reserve()
-            elif kind == "retiring":
-                self._retire_worker(worker, message[1])
-            elif kind == "log":
-                self._events.say_once(message[1])
-            elif kind in ("report", "checked", "explained"):
+            case messages.Retiring(private):
+                self._retire_worker(worker, private)
+            case messages.Log(text):
+                self._events.say_once(text)
+            case messages.Report() | messages.Checked() | messages.Explained():
                 self._events.reported(worker, message)
-            elif kind == "broken":
-                record: ErrorRecord = message[1]
+            case messages.Broken(record):
                 self._fail(
                     RuntimeError(f"a worker could not set up the pipeline: {record.summary}\n\n{record.users_part}")
                 )
-            else:
+            case _:
                 self._events.answered(worker, message, descriptor)
 
     def _fail(self, error: BaseException) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Protocol
+from typing import Protocol
 
 from detaug.engine.checking import Again, Check, Checks, Inquiry, remark_on_process
+from detaug.engine.local import messages
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Crew
 from detaug.pipeline.plan import BatchKey
@@ -62,27 +63,27 @@ class Checking:
         if self._asked:
             return
         if self._inquiry is not None:
-            self._asked = crew.ask_checker("explain", *self._inquiry.difference.check.key)
+            self._asked = crew.ask_checker(messages.Explain(*self._inquiry.difference.check.key))
         elif self._check is not None:
             stepped = self.checks.is_stepped(self._check)
-            self._asked = crew.ask_checker("check", *self._check.key, stepped, self._check.state)
+            self._asked = crew.ask_checker(messages.MakeAgain(*self._check.key, stepped, self._check.state))
 
-    def heard(self, crew: Crew, worker: Worker, message: tuple[Any, ...]) -> None:
+    def heard(
+        self, crew: Crew, worker: Worker, message: messages.Report | messages.Checked | messages.Explained
+    ) -> None:
         """A worker or the checker has said something."""
-        kind = message[0]
-        if kind == "report":
-            _, number, epoch, step, report, state = message
-            key = BatchKey(epoch, step)
-            self.checks.reported(Check(key, report, number, worker.number, state))
-            if said := self.checks.remark(key, report):
+        if isinstance(message, messages.Report):
+            key = BatchKey(message.epoch, message.step)
+            self.checks.reported(Check(key, message.report, message.number, worker.number, message.state_before))
+            if said := self.checks.remark(key, message.report):
                 self._listener.say_once(said)
-        elif kind == "checked":
-            self._compare(crew, message[3], message[4])
+        elif isinstance(message, messages.Checked):
+            self._compare(crew, message.again, message.seconds)
         elif self._inquiry is not None:
             if worker.number == self._inquiry.difference.check.worker:
-                self._inquiry.live = message[3]
+                self._inquiry.live = message.explanation
             else:
-                self._inquiry.fresh = message[3]
+                self._inquiry.fresh = message.explanation
                 crew.checker_is_done()
             told = self._inquiry.live is not None or self._inquiry.difference.check.worker not in crew.workers
             if told and self._inquiry.fresh is not None:
@@ -114,7 +115,7 @@ class Checking:
         live = crew.workers.get(check.worker)
         if live is not None:
             with contextlib.suppress(ChannelClosed):
-                live.channel.send(("explain", *check.key))
+                live.channel.send(messages.Explain(*check.key))
         self.go_on(crew)
 
     def _conclude(self) -> None:

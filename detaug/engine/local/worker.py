@@ -1,12 +1,7 @@
 """A worker process: makes the batches it is told to make, one after the other, and writes them into slots.
 
-Messages to it: ("make", [(ticket, epoch, step, probe), ...], slots given back, slots dropped), ("cancel", ticket),
-("quit",), and ahead of a stream's first task ("state", state of its loader). More tasks may come while the first is being
-made, so that no time is lost between them; they can be cancelled until they are begun.
-Messages from it: ("ready", pid) with the descriptor of `whereabouts`, ("broken", record), ("log", text), ("retiring",
-bytes), after which it makes nothing more, and for each task one of
-("slot", ticket, parcel) with a descriptor if the slot is new, ("inline", ticket, pickle), ("exists", ticket),
-("ended", ticket), ("error", ticket, record). An answer to a task may end with the state of the stream's loader after it.
+More tasks may come while the first is being made, so that no time is lost between them; they can be cancelled until they
+are begun.
 """
 
 from __future__ import annotations
@@ -21,6 +16,7 @@ from typing import Any
 from detaug.engine.checking import is_checked, make_again
 from detaug.engine.error_record import describe
 from detaug.engine.job import Job
+from detaug.engine.local import messages
 from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
@@ -64,7 +60,7 @@ def work_on_payload(channel: Channel, payload: int) -> None:
         frozen, job = read_payload(payload)
         pristine = Pipeline.thaw(frozen)
     except Exception as error:
-        channel.send(("broken", describe(error)))
+        channel.send(messages.Broken(describe(error)))
         return
     work(channel, pristine, job)
 
@@ -86,47 +82,45 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
     be_killed_first()
 
     def log(text: str) -> None:
-        channel.send(("log", text))
+        channel.send(messages.Log(text))
 
     try:
         states = LoaderStates(pristine.source, job.num_streams)
         producer = Producer(pristine, job.entropy, job.num_streams, log, job.guard, only=True, states=states)
     except Exception as error:
-        channel.send(("broken", describe(error)))
+        channel.send(messages.Broken(describe(error)))
         return
     job.settings.keep_filters()
     slots = WorkerSlots()
     try:
-        channel.send(("ready", os.getpid()), offer_whereabouts())
-        tasks: deque[tuple[Any, ...]] = deque()
+        channel.send(messages.Ready(os.getpid()), offer_whereabouts())
+        tasks: deque[messages.Order | messages.MakeAgain | messages.Explain] = deque()
         made = 0
         looked = 0.0
         while True:
             # Where a batch takes microseconds, so does looking for messages: not before each of them.
             look = not tasks or time.monotonic() - looked > _LOOK_AFTER
             for message, _ in _messages(channel, wait=not tasks) if look else ():
-                if message[0] == "quit":
-                    return
-                if message[0] == "cancel":
-                    tasks = deque(task for task in tasks if task[0] != message[1])
-                    continue
-                if message[0] in ("check", "explain"):
-                    tasks.append(message)
-                    continue
-                if message[0] == "state":
-                    states.give(message[1])
-                    continue
-                _, given, given_back, dropped = message
-                tasks.extend(given)
-                slots.give_back(given_back)
-                slots.drop(dropped)
+                match message:
+                    case messages.Make(orders, given_back, dropped):
+                        tasks.extend(orders)
+                        slots.give_back(given_back)
+                        slots.drop(dropped)
+                    case messages.Cancel(ticket):
+                        tasks = deque(task for task in tasks if type(task) is not tuple or task[0] != ticket)
+                    case messages.MakeAgain() | messages.Explain():
+                        tasks.append(message)
+                    case messages.Restore(state):
+                        states.give(state)
+                    case messages.Quit():
+                        return
             if look:
                 looked = time.monotonic()
             if tasks:
                 job.settings.renew()
                 task = tasks.popleft()
-                if isinstance(task[0], str):
-                    channel.send(_second_answer(producer, forked, *task))
+                if isinstance(task, (messages.MakeAgain, messages.Explain)):
+                    channel.send(_second_answer(producer, forked, task))
                     continue
                 ticket, epoch, step, probe = task
                 made += not probe
@@ -137,7 +131,7 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
                 if descriptor is not None:
                     os.close(descriptor)
                 if job.max_memory is not None and (memory := private_memory()) > job.max_memory:
-                    channel.send(("retiring", memory))
+                    channel.send(messages.Retiring(memory))
                     return
     except ChannelClosed:
         return
@@ -155,52 +149,43 @@ def _answer(
     step: int,
     probe: bool,
     report: Callable[[int, int, BatchReport, LoaderState | None], None] | None,
-) -> tuple[tuple[Any, ...], int | None]:
+) -> tuple[messages.Answer, int | None]:
     try:
         if report is None:
             batch = producer.make(epoch, step, transform=not probe)
         else:
             batch, made = producer.make_reported(epoch, step)
             report(epoch, step, made, producer.state_before)
-        state = () if producer.loader_state is None else (producer.loader_state,)
+        state = producer.loader_state
         if probe:
-            return ("exists", ticket, *state), None
+            return messages.Exists(ticket, state), None
         packed = pack(batch)
         del batch
         size = len(packed.pickled) + sum(buffer.nbytes for buffer in packed.buffers)
         if size <= _INLINE:
-            return ("inline", ticket, packed.pickled, [buffer.tobytes() for buffer in packed.buffers], *state), None
+            return messages.Inline(ticket, packed.pickled, [buffer.tobytes() for buffer in packed.buffers], state), None
         parcel, descriptor = slots.write(packed)
-        return ("slot", ticket, parcel, *state), descriptor
+        return messages.InSlot(ticket, parcel, state), descriptor
     except StreamEnded:
-        return ("ended", ticket), None
+        return messages.Ended(ticket), None
     except SystemExit:
         raise
     except BaseException as error:  # also those that are no Exception: a library's own way to cancel things
-        return ("error", ticket, describe(error)), None
+        return messages.Raised(ticket, describe(error)), None
 
 
 def _report(
     channel: Channel, number: int, epoch: int, step: int, report: BatchReport, state_before: LoaderState | None
 ) -> None:
-    channel.send(("report", number, epoch, step, report, state_before))
+    channel.send(messages.Report(number, epoch, step, report, state_before))
 
 
 def _second_answer(
-    producer: Producer,
-    forked: bool,
-    kind: str,
-    epoch: int,
-    step: int,
-    stepped: bool = True,
-    state: LoaderState | None = None,
-) -> tuple[Any, ...]:
-    """("checked", epoch, step, what `make_again` returned, seconds) or ("explained", epoch, step, explanation).
-
-    `forked`: for this check alone; its seconds are then all that the process has worked.
-    """
-    if kind == "explain":
-        return "explained", epoch, step, producer.explain(epoch, step)
+    producer: Producer, forked: bool, task: messages.MakeAgain | messages.Explain
+) -> messages.Checked | messages.Explained:
+    """`forked`: for this check alone; its seconds are then all that the process has worked."""
+    if isinstance(task, messages.Explain):
+        return messages.Explained(producer.explain(task.epoch, task.step))
     began, used = time.perf_counter(), 0.0 if forked else time.process_time()
-    again = make_again(producer, epoch, step, stepped, state, BaseException)
-    return "checked", epoch, step, again, max(time.perf_counter() - began, time.process_time() - used)
+    again = make_again(producer, task.epoch, task.step, task.stepped, task.state, BaseException)
+    return messages.Checked(again, max(time.perf_counter() - began, time.process_time() - used))

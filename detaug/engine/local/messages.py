@@ -1,0 +1,228 @@
+"""What the parent, its helper and the workers say to each other.
+
+    parent → helper    Start, Spare, Signal, Quit            helper → parent    Started, Exited, Signalled, CannotStart,
+    parent → worker    Make, Cancel, Restore, MakeAgain,                        NoSpares; from a spare SpareStarted
+                       Explain, Quit                         worker → parent    Ready, Broken, Log, Retiring, Report,
+                                                                                Checked, Explained, and for each task
+                                                                                an Answer
+
+Standard library only: a helper for "spawn" starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from detaug.engine.checking import Again
+    from detaug.engine.error_record import ErrorRecord
+    from detaug.pipeline.loader_states import LoaderState
+    from detaug.purity.reports import BatchReport, Explanation
+    from detaug.transport.slots import Parcel
+
+#: A task: (ticket, epoch, step, whether it is only asked for whether there is such a batch).
+Order = tuple[int, int, int, bool]
+
+
+class Quit(NamedTuple):
+    """End."""
+
+
+# --- to the helper
+
+
+class Start(NamedTuple):
+    """Start a worker; with the worker's end of its channel."""
+
+    number: int
+
+
+class Spare(NamedTuple):
+    """Fork a spare of yourself; with the spare's end of its channel. Detached: no child of the parent's."""
+
+    detached: bool
+
+
+class Signal(NamedTuple):
+    """Send a worker a signal."""
+
+    number: int
+    which: int
+
+
+# --- from the helper
+
+
+class Started(NamedTuple):
+    """A worker runs."""
+
+    number: int
+    pid: int
+
+
+class Exited(NamedTuple):
+    """A worker has ended; `peak` is the most memory it had, in bytes."""
+
+    number: int
+    exitcode: int
+    peak: int
+
+
+class Signalled(NamedTuple):
+    """The worker was sent its signal, so it is not the helper that hangs."""
+
+    number: int
+
+
+class CannotStart(NamedTuple):
+    """A worker could not be started."""
+
+    number: int
+    why: str
+
+
+class NoSpares(NamedTuple):
+    """There can be none here."""
+
+
+class SpareStarted(NamedTuple):
+    """A spare is there; `between` forked it, is a child of the parent's and has ended, or is 0."""
+
+    pid: int
+    between: int
+
+
+# --- to a worker
+
+
+class Make(NamedTuple):
+    """Make batches, in this order. They can be cancelled until they are begun."""
+
+    orders: list[Order]
+    given_back: Any
+    dropped: Any
+
+
+class Cancel(NamedTuple):
+    """Leave a task out."""
+
+    ticket: int
+
+
+class Restore(NamedTuple):
+    """The state of a stream's loader, ahead of the stream's first task."""
+
+    state: LoaderState
+
+
+class MakeAgain(NamedTuple):
+    """Make a batch a second time, for the run-time check."""
+
+    epoch: int
+    step: int
+    stepped: bool
+    state: LoaderState | None
+
+
+class Explain(NamedTuple):
+    """Say how that batch comes to be in you."""
+
+    epoch: int
+    step: int
+
+
+# --- from a worker
+
+
+class Ready(NamedTuple):
+    """It has set itself up; with the descriptor of `whereabouts`."""
+
+    pid: int
+
+
+class Broken(NamedTuple):
+    """It could not."""
+
+    record: ErrorRecord
+
+
+class Log(NamedTuple):
+    """Something that the user should know."""
+
+    text: str
+
+
+class Retiring(NamedTuple):
+    """It has that many bytes of private memory, and makes nothing more."""
+
+    private: int
+
+
+class Report(NamedTuple):
+    """Of its `number`-th batch, which may be made again and compared."""
+
+    number: int
+    epoch: int
+    step: int
+    report: BatchReport
+    state_before: LoaderState | None
+
+
+class Checked(NamedTuple):
+    """The answer to `MakeAgain`, and the seconds that it took."""
+
+    again: Again
+    seconds: float
+
+
+class Explained(NamedTuple):
+    """The answer to `Explain`."""
+
+    explanation: Explanation
+
+
+# --- answers to tasks; `state` is that of the stream's loader afterwards, now and then
+
+
+class InSlot(NamedTuple):
+    """The batch lies in shared memory; with a descriptor if the slot is new."""
+
+    ticket: int
+    parcel: Parcel
+    state: LoaderState | None
+
+
+class Inline(NamedTuple):
+    """The batch itself, which is small."""
+
+    ticket: int
+    pickled: bytes
+    buffers: list[bytes]
+    state: LoaderState | None
+
+
+class Exists(NamedTuple):
+    """There is such a batch."""
+
+    ticket: int
+    state: LoaderState | None
+
+
+class Ended(NamedTuple):
+    """There is none: its stream has ended before."""
+
+    ticket: int
+    state: None = None
+
+
+class Raised(NamedTuple):
+    """The loader or the transform has raised."""
+
+    ticket: int
+    record: ErrorRecord
+    state: None = None
+
+
+Answer = InSlot | Inline | Exists | Ended | Raised
+FromHelper = Started | Exited | Signalled | CannotStart | NoSpares
+FromWorker = Ready | Broken | Log | Retiring | Report | Checked | Explained | Answer
