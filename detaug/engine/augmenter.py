@@ -12,10 +12,11 @@ from typing import Any
 
 from detaug.engine import arguments
 from detaug.engine.checking import DEFAULT_CHECK_EVERY, Checks
+from detaug.engine.executor import Engine, Executor, Work
 from detaug.engine.failures import SeedPath
-from detaug.engine.in_process import InProcess, Replayer
+from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.job import Job
-from detaug.engine.local.coordinator import Coordinator
+from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.local.pool import Settings
 from detaug.engine.schedule import Position, Schedule
 from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longer_running
@@ -91,6 +92,8 @@ class DeterministicAugmenter:
         on_mismatch: what becomes of a batch that differs: "raise" (ReproducibilityError), "warn", or None: an error
             among a worker's first batches, a warning later, when a training is under way.
         check_ignore: keys of a batch that may differ from one making to the next, such as a process number.
+        executor: what makes the batches (see `detaug.engine.executor`); None: this process or worker processes of this
+            machine, as `num_processes` says.
 
     Raises:
         TypeError, ValueError: an argument cannot be right; the message says what is allowed.
@@ -125,8 +128,9 @@ class DeterministicAugmenter:
         check_every: int = DEFAULT_CHECK_EVERY,
         on_mismatch: str | None = None,
         check_ignore: Sequence[str] = (),
+        executor: Executor | None = None,
     ) -> None:
-        self._engine: Coordinator | InProcess | None = None
+        self._engine: Engine | None = None
         self._closed = False
         self._owner = os.getpid()
         self._settings: ProcessSettings | None = None  # those of the program where the workers were started
@@ -151,6 +155,7 @@ class DeterministicAugmenter:
         self.on_mismatch = (
             None if on_mismatch is None else arguments.one_of("on_mismatch", on_mismatch, ("raise", "warn"))
         )
+        self.executor = executor
         self.check_ignore = arguments.keys("check_ignore", check_ignore)
         old_style = arguments.old_style_seeds(seeds, seed, self.num_processes, num_streams)
         self.seeds = list(seeds) if seeds is not None else None
@@ -422,49 +427,48 @@ class DeterministicAugmenter:
         self._rank_seeds = RankSeeds(self.rank, self.world_size, self.name, self.seed)
         mention_same_numbers(self, self._tree.entropy, self._declared)
         warm_up(self.transform, self._source.loader)
+        executor, work = self._executor(), self._work()
+        with interrupts_deferred():  # or there would be processes that nobody knows of
+            engine = self._engine = executor.start(work)
+            if engine.prefetches:
+                self._finalizer = weakref.finalize(self, engine.close)
+
+    def _executor(self) -> Executor:
+        if self.executor is not None:
+            return self.executor
         if self.num_processes == 0:
-            self._engine = InProcess(
-                self._replayer(self._loader_states),
-                self._schedule,
-                self._seed_path(),
-                self.on_error == "skip",
-                self._replayer(),
-                self._checks,
-                self.check_every,
-                self.on_mismatch,
-                self._loader_states,
-            )
-            return
+            return InThisProcess()
         if self.start_method != "fork":
             mention_random_hashes()
-        settings = Settings(
-            num_processes=self.num_processes,
-            start_method=self.start_method,
-            max_restarts=self.max_restarts,
-            stall_timeout=self.stall_timeout,
+        return LocalProcesses(
+            Settings(
+                num_processes=self.num_processes,
+                start_method=self.start_method,
+                max_restarts=self.max_restarts,
+                stall_timeout=self.stall_timeout,
+                slots_kept=self._schedule.window // self.num_processes + 2,
+            )
+        )
+
+    def _work(self) -> Work:
+        return Work(
+            pipeline=self._pipeline,
+            job=self._job(),
+            schedule=self._schedule,
+            seeds=self._seed_path(),
             skip_errors=self.on_error == "skip",
             pin_memory=self.pin_memory,
-            slots_kept=self._schedule.window // self.num_processes + 2,
+            checks=self._checks,
+            on_mismatch=self.on_mismatch,
+            states=self._loader_states,
         )
-        with interrupts_deferred():
-            self._engine = Coordinator(
-                self._pipeline,
-                self._job(),
-                self._schedule,
-                settings,
-                self._seed_path(),
-                self._checks,
-                self.on_mismatch,
-                self._loader_states,
-            )
-            self._finalizer = weakref.finalize(self, self._engine.close)
 
     def _check_owner(self, started: bool = True) -> None:
         """A fork of the process that made this augmenter has none of its threads, and would wait for ever.
 
         Where there are no workers it needs none, and goes on as it was.
         """
-        if os.getpid() == self._owner or (started and isinstance(self._engine, InProcess)):
+        if os.getpid() == self._owner or (started and self._engine is not None and not self._engine.prefetches):
             return
         raise RuntimeError(
             f"this augmenter was made in another process (pid {self._owner}), which this one (pid {os.getpid()}) was "
@@ -490,8 +494,7 @@ class DeterministicAugmenter:
             self._schedule.position = position
             return
         self._check_owner()
-        if self._schedule.position != position or isinstance(self._engine, Coordinator):
-            self._engine.move(position)
+        self._engine.move(position)
 
     def _new_schedule(self) -> Schedule:
         plan = Plan(self.num_streams, self.rank, self.world_size, self._known_steps())

@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from detaug.engine import failures
-from detaug.engine.checking import Again, Check, Checks, Inquiry, is_checked, make_again, remark_on_process
+from detaug.engine.checking import Again, Check, Inquiry, is_checked, make_again, remark_on_process
 from detaug.engine.error_record import describe
+from detaug.engine.executor import Work
 from detaug.engine.failures import SeedPath
 from detaug.engine.job import Job
-from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Task
+from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Task
 from detaug.engine.skipping import SkipLog, left_out
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
@@ -100,53 +101,35 @@ def _own_copy(batch: Any) -> Any:
     return unpack(packed.pickled, [buffer.copy() for buffer in packed.buffers])
 
 
+class InThisProcess:
+    """The executor for ``num_processes=0``."""
+
+    def start(self, work: Work) -> InProcess:
+        """See `detaug.engine.executor.Executor`."""
+        return InProcess(work)
+
+
 class InProcess:
-    """The engine without workers: each batch is made when it is asked for.
+    """The engine without workers: each batch is made when it is asked for. See `detaug.engine.executor.Engine`."""
 
-    Args:
-        replayer: makes the batches.
-        schedule: what is due.
-        seeds: for messages.
-        skip_errors: leave failing batches out.
-        second: makes batches again, for the run-time check; None: there is none.
-        checks: which are made again.
-        every: one in so many; see `detaug.engine.checking.is_checked`.
-        on_mismatch: see `detaug.engine.local.coordinator.Coordinator`.
-        states: where the loader's copies stand.
-    """
+    prefetches = False
 
-    def __init__(
-        self,
-        replayer: Replayer,
-        schedule: Schedule,
-        seeds: SeedPath,
-        skip_errors: bool,
-        second: Replayer,
-        checks: Checks,
-        every: int,
-        on_mismatch: str | None,
-        states: LoaderStates,
-    ) -> None:
-        self._second = second
-        self._states = states
-        self._checks = checks
-        self._every = every
-        self._on_mismatch = on_mismatch
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._schedule = work.schedule
+        self._checks = work.checks
         self._made = 0
         self._said: set[str] = set()
-        self._replayer = replayer
-        self._schedule = schedule
-        self._seeds = seeds
-        self._skip_errors = skip_errors
+        self._replayer = Replayer(work.pipeline, work.job, work.seeds, work.states)
+        self._second = Replayer(work.pipeline, work.job, work.seeds)
         self._skip_log = SkipLog()
 
     def next(self) -> Any:
-        """As `Coordinator.next`."""
         while True:
-            position, outcome = self._schedule.due()
-            self._schedule.hand_out(position, outcome)
-            for skipped in self._schedule.take_passed():
+            taken = self._schedule.take()
+            for skipped in taken.passed:
                 self._skip_log.say(skipped)
+            outcome = taken.outcome
             if isinstance(outcome, Delivered):
                 return outcome.batch
             if isinstance(outcome, EpochEnd):
@@ -158,28 +141,26 @@ class InProcess:
             self._make(task)
 
     def put_back(self, batch: Any) -> None:
-        """As `Coordinator.put_back`."""
-        position = self._schedule.before(self._schedule.position)
-        self._schedule.outcomes[BatchKey(position.epoch, position.step)] = Delivered(batch)
-        self._schedule.position = position
+        self._schedule.put_back(self._schedule.before(self._schedule.position), Delivered(batch))
 
     def move(self, position: Position) -> None:
-        """As `Coordinator.move`."""
-        self._schedule.position = position
-        self._schedule.forget_all()
+        if position != self._schedule.position:
+            self._schedule.position = position
+            self._schedule.forget_all()
+        self._schedule.forget_failures()
 
     def close(self) -> None:
         """There is nothing to end."""
 
     def worker_pids(self, ready: bool = False) -> list[int]:
-        """There are no workers."""
+        """There are none."""
         return []
 
     def _make(self, task: Task) -> None:
         check = None
         began = time.perf_counter()
         try:
-            if not task.probe and is_checked(self._made + 1, self._every):
+            if not task.probe and is_checked(self._made + 1, self._work.job.check_every):
                 batch, report = self._replayer.make_reported(task.key)
                 check = Check(task.key, report, self._made + 1, 0, self._replayer.state_before)
             else:
@@ -191,7 +172,7 @@ class InProcess:
             self._schedule.finish(task.key, self._failure(task, original))
             return
         if (state := self._replayer.loader_state) is not None:
-            self._states.add(state, BatchKey(self._schedule.position.epoch, self._schedule.position.step))
+            self._work.states.add(state, BatchKey(self._schedule.position.epoch, self._schedule.position.step))
         self._made += not task.probe
         self._checks.worked(time.perf_counter() - began)
         if check is not None:
@@ -225,10 +206,10 @@ class InProcess:
             self._second.start_over()
             inquiry.fresh = self._second.explain(check.key)
             inquiry.live = self._replayer.explain(check.key)
-        if inquiry.is_error(self._on_mismatch):
+        if inquiry.is_error(self._work.on_mismatch):
             raise inquiry.error()
         logger.warning("%s", inquiry.text())
 
     def _failure(self, task: Task, original: Exception) -> Outcome:
-        error = failures.error_of(describe(original), task.key, self._seeds, "in this process", original)
-        return left_out(error, self._schedule.max_skips) if self._skip_errors else Failed(error)
+        error = failures.error_of(describe(original), task.key, self._work.seeds, "in this process", original)
+        return left_out(error, self._schedule.max_skips) if self._work.skip_errors else Failed(error)

@@ -112,6 +112,20 @@ class _Ends:
     step: int | None = None
 
 
+class Taken(NamedTuple):
+    """What `Schedule.take` took.
+
+    Attributes:
+        position: where it stood.
+        outcome: None: it is not known yet, and nothing was taken.
+        passed: the steps before it that were skipped.
+    """
+
+    position: Position
+    outcome: Outcome | EpochEnd | None
+    passed: list[Skipped]
+
+
 class Schedule:
     """The order of batches and what is known of them.
 
@@ -243,6 +257,12 @@ class Schedule:
             self._extend()
             self._settled = settled
         # else the books went on to later epochs already, as the limit had it, and are made anew
+
+    def take(self) -> Taken:
+        """Take what is due, if it is there: the position moves past it."""
+        position, outcome = self.due()
+        self.hand_out(position, outcome)
+        return Taken(position, outcome, self.take_passed())
 
     def hand_out(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         """What was due is taken: the position moves behind it, or past gaps and skipped steps only where it is a failure

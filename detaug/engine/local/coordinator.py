@@ -19,27 +19,24 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from detaug.engine import failures
-from detaug.engine.checking import Checks
 from detaug.engine.error_record import describe
-from detaug.engine.failures import SeedPath
-from detaug.engine.job import Job
+from detaug.engine.executor import Work
 from detaug.engine.local import messages
 from detaug.engine.local.assignments import QUICK, Assignments
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Crew, Settings
 from detaug.engine.local.second_making import Checking
-from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Schedule, Task
+from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Taken, Task
 from detaug.engine.skipping import SkipLog, left_out
 from detaug.errors import BatchError, ReproducibilityError
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
-from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.plan import BatchKey
-from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import signal_name
 from detaug.transport.channel import ChannelClosed, ChannelFull
 from detaug.transport.pinning import gpu_to_pin_for, pin
@@ -52,35 +49,33 @@ logger = logging.getLogger("detaug")
 _EPOCH_END_PATIENCE, _CLOSE_PATIENCE = 10.0, 2.0
 
 
+@dataclass(frozen=True)
+class LocalProcesses:
+    """The executor for worker processes of this machine."""
+
+    settings: Settings
+
+    def start(self, work: Work) -> Coordinator:
+        """See `detaug.engine.executor.Executor`."""
+        return Coordinator(work, self.settings)
+
+
 class Coordinator:
-    """Workers for one pipeline, and their batches in order.
+    """Workers for one pipeline, and their batches in order. See `detaug.engine.executor.Engine`.
 
     Args:
-        pipeline: what the workers run.
-        job: what they have to know.
-        schedule: what is due; shared between the two threads under the lock.
-        settings: see there.
-        seeds: for messages.
-        checks: which batches are made again, and how often they differed.
-        on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
-        states: where the copies of the loader stand.
+        work: what is to be made. The schedule is shared between the two threads under the lock.
+        settings: of the processes.
     """
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        job: Job,
-        schedule: Schedule,
-        settings: Settings,
-        seeds: SeedPath,
-        checks: Checks,
-        on_mismatch: str | None,
-        states: LoaderStates,
-    ) -> None:
-        self._schedule = schedule
-        self._states = states
+    prefetches = True
+
+    def __init__(self, work: Work, settings: Settings) -> None:
+        self._work = work
+        self._schedule = schedule = work.schedule
+        self._states = work.states
         self._settings = settings
-        self._seeds = seeds
+        self._seeds = work.seeds
         self._lock = threading.Lock()
         # C code throughout, so that an interrupt in the user's thread finds it whole.
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -94,7 +89,7 @@ class Coordinator:
         self._fatal: BaseException | None = None
         self._fatal_is_told = False
         self._owner = os.getpid()
-        self._gpu = gpu_to_pin_for(settings.pin_memory)
+        self._gpu = gpu_to_pin_for(work.pin_memory)
         self._tickets = 0
         self._deaths: dict[BatchKey, int] = {}
         self._not_taken: dict[BatchKey, int] = {}
@@ -103,9 +98,9 @@ class Coordinator:
         self._memory_kills = MemoryKills()
         self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor
         self._wake_read = self._wake_write = -1
-        self._checking = Checking(checks, on_mismatch, self)
+        self._checking = Checking(work.checks, work.on_mismatch, self)
         self._woken = False
-        self._crew = Crew(pipeline, job, settings, self)
+        self._crew = Crew(work.pipeline, work.job, settings, self)
         try:
             self._selector = selectors.DefaultSelector()
             self._wake_read, self._wake_write = _pipe()
@@ -131,20 +126,19 @@ class Coordinator:
             StopIteration: the epoch has ended; the position is at the start of the next one.
             BatchError: the due batch cannot be made; raised again until the position is moved.
         """
-        taken: tuple[Position, Outcome | EpochEnd | None] | None = None
+        taken: Taken | None = None
         me = threading.get_ident()
         try:
             while True:
                 with self._lock:
                     before = self._schedule.position
-                    position, outcome = taken = self._schedule.due()
-                    self._schedule.hand_out(position, outcome)
-                    passed = self._schedule.take_passed()
+                    taken = self._schedule.take()
+                    outcome = taken.outcome
                     if outcome is None:
                         self._waiting.add(me)  # before the lock is let go: what comes from now on is told
                     wake = self._hungry and self._schedule.position is not before
                     fatal = self._fatal
-                for skipped in passed:
+                for skipped in taken.passed:
                     self._skip_log.say(skipped)
                 if wake:
                     self._wake(always=False)  # the window has moved with the position
@@ -168,7 +162,7 @@ class Coordinator:
                 self._news.get()
         except BaseException:  # Ctrl-C just now: the batch is still due
             if taken is not None:
-                self._put_back(*taken)
+                self._put_back(taken.position, taken.outcome)
             raise
         finally:
             self._waiting.discard(me)
@@ -492,7 +486,7 @@ class Coordinator:
             return self._failure(failures.error_of(describe(error), task.key, self._seeds, where, error))
 
     def _failure(self, error: BatchError) -> Outcome:
-        return left_out(error, self._schedule.max_skips) if self._settings.skip_errors else Failed(error)
+        return left_out(error, self._schedule.max_skips) if self._work.skip_errors else Failed(error)
 
     def _finish(self, task: Task, outcome: Outcome) -> None:
         with self._lock:

@@ -47,8 +47,6 @@ class Settings:
     start_method: str
     max_restarts: int
     stall_timeout: float | None
-    skip_errors: bool
-    pin_memory: bool
     slots_kept: int
 
 

@@ -1,0 +1,92 @@
+"""The contract between the augmenter and what makes its batches: in this process, in processes of this machine, elsewhere.
+
+The augmenter knows what is to be made (`Work`); an `Executor` starts an `Engine` for it. A batch's bytes follow from the
+work alone, so an executor may choose where and when each is made, and nothing else. All of them share the `Schedule`, which
+says what is to be made next, what is due, and what becomes of the position. `tests/engine/test_executors.py` is the suite
+that every executor passes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from detaug.engine.checking import Checks
+from detaug.engine.failures import SeedPath
+from detaug.engine.job import Job
+from detaug.engine.schedule import Position, Schedule
+from detaug.pipeline.loader_states import LoaderStates
+from detaug.pipeline.producer import Pipeline
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is to be made, and what is known of it.
+
+    Attributes:
+        pipeline: the loader and the transform as they were handed in.
+        job: what whoever makes batches has to know.
+        schedule: which batch is due, and which are to be made. An engine with threads of its own guards it with a lock; the
+            augmenter reads its position only.
+        seeds: for messages.
+        skip_errors: batches whose loader or transform raises are left out.
+        pin_memory: tensors are copied to page-locked memory where there is a GPU.
+        checks: which batches are made a second time, and how often they differed.
+        on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
+        states: where the copies of the loader stand.
+    """
+
+    pipeline: Pipeline
+    job: Job
+    schedule: Schedule
+    seeds: SeedPath
+    skip_errors: bool
+    pin_memory: bool
+    checks: Checks
+    on_mismatch: str | None
+    states: LoaderStates
+
+
+class Engine(Protocol):
+    """Gives the batches of its work in order. `next`, `put_back` and `move` are called by the user's threads.
+
+    Attributes:
+        prefetches: whether it makes batches ahead, in other processes. Then it lives on until `close`, and a fork of the
+            user's process cannot use it.
+    """
+
+    prefetches: bool
+
+    def next(self) -> Any:
+        """The due batch, once it is there. The position moves behind it last of all: whatever is raised before that,
+        KeyboardInterrupt too, leaves the batch due.
+
+        Raises:
+            StopIteration: the epoch has ended; the position is at the start of the next one.
+            BatchError: the due batch cannot be made; raised again until the position is moved.
+            ReproducibilityError: a batch that was made a second time differs.
+        """
+
+    def put_back(self, batch: Any) -> None:
+        """The batch that `next` has just given is due again."""
+
+    def move(self, position: Position) -> None:
+        """Go elsewhere. What is already there or being made for the new place may be kept; what failed is tried again."""
+
+    def close(self) -> None:
+        """End everything that was started, and give back all memory but that of batches the user holds. May be called
+        several times, from any thread, and in a fork, where it does nothing."""
+
+    def worker_pids(self, ready: bool = False) -> list[int]:
+        """The worker processes of this machine that are alive; with `ready` only those that have set themselves up."""
+
+
+class Executor(Protocol):
+    """Starts engines."""
+
+    def start(self, work: Work) -> Engine:
+        """An engine at the schedule's position.
+
+        Raises:
+            RuntimeError, OSError: it cannot be started; nothing is left behind.
+        """
