@@ -56,15 +56,15 @@ def augmenter() -> Iterator[DeterministicAugmenter]:
 
 
 def helper_of(augmenter: DeterministicAugmenter) -> Any:
-    helper = augmenter._engine._crew._helper  # type: ignore[union-attr]
+    helper = augmenter._engine._pool._helper  # type: ignore[union-attr]
     assert helper is not None
     return helper
 
 
 def helpers_of(augmenter: DeterministicAugmenter) -> list[int]:
     """The helper and its spares, wherever they are in the tree of processes."""
-    crew = augmenter._engine._crew  # type: ignore[union-attr]
-    return [each.pid for each in [crew._helper, *crew._spares] if each is not None]
+    pool = augmenter._engine._pool  # type: ignore[union-attr]
+    return [each.pid for each in [pool._helper, *pool._spares] if each is not None]
 
 
 def kill(pid: int) -> None:
@@ -114,12 +114,12 @@ def test_death_of_helper_and_all_spares_is_a_clear_error_and_restart_goes_on(
 ) -> None:
     augmenter._start()
     batches = [] if start == "early" else prints(augmenter, 5)
-    crew = augmenter._engine._crew  # type: ignore[union-attr]
+    pool = augmenter._engine._pool  # type: ignore[union-attr]
     for pid in helpers_of(augmenter):  # stopped first, so that none can make another meanwhile
         os.kill(pid, signal.SIGSTOP)
     for pid in helpers_of(augmenter):
         kill(pid)
-    wait_until(lambda: crew._failed, "the loss is noticed")
+    wait_until(lambda: pool._failed, "the loss is noticed")
     error = ""
     while not error:
         try:
@@ -206,8 +206,8 @@ def test_another_augmenters_channels_are_not_kept_open_by_a_later_one() -> None:
         DeterministicAugmenter(Scaled(), None, 1, seed=4, start_method="fork") as second,
     ):
         next(first)
-        crew = first._engine._crew  # type: ignore[union-attr]
-        watched = [worker.channel.fileno() for worker in crew.workers.values()] + [crew._helper.control.fileno()]
+        pool = first._engine._pool  # type: ignore[union-attr]
+        watched = [worker.channel.fileno() for worker in pool.workers.values()] + [pool._helper.control.fileno()]
         ours = {os.readlink(f"/proc/self/fd/{number}") for number in watched}
         next(second)
         for pid in [*helpers_of(second), *second._engine.worker_pids()]:  # type: ignore[union-attr]

@@ -2,7 +2,7 @@
 
 Division of labour:
 - the user's thread reads the due outcome and moves the position, under `_lock`, and wakes the coordinator;
-- the coordinator's thread does everything else. It alone touches workers, channels and slots. Its `Crew` starts and
+- the coordinator's thread does everything else. It alone touches workers, channels and slots. Its `Pool` starts and
   replaces the processes, and tells the coordinator what becomes of their tasks.
 
 No lock is shared with another process, so no signal that ends a worker can leave one locked.
@@ -30,7 +30,7 @@ from detaug.engine.executor import Work
 from detaug.engine.local import messages
 from detaug.engine.local.assignments import QUICK, Assignments
 from detaug.engine.local.handles import Worker
-from detaug.engine.local.pool import Crew, Settings
+from detaug.engine.local.pool import Pool, Settings
 from detaug.engine.local.second_making import Checking
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Taken, Task
 from detaug.engine.skipping import SkipLog, left_out
@@ -100,12 +100,12 @@ class Coordinator:
         self._wake_read = self._wake_write = -1
         self._checking = Checking(work.checks, work.on_mismatch, self)
         self._woken = False
-        self._crew = Crew(work.pipeline, work.job, settings, self)
+        self._pool = Pool(work.pipeline, work.job, settings, self)
         try:
             self._selector = selectors.DefaultSelector()
             self._wake_read, self._wake_write = _pipe()
             self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
-            self._crew.start(self._selector)
+            self._pool.start(self._selector)
             self._thread = threading.Thread(target=self._run, name="detaug-coordinator", daemon=True)
             self._thread.start()
         except BaseException as error:
@@ -216,12 +216,12 @@ class Coordinator:
     def worker_pids(self, ready: bool = False) -> list[int]:
         """The workers that are alive now; with `ready` only those that have set themselves up."""
         return [
-            worker.pid for worker in list(self._crew.workers.values()) if worker.pid and (worker.ready or not ready)
+            worker.pid for worker in list(self._pool.workers.values()) if worker.pid and (worker.ready or not ready)
         ]
 
     def has_reserve(self) -> bool:
         """Whether a worker stands ready to take a dead one's place at once (not under "fork")."""
-        return self._crew.has_reserve
+        return self._pool.has_reserve
 
     def _wake(self, always: bool = True) -> None:
         """`always`: also where an earlier wake was not seen yet. Ctrl-C may have come between its note and its write."""
@@ -241,15 +241,15 @@ class Coordinator:
                 torch.cuda.set_device(self._gpu)
             while not self._closing:
                 self._assign_all()
-                self._checking.go_on(self._crew)
+                self._checking.go_on(self._pool)
                 # Quick workers may begin a task before it is taken from them: whether they did is seen a little later.
                 soon = self._resting or self._assignments.may_take_over
-                for key in self._crew.wait(QUICK if soon else None):
+                for key in self._pool.wait(QUICK if soon else None):
                     # An earlier event of this round may have closed it, and its number may already be another's.
                     if self._selector.get_map().get(key.fd) is key:
                         key.data()
                 self._tell_what_is_due()
-                self._crew.look_for_stalls()
+                self._pool.look_for_stalls()
         except OSError as error:
             self.fail(explained(error, "the workers cannot go on"))
         except Exception as error:  # a defect of ours must not leave the user waiting for ever
@@ -261,7 +261,7 @@ class Coordinator:
     def _tear_down(self) -> None:
         with self._lock:
             self._schedule.forget_all()  # their memory goes now, not when garbage is collected
-        self._crew.stop()
+        self._pool.stop()
         self._selector.close()
         for descriptor in (self._wake_read, self._wake_write):
             if descriptor >= 0:
@@ -289,7 +289,7 @@ class Coordinator:
             if news:
                 self._tell_user()
 
-    # --- what the crew tells of
+    # --- what the pool tells of
 
     def describe(self, worker: Worker) -> str:
         """See `detaug.engine.local.pool.Events`; so with the following."""
@@ -308,10 +308,10 @@ class Coordinator:
         self._lose_waiting(list(worker.tasks))
 
     def reported(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
-        self._checking.heard(self._crew, worker, message)
+        self._checking.heard(self._pool, worker, message)
 
     def checker_ready(self) -> None:
-        self._checking.go_on(self._crew)
+        self._checking.go_on(self._pool)
 
     def checker_lost(self) -> None:
         self._checking.give_up()
@@ -375,7 +375,7 @@ class Coordinator:
 
     def _sent(self, worker: Worker, entries: list[tuple[int, Task]]) -> bool:
         """False: it took none of them, and others may."""
-        ended = self._crew.workers.get(worker.number) is not worker  # between two batches
+        ended = self._pool.workers.get(worker.number) is not worker  # between two batches
         if not ended:
             try:
                 self._tell_states(worker, entries)

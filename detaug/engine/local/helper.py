@@ -50,10 +50,10 @@ _POLL_SECONDS = 0.2  # only where there are no pidfds
 
 def serve(control: Channel, parent: int, launch: Launcher) -> None:
     """The helper's life: until told to quit, or until the parent is gone."""
-    _Zygote(control, parent, launch).run()
+    _Helper(control, parent, launch).run()
 
 
-class _Zygote:
+class _Helper:
     def __init__(self, control: Channel, parent: int, launch: Launcher) -> None:
         self._control = control
         self._parent = parent
@@ -197,13 +197,13 @@ def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
     """A launcher that forks this process; the worker runs ``work(its channel)``."""
 
     def launch(control: Channel, descriptor: int) -> int:
-        zygote = os.getpid()
+        helper = os.getpid()
         with signals_held_back():
             pid = os.fork()
             if pid == 0:
 
                 def live() -> None:
-                    die_with(zygote)
+                    die_with(helper)
                     leave_signals_to_the_parent()  # forking put the defaults back
                     control.close()
                     work(Channel.from_descriptor(descriptor))

@@ -51,7 +51,7 @@ class Settings:
 
 
 class Events(Protocol):
-    """What the crew tells of."""
+    """What the pool tells of."""
 
     def describe(self, worker: Worker) -> str:
         """The batch that it is making, in words."""
@@ -84,7 +84,7 @@ class Events(Protocol):
         """There can be no more batches."""
 
 
-class Crew:
+class Pool:
     """Starts processes, watches them, and replaces them.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Protocol
 from detaug.engine.checking import Again, Check, Checks, Inquiry, remark_on_process
 from detaug.engine.local import messages
 from detaug.engine.local.handles import Worker
-from detaug.engine.local.pool import Crew
+from detaug.engine.local.pool import Pool
 from detaug.pipeline.plan import BatchKey
 from detaug.transport.channel import ChannelClosed
 
@@ -53,23 +53,23 @@ class Checking:
         """Whether an answer is on its way, or a check will be made at once."""
         return self._check is not None or self._inquiry is not None or self.checks.waits
 
-    def go_on(self, crew: Crew) -> None:
+    def go_on(self, pool: Pool) -> None:
         """Have made again what is due."""
         inquiry = self._inquiry
-        if inquiry is not None and inquiry.fresh is not None and inquiry.difference.check.worker not in crew.workers:
+        if inquiry is not None and inquiry.fresh is not None and inquiry.difference.check.worker not in pool.workers:
             self._conclude()  # that worker can tell nothing any more
         if self._inquiry is None and self._check is None:
             self._check, self._asked = self.checks.next(), False
         if self._asked:
             return
         if self._inquiry is not None:
-            self._asked = crew.ask_checker(messages.Explain(*self._inquiry.difference.check.key))
+            self._asked = pool.ask_checker(messages.Explain(*self._inquiry.difference.check.key))
         elif self._check is not None:
             stepped = self.checks.is_stepped(self._check)
-            self._asked = crew.ask_checker(messages.MakeAgain(*self._check.key, stepped, self._check.state))
+            self._asked = pool.ask_checker(messages.MakeAgain(*self._check.key, stepped, self._check.state))
 
     def heard(
-        self, crew: Crew, worker: Worker, message: messages.Report | messages.Checked | messages.Explained
+        self, pool: Pool, worker: Worker, message: messages.Report | messages.Checked | messages.Explained
     ) -> None:
         """A worker or the checker has said something."""
         if isinstance(message, messages.Report):
@@ -78,14 +78,14 @@ class Checking:
             if said := self.checks.remark(key, message.report):
                 self._listener.say_once(said)
         elif isinstance(message, messages.Checked):
-            self._compare(crew, message.again, message.seconds)
+            self._compare(pool, message.again, message.seconds)
         elif self._inquiry is not None:
             if worker.number == self._inquiry.difference.check.worker:
                 self._inquiry.live = message.explanation
             else:
                 self._inquiry.fresh = message.explanation
-                crew.checker_is_done()
-            told = self._inquiry.live is not None or self._inquiry.difference.check.worker not in crew.workers
+                pool.checker_is_done()
+            told = self._inquiry.live is not None or self._inquiry.difference.check.worker not in pool.workers
             if told and self._inquiry.fresh is not None:
                 self._conclude()
 
@@ -95,9 +95,9 @@ class Checking:
         if self._inquiry is not None:
             self._conclude()
 
-    def _compare(self, crew: Crew, again: Again, seconds: float) -> None:
+    def _compare(self, pool: Pool, again: Again, seconds: float) -> None:
         check, self._check = self._check, None
-        crew.checker_is_done()
+        pool.checker_is_done()
         self.checks.paid(seconds)
         if check is None:
             return
@@ -112,11 +112,11 @@ class Checking:
         if difference.restored:
             self._conclude()  # where the two part is known
             return
-        live = crew.workers.get(check.worker)
+        live = pool.workers.get(check.worker)
         if live is not None:
             with contextlib.suppress(ChannelClosed):
                 live.channel.send(messages.Explain(*check.key))
-        self.go_on(crew)
+        self.go_on(pool)
 
     def _conclude(self) -> None:
         inquiry, self._inquiry = self._inquiry, None

@@ -43,11 +43,11 @@ _INLINE = 16_384
 _LOOK_AFTER = 0.001
 
 
-def main(channel: int, payload: int, zygote: int) -> None:
+def main(channel: int, payload: int, helper: int) -> None:
     """A fresh interpreter as worker, for "spawn"."""
 
     def live() -> None:
-        die_with(zygote)
+        die_with(helper)
         leave_signals_to_the_parent()
         work_on_payload(Channel.from_descriptor(channel), payload)
 
