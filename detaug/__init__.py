@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from detaug.seeding.current import current
     from detaug.seeding.reseeders import register_reseeder
     from detaug.seeding.tree import SeedTree
-    from detaug.training.run_seed import seed_everything
+    from detaug.training.seeding import seed_everything
     from detaug.verify import verify
 
 __all__ = [
@@ -47,7 +47,7 @@ _HOMES = {
     "current": "detaug.seeding.current",
     "fingerprint": "detaug.fingerprints",
     "register_reseeder": "detaug.seeding.reseeders",
-    "seed_everything": "detaug.training.run_seed",
+    "seed_everything": "detaug.training.seeding",
     "verify": "detaug.verify",
 }
 

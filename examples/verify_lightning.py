@@ -1,4 +1,4 @@
-"""Does a Lightning training repeat itself, and does it go on from its checkpoint as if it had not been interrupted?"""
+"""Is a Lightning training reproducible, and does it go on from its checkpoint as if it had not been interrupted?"""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def main() -> None:
     report = verify(Training, steps=16, interrupt_after=8)
     print(report)
     assert report
-    print("the Lightning training repeats itself and resumes exactly")
+    print("the Lightning training is reproducible and resumes exactly")
 
 
 if __name__ == "__main__":

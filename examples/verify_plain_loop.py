@@ -1,4 +1,4 @@
-"""Does a training loop repeat itself, and does it go on from a checkpoint as if it had not been interrupted?"""
+"""Is a training loop reproducible, and does it go on from a checkpoint as if it had not been interrupted?"""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def main() -> None:
     report = verify(Training, steps=6)
     print(report)
     assert report
-    print("the loop repeats itself and resumes exactly")
+    print("the loop is reproducible and resumes exactly")
 
 
 if __name__ == "__main__":

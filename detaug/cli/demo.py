@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detaug.cli.options import Target, json_option
+from detaug.cli.options import SeedType, Target, json_option
 
 if TYPE_CHECKING:
     from detaug.demo.run import Run, Settings
-
-#: NumPy's own limit, which the stock augmenter's seeds have to keep.
-MAX_SEED = 2**32 - 1
+    from detaug.seeding.tree import Seed
 
 
 def _process_counts(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[int, ...]:
@@ -32,9 +30,9 @@ def _process_counts(_context: click.Context, _parameter: click.Parameter, text: 
 @click.option(
     "--processes", callback=_process_counts, default="0,1,2,3", help="Process counts to run with, comma-separated."
 )
-@click.option("--seed", type=click.IntRange(0, MAX_SEED), default=1234, help="The one seed of all runs.")
+@click.option("--seed", type=SeedType(), default=1234, help="The one seed of all runs.")
 @json_option
-def demo(batches: int, patch: int, processes: tuple[int, ...], seed: int, json_target: Target) -> None:
+def demo(batches: int, patch: int, processes: tuple[int, ...], seed: Seed, json_target: Target) -> None:
     """Run one augmentation pipeline on a real MRI again and again, and compare the batches.
 
     The MNI152 template (T1, 1 mm, with grey and white matter as labels) goes through batchgenerators' own 3-D

@@ -6,16 +6,20 @@ import importlib.util
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from detaug.cli.options import CannotRun, Target, json_option
+from detaug.cli.options import CannotRun, SeedType, Target, json_option
+
+if TYPE_CHECKING:
+    from detaug.seeding.tree import Seed
 
 
 @click.command(short_help="Train nnU-Net on a toy data set, kill it, continue it, compare.")
-@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=1234, help="Of the data set and of the trainings.")
+@click.option("--seed", type=SeedType(), default=1234, help="Of the data set and of the trainings.")
 @json_option
-def demo(seed: int, json_target: Target) -> None:
+def demo(seed: Seed, json_target: Target) -> None:
     """Show on a toy data set that a training which is killed and continued ends with the same checkpoint.
 
     Five cases of 32³ voxels are made, nnU-Net plans and preprocesses them, and nnUNetTrainerDetAug trains on the CPU for two

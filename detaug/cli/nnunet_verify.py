@@ -7,13 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detaug.cli.options import CannotRun, Target, json_option
+from detaug.cli.options import CannotRun, SeedType, Target, json_option
 
 if TYPE_CHECKING:
     from detaug.nnunet.verification import Result, Settings
-
-#: What `detaug.training.seed_everything` takes.
-MAX_SEED = 2**32 - 1
 
 
 def _fold(_context: click.Context, _parameter: click.Parameter, text: str) -> int | str:
@@ -45,7 +42,7 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
     show_default="cuda where there is a GPU",
     help="What to train on.",
 )
-@click.option("--seed", type=click.IntRange(0, MAX_SEED), envvar="DETAUG_SEED", default=1234, help="Of all trainings.")
+@click.option("--seed", type=SeedType(), envvar="DETAUG_SEED", default=1234, help="Of all trainings.")
 @click.option("--epochs", type=click.IntRange(2), default=2, help="Epochs of a training.")
 @click.option("--iterations", type=click.IntRange(1), default=3, help="Training batches of an epoch.")
 @click.option("--validation-iterations", type=click.IntRange(1), default=2, help="Validation batches of an epoch.")

@@ -108,6 +108,21 @@ class Target:
             raise CannotWrite(_why(self._file or Path("stdout"), error)) from error
 
 
+class SeedType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """Whatever ``DETAUG_SEED`` may be: a non-negative integer of any size, or several with commas between them."""
+
+    name = "seed"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """An int or a list of ints."""
+        from detaug.seeding.tree import seed_of_text
+
+        try:
+            return seed_of_text(value) if isinstance(value, str) else value
+        except ValueError:
+            self.fail(f"{value!r} is neither a non-negative integer nor several with commas between them", param, ctx)
+
+
 class _TargetType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
     name = "file"
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detaug.cli.options import Target, json_option
+from detaug.cli.options import SeedType, Target, json_option
 
 if TYPE_CHECKING:
     from detaug.verify import Result
@@ -30,9 +30,7 @@ class _Numbers(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # gene
 @click.command(short_help="Prove that a pipeline is deterministic, or find the line that is not.")
 @click.argument("target", metavar="MODULE:FACTORY")
 @click.option("--batches", type=click.IntRange(min=1), default=12, help="Batches that every row compares.")
-@click.option(
-    "--seed", type=click.IntRange(min=0), help="The one seed of all rows.  [default: the augmenter's own, else 1234]"
-)
+@click.option("--seed", type=SeedType(), help="The one seed of all rows.  [default: the augmenter's own, else 1234]")
 @click.option("--thorough", is_flag=True, help="All start methods with all process counts, more faults: minutes.")
 @click.option("--processes", type=_Numbers(), help="Process counts, comma-separated.  [default: 1,2,3]")
 @click.option(

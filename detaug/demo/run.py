@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from detaug.demo.loader import MRIPatchLoader, enlarged, native_transforms, training_transforms
 from detaug.demo.mri import load_cases
+from detaug.seeding.tree import Seed, SeedTree
 
 BATCH_SIZE = 2
 
@@ -46,7 +47,7 @@ class Settings:
     batches: int = 24
     patch: int = 48
     processes: tuple[int, ...] = (0, 1, 2, 3)
-    seed: int = 1234
+    seed: Seed = 1234
 
     @property
     def warm_up(self) -> int:
@@ -206,10 +207,11 @@ class _StockAugmenter:
     to whichever worker is first.
     """
 
-    def __init__(self, loader: MRIPatchLoader, transform: Any, processes: int, seed: int) -> None:
+    def __init__(self, loader: MRIPatchLoader, transform: Any, processes: int, seed: Seed) -> None:
         from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
 
-        seeds = [(seed + worker) % 2**32 for worker in range(processes)]
+        # NumPy takes 32 bits of each.
+        seeds = [SeedTree(seed).child(f"stock/{worker}").integer(bits=32) for worker in range(processes)]
         self._stock = NonDetMultiThreadedAugmenter(loader, transform, processes, num_cached=NUM_CACHED, seeds=seeds)
 
     def __next__(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 from detaug.nnunet.verification.comparing import sha256
 from detaug.nnunet.verification.settings import Part, Settings
 from detaug.reports.atomic_files import write_text
+from detaug.seeding.tree import Seed
 
 DATASET = "Dataset001_Toy"
 CONFIGURATION = "3d_fullres"
@@ -53,7 +54,7 @@ def toy_case(rng: np.random.Generator, edge: int = EDGE) -> tuple[np.ndarray, np
     return (labels + rng.normal(0, 0.5, labels.shape)).astype(np.float32), labels
 
 
-def make_toy_dataset(raw: Path, seed: int) -> Path:
+def make_toy_dataset(raw: Path, seed: Seed) -> Path:
     """Write the raw data set (imagesTr, labelsTr, dataset.json) into nnU-Net's raw folder; the same files from one seed."""
     import nibabel
 
@@ -85,12 +86,12 @@ def make_narrow(plans: Path) -> None:
     write_text(plans, json.dumps(planned, indent=2))
 
 
-def settings(seed: int) -> Settings:
+def settings(seed: Seed) -> Settings:
     """Of both trainings: two short epochs on the CPU."""
     return Settings(DATASET, CONFIGURATION, device="cpu", seed=seed, epochs=2, iterations=8, validation_iterations=2)
 
 
-def train_and_compare(root: Path, seed: int, told: Callable[[str], None]) -> Compared:
+def train_and_compare(root: Path, seed: Seed, told: Callable[[str], None]) -> Compared:
     """Make the data set, have nnU-Net plan and preprocess it, train, kill, continue, and compare.
 
     To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes.

@@ -112,7 +112,7 @@ def _kernel_cache(environment: Record) -> Iterator[Advice]:
 def _deterministic_algorithms(environment: Record) -> Iterator[Advice]:
     switches = environment.get("switches") or {}
     mode = switches.get("torch.use_deterministic_algorithms")
-    # A CPU repeats itself without; a doctor asked in a fresh process sees the defaults and not the training's.
+    # A CPU is reproducible without; a doctor asked in a fresh process sees the defaults and not the training's.
     level: Level = "note"
     if mode is False:
         text = "torch.use_deterministic_algorithms is off here; a training switches it on with deterministic_mode() or "
@@ -156,7 +156,7 @@ def _tf32(environment: Record) -> Iterator[Advice]:
     names = ("torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32")
     on = [name for name in names if switches.get(name) is True]
     if on:
-        text = f"{' and '.join(on)} on: repeats itself on one GPU, and differs from kind to kind. deterministic_mode() clears it"
+        text = f"{' and '.join(on)} on: reproducible on one kind of GPU, different on another. deterministic_mode() clears it"
         yield Advice("note", "TF32", text)
     else:
         yield Advice("ok", "TF32", "off")

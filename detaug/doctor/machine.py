@@ -16,7 +16,7 @@ import torch
 
 from detaug.doctor.graphics_cards import graphics_cards
 from detaug.doctor.kernel_cache import kernel_cache
-from detaug.training.switch_list import chosen_switches
+from detaug.training.switches import chosen_switches
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 PACKAGES = (
@@ -201,9 +201,7 @@ def _blas() -> list[dict[str, Any]]:
 
 
 def _switches() -> dict[str, Any]:
-    found = {switch.name: switch.read() for switch in chosen_switches(True, tf32=False, fill_memory=False, cublas=True)}
-    found["torch.backends.cudnn.enabled"] = torch.backends.cudnn.enabled
-    return dict(sorted(found.items()))
+    return dict(sorted((switch.name, switch.read()) for switch in chosen_switches(True, cudnn=True)))
 
 
 def _memory() -> dict[str, int | None]:

@@ -6,14 +6,14 @@ import hashlib
 import random
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
 import numpy as np
-import torch
 
 from detaug.purity.references import part_at, paths_of, shared_generators
+from detaug.purity.saving import preserved
 from detaug.purity.template import Copy, Template
 from detaug.seeding.children import Child
 from detaug.seeding.reseeders import Reseeder, reseeder_of
@@ -99,15 +99,9 @@ class Shared:
         for generator, key, reseed in self._generators:
             reseed(generator, child.of_part(key))
 
-    @contextmanager
-    def preserved(self) -> Iterator[None]:
+    def preserved(self) -> AbstractContextManager[None]:
         """They are the user's: in the user's own process they are afterwards as they were."""
-        states = [(generator, _state_of(generator)) for generator, _, _ in self._generators]
-        try:
-            yield
-        finally:
-            for generator, state in states:
-                _put_back(generator, state)
+        return preserved(generator for generator, _, _ in self._generators)
 
 
 def _bit_generators_in(generators: Iterable[Any]) -> set[int]:
@@ -146,24 +140,3 @@ def _listening(told: set[int]) -> Iterator[None]:
 
 def _is_global(generator: Any) -> bool:
     return generator is random._inst or generator is np.random.mtrand._rand
-
-
-def _state_of(generator: Any) -> Any:
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
-    if isinstance(generator, np.random.BitGenerator):
-        return generator.state
-    if isinstance(generator, (np.random.RandomState, torch.Generator)):
-        return generator.get_state()
-    return generator.getstate() if isinstance(generator, random.Random) else None
-
-
-def _put_back(generator: Any, state: Any) -> None:
-    if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
-    elif isinstance(generator, np.random.BitGenerator):
-        generator.state = state
-    elif isinstance(generator, (np.random.RandomState, torch.Generator)):
-        generator.set_state(state)
-    elif isinstance(generator, random.Random):
-        generator.setstate(state)

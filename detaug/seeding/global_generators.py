@@ -7,12 +7,12 @@ function of the batch when all three are reseeded from the batch's SeedSequence 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import numpy as np
 import torch
 
+from detaug.purity.saving import global_generators, preserved
 from detaug.seeding.generator_kinds import (
     MT19937_BYTES,
     TORCH_BYTES,
@@ -55,15 +55,6 @@ def _write_numpy_state(words: bytes, sequence: Sequence) -> None:
     np.random.set_state({**np.random.get_state(legacy=False), "has_gauss": 0, "gauss": 0.0})
 
 
-@contextmanager
-def preserved_global_rngs() -> Iterator[None]:
+def preserved_global_rngs() -> AbstractContextManager[None]:
     """Whatever happens inside, the caller finds its own global random state again afterwards."""
-    python_state = random.getstate()
-    numpy_state = np.random.get_state(legacy=False)
-    torch_state = torch.default_generator.get_state()
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-        torch.default_generator.set_state(torch_state)
+    return preserved(global_generators())

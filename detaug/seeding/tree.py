@@ -207,10 +207,26 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
     return drawn
 
 
+def seed_of_text(text: str) -> Seed:
+    """A seed as ``DETAUG_SEED`` and command lines have it: a non-negative integer, or several with commas between them.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    numbers = [int(part) for part in text.removesuffix(",").split(",")]  # "7," is a list of one
+    return checked_seed(numbers if "," in text else numbers[0])
+
+
+def text_of_seed(seed: Seed) -> str:
+    """What `seed_of_text` reads."""
+    if isinstance(seed, int):
+        return str(seed)
+    return ",".join(map(str, seed)) + "," * (len(seed) == 1)
+
+
 def _parse_seed_variable(text: str) -> Seed:
     try:
-        numbers = [int(part) for part in text.removesuffix(",").split(",")]  # "7," is a list of one
-        return checked_seed(numbers if "," in text else numbers[0])
+        return seed_of_text(text)
     except ValueError:
         raise ValueError(
             f"{SEED_VARIABLE}={text!r} in the environment is not a seed: it must be a non-negative integer, "

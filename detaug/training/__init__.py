@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from detaug.doctor.machine import environment
     from detaug.training import layers
-    from detaug.training.auditing import audit
+    from detaug.training.auditing.runs import audit
     from detaug.training.data_loading import EpochSampler, generator, worker_init_fn
     from detaug.training.layers.functions import deterministic_functions
     from detaug.training.layers.swapping import make_deterministic, swap_layers
     from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
-    from detaug.training.run_seed import seed_everything
+    from detaug.training.seeding import seed_everything
     from detaug.training.splits import Split, kfold, train_val_split
     from detaug.training.switches import deterministic_mode, set_deterministic_mode
     from detaug.training.verifying import verify
@@ -47,7 +47,7 @@ __all__ = [
 _HOMES = {
     "EpochSampler": "data_loading",
     "Split": "splits",
-    "audit": "auditing",
+    "audit": "auditing.runs",
     "deterministic_functions": "layers.functions",
     "deterministic_mode": "switches",
     "environment": "detaug.doctor.machine",
@@ -56,7 +56,7 @@ _HOMES = {
     "kfold": "splits",
     "make_deterministic": "layers.swapping",
     "rng_state": "random_state",
-    "seed_everything": "run_seed",
+    "seed_everything": "seeding",
     "set_deterministic_mode": "switches",
     "set_rng_state": "random_state",
     "swap_layers": "layers.swapping",

@@ -6,22 +6,22 @@
         loader = DataLoader(dataset, 4, sampler=sampler, num_workers=8, worker_init_fn=worker_init_fn,
                             generator=generator(7, epoch=epoch))
 
-A loader made once, with ``generator=generator(7)``, is repeated as well: each ``iter(loader)`` draws a new base seed. Only
-a resume at epoch e needs ``generator(7, epoch=e)``.
+A loader made once, with ``generator=generator(7)``, is reproducible as well: each ``iter(loader)`` draws a new base seed.
+Only a resume at epoch e needs ``generator(7, epoch=e)``.
 
 **What no seeding can give here.** A DataLoader's workers draw from one stream each, sample after sample, and which samples
 a worker gets depends on how many workers there are. So with another ``num_workers``, every random number drawn in a
 data set's ``__getitem__`` is another one, and a resume in mid-epoch draws other numbers than the uninterrupted run. With
 ``persistent_workers=True`` torch calls ``worker_init_fn`` in the first epoch only: later epochs go on in the same streams,
-repeatable from the start of the training, but not from a resume. `DeterministicAugmenter.from_dataset` seeds every batch
+reproducible from the start of the training, but not from a resume. `DeterministicAugmenter.from_dataset` seeds every batch
 by its epoch and step and has none of these limits.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Sequence, Sized
+from functools import cache
 from typing import Any
 
 import torch
@@ -32,17 +32,14 @@ from detaug.seeding.global_generators import reseed_global_rngs
 from detaug.seeding.tree import SEED_VARIABLE, SeedTree, non_negative_int, positive_int, spawn_key_element
 from detaug.sources.dataset import epoch_order
 from detaug.training.ranks import broadcast_from_rank_0, known_rank, known_world_size, process_group
+from detaug.training.seeding import logger
 from detaug.versions import SEED_SCHEME
-
-logger = logging.getLogger("detaug")
 
 NOTE = (
     "random numbers drawn in a torch DataLoader's workers depend on num_workers, and a resume in mid-epoch does not "
     "repeat them (with persistent_workers=True no resume does); DeterministicAugmenter.from_dataset gives the same "
     "batches for any number of workers"
 )
-
-_noted = False
 
 
 def worker_init_fn(
@@ -56,39 +53,28 @@ def worker_init_fn(
 
     For ``DataLoader(worker_init_fn=worker_init_fn)``, or, with arguments,
     ``functools.partial(worker_init_fn, seed=7, epoch=3)``. The streams are distinct for every (seed, rank, worker, epoch), by
-    SeedSequence: torch's own ``base_seed + worker_id`` (MMEngine's ``num_workers * rank + worker_id + seed``) gives worker 1
-    of one seed the stream of worker 0 of the next, and torch's base seed is the same on all ranks that were seeded
-    alike. Lightning's ``pl_worker_init_function`` mixes likewise, from torch's base seed.
+    SeedSequence: with torch's own ``base_seed + worker_id``, worker 1 of one seed has the stream of worker 0 of the next,
+    and torch's base seed is the same on all ranks that were seeded alike.
 
     Args:
         worker_id: 0 ... num_workers - 1, as torch passes it.
         seed: as `SeedTree` takes it. Left out in a worker: the base seed that torch drew for this iteration over the
             loader, from the loader's `generator` or else from torch's global one. Left out anywhere else: ``DETAUG_SEED``,
             or drawn and logged.
-        rank: left out: the process group's, else ``RANK`` of the environment, else 0. Pass it where workers are
-            spawned in processes that were not started by torchrun: these know neither.
+        rank: left out: the process group's, else the launcher's (``RANK``), else 0. Pass it where workers are
+            spawned in processes that no launcher started: these know neither.
         epoch: together with `seed`, it alone decides: the same numbers in the same epoch of every run. With `seed` and
-            no epoch, torch's base seed is mixed in, so that epochs differ (repeatable if the loader's generator is
+            no epoch, torch's base seed is mixed in, so that epochs differ (reproducible if the loader's generator is
             seeded); outside a worker that is epoch 0.
-
-    Note:
-        The number of workers changes the result; see this module's description, and
-        `DeterministicAugmenter.from_dataset`, where it does not.
 
     Raises:
         TypeError, ValueError: a number is no integer or out of range.
     """
-    worker = spawn_key_element("worker_id", worker_id)
-    of_rank = _rank(rank)
-    info = get_worker_info()
+    worker, info = spawn_key_element("worker_id", worker_id), get_worker_info()
     base_seed = None if info is None else info.seed - info.id
-    branch = f"data_loader/worker/rank {of_rank}"
-    if seed is None:
-        tree = SeedTree(base_seed).child(branch)
-    else:
-        tree = SeedTree(seed).child(branch)
-        if epoch is None and base_seed is not None:
-            tree = tree.child(f"iteration {base_seed}")
+    tree = SeedTree(base_seed if seed is None else seed).child(f"data_loader/worker/rank {_rank(rank)}")
+    if seed is not None and epoch is None and base_seed is not None:
+        tree = tree.child(f"iteration {base_seed}")
     reseed_global_rngs(tree.sequence(0 if epoch is None else epoch, stream=worker))
 
 
@@ -107,7 +93,7 @@ def generator(
 
     Args:
         seed: as `SeedTree` takes it; ``None`` takes ``DETAUG_SEED``, or draws one and logs it.
-        rank: left out: the process group's, else ``RANK`` of the environment, else 0.
+        rank: left out: the process group's, else the launcher's (``RANK``), else 0.
         epoch: where the stream starts. For a resume at epoch e exactly as the run went on, make a new generator (or a
             new loader with it) for every epoch.
         device: where its numbers are drawn, for ``torch.randn(..., generator=...)`` and its like; a DataLoader wants the
@@ -116,13 +102,10 @@ def generator(
     Raises:
         TypeError, ValueError: a number is no integer or out of range.
     """
-    tree = SeedTree(seed).child("data_loader/generator")
-    words = tree.sequence(epoch, stream=_rank(rank)).generate_state(2)
-    made = torch.Generator(device)
-    # 63 bits: torch takes a signed 64-bit number.
-    made.manual_seed(int(words[0]) | (int(words[1]) & 0x7FFFFFFF) << 32)
+    words = SeedTree(seed).child("data_loader/generator").sequence(epoch, stream=_rank(rank)).generate_state(2)
     _give_note_once()
-    return made
+    # 63 bits: torch takes a signed 64-bit number.
+    return torch.Generator(device).manual_seed(int(words[0]) | (int(words[1]) & 0x7FFFFFFF) << 32)
 
 
 class EpochSampler(Sampler[int]):
@@ -140,7 +123,7 @@ class EpochSampler(Sampler[int]):
         dataset: anything with a length.
         seed: as `SeedTree` takes it. ``None``: ``DETAUG_SEED``, or drawn and logged; with several ranks it is rank 0's
             (broadcast: all ranks must make the sampler).
-        rank, num_replicas: left out: the process group's, else ``RANK`` and ``WORLD_SIZE`` of the environment, else 0 of 1.
+        rank, num_replicas: left out: the process group's, else the launcher's (``RANK``, ``WORLD_SIZE``), else 0 of 1.
         shuffle: False: the data source's own order.
         drop_last: where the length is no multiple of `num_replicas`, leave out the tail of the order; else its start
             is taken again to fill up. Either way all ranks have the same number of indices.
@@ -162,19 +145,13 @@ class EpochSampler(Sampler[int]):
         if not isinstance(dataset, Sized):
             raise TypeError(f"dataset must have a length, got {type(dataset).__name__}")
         super().__init__()
-        self.dataset = dataset
-        self.num_replicas = positive_int(
-            "num_replicas", known_world_size() or 1 if num_replicas is None else num_replicas
-        )
-        self.rank = _rank(rank)
+        self.dataset, self.shuffle, self.drop_last = dataset, bool(shuffle), bool(drop_last)
+        replicas = known_world_size() or 1 if num_replicas is None else num_replicas
+        self.num_replicas, self.rank = positive_int("num_replicas", replicas), _rank(rank)
         if self.rank >= self.num_replicas:
             raise ValueError(f"rank must be within 0 ... {self.num_replicas - 1} (num_replicas - 1), got {self.rank}")
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.epoch = 0
         self.seed = SeedTree(_shared_seed(seed, self.num_replicas)).seed
-        self._resume_at = 0
-        self._handed_out = 0
+        self.epoch = self._resume_at = self._handed_out = 0
         self._latest: object = None
 
     def set_epoch(self, epoch: int) -> None:
@@ -191,28 +168,26 @@ class EpochSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         start, self._resume_at = self._resume_at, 0
-        self._latest = token = object()
-        self._handed_out = start
-        return self._walk(self._indices(), start, token)
+        self._latest, self._handed_out = object(), start
+        return self._walk(self._indices(), start, self._latest)
 
     def _walk(self, indices: list[int], start: int, token: object) -> Iterator[int]:
         for position in range(start, len(indices)):
-            if token is self._latest:
+            if token is self._latest:  # an abandoned iterator does not move the position
                 self._handed_out = position + 1
             yield indices[position]
 
     def _indices(self) -> list[int]:
         """This rank's indices of the whole epoch."""
         length = len(self.dataset)
-        order = list(range(length))
+        order: Sequence[int] = range(length)
         if self.shuffle:
             entropy = tuple(SeedTree(self.seed).child("data_loader/sampler").entropy)
             order = epoch_order(length, entropy, self.epoch).tolist()
-        wanted = len(self)
-        return [order[i % length] for i in range(self.rank, wanted * self.num_replicas, self.num_replicas)]
+        return [order[i % length] for i in range(self.rank, len(self) * self.num_replicas, self.num_replicas)]
 
     def state_dict(self, samples: int | None = None) -> dict[str, Any]:
-        """Where this rank is, as plain integers.
+        """Where this rank is, as plain integers. At an epoch's end, it is the next one's start.
 
         Args:
             samples: how many samples of this epoch the training of this rank has had (batches times batch size).
@@ -225,12 +200,9 @@ class EpochSampler(Sampler[int]):
         """
         position = self._handed_out if samples is None else non_negative_int("samples", samples)
         if position > len(self):
-            raise ValueError(
-                f"samples must be within 0 ... {len(self)}, the indices of one rank's epoch, got {position}"
-            )
-        if position == len(self):  # the epoch is over: a resume begins the next one, and not an empty rest of this
-            return {"epoch": self.epoch + 1, "samples": 0, **self._identity()}
-        return {"epoch": self.epoch, "samples": position, **self._identity()}
+            raise ValueError(f"samples must be within 0 ... {len(self)}, one rank's epoch, got {position}")
+        over = position == len(self)  # a resume begins the next epoch, and not an empty rest of this one
+        return {"epoch": self.epoch + over, "samples": 0 if over else position, **self._identity()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on there: the next ``iter()`` gives the rest of that epoch.
@@ -248,21 +220,18 @@ class EpochSampler(Sampler[int]):
         ]
         if others:
             raise StateMismatch("the state belongs to another order of samples: " + "; ".join(others))
-        epoch = spawn_key_element("epoch", state["epoch"])
-        samples = non_negative_int("samples", state["samples"])
+        epoch, samples = spawn_key_element("epoch", state["epoch"]), non_negative_int("samples", state["samples"])
         if samples > len(self):
             raise StateMismatch(f"the state has {samples} samples of an epoch that has {len(self)} on each rank")
-        self.epoch = epoch
-        self._resume_at = self._handed_out = samples
-        self._latest = None
+        self.epoch, self._resume_at, self._handed_out, self._latest = epoch, samples, samples, None
 
     def _identity(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
             "length": len(self.dataset),
             "num_replicas": self.num_replicas,
-            "shuffle": bool(self.shuffle),
-            "drop_last": bool(self.drop_last),
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
             "seed_scheme": SEED_SCHEME,
         }
 
@@ -281,12 +250,9 @@ def _shared_seed(seed: int | Sequence[int] | None, num_replicas: int) -> int | S
             f"{num_replicas} ranks must shuffle by one seed, and there is no process group to agree on one: pass seed=, "
             f"set {SEED_VARIABLE}, or call torch.distributed.init_process_group first"
         )
-    drawn = SeedTree(None).seed if group[0] == 0 else None
-    return broadcast_from_rank_0(drawn)  # type: ignore[no-any-return]
+    return broadcast_from_rank_0(SeedTree(None).seed if group[0] == 0 else None)  # type: ignore[no-any-return]
 
 
+@cache
 def _give_note_once() -> None:
-    global _noted
-    if not _noted:
-        _noted = True
-        logger.warning("%s", NOTE)
+    logger.warning(NOTE)

@@ -1,6 +1,6 @@
 """The state of all random number generators as one checkpoint entry: `rng_state`, `set_rng_state`, `isolate_rng`.
 
-What the dict holds (tensors, ints, floats, strings, tuples, lists, dicts and None only, so that
+What the dict holds (tensors, ints, floats, strings, lists, dicts and None only, so that
 ``torch.load(weights_only=True)`` takes it):
 
     format      2 (1, without xpu and mps, is read too)
@@ -15,23 +15,30 @@ What the dict holds (tensors, ints, floats, strings, tuples, lists, dicts and No
 
 from __future__ import annotations
 
-import logging
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from detaug.errors import StateMismatch
-from detaug.training import generator_state
-
-logger = logging.getLogger("detaug")
+from detaug.purity.saving import global_generators, preserved, put_back, state_of
 
 FORMAT = 2
-ENTRIES = ("format", "torch", "python", "numpy", "cpu", "cuda", "xpu", "mps", "generators")
+GLOBALS = ("python", "numpy", "cpu")
+DEVICES = ("cuda", "xpu", "mps")
+ENTRIES = ("format", "torch", *GLOBALS, *DEVICES, "generators")
+KINDS = {
+    "numpy.random.Generator": np.random.Generator,
+    "numpy.random.RandomState": np.random.RandomState,
+    "torch.Generator": torch.Generator,
+    "random.Random": random.Random,
+}
+
+#: The largest positions in bit generators' own buffers. NumPy's setters do not check them, and would read beyond the end.
+_LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1, "uinteger": 2**32 - 1}
 
 Generators = Mapping[str, Any]
 
@@ -56,21 +63,15 @@ def rng_state(generators: Generators | None = None, *, include_cuda: bool = True
     Raises:
         TypeError: generators is no mapping from strings to generators of these kinds.
     """
-    return {
-        "format": FORMAT,
-        "torch": str(torch.__version__),
-        "python": generator_state.of_python(random.getstate()),
-        "numpy": generator_state.of_numpy(np.random.get_state(legacy=False)),
-        "cpu": torch.default_generator.get_state(),
-        "cuda": list(torch.cuda.get_rng_state_all()) if include_cuda and _cuda_devices() else [],
-        "xpu": list(torch.xpu.get_rng_state_all()) if include_cuda and _has("xpu") else [],
-        "mps": [torch.mps.get_rng_state()] if include_cuda and _has("mps") else [],
-        "generators": {name: generator_state.of_generator(g) for name, g in _checked_generators(generators).items()},
-    }
+    named = {name: {"kind": _kind(g), "state": _plain(_parts(g))} for name, g in _checked(generators).items()}
+    state = {"format": FORMAT, "torch": str(torch.__version__)}
+    state |= {entry: _plain(_parts(each)) for entry, each in zip(GLOBALS, global_generators(), strict=True)}
+    state |= {kind: [_plain(_parts(each)) for each in _devices(kind)] if include_cuda else [] for kind in DEVICES}
+    return {**state, "generators": named}
 
 
 def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None, *, include_cuda: bool = True) -> None:
-    """Put back what `rng_state` gave. Everything is checked first: after an error nothing has been changed.
+    """Put back what `rng_state` gave. After an error nothing has been changed.
 
     Args:
         state: what `rng_state` gave, also after `torch.save` and `torch.load` (on whatever device that put it).
@@ -90,17 +91,19 @@ def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None
     if isinstance(state, Mapping) and state.get("format") == 1:
         state = {**state, "format": FORMAT, "xpu": [], "mps": []}
     _check_frame(state)
-    named = _checked_generators(generators)
-    steps: list[Callable[[], None]] = [
-        generator_state.python_step("python", state["python"], random),
-        generator_state.numpy_step("numpy", state["numpy"], np.random.get_state(legacy=False), np.random.set_state),
-        generator_state.torch_step("cpu", state["cpu"], torch.default_generator),
-        *(_cuda_steps(state["cuda"]) if include_cuda else []),
-        *(_other_steps(state) if include_cuda else []),
-        *_generator_steps(state["generators"], named),
-    ]
-    for step in steps:
-        step()
+    found = [(entry, state[entry], each) for entry, each in zip(GLOBALS, global_generators(), strict=True)]
+    for kind in DEVICES if include_cuda else ():
+        found += _of_devices(kind, state[kind])
+    found += _of_named(state["generators"], _checked(generators))
+    wanted = [(where, each, _native(where, stored, each)) for where, stored, each in found]
+    before = [(each, state_of(each)) for _, each, _ in wanted]
+    try:
+        for where, each, new in wanted:  # noqa: B007
+            put_back(each, new)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        for each, old in before:
+            put_back(each, old)
+        raise ValueError(f"the state's entry {where} is damaged: {error}") from error
 
 
 def isolate_rng(include_cuda: Any = True, *, generators: Generators | None = None) -> Any:
@@ -123,45 +126,55 @@ def isolate_rng(include_cuda: Any = True, *, generators: Generators | None = Non
 
 @contextmanager
 def _isolated(include_cuda: bool, generators: Generators | None) -> Iterator[None]:
-    bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
-    state = rng_state(generators, include_cuda=include_cuda)
-    failed = True
-    try:
+    devices = [each for kind in DEVICES for each in _devices(kind)] if include_cuda else []
+    with preserved([*global_generators(), *devices, *_checked(generators).values()]):
         yield
-        failed = False
-    finally:
-        try:
-            if np.random.get_bit_generator() is not bits:  # type: ignore[attr-defined]
-                np.random.set_bit_generator(bits)  # type: ignore[attr-defined]
-            set_rng_state(state, generators, include_cuda=include_cuda)
-        except Exception:
-            if not failed:
-                raise
-            # the exception from inside is what the user must see
-            logger.exception("the random state could not be put back")
+
+
+def _checked(generators: Any) -> dict[str, Any]:
+    if not isinstance(generators, Mapping | None):
+        raise TypeError(f"generators must be a mapping from names to generators, got {generators!r}")
+    for name, each in (generators or {}).items():
+        if not isinstance(name, str) or _kind(each) is None:
+            raise TypeError(
+                f"generators[{name!r}] must be one of {', '.join(KINDS)} with a state, under a name that is a string, got "
+                f"{each!r} of type {type(each).__name__}"
+            )
+    return dict(generators or {})
+
+
+def _kind(generator: Any) -> str | None:
+    kinds = (name for name, kind in KINDS.items() if isinstance(generator, kind))
+    return None if isinstance(generator, random.SystemRandom) else next(kinds, None)
+
+
+def _devices(kind: str) -> list[torch.Generator]:
+    """The generators of the devices that this process can ask: none in a forked child, where CUDA cannot be used again."""
+    if kind == "mps":
+        return [torch.mps._get_default_mps_generator()] if torch.backends.mps.is_available() else []
+    module: Any = getattr(torch, kind, None)
+    if module is None or not module.is_available() or module._is_in_bad_fork():
+        return []
+    module.init()
+    return list(module.default_generators[: module.device_count()])
 
 
 def _check_frame(state: Any) -> None:
     """The entries are there, of this format and of a torch whose generators this one understands."""
     if not isinstance(state, Mapping):
-        raise TypeError(
-            f"the state must be the dict that rng_state() gave, got {state!r} of type {type(state).__name__}"
-        )
-    if "format" in state and state["format"] != FORMAT:
+        raise TypeError(f"the state must be the dict that rng_state() gave, got {state!r}")
+    if state.get("format", FORMAT) != FORMAT:
         raise StateMismatch(
             f"this random state has format {state['format']!r}, and this detaug reads format {FORMAT}: "
             "load it with the version of detaug that wrote it"
         )
-    missing = [entry for entry in ENTRIES if entry not in state]
-    unknown = [entry for entry in state if entry not in ENTRIES]
+    missing, unknown = [each for each in ENTRIES if each not in state], [each for each in state if each not in ENTRIES]
     if missing or unknown:
-        raise ValueError(
-            f"this is not what rng_state() gave: missing {missing}, unknown {unknown}; it must have {list(ENTRIES)}"
-        )
-    here, there = str(torch.__version__), state["torch"]
-    major = there.split(".")[0] if isinstance(there, str) else ""
+        raise ValueError(f"this is not what rng_state() gave: missing {missing}, unknown {unknown}")
+    here, there = str(torch.__version__), str(state["torch"])
+    major = there.split(".")[0]
     if not major.isdigit():
-        raise ValueError(f"the state's entry 'torch' must be torch's version as a string, got {there!r}")
+        raise ValueError(f"the state's entry 'torch' must be torch's version as a string, got {state['torch']!r}")
     if major != here.split(".")[0]:
         raise StateMismatch(
             f"this random state was taken with torch {there}, and this is torch {here}: generators of another major "
@@ -169,78 +182,103 @@ def _check_frame(state: Any) -> None:
         )
 
 
-def _checked_generators(generators: Any) -> dict[str, Any]:
-    if generators is None:
-        return {}
-    if not isinstance(generators, Mapping):
-        raise TypeError(
-            f"generators must be a mapping from names to generators, got {generators!r} of type "
-            f"{type(generators).__name__}"
+def _of_devices(kind: str, stored: Any) -> list[tuple[str, Any, Any]]:
+    if not isinstance(stored, (list, tuple)):
+        raise TypeError(f"the state's entry {kind!r} must be a list of tensors, got type {type(stored).__name__}")
+    devices = _devices(kind) if stored else []
+    if len(stored) != len(devices):
+        raise StateMismatch(
+            f"this random state was taken with {len(stored)} {kind.upper()} devices, and here there are {len(devices)}: "
+            "resume with as many, or pass include_cuda=False to leave their part out (what they draw is then another stream)"
         )
-    for name, generator in generators.items():
-        if not isinstance(name, str):
-            raise TypeError(f"the names of generators must be strings, got {name!r} of type {type(name).__name__}")
-        generator_state.kind_of(generator, f"generators[{name!r}]")
-    return dict(generators)
+    return [(f"{kind}[{index}]", *each) for index, each in enumerate(zip(stored, devices, strict=True))]
 
 
-def _generator_steps(stored: Any, named: dict[str, Any]) -> list[Callable[[], None]]:
-    if not isinstance(stored, Mapping):
-        raise TypeError(f"the state's entry 'generators' must be a dict, got type {type(stored).__name__}")
+def _of_named(stored: Any, named: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    _check_type("generators", stored, Mapping)
     if set(stored) != set(named):
         raise StateMismatch(
             f"the state holds the generators {sorted(map(str, stored))}, and {sorted(named)} were given: "
             "pass the same names as to rng_state"
         )
-    return [
-        generator_state.generator_step(f"generators[{name!r}]", stored[name], generator)
-        for name, generator in named.items()
-    ]
+    found = []
+    for name, each in named.items():
+        where, own = f"generators[{name!r}]", stored[name]
+        _check_type(where, own, Mapping)
+        if set(own) != {"kind", "state"}:
+            raise ValueError(f"the state's entry {where} is damaged: it must have kind and state, got {list(own)}")
+        if own["kind"] != _kind(each):
+            raise StateMismatch(f"{where}: the state is of a {own['kind']}, and the generator is a {_kind(each)}")
+        found.append((where, own["state"], each))
+    return found
 
 
-def _cuda_devices() -> int:
-    """How many there are that this process can ask. None in a forked child, where CUDA cannot be used again."""
-    if not torch.cuda.is_available() or torch.cuda._is_in_bad_fork():
-        return 0
-    return torch.cuda.device_count()
+def _parts(generator: Any) -> Any:
+    """Its state as numbers, strings, arrays and tensors in dicts."""
+    state = state_of(generator)
+    if isinstance(generator, random.Random):
+        return {"version": state[0], "words": np.array(state[1], np.uint32), "gauss": state[2]}
+    return state[1] if isinstance(generator, np.random.RandomState) else state
 
 
-def _cuda_steps(stored: Any) -> list[Callable[[], None]]:
-    if not isinstance(stored, (list, tuple)):
-        raise TypeError(f"the state's entry 'cuda' must be a list of tensors, got type {type(stored).__name__}")
-    if not stored:
-        return []
-    devices = _cuda_devices()
-    if len(stored) != devices:
-        raise StateMismatch(
-            f"this random state was taken with {len(stored)} CUDA devices, and here there are {devices}: resume with as "
-            "many, or pass include_cuda=False to leave the devices' part out (what they draw is then another stream)"
-        )
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    return [
-        generator_state.torch_step(f"cuda[{index}]", tensor, torch.cuda.default_generators[index])
-        for index, tensor in enumerate(stored)
-    ]
+def _plain(value: Any) -> Any:
+    """Arrays become int64 tensors, of the same bits where they were uint64."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, np.ndarray):
+        bits = value.view(np.int64) if value.dtype == np.uint64 else value.astype(np.int64)
+        return torch.tensor(bits.tolist(), dtype=torch.int64, device="cpu").reshape(value.shape)
+    if value is None or isinstance(value, (str, torch.Tensor)):
+        return value
+    return float(value) if isinstance(value, (float, np.floating)) else int(value)
 
 
-def _has(kind: str) -> bool:
-    if kind == "mps":
-        return bool(torch.backends.mps.is_available())
-    return hasattr(torch, "xpu") and torch.xpu.is_available()
+def _native(where: str, stored: Any, generator: Any) -> Any:
+    """`stored` as `put_back` takes it for that generator."""
+    here = _parts(generator)
+    if isinstance(generator, random.Random):
+        version, words, cached = _like(where, stored, {**here, "gauss": None}).values()
+        return version, tuple(words.tolist()), cached
+    found = _like(where, stored, here)
+    return (generator._bit_generator, found) if isinstance(generator, np.random.RandomState) else found
 
 
-def _other_steps(state: Mapping[str, Any]) -> list[Callable[[], None]]:
-    """Intel's and Apple's devices. A state from a machine without them leaves them as they are."""
-    steps: list[Callable[[], None]] = []
-    for kind in ("xpu", "mps"):
-        stored = state[kind]
-        if stored and not _has(kind):
+def _like(where: str, stored: Any, here: Any, key: Any = None) -> Any:
+    """`stored` with arrays for tensors, if its structure, types and shapes are those of `here`; None is float or None."""
+    if isinstance(here, Mapping):
+        _check_type(where, stored, Mapping)
+        kind = stored.get("bit_generator")
+        if isinstance(kind, str) and kind != here.get("bit_generator"):
             raise StateMismatch(
-                f"this random state has {len(stored)} {kind} devices, and here there are none: pass include_cuda=False"
+                f"{where}: the state is of a {kind}, and the generator is a {here.get('bit_generator')}"
             )
-        for index, tensor in enumerate(stored):
-            if kind == "mps":
-                steps.append(partial(torch.mps.set_rng_state, tensor))
-            else:
-                steps.append(partial(torch.xpu.set_rng_state, tensor, index))
-    return steps
+        if set(stored) != set(here):
+            raise ValueError(f"the state's entry {where} is damaged: it must have {list(here)}, got {list(stored)}")
+        return {key: _like(f"{where}[{key!r}]", stored[key], each, key) for key, each in here.items()}
+    if isinstance(here, (np.ndarray, torch.Tensor)):
+        _check_type(where, stored, torch.Tensor)
+        wanted = here.dtype if isinstance(here, torch.Tensor) else torch.int64
+        if (stored.dtype, tuple(stored.shape)) != (wanted, tuple(here.shape)):
+            raise ValueError(
+                f"the state's entry {where} is damaged: it must be {wanted} of shape {tuple(here.shape)}, got "
+                f"{stored.dtype} of shape {tuple(stored.shape)}"
+            )
+        found = stored.detach().to("cpu", copy=True)  # `torch.load` with a ``map_location`` may have put it elsewhere
+        if isinstance(here, torch.Tensor):
+            return found
+        array = found.numpy()
+        if here.dtype != np.uint64 and not ((array >= 0) & (array <= np.iinfo(here.dtype).max)).all():
+            raise ValueError(f"the state's entry {where} is damaged: its numbers must be within {here.dtype}")
+        return array.astype(here.dtype)
+    _check_type(where, stored, (float, type(None)) if here is None else type(_plain(here)))
+    largest = _LARGEST.get(key, 2**128 - 1)
+    if isinstance(stored, int) and not 0 <= stored <= largest:
+        raise ValueError(f"the state's entry {where} is damaged: it must be within 0 ... {largest}, got {stored}")
+    return stored
+
+
+def _check_type(where: str, stored: Any, wanted: Any) -> None:
+    if not isinstance(stored, wanted) or isinstance(stored, bool):
+        raise TypeError(
+            f"the state's entry {where} must be of type {wanted}, got {stored!r} of type {type(stored).__name__}"
+        )

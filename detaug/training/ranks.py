@@ -39,32 +39,28 @@ def process_group() -> tuple[int, int] | None:
 
 
 def known_rank(rank: int | None = None) -> int | None:
-    """The rank of this process: the one given, else the process group's, else the launcher's (``RANK``), else None.
+    """The rank of this process: the one given, else the process group's, else the launcher's, else None.
 
     Raises:
         TypeError: the rank is not an integer (bool is refused).
-        ValueError: it is negative, it is not the rank that the process group gives this process, or the environment's
-            ``RANK`` is not a rank.
+        ValueError: it is negative, not the one that the process group gives this process, or the launcher's is no rank.
     """
-    group = process_group()
-    if rank is not None:
-        given = non_negative_int("rank", rank)
-        if group is not None and given != group[0]:
-            raise ValueError(
-                f"rank={given} was given, but torch.distributed says that this process is rank {group[0]} of {group[1]}: "
-                "pass that rank, or leave rank out"
-            )
-        return given
-    if group is not None:
-        return group[0]
-    return _from_environment(launcher()[0])
+    given, group = None if rank is None else non_negative_int("rank", rank), process_group()
+    if group is None:
+        return _from_environment(launcher()[0]) if given is None else given
+    if given not in (None, group[0]):
+        raise ValueError(
+            f"rank={given} was given, but torch.distributed says that this process is rank {group[0]} of {group[1]}: "
+            "pass that rank, or leave rank out"
+        )
+    return group[0]
 
 
 def known_world_size() -> int | None:
     """How many processes train together: the process group's word, else the launcher's, else None.
 
     Raises:
-        ValueError: the environment's ``WORLD_SIZE`` is not a non-negative integer.
+        ValueError: the launcher's is not a non-negative integer.
     """
     group = process_group()
     return group[1] if group is not None else _from_environment(launcher()[1])
@@ -72,10 +68,8 @@ def known_world_size() -> int | None:
 
 def _from_environment(variable: str) -> int | None:
     text = os.environ.get(variable)
-    if not text:
-        return None
     try:
-        return non_negative_int(variable, int(text))
+        return non_negative_int(variable, int(text)) if text else None
     except ValueError:
         raise ValueError(
             f"{variable}={text!r} in the environment must be a non-negative integer, as launchers set it: correct it, "

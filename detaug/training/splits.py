@@ -30,11 +30,7 @@ class Split(NamedTuple):
     val: list[Any]
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            if key not in self._fields:
-                raise KeyError(f"a split has 'train' and 'val', not {key!r}")
-            return getattr(self, key)
-        return tuple.__getitem__(self, key)
+        return self.as_dict()[key] if isinstance(key, str) else tuple.__getitem__(self, key)
 
     def as_dict(self) -> dict[str, list[Any]]:
         """``{"train": [...], "val": [...]}``, as nnU-Net's ``splits_final.json`` has it; copies, ready for JSON."""
@@ -71,23 +67,28 @@ def kfold(
         ValueError: no ids; duplicates; k below 2 or larger than the number of ids or groups; an id without a group or
             stratum; `stable` with `stratify`, or a stable fold that is empty; what scikit-learn refuses.
     """
-    listed, of_group, of_stratum = _checked(ids, groups, stratify, stable)
-    folds, units = positive_int("k", k), len(set(of_group)) if of_group else len(listed)
+    from sklearn.model_selection import KFold, StratifiedGroupKFold, StratifiedKFold
+
+    names, of_group, of_stratum, noun = _sorted(ids, groups, stratify, stable)
+    folds, units = positive_int("k", k), len(set(of_group or names))
     if not 2 <= folds <= units:
-        raise ValueError(f"k must be within 2 ... {units}, the number of {_noun(of_group)}, got {folds}")
+        raise ValueError(f"k must be within 2 ... {units}, the number of {noun}, got {folds}")
     tree = SeedTree(seed).child("splits/kfold")
     if stable:
-        fold_of = [position * folds >> 64 for position in _positions(of_group or listed, tree)]
-        empty = sorted(set(range(folds)) - set(fold_of))
-        if empty:
+        fold_of = np.array([position * folds >> 64 for position in _positions(of_group or names, tree)])
+        vals = [np.flatnonzero(fold_of == fold) for fold in range(folds)]
+        if empty := [fold for fold, val in enumerate(vals) if not val.size]:
             raise ValueError(
-                f"with stable=True each of the {units} {_noun(of_group)} falls into a fold by itself, and none fell into "
-                f"fold {', '.join(map(str, empty))} of {folds}: take a smaller k, another seed, or stable=False"
+                f"with stable=True each of the {units} {noun} falls into a fold by itself, and none fell into fold "
+                f"{', '.join(map(str, empty))} of {folds}: take a smaller k, another seed, or stable=False"
             )
-        chosen = [[i for i, own in enumerate(fold_of) if own == fold] for fold in range(folds)]
     else:
-        chosen = [val.tolist() for _, val in _split_by(folds, of_group, of_stratum, tree, len(listed))]
-    return [_split(listed, members) for members in chosen]
+        kind = StratifiedGroupKFold if of_group else StratifiedKFold if of_stratum else KFold
+        splitter = kind(folds, shuffle=True, random_state=tree.integer(bits=32))
+        # of one stratum, StratifiedGroupKFold balances sizes
+        strata: list[Any] = of_stratum or [0] * len(names)
+        vals = [val for _, val in splitter.split(names, strata, of_group)]
+    return [_split(names, val) for val in vals]
 
 
 def train_val_split(
@@ -114,91 +115,66 @@ def train_val_split(
             Not with `stratify`.
 
     Raises:
-        TypeError: as `kfold`; `fraction` is no number.
-        ValueError: as `kfold`; `fraction` is not within 0 … 1, or leaves one side empty; groups with strata.
+        TypeError: as `kfold`.
+        ValueError: as `kfold`; `fraction` is no number between 0 and 1, or leaves one side empty; groups with strata.
     """
     from sklearn.model_selection import GroupShuffleSplit, train_test_split
 
-    listed, of_group, of_stratum = _checked(ids, groups, stratify, stable)
-    if isinstance(fraction, (bool, str, bytes)):
-        raise TypeError(f"fraction must be a number between 0 and 1, got {fraction!r}")
-    share = float(fraction)
-    if not 0 < share < 1:
+    names, of_group, of_stratum, noun = _sorted(ids, groups, stratify, stable)
+    if isinstance(fraction, (bool, str)) or not 0 < fraction < 1:
         raise ValueError(
-            f"fraction is the share of ids that goes to validation and must lie between 0 and 1 (both excluded), "
-            f"got {fraction!r}"
+            f"fraction is the share of ids for validation, between 0 and 1 (both excluded), got {fraction!r}"
         )
-    tree = SeedTree(seed).child("splits/train_val")
-    if stable:
-        chosen = [i for i, position in enumerate(_positions(of_group or listed, tree)) if position < share * 2.0**64]
-        if len(chosen) in (0, len(listed)):
-            raise ValueError(
-                f"with stable=True each of the {_noun(of_group)} falls on one side by itself, and "
-                f"{'none' if not chosen else 'all'} fell on the validation side: take another fraction or seed, or "
-                "stable=False"
-            )
-    elif of_group is None:
-        _, chosen = train_test_split(
-            range(len(listed)), test_size=share, random_state=tree.integer(bits=32), stratify=of_stratum
-        )
-    elif of_stratum is not None:
+    if of_group and of_stratum:
         raise ValueError("groups and stratify at once: take one of kfold's splits, which balances both")
+    tree = SeedTree(seed).child("splits/train_val")
+    how: dict[str, Any] = {"test_size": float(fraction), "random_state": tree.integer(bits=32)}
+    if stable:
+        val = [i for i, position in enumerate(_positions(of_group or names, tree)) if position < fraction * 2.0**64]
+        if len(val) in (0, len(names)):
+            raise ValueError(
+                f"with stable=True each of the {noun} falls on one side by itself, and {'all' if val else 'none'} fell on "
+                "the validation side: take another fraction or seed, or stable=False"
+            )
+    elif of_group:
+        val = next(GroupShuffleSplit(1, **how).split(names, groups=of_group))[1]
     else:
-        splitter = GroupShuffleSplit(1, test_size=share, random_state=tree.integer(bits=32))
-        chosen = next(splitter.split(listed, groups=of_group))[1].tolist()
-    return _split(listed, chosen)
+        val = train_test_split(range(len(names)), stratify=of_stratum, **how)[1]
+    return _split(names, val)
 
 
-def _split_by(
-    folds: int, of_group: list[Any] | None, of_stratum: list[Any] | None, tree: SeedTree, count: int
-) -> Iterable[tuple[Any, Any]]:
-    from sklearn.model_selection import KFold, StratifiedGroupKFold, StratifiedKFold
-
-    kind = KFold if of_stratum is None else StratifiedKFold
-    strata = [0] * count if of_stratum is None else of_stratum
-    if of_group is not None:
-        kind = StratifiedGroupKFold  # of one stratum, it balances sizes
-    splitter = kind(folds, shuffle=True, random_state=tree.integer(bits=32))
-    result: Iterable[tuple[Any, Any]] = splitter.split(np.zeros(count), strata, of_group)
-    return result
-
-
-def _split(ids: list[Any], chosen: Iterable[int]) -> Split:
-    val = set(chosen)
-    return Split([item for i, item in enumerate(ids) if i not in val], [ids[i] for i in sorted(val)])
+def _split(names: list[Id], val: Iterable[int]) -> Split:
+    chosen = {names[i] for i in val}
+    return Split([each for each in names if each not in chosen], sorted(chosen))
 
 
 def _positions(names: Sequence[Any], tree: SeedTree) -> list[int]:
     """0 … 2**64 − 1, uniform: where each name falls by itself, whatever else there is."""
     secret = b"".join(word.to_bytes(4, "little") for word in tree.entropy)
-    positions = []
-    for name in names:
-        plain = _plain("with stable=True, the name of a group", name)
-        encoded = b"s" + plain.encode("utf-8", "surrogatepass") if isinstance(plain, str) else b"i%d" % plain
-        positions.append(int.from_bytes(hashlib.blake2b(encoded, digest_size=16, key=secret).digest()[:8], "big"))
-    return positions
+    plain = [_plain("with stable=True, the name of a group", name) for name in names]
+    texts = [b"s" + each.encode("utf-8", "surrogatepass") if isinstance(each, str) else b"i%d" % each for each in plain]
+    hashes = [hashlib.blake2b(text, digest_size=16, key=secret).digest() for text in texts]
+    return [int.from_bytes(each[:8], "big") for each in hashes]
 
 
-def _checked(
+def _sorted(
     ids: Any, groups: Labels | None, stratify: Labels | None, stable: bool
-) -> tuple[list[Id], list[Any] | None, list[Any] | None]:
-    """The ids in ascending order, and their groups and strata in that order."""
+) -> tuple[list[Any], list[Any] | None, list[str] | None, str]:
+    """The ids in ascending order, their groups and strata in that order, and what is divided, for messages."""
     if stable and stratify is not None:
         raise ValueError(
             "stable=True places each id by itself, whatever other ids there are, so it cannot balance strata: "
             "leave out stratify or stable (or split each stratum by itself and join the lists)"
         )
     given = checked_ids(ids)
-    listed = sorted(given)
-    ordered = not isinstance(ids, (set, frozenset))
-    return (
-        listed,
-        None if groups is None else _labels("groups", groups, given, listed, ordered),
-        None if stratify is None else [str(each) for each in _labels("stratify", stratify, given, listed, ordered)],
-    )
+    order = None if isinstance(ids, (set, frozenset)) else given
+    names = sorted(given)
+    of_group = None if groups is None else _labels("groups", groups, names, order)
+    strata = None if stratify is None else [str(each) for each in _labels("stratify", stratify, names, order)]
+    return names, of_group, strata, "ids" if groups is None else "groups"
 
 
-def checked_ids(ids: Iterable[Any]) -> list[Id]:
+def checked_ids(ids: Iterable[Any]) -> list[Any]:
     """`ids` in the order in which they came, as Python strings or Python integers.
 
     Raises:
@@ -212,8 +188,8 @@ def checked_ids(ids: Iterable[Any]) -> list[Id]:
         raise ValueError("there are no ids to split")
     if len({type(item) for item in listed}) > 1:
         raise TypeError("ids must be all strings or all integers, got both: turn them into one kind first")
-    if len(set(listed)) < len(listed):
-        twice = sorted(item for item, count in Counter(listed).items() if count > 1)
+    twice = sorted(item for item, count in Counter(listed).items() if count > 1)
+    if twice:
         raise ValueError(f"ids must be distinct, {len(twice)} come more than once: {shown(twice)}")
     return listed
 
@@ -221,17 +197,16 @@ def checked_ids(ids: Iterable[Any]) -> list[Id]:
 def _plain(what: str, value: Any) -> Id:
     if isinstance(value, str):
         return str.__str__(value)
-    if not isinstance(value, (bool, np.bool_)):
-        try:
+    try:
+        if not isinstance(value, (bool, np.bool_)):
             return operator.index(value)
-        except TypeError:
-            pass
-    advice = ": pass its name as a string" if hasattr(value, "__fspath__") else ""
-    raise TypeError(f"{what} must be a string or an integer, got {value!r} of type {type(value).__name__}{advice}")
+    except TypeError:
+        pass
+    raise TypeError(f"{what} must be a string or an integer (of a path, its name), got {value!r}")
 
 
-def _labels(what: str, labels: Any, given: Sequence[Id], listed: Sequence[Id], ordered: bool) -> list[Any]:
-    """One label for each of `listed`, from a mapping (which may know more ids) or labels in the order of `given`.
+def _labels(what: str, labels: Any, names: Sequence[Id], order: Sequence[Id] | None) -> list[Any]:
+    """One label for each of `names`, from a mapping (which may know more ids) or labels in the order of the ids.
 
     Raises:
         TypeError: a single string; labels in order for ids without an order.
@@ -240,24 +215,18 @@ def _labels(what: str, labels: Any, given: Sequence[Id], listed: Sequence[Id], o
     if not isinstance(labels, Mapping):
         if isinstance(labels, (str, bytes, set, frozenset)) or not isinstance(labels, Iterable):
             raise TypeError(f"{what} must be a mapping from id, or a sequence as long as the ids, got {labels!r}")
-        if not ordered:
+        if order is None:
             raise TypeError(f"ids is a set, which has no order that {what} could be in: pass {what} as a mapping")
         in_order = list(labels)
-        if len(in_order) != len(given):
-            raise ValueError(
-                f"{what} has {len(in_order)} entries for {len(given)} ids: there must be one for each, in order"
-            )
-        labels = dict(zip(given, in_order, strict=True))
-    found = [labels.get(item) for item in listed]
+        if len(in_order) != len(order):
+            raise ValueError(f"{what} has {len(in_order)} entries for {len(order)} ids: there must be one for each")
+        labels = dict(zip(order, in_order, strict=True))
+    found = [labels.get(name) for name in names]
     found = [each.item() if getattr(each, "ndim", None) == 0 else each for each in found]  # scalars of NumPy and torch
-    missing = [item for item, label in zip(listed, found, strict=True) if label is None or label != label]
+    missing = [name for name, label in zip(names, found, strict=True) if label is None or label != label]
     if missing:
-        raise ValueError(f"{what} has nothing for {len(missing)} of {len(listed)} ids: {shown(missing)}")
+        raise ValueError(f"{what} has nothing for {len(missing)} of {len(names)} ids: {shown(missing)}")
     return found
-
-
-def _noun(of_group: Any) -> str:
-    return "ids" if of_group is None else "groups"
 
 
 def shown(items: Sequence[Any]) -> str:

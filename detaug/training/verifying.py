@@ -1,4 +1,4 @@
-"""`verify`: train twice, and once interrupted and resumed, and say where the trainings part.
+"""`verify`: train twice, and once interrupted and resumed, and say where the trainings diverge.
 
 A training is watched from outside, through hooks that PyTorch offers for every module and optimizer, so that any loop can
 be looked at: a plain one, Lightning's, Ignite's. Of every step there are, in this order, what goes into the model, each
@@ -11,19 +11,20 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from detaug.fingerprints import fingerprint
 from detaug.seeding.tree import SEED_VARIABLE, positive_int
-from detaug.training.audit_recording import leaves
+from detaug.training.auditing.recording import dense, leaves
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches import preserved_switches
 
@@ -62,7 +63,7 @@ class Training(Protocol):
 
 
 @dataclass(frozen=True)
-class Parted:
+class Divergence:
     """Where two trainings were first different.
 
     Attributes:
@@ -75,13 +76,11 @@ class Parted:
     step: int
     stage: Stage
     what: str
-    advice: str
+    advice: tuple[str, ...]
 
     def __str__(self) -> str:
         when = "before the first step" if self.step < 0 else f"in step {self.step}"
-        return f"parted {when}, {self.stage}: {self.what}\n" + "\n".join(
-            f"    - {each}" for each in self.advice.split("; ")
-        )
+        return "\n    - ".join([f"diverged {when}, {self.stage}: {self.what}", *self.advice])
 
 
 @dataclass(frozen=True)
@@ -91,14 +90,14 @@ class VerifyReport:
     Attributes:
         steps: of each training.
         interrupted_after: steps, of the resumed one.
-        again: where the second training parted from the first; None: nowhere.
-        resumed: where the interrupted and resumed one parted from the first; None: nowhere.
+        again: where the second training diverged from the first; None: nowhere.
+        resumed: where the interrupted and resumed one diverged from the first; None: nowhere.
     """
 
     steps: int
     interrupted_after: int
-    again: Parted | None
-    resumed: Parted | None
+    again: Divergence | None
+    resumed: Divergence | None
 
     @property
     def ok(self) -> bool:
@@ -110,12 +109,11 @@ class VerifyReport:
 
     def __str__(self) -> str:
         lines: list[str] = []
-        for what, parted in (
+        for what, found in (
             (f"trained again, {self.steps} steps", self.again),
             (f"interrupted after {self.interrupted_after} steps and resumed", self.resumed),
         ):
-            lines.append(f"{what}: {'the same, byte for byte' if parted is None else 'different'}")
-            lines += [] if parted is None else [f"  {parted}"]
+            lines += [f"{what}: the same, byte for byte"] if found is None else [f"{what}: different", f"  {found}"]
         return "\n".join(lines)
 
 
@@ -153,77 +151,58 @@ def verify(
     half = positive_int("interrupt_after", number // 2 or 1 if interrupt_after is None else interrupt_after)
     if half >= number:
         raise ValueError(f"interrupt_after must be within 1 ... steps - 1, {number - 1}, got {half}")
-    variable = os.environ.get(SEED_VARIABLE)
     with isolate_rng(), preserved_switches(), tempfile.TemporaryDirectory(prefix="detaug-verify-") as folder:
+        before, file = os.environ.get(SEED_VARIABLE), Path(folder, "checkpoint")
+
+        def run(done: int, steps: int, *, save: bool = False) -> list[_Event]:
+            _set_variable(before)
+            _scatter_random_state()
+            training, events = make_training(), list[_Event]()
+            if done:
+                _scatter_random_state()
+                training.load(file)
+            with _watched(training.model, events, done):
+                training.train(steps)
+            made = 1 + max((event.step for event in events if event.stage == "optimizer"), default=done - 1)
+            if made != steps:
+                raise ValueError(
+                    f"train({steps}) made optimizer steps up to number {made}: it must make {steps} in all"
+                )
+            if save:
+                training.save(file)
+            return events
+
         try:
-            file = Path(folder, "checkpoint")
-            first = _run(make_training, 0, number, variable)
-            again = _run(make_training, 0, number, variable)
-            _run(make_training, 0, half, variable, save=file)
-            resumed = _run(make_training, half, number, variable, load=file)
+            first, again = run(0, number), run(0, number)
+            run(0, half, save=True)
+            resumed = run(half, number)
         finally:
-            _set_variable(variable)
-    kept = [event for event in first if event.step >= half]
-    at_resume = next(event for event in reversed(first) if event.step == half - 1 and event.what == "weights")
-    return VerifyReport(
-        number, half, _first_difference(first, again), _first_difference([at_resume.as_first(), *kept], resumed, True)
-    )
+            _set_variable(before)
+    reached = next(each.digest for each in reversed(first) if (each.step, each.what) == (half - 1, "weights"))
+    rest = [_Event(half - 1, "resume", "weights", reached), *(event for event in first if event.step >= half)]
+    return VerifyReport(number, half, _divergence(first, again), _divergence(rest, resumed, resumed=True))
 
 
-@dataclass(frozen=True)
-class _Event:
+class _Event(NamedTuple):
     step: int
     stage: Stage
     what: str
     digest: str
 
-    def as_first(self) -> _Event:
-        return _Event(-1, "first weights", "weights", self.digest)
-
-
-def _run(
-    make_training: Callable[[], Training],
-    done: int,
-    steps: int,
-    variable: str | None,
-    *,
-    save: Path | None = None,
-    load: Path | None = None,
-) -> list[_Event]:
-    _set_variable(variable)
-    _scatter_random_state()
-    training = make_training()
-    if load is not None:
-        _scatter_random_state()
-        training.load(load)
-    events: list[_Event] = []
-    if load is None:
-        events.append(_Event(-1, "first weights", "weights", _weights(training.model)))
-    with _watched(training.model, events, done, first=load is not None):
-        training.train(steps)
-    made = 1 + max((event.step for event in events if event.stage == "optimizer"), default=done - 1)
-    if made != steps:
-        raise ValueError(f"train({steps}) made optimizer steps up to number {made}: it must make {steps} in all")
-    if save is not None:
-        training.save(save)
-    return events
-
 
 @contextmanager
-def _watched(model: nn.Module, events: list[_Event], done: int, *, first: bool) -> Iterator[None]:
-    """Adds what happens to `events`; `first`: also the weights with which the first step begins (a loop may load its
-    checkpoint as late as that)."""
+def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None]:
+    """Adds what happens in training to `events`, beginning with the weights (a loop may load its checkpoint late)."""
     step, names = done, {module: name for name, module in model.named_modules()}
-    begun = not first
+
+    def begin(*_: Any) -> None:
+        if not events:
+            events.append(_Event(done - 1, "resume" if done else "first weights", "weights", _weights(model)))
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
-        nonlocal begun
-        if not model.training or names[module]:
-            return
-        if not begun:
-            events.append(_Event(-1, "first weights", "weights", _weights(model)))
-            begun = True
-        events.append(_Event(step, "data", "what goes into the model", _digest((args, kwargs))))
+        if model.training and not names[module]:
+            begin()
+            events.append(_Event(step, "data", "what goes into the model", _digest((args, kwargs))))
 
     def after(module: nn.Module, _: Any, output: Any) -> None:
         if model.training:
@@ -240,35 +219,29 @@ def _watched(model: nn.Module, events: list[_Event], done: int, *, first: bool) 
         events.append(_Event(step, "optimizer", "the optimizer's state", _digest(optimizer.state_dict())))
         step += 1
 
-    handles = [register_optimizer_step_post_hook(after_step)]
-    for module in names:
-        handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-        handles.append(module.register_forward_hook(after))
-    try:
-        yield
-    finally:
+    with ExitStack() as hooks:
+        handles = [register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(after_step)]
+        for module in names:
+            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+            handles.append(module.register_forward_hook(after))
         for handle in handles:
-            handle.remove()
+            hooks.callback(handle.remove)
+        yield
 
 
-def _first_difference(one: list[_Event], other: list[_Event], resumed: bool = False) -> Parted | None:
-    for mine, theirs in zip(one, other, strict=False):
+def _divergence(one: list[_Event], other: list[_Event], *, resumed: bool = False) -> Divergence | None:
+    for mine, theirs in zip_longest(one, other):
         if mine == theirs:
             continue
-        stage: Stage = "resume" if resumed and mine.stage == "first weights" else mine.stage
-        what = (
-            mine.what if (mine.step, mine.what) == (theirs.step, theirs.what) else f"{mine.what}; there, {theirs.what}"
-        )
-        return Parted(mine.step if stage != "resume" else -1, stage, what, _advice(stage, resumed))
-    if len(one) == len(other):
-        return None
-    longer = max(one, other, key=len)[min(len(one), len(other))]
-    return Parted(longer.step, longer.stage, f"only one came to {longer.what}", _advice(longer.stage, resumed))
-
-
-def _advice(stage: Stage, resumed: bool) -> str:
-    advice = _ADVICE[stage]
-    return f"{advice}; {_ADVICE['resume']}" if resumed and stage != "resume" else advice
+        if mine is None or theirs is None:
+            found, what = mine or theirs, f"only one came to {(mine or theirs).what}"
+        else:
+            same = (mine.step, mine.what) == (theirs.step, theirs.what)
+            found, what = mine, mine.what if same else f"{mine.what}; there, {theirs.what}"
+        stages: list[Stage] = [found.stage, "resume"] if resumed and found.stage != "resume" else [found.stage]
+        advice = tuple(each for stage in stages for each in _ADVICE[stage].split("; "))
+        return Divergence(-1 if found.stage == "resume" else found.step, found.stage, what, advice)
+    return None
 
 
 def _weights(model: nn.Module) -> str:
@@ -276,11 +249,9 @@ def _weights(model: nn.Module) -> str:
 
 
 def _digest(value: Any) -> str:
-    with torch.no_grad():
-        found = [
-            (where, leaf.detach().cpu() if isinstance(leaf, torch.Tensor) else leaf) for where, leaf in leaves(value)
-        ]
-        return fingerprint(found)
+    return fingerprint(
+        [(where, dense(leaf) if isinstance(leaf, torch.Tensor) else leaf) for where, leaf in leaves(value)]
+    )
 
 
 def _scatter_random_state() -> None:

@@ -176,3 +176,19 @@ def test_progress_in_a_log_is_a_line_for_whatever_begins(capsys: pytest.CaptureF
             shown.update(name)
             shown.advance()
     assert capsys.readouterr().err.splitlines() == [f"work: {i}/3, 0 s: {name}" for i, name in enumerate("abc")]
+
+
+def _seed_options(command: click.Command, name: str = "detaug") -> list[tuple[str, click.Parameter]]:
+    if isinstance(command, click.Group):
+        return [found for key, each in command.commands.items() for found in _seed_options(each, f"{name} {key}")]
+    return [(name, option) for option in command.params if option.name == "seed"]
+
+
+@pytest.mark.parametrize(("name", "option"), _seed_options(main), ids=lambda value: value if type(value) is str else "")
+def test_every_command_takes_the_seeds_that_python_takes(name: str, option: click.Parameter) -> None:
+    for text, seed in (("0", 0), (str(2**70), 2**70), ("1,2", [1, 2]), ("7,", [7])):
+        assert option.type_cast_value(click.Context(main), text) == seed
+    for text in ("-1", "1.5", "a", "1,,2", ""):
+        with pytest.raises(click.BadParameter, match="non-negative integer"):
+            option.type_cast_value(click.Context(main), text)
+    assert {each for each, _ in _seed_options(main)} >= {"detaug verify", "detaug nnunet verify", "detaug nnunet demo"}

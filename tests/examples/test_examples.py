@@ -15,8 +15,8 @@ LAST_LINES = {
     "custom_loop_resume.py": "same batches, same weights",
     "nnunet_loader.py": "nnU-Net's batches are the same with 1 and with 2 processes",
     "torch_dataset.py": "same batches with 0 and with 2 processes; another order and other augmentation in each epoch",
-    "verify_lightning.py": "the Lightning training repeats itself and resumes exactly",
-    "verify_plain_loop.py": "the loop repeats itself and resumes exactly",
+    "verify_lightning.py": "the Lightning training is reproducible and resumes exactly",
+    "verify_plain_loop.py": "the loop is reproducible and resumes exactly",
 }
 
 

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from detaug import fingerprint
 from detaug.training import audit
-from detaug.training.audit_report import AuditReport
+from detaug.training.auditing.report import AuditReport
 
 NEEDS_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: its kernels are meant")
 
@@ -206,6 +206,7 @@ def test_a_data_set_that_a_module_holds_is_neither_copied_nor_written(tmp_path: 
     model = network()
     path = tmp_path / "map"
     model.map = np.memmap(path, np.float32, "w+", shape=(8,))
+    model.view = np.asarray(model.map)
     model.cases = np.zeros(2**25, np.uint8)
     stamp = path.stat().st_mtime_ns
     tracemalloc.start()

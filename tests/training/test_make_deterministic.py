@@ -320,7 +320,7 @@ def test_functions_are_redirected_within_the_block_only() -> None:
 
 
 def _ours(value: torch.Tensor) -> set[str]:
-    return {name for name in nodes_of_graph(value) if name.startswith("_Forward")}
+    return {name for name in nodes_of_graph(value) if name.startswith("_Map")}
 
 
 def test_functions_with_nothing_to_redirect_stay_pytorchs() -> None:

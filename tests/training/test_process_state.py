@@ -87,18 +87,17 @@ def test_isolation_outlives_another_kind_of_numpy_generator() -> None:
     assert np.array_equal(after["state"]["key"], state["state"]["key"])
 
 
-def test_isolation_shows_the_users_exception_and_not_its_own(monkeypatch) -> None:
-    def failing(*_):
+class Stubborn(random.Random):
+    def setstate(self, state):
         raise OSError("cannot be put back")
 
-    def step():
-        with isolate_rng():
-            monkeypatch.setattr(random, "setstate", failing)
-            raise KeyError("the user's")
 
-    with pytest.raises(KeyError, match="the user's"):
-        step()
-    monkeypatch.undo()
+def test_isolation_shows_the_users_exception_and_not_its_own(caplog) -> None:
+    with pytest.raises(KeyError, match="the user's"), isolate_rng(generators={"stubborn": Stubborn(1)}):
+        raise KeyError("the user's")
+    assert "could not be put back" in caplog.text
+    with pytest.raises(OSError, match="cannot be put back"), isolate_rng(generators={"stubborn": Stubborn(1)}):
+        pass
 
 
 def test_isolation_is_a_decorator_without_brackets_too() -> None:

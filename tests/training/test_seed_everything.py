@@ -12,7 +12,7 @@ import torch
 
 from detaug import DeterministicAugmenter, SeedTree
 from detaug.training import isolate_rng, seed_everything
-from detaug.training import run_seed as run_seed_module
+from detaug.training import seeding as seeding_module
 
 
 def draws():
@@ -200,7 +200,7 @@ def test_deterministic_sets_the_switches_for_good_and_says_so(monkeypatch, caplo
         asked.append(mode)
         return "cudnn: off -> on"
 
-    monkeypatch.setattr(run_seed_module, "set_deterministic_mode", remembered)
+    monkeypatch.setattr(seeding_module, "set_deterministic_mode", remembered)
     with caplog.at_level(logging.INFO, logger="detaug"):
         seed_everything(1, deterministic=mode, threads=1)
     assert asked == [mode]

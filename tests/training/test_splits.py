@@ -24,7 +24,7 @@ def test_a_split_unpacks_and_answers_to_nnunets_keys() -> None:
     train, val = split
     assert (split["train"], split["val"], split.as_dict()) == (train, val, {"train": train, "val": val})
     assert train == sorted(train)
-    with pytest.raises(KeyError, match="'train' and 'val'"):
+    with pytest.raises(KeyError, match="test"):
         split["test"]
 
 

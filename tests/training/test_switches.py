@@ -10,10 +10,9 @@ import sys
 import pytest
 import torch
 
-from detaug.training import deterministic_mode
-from detaug.training import switches as switches_module
-from detaug.training.switch_list import CUBLAS_VARIABLE, chosen_switches
-from detaug.training.switches import set_deterministic_mode
+from detaug.training import deterministic_mode, set_deterministic_mode
+from detaug.training.switches import table
+from detaug.training.switches.table import CUBLAS_VARIABLE, chosen_switches
 
 NEW_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")
 PRECISIONS = [("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"), ("mkldnn", "matmul"), ("mkldnn", "conv")]
@@ -155,7 +154,7 @@ def test_a_switch_that_is_left_out_is_noticed(monkeypatch, name, seen):
         kept = [switch for switch in chosen_switches(mode, **keywords) if switch.name not in names]
         return [switch for switch in kept if "fp32_precision" not in switch.name]
 
-    monkeypatch.setattr(switches_module, "chosen_switches", without)
+    monkeypatch.setattr(table, "chosen_switches", without)
     with deterministic_mode():
         now = in_force()
         missed = not_deterministic()

@@ -1,7 +1,8 @@
-"""`detaug.training.verify`: a training that repeats itself passes, and of one that does not it says where it parts."""
+"""`detaug.training.verify`: a reproducible training passes; of another it says where it diverges."""
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,7 @@ class PlainLoop:
             set_rng_state(state["rng"])
 
 
-def test_a_training_that_repeats_itself_passes_and_leaves_no_trace() -> None:
+def test_a_reproducible_training_passes_and_leaves_no_trace() -> None:
     before = random.getstate(), torch.get_rng_state()
     report = verify(PlainLoop, steps=6)
     assert report, str(report)
@@ -75,6 +76,49 @@ def test_a_training_that_repeats_itself_passes_and_leaves_no_trace() -> None:
     )
 
 
+class Sparse:
+    """Gradients of an embedding may be sparse, and have no plain bytes."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(3)
+        self.model = nn.Embedding(5, 2, sparse=True)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        self.done = 0
+
+    def train(self, steps: int) -> None:
+        while self.done < steps:
+            self.done += 1
+            self.optimizer.zero_grad()
+            self.model(torch.tensor([self.done % 5])).sum().backward()
+            self.optimizer.step()
+
+    def save(self, file: Path) -> None:
+        torch.save((self.model.state_dict(), self.done), file)
+
+    def load(self, file: Path) -> None:
+        state, self.done = torch.load(file, weights_only=True)
+        self.model.load_state_dict(state)
+
+
+def test_sparse_gradients_are_compared() -> None:
+    assert verify(Sparse, steps=4)
+
+
+class Threaded(PlainLoop):
+    def __init__(self) -> None:
+        super().__init__()
+        seed_everything(11, deterministic=True, threads=1, verbose=False)
+
+
+def test_switches_threads_and_the_seed_variable_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DETAUG_SEED", "5")
+    torch.set_num_threads(2)
+    before = torch.backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
+    assert verify(Threaded, steps=2)
+    assert (torch.backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled()) == before
+    assert (torch.get_num_threads(), os.environ["DETAUG_SEED"]) == (2, "5")
+
+
 @pytest.mark.parametrize(
     ("without", "step", "stage", "what"),
     [
@@ -83,17 +127,17 @@ def test_a_training_that_repeats_itself_passes_and_leaves_no_trace() -> None:
         ("target", 0, "backward", "gradient of 0.weight"),
     ],
 )
-def test_where_a_second_training_parts_is_said(without: str, step: int, stage: str, what: str) -> None:
-    parted = verify(lambda: PlainLoop(without), steps=4).again
-    assert parted is not None
-    assert (parted.step, parted.stage, parted.what) == (step, stage, what)
+def test_where_a_second_training_diverges_is_said(without: str, step: int, stage: str, what: str) -> None:
+    diverged = verify(lambda: PlainLoop(without), steps=4).again
+    assert diverged is not None
+    assert (diverged.step, diverged.stage, diverged.what) == (step, stage, what)
 
 
 @pytest.mark.parametrize(
     ("without", "step", "stage"),
     [("model", -1, "resume"), ("optimizer", 2, "optimizer"), ("sampler", 2, "data"), ("rng", 2, "forward")],
 )
-def test_what_a_checkpoint_lacks_is_told_by_where_the_resumed_training_parts(
+def test_what_a_checkpoint_lacks_is_told_by_where_the_resumed_training_diverges(
     without: str, step: int, stage: str
 ) -> None:
     report = verify(lambda: PlainLoop(without), steps=8, interrupt_after=2)

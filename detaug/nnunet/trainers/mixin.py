@@ -22,11 +22,10 @@ from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kep
 from detaug.nnunet.trainers.nnunet_version import check_nnunet_version
 from detaug.nnunet.trainers.run_record import KEY, RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
-from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int
+from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int, text_of_seed
 from detaug.training.layers.swapping import swap_layers
-from detaug.training.run_seed import as_variable, common_seed, seed_global_generators
-from detaug.training.switch_list import Mode
-from detaug.training.switches import set_deterministic_mode
+from detaug.training.seeding import common_seed, seed_global_generators
+from detaug.training.switches import Mode, set_deterministic_mode
 from detaug.versions import __version__
 
 #: How many threads torch computes with on a CPU. Sums change with it, and nnU-Net's command line takes all there are.
@@ -102,7 +101,7 @@ class DeterministicTraining:
         """The seed of the run, a non-negative integer or a list of them."""
         if self._run_seed is None:
             self._run_seed = common_seed(self.local_rank if self.is_ddp else None)
-            seed = as_variable(self._run_seed)
+            seed = text_of_seed(self._run_seed)
             self.print_to_log_file(
                 f"detaug {__version__}: seed {seed} ({SEED_VARIABLE}={seed} repeats this training)",
                 add_timestamp=False,

@@ -18,6 +18,7 @@ from detaug.nnunet.verification.settings import Part
 from detaug.nnunet.verification.trace import TraceWriter
 from detaug.nnunet.verification.wrong_use import CannotVerify
 from detaug.reports.atomic_files import write_text
+from detaug.seeding.tree import text_of_seed
 
 #: Files in a training's folder.
 TRACE, FAILURE = "trace.jsonl", "failure.json"
@@ -62,7 +63,7 @@ def environment(part: Part) -> dict[str, str]:
         "nnUNet_extTrainer": os.pathsep.join([*(each for each in theirs if each and each != ours), ours]),
         # a trial is no run that anybody wants on a dashboard
         "nnUNet_wandb_enabled": "0",
-        "DETAUG_SEED": str(part.settings.seed),
+        "DETAUG_SEED": text_of_seed(part.settings.seed),
     }
 
 

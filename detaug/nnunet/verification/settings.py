@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 
+from detaug.seeding.tree import Seed
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -29,7 +31,7 @@ class Settings:
     trainer: str = "nnUNetTrainerDetAug"
     plans: str = "nnUNetPlans"
     device: str = "cuda"
-    seed: int = 1234
+    seed: Seed = 1234
     epochs: int = 2
     iterations: int = 3
     validation_iterations: int = 2

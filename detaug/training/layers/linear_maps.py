@@ -15,7 +15,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch.nn import functional
@@ -37,10 +37,15 @@ class LinearMap(Protocol):
     def transposed(self) -> Callable[..., torch.Tensor]: ...
 
 
+class _Transpose(NamedTuple):
+    forward: Callable[..., torch.Tensor]
+    transposed: Callable[..., torch.Tensor]
+
+
 def apply(linear_map: LinearMap, tensor: torch.Tensor, *constants: torch.Tensor) -> torch.Tensor:
     """``linear_map.forward(tensor, *constants)``, differentiable by ``linear_map.transposed``, any number of times."""
     # torch.compile takes no Function with a `jvp` of its own.
-    function = _Forward if torch.compiler.is_compiling() else _ForwardWithTangents
+    function = _Map if torch.compiler.is_compiling() else _MapWithTangents
     result: torch.Tensor = function.apply(tensor, linear_map, *constants)
     return result
 
@@ -49,47 +54,26 @@ class _Map(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
+    def forward(tensor: torch.Tensor, linear_map: LinearMap, *constants: torch.Tensor) -> torch.Tensor:
+        return linear_map.forward(tensor, *constants)
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
         ctx.linear_map, constants = inputs[1], inputs[2:]
         ctx.save_for_backward(*constants)
         ctx.save_for_forward(*constants)
 
-
-class _Forward(_Map):
-    @staticmethod
-    def forward(tensor: torch.Tensor, linear_map: LinearMap, *constants: torch.Tensor) -> torch.Tensor:
-        return linear_map.forward(tensor, *constants)
-
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        function = _Transposed if torch.compiler.is_compiling() else _TransposedWithTangents
         constants = ctx.saved_tensors
-        return function.apply(gradient, ctx.linear_map, *constants), None, *(None for _ in constants)
+        transpose = _Transpose(ctx.linear_map.transposed, ctx.linear_map.forward)
+        return apply(transpose, gradient, *constants), None, *(None for _ in constants)
 
 
-class _Transposed(_Map):
-    @staticmethod
-    def forward(gradient: torch.Tensor, linear_map: LinearMap, *constants: torch.Tensor) -> torch.Tensor:
-        return linear_map.transposed(gradient, *constants)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        function = _Forward if torch.compiler.is_compiling() else _ForwardWithTangents
-        constants = ctx.saved_tensors
-        return function.apply(gradient, ctx.linear_map, *constants), None, *(None for _ in constants)
-
-
-class _ForwardWithTangents(_Forward):
+class _MapWithTangents(_Map):
     @staticmethod
     def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:
         return apply(ctx.linear_map, tangent, *ctx.saved_tensors)
-
-
-class _TransposedWithTangents(_Transposed):
-    @staticmethod
-    def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:
-        result: torch.Tensor = _TransposedWithTangents.apply(tangent, ctx.linear_map, *ctx.saved_tensors)
-        return result
 
 
 @dataclass(frozen=True)

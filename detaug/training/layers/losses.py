@@ -99,21 +99,15 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
     """`torch.nn.CrossEntropyLoss`, deterministic: see `cross_entropy`."""
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return cross_entropy(
-            input,
-            target,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
+        how = (self.weight, None, self.ignore_index, None, self.reduction, self.label_smoothing)
+        return cross_entropy(input, target, *how)
 
 
 class NLLLoss(torch.nn.NLLLoss):
     """`torch.nn.NLLLoss`, deterministic: see `nll_loss`."""
 
     def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return nll_loss(input, target, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+        return nll_loss(input, target, self.weight, None, self.ignore_index, None, self.reduction)
 
 
 @dataclass(frozen=True)

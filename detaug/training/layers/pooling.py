@@ -44,17 +44,21 @@ def avg_pool3d(
 
 def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:  # noqa: A002
     """As `torch.nn.functional.adaptive_avg_pool1d`, with a deterministic gradient."""
-    return apply(_Adaptive(tuple(input.shape[-1:]), has_channels_last(input), output_size), input)
+    return _adaptive(input, 1, output_size)
 
 
 def adaptive_avg_pool2d(input: torch.Tensor, output_size: Any) -> torch.Tensor:  # noqa: A002
     """As `torch.nn.functional.adaptive_avg_pool2d`, with a deterministic gradient."""
-    return apply(_Adaptive(tuple(input.shape[-2:]), has_channels_last(input), output_size), input)
+    return _adaptive(input, 2, output_size)
 
 
 def adaptive_avg_pool3d(input: torch.Tensor, output_size: Any) -> torch.Tensor:  # noqa: A002
     """As `torch.nn.functional.adaptive_avg_pool3d`, with a deterministic gradient."""
-    return apply(_Adaptive(tuple(input.shape[-3:]), has_channels_last(input), output_size), input)
+    return _adaptive(input, 3, output_size)
+
+
+def _adaptive(image: torch.Tensor, axes: int, output_size: Any) -> torch.Tensor:
+    return apply(_Adaptive(tuple(image.shape[-axes:]), has_channels_last(image), output_size), image)
 
 
 class AvgPool3d(torch.nn.AvgPool3d):
@@ -138,11 +142,9 @@ class _Adaptive:
     output_size: Any
 
     def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        if len(self.inputs) == 1:
-            return functional.adaptive_avg_pool1d(tensor, self.output_size)
-        if len(self.inputs) == 2:
-            return functional.adaptive_avg_pool2d(tensor, self.output_size)
-        return functional.adaptive_avg_pool3d(tensor, self.output_size)
+        pool = (functional.adaptive_avg_pool1d, functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d)
+        result: torch.Tensor = pool[len(self.inputs) - 1](tensor, self.output_size)
+        return result
 
     def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
         outputs = gradient.shape[-len(self.inputs) :]

@@ -66,9 +66,8 @@ class SwapReport:
         counts = (
             f"swapped {len(self.swapped)}, already deterministic {len(self.already)}, could not {len(self.could_not)}"
         )
-        lines = [
-            f"{counts}, of {self.modules} modules (by their classes; detaug.training.audit looks at what they compute)"
-        ]
+        by = "by their classes; detaug.training.audit looks at what they compute"
+        lines = [f"{counts}, of {self.modules} modules ({by})"]
         lines += [f"  swapped    {_shown(name)}: {old} -> {new}" for name, (old, new) in self.swapped.items()]
         lines += [f"  already    {_shown(name)}: {kind}" for name, kind in self.already.items()]
         lines += [f"  could not  {_shown(name)}: {why}" for name, why in self.could_not.items()]
@@ -118,30 +117,22 @@ def swap_layers(model: nn.Module) -> SwapReport:
     return report
 
 
-def deterministic_class(kind: type[nn.Module]) -> type[nn.Module]:
-    """The class that a module of class `kind` is given.
-
-    For PyTorch's own layers it is this package's; for a subclass of one, a new class that derives from both.
-
-    Raises:
-        LookupError: there is no deterministic layer for this class.
-        TypeError: Python cannot combine the two classes.
-    """
-    if kind in REPLACEMENTS:
-        return REPLACEMENTS[kind]
-    base = _original(kind)
-    if base is None:
-        raise LookupError(f"there is no deterministic layer for {kind.__module__}.{kind.__qualname__}")
-    return _combined(kind, REPLACEMENTS[base])  # type: ignore[arg-type]
-
-
 def _original(kind: type) -> type[nn.Module] | None:
     return next((base for base in kind.__mro__ if base in REPLACEMENTS), None)
 
 
 @functools.cache
-def _combined(kind: Any, layer: Any) -> type[nn.Module]:
-    """A class whose ``super().forward`` in the user's code finds `layer`."""
+def _deterministic(kind: Any) -> type[nn.Module]:
+    """The class that a module of class `kind` is given: of PyTorch's own layers this package's; of a subclass of one, a
+    new class, in which ``super().forward`` in the user's code finds this package's.
+
+    Raises:
+        TypeError: Python cannot combine the two classes.
+    """
+    original: Any = _original(kind)
+    layer = REPLACEMENTS[original]
+    if kind is original:
+        return layer
 
     def reduce(self: Any, protocol: Any) -> Any:
         # The class made here cannot be imported; the user's can, and from it this one is made again.
@@ -153,14 +144,13 @@ def _combined(kind: Any, layer: Any) -> type[nn.Module]:
     namespace = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce_ex__": reduce}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # that a class such as NLLLoss2d has an older name
-        metaclass: Any = type(kind)
-        combined: Any = metaclass(f"Deterministic{kind.__name__}", (kind, layer), namespace)
+        combined: Any = type(kind)(f"Deterministic{kind.__name__}", (kind, layer), namespace)
     made: type[nn.Module] = combined
     return made
 
 
 def _new_instance(kind: type[nn.Module], *arguments: Any) -> nn.Module:
-    made = deterministic_class(kind)
+    made = _deterministic(kind)  # type: ignore[arg-type]
     return made.__new__(made, *arguments)
 
 
@@ -180,16 +170,15 @@ def _swap(name: str, module: nn.Module, report: SwapReport) -> None:
     obstacle = _obstacle(module, original)
     if obstacle is None:
         try:
-            made = deterministic_class(kind)
-            module.__class__ = made
+            module.__class__ = _deterministic(kind)  # type: ignore[arg-type]
         except TypeError as error:  # a metaclass or a layout of its own
             obstacle = f"Python cannot give it another class ({error})"
         else:
-            report.swapped[name] = (_title(kind), _title(made))
+            report.swapped[name] = (_title(kind), _title(type(module)))
             return
-    layer = REPLACEMENTS[original]
+    layer = _title(REPLACEMENTS[original])
     report.could_not[name] = (
-        f"{_title(kind)}: {obstacle}; derive it from {_title(layer)} and call super().forward, or {_REDIRECT}"
+        f"{_title(kind)}: {obstacle}; derive it from {layer} and call super().forward, or {_REDIRECT}"
     )
 
 
@@ -239,9 +228,7 @@ def _shown(name: str) -> str:
 
 
 def _title(kind: type) -> str:
-    module = kind.__module__
-    if module.startswith("torch.nn."):
-        module = "torch.nn"
-    elif module.startswith("detaug.training.layers."):
-        module = "detaug.training.layers"
-    return f"{module}.{kind.__qualname__}"
+    for package in ("torch.nn", "detaug.training.layers"):  # their public homes
+        if kind.__module__.startswith(f"{package}."):
+            return f"{package}.{kind.__qualname__}"
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -6,7 +6,8 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ import torch
 from torch import nn
 
 from detaug.seeding.tree import non_negative_int
-from detaug.training.audit_batch import input_and_target, on_device
-from detaug.training.audit_recording import NO_IMPLEMENTATION, SILENT, Key, Recorder, Recording, Seen, alerted
-from detaug.training.audit_report import ADVICE, AuditReport, Difference, OperationUse
-from detaug.training.found_state import FoundState
+from detaug.training.auditing.batch import input_and_target, on_device
+from detaug.training.auditing.found_state import FoundState
+from detaug.training.auditing.recording import NO_IMPLEMENTATION, SILENT, Key, Recorder, Recording, Seen, alerted
+from detaug.training.auditing.report import ADVICE, AuditReport, Difference, OperationUse
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches import preserved_switches
 
@@ -37,7 +38,7 @@ def audit(
     Every run starts from the same weights, buffers, Python attributes (a counter, a cached tensor), batch and random state
     (`random`, NumPy, torch, CUDA), so that dropout repeats. Only generators that modules own go on from run to run: what
     is drawn from one is found, for nobody else's seed reaches it. Arrays and tensors of more than 1 MiB among the
-    attributes are not copied, and neither are memory maps. Afterwards everything is as it was found: weights, buffers,
+    attributes are not copied. Afterwards everything is as it was found: weights, buffers,
     gradients, modes, attributes, devices, random state and switches.
 
     The step runs with the switches that are set, e.g. inside ``deterministic_mode()`` or outside; where an operation
@@ -95,7 +96,7 @@ class _Audit:
         modules = list(self.roots.values())
         self.start = FoundState(modules)
         stack.callback(self.start.restore)
-        if any(tensor.device != device for root in modules for tensor in _tensors_of(root)):
+        if any(tensor.device != device for root in modules for tensor in (*root.parameters(), *root.buffers())):
             for root in modules:
                 root.to(device)
             self.start = FoundState(modules)
@@ -103,8 +104,7 @@ class _Audit:
 
     def report(self, runs: int) -> AuditReport:
         first = self._first_run()
-        forward: tuple[Key, Seen, str] | None = None
-        backward: tuple[Key, Seen, str] | None = None
+        forward = backward = None
         for number in range(2, runs + 1):
             other = self._run()
             forward, backward = _first_forward(first, other), _first_backward(first, other)
@@ -116,7 +116,11 @@ class _Audit:
             torch.use_deterministic_algorithms(True, warn_only=True)
             asked = self._run()
         found = [place for place in (forward, backward) if place is not None]
-        measured = self._measure(frozenset(key for key, _, _ in found)) if found else {}
+        measured = {}
+        if found:  # the values themselves, from two more runs
+            keys = frozenset(key for key, _, _ in found)
+            one, two = self._run(keys).kept, self._run(keys).kept
+            measured = {key: (one[key], two[key]) for key in keys & one.keys() & two.keys()}
         return AuditReport(
             device=str(self.device),
             runs=runs,
@@ -136,11 +140,6 @@ class _Audit:
                 raise
         torch.use_deterministic_algorithms(True, warn_only=True)
         return self._run()
-
-    def _measure(self, keys: frozenset[Key]) -> dict[Key, tuple[torch.Tensor, torch.Tensor]]:
-        """The values themselves, from two more runs."""
-        one, two = self._run(keys), self._run(keys)
-        return {key: (one.kept[key], two.kept[key]) for key in keys if key in one.kept and key in two.kept}
 
     def _run(self, keep: frozenset[Key] = frozenset()) -> Recording:
         self.start.restore_for_a_run()
@@ -176,22 +175,20 @@ def checked_device(device: str | torch.device) -> torch.device:
     if not isinstance(device, (str, torch.device)):
         raise TypeError(f"device must be a string such as 'cpu' or 'cuda:0', or a torch.device, got {device!r}")
     try:
-        place = torch.device(device)
+        kind = torch.device(device).type
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {device!r} is none that PyTorch knows; pass 'cpu' or 'cuda' ({reason})") from None
-    if place.type == "cuda":
-        if not torch.cuda.is_available():
-            raise ValueError(f"device {str(device)!r} is not there: torch.cuda.is_available() is False; pass 'cpu'")
-        index = torch.cuda.current_device() if place.index is None else place.index
-        if index >= torch.cuda.device_count():
-            raise ValueError(f"device {str(device)!r} is not there: PyTorch sees {torch.cuda.device_count()} GPU(s)")
-        return torch.device("cuda", index)
-    if place.type == "mps" and not torch.backends.mps.is_available():
-        raise ValueError(f"device {str(device)!r} is not there: torch.backends.mps.is_available() is False; pass 'cpu'")
-    if place.type not in ("cpu", "mps"):
+    if kind not in ("cpu", "cuda", "mps"):
         raise ValueError(f"device {str(device)!r} cannot be audited; pass 'cpu', 'cuda' or 'mps'")
-    return torch.device(place.type)
+    found: Any = {"cuda": torch.cuda, "mps": torch.backends.mps}.get(kind)
+    if found and not found.is_available():
+        where = f"{found.__name__}.is_available()"
+        raise ValueError(f"device {str(device)!r} is not there: {where} is False; pass 'cpu'")
+    try:
+        return torch.empty(0, device=device).device
+    except RuntimeError as error:  # a number that no GPU has
+        raise ValueError(f"device {str(device)!r} is not there: {str(error).splitlines()[0]}") from None
 
 
 def _check_parameters(model: nn.Module) -> None:
@@ -220,10 +217,6 @@ def _checked_loss(value: Any) -> torch.Tensor:
     return value.reshape(()) if value.ndim else value
 
 
-def _tensors_of(module: nn.Module) -> list[torch.Tensor]:
-    return [*module.parameters(), *module.buffers()]
-
-
 def _uncompiled(roots: list[nn.Module]) -> Any:
     """Compiled modules run as they are written: hooks inside a compiled graph would not be called."""
     compiled = any(
@@ -244,7 +237,9 @@ def _alert(text: str) -> str:
 def _first_forward(first: Recording, other: Recording) -> tuple[Key, Seen, str] | None:
     """The first output, buffer or loss that differs. The note says if what went into the module differed already."""
     given: Seen | None = None
-    for i, (one, two) in enumerate(zip(first.forward, other.forward, strict=False)):
+    for i, (one, two) in enumerate(zip_longest(first.forward, other.forward)):
+        if one is None or two is None:
+            return ("forward", i), one or two, "only one of the two runs came here: another path was taken"
         if not one.same_place(two):
             note = (
                 f"the second run came to {two.what} of {two.owner.module or 'the model'} here: another path was taken"
@@ -255,34 +250,24 @@ def _first_forward(first: Recording, other: Recording) -> tuple[Key, Seen, str] 
         if one.given:
             given = given or one
             continue
-        note = ""
-        if given is not None:
-            around = given.owner.module.rpartition(".")[0]
-            note = (
-                f"what went into {given.owner.module or 'the model'} differed already ({given.what}): look at the code "
-                f"that calls it, in {around or ('the loss' if given.owner.phase == 'loss' else 'the model')}"
-            )
-        return ("forward", i), one, note
-    if len(first.forward) != len(other.forward):
-        longer = max(first.forward, other.forward, key=len)
-        i = min(len(first.forward), len(other.forward))
-        return ("forward", i), longer[i], "only one of the two runs came here: another path was taken"
+        if given is None:
+            return ("forward", i), one, ""
+        where, _, _ = given.owner.module.rpartition(".")
+        caller = where or ("the loss" if given.owner.phase == "loss" else "the model")
+        note = f"what went into {given.owner.module or 'the model'} differed already ({given.what}): "
+        return ("forward", i), one, f"{note}look at the code that calls it, in {caller}"
     return None
 
 
 def _first_backward(first: Recording, other: Recording) -> tuple[Key, Seen, str] | None:
-    for key, one in first.backward.items():
-        two = other.backward.get(key)
-        if two is None or not one.same_place(two):
-            return key, one, "the second run did not compute this: its graph is another one"
-        if one.digest != two.digest:
-            return key, one, ""
-    extra = next((key for key in other.backward if key not in first.backward), None)
-    return (
-        (extra, other.backward[extra], "the first run did not compute this: its graph is another one")
-        if extra
-        else None
-    )
+    for key, one in {**first.backward, **other.backward}.items():
+        here, there = first.backward.get(key), other.backward.get(key)
+        if here is None or there is None or not here.same_place(there):
+            which = "first" if here is None else "second"
+            return key, here or one, f"the {which} run did not compute this: its graph is another one"
+        if here.digest != there.digest:
+            return key, here, ""
+    return None
 
 
 def _described(place: tuple[Key, Seen, str], measured: Mapping[Key, tuple[torch.Tensor, torch.Tensor]]) -> Difference:
@@ -293,14 +278,14 @@ def _described(place: tuple[Key, Seen, str], measured: Mapping[Key, tuple[torch.
         return found
     one, two = measured[key]
     found = replace(found, shape=tuple(one.shape), dtype=str(one.dtype).removeprefix("torch."), elements=one.numel())
+    more = ""
     if one.shape != two.shape or one.dtype != two.dtype:
-        shapes = f"its shape or dtype differs too: {tuple(one.shape)} {one.dtype} and {tuple(two.shape)} {two.dtype}"
-        return replace(found, note="; ".join(part for part in (note, shapes) if part))
-    differing = differing_elements(one, two)
-    if not differing:
-        again = "two more runs agreed here: it is rare, or of the first run only (something set up on first use)"
-        return replace(found, note="; ".join(part for part in (note, again) if part))
-    return replace(found, differing_elements=differing, max_abs_difference=max_abs_difference(one, two))
+        more = f"its shape or dtype differs too: {tuple(one.shape)} {one.dtype} and {tuple(two.shape)} {two.dtype}"
+    elif differing := differing_elements(one, two):
+        found = replace(found, differing_elements=differing, max_abs_difference=max_abs_difference(one, two))
+    else:
+        more = "two more runs agreed here: it is rare, or of the first run only (something set up on first use)"
+    return replace(found, note="; ".join(part for part in (note, more) if part))
 
 
 def differing_elements(one: torch.Tensor, two: torch.Tensor) -> int:
@@ -325,15 +310,8 @@ def max_abs_difference(one: torch.Tensor, two: torch.Tensor) -> float:
 
 def _uses(recording: Recording) -> tuple[OperationUse, ...]:
     choose = "choose another operation, or run with deterministic_mode('warn') and know that it varies"
-    return tuple(
-        OperationUse(
-            name=call.name,
-            alerted=call.name not in SILENT,
-            phase=call.owner.phase,
-            module=call.owner.module,
-            module_class=call.owner.module_class,
-            calls=calls,
-            advice=SILENT.get(call.name) or next((text for part, text in ADVICE.items() if part in call.name), choose),
-        )
-        for call, calls in recording.operations.items()
-    )
+    uses = []
+    for (name, owner), calls in recording.operations.items():
+        advice = SILENT.get(name) or next((text for part, text in ADVICE.items() if part in name), choose)
+        uses.append(OperationUse(name=name, alerted=name not in SILENT, calls=calls, advice=advice, **asdict(owner)))
+    return tuple(uses)

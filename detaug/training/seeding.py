@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from detaug.seeding.global_generators import reseed_global_rngs
-from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, checked_seed, resolve_seed
+from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, checked_seed, resolve_seed, text_of_seed
 from detaug.training.ranks import (
     RankUnknown,
     broadcast_from_rank_0,
@@ -19,8 +19,7 @@ from detaug.training.ranks import (
     launcher,
     process_group,
 )
-from detaug.training.switch_list import Mode, checked_mode
-from detaug.training.switches import set_deterministic_mode
+from detaug.training.switches import Mode, checked_mode, set_deterministic_mode
 
 logger = logging.getLogger("detaug")
 
@@ -89,20 +88,13 @@ def seed_everything(
     tree = SeedTree(common).child(BRANCH)
     seed_global_generators((tree.child(f"rank/{own_rank}") if diff_rank_seed else tree).sequence())
     if workers:
-        os.environ[SEED_VARIABLE] = as_variable(common)
+        os.environ[SEED_VARIABLE] = text_of_seed(common)
     if deterministic is not False:
         changes = set_deterministic_mode(deterministic, threads=threads)
         if verbose:
             logger.info("deterministic=%r: %s", deterministic, changes)
             _tell_threads(threads)
     return common
-
-
-def as_variable(seed: Seed) -> str:
-    """The seed as ``DETAUG_SEED`` has it: numbers with commas between them, one behind a list of one."""
-    if isinstance(seed, int):
-        return str(seed)
-    return ",".join(map(str, seed)) + "," * (len(seed) == 1)
 
 
 def _tell_threads(threads: int | None) -> None:
@@ -130,31 +122,25 @@ def common_seed(rank: int | None, verbose: bool = True) -> Seed:
         ValueError: ``DETAUG_SEED`` is no seed.
         RankUnknown: one of several processes without a process group, where each would draw another.
     """
-    if process_group() is None:
-        if not os.environ.get(SEED_VARIABLE):
-            _check_that_nobody_else_draws(rank)
-        return _announced(*_from_environment_or_drawn(), verbose)
+    given, several = bool(os.environ.get(SEED_VARIABLE)), process_group() is not None
+    if not several and not given:
+        _check_that_nobody_else_draws(rank)
     # A failure on rank 0 is sent too: the other ranks would wait for its word for ever.
     found: tuple[Seed | None, str] = (None, "")
-    if rank == 0:
+    if not several or rank == 0:
         try:
-            found = _from_environment_or_drawn()
+            found = (resolve_seed(None), f"from {SEED_VARIABLE}" if given else "drawn")
         except ValueError as error:
             found = (None, str(error))
-    number, origin = broadcast_from_rank_0(found)
+    number, origin = broadcast_from_rank_0(found) if several else found
     if number is None:
-        raise ValueError(f"on rank 0: {origin}")
-    return _announced(number, origin if rank == 0 else f"rank 0's, {origin}", verbose)
-
-
-def _from_environment_or_drawn() -> tuple[Seed, str]:
-    origin = f"from {SEED_VARIABLE}" if os.environ.get(SEED_VARIABLE) else "drawn"
-    return resolve_seed(None), origin
+        raise ValueError(f"on rank 0: {origin}" if several else origin)
+    return _announced(number, origin if rank == 0 or not several else f"rank 0's, {origin}", verbose)
 
 
 def _check_that_nobody_else_draws(rank: int | None) -> None:
     world_size = known_world_size()
-    if (rank is None or rank == 0) and (world_size is None or world_size <= 1):
+    if not rank and (world_size or 1) <= 1:
         return
     told = f"rank={rank}" if rank else f"{launcher()[1]}={world_size} in the environment"
     raise RankUnknown(
@@ -164,6 +150,6 @@ def _check_that_nobody_else_draws(rank: int | None) -> None:
 
 
 def _announced(seed: Seed, origin: str, verbose: bool) -> Seed:
-    if verbose and origin != "drawn":
-        logger.info("seed=%s (%s)", as_variable(seed), origin)
+    if verbose and origin != "drawn":  # `resolve_seed` has logged that
+        logger.info("seed=%s (%s)", text_of_seed(seed), origin)
     return seed

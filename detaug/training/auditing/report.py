@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict, dataclass
+from textwrap import indent
 from typing import Any, Literal
 
 Phase = Literal["forward", "loss", "backward"]
@@ -144,44 +145,32 @@ class AuditReport:
             lines = [f"Deterministic: {self.runs} runs gave the same bytes in {compared}."]
         else:
             lines = [f"Not deterministic: runs from one state differ ({compared}). First difference:"]
-            lines += _indented(str(self.first_difference))
+            lines.append(indent(str(self.first_difference), "  "))
             if self.forward_difference and self.backward_difference:
-                lines += ["In the backward pass (it may follow from the above):"]
-                lines += _indented(str(self.backward_difference))
-        return "\n".join([*lines, *self._operation_lines(), *self._alert_lines()])
+                lines.append("In the backward pass (it may follow from the above):")
+                lines.append(indent(str(self.backward_difference), "  "))
+        warned = ["PyTorch warned:", *(f"  {alert}" for alert in self.alerts)] if self.alerts else []
+        return "\n".join([*lines, *self._operation_lines(), *warned])
 
     def _operation_lines(self) -> list[str]:
         elsewhere = "" if self.device.startswith("cuda") else " On a GPU it may: audit there."
         if not self.operations:
             return [f"PyTorch alerts on no operation that ran on {self.device}.{elsewhere}"]
         lines = [f"Operations that may vary on {self.device}.{elsewhere}"]
-        for name, uses in _by_operation(self.operations).items():
+        grouped: dict[str, list[OperationUse]] = {}
+        for use in sorted(self.operations, key=lambda use: not use.alerted):  # what raises first
+            grouped.setdefault(use.name, []).append(use)
+        for name, uses in grouped.items():
             places = list(dict.fromkeys(described(use.module, use.module_class) for use in uses))
             more = f" and {len(places) - 3} more" if len(places) > 3 else ""
             verdict = "raises in deterministic mode" if uses[0].alerted else "PyTorch does not alert on it"
-            lines.append(f"  {name} ({verdict}) in {', '.join(places[:3])}{more}")
-            lines.append(f"    {uses[0].advice}")
+            lines += [f"  {name} ({verdict}) in {', '.join(places[:3])}{more}", f"    {uses[0].advice}"]
         return lines
-
-    def _alert_lines(self) -> list[str]:
-        return ["PyTorch warned:", *(f"  {alert}" for alert in self.alerts)] if self.alerts else []
 
 
 def described(module: str, module_class: str) -> str:
     """A module's name and class for people."""
     return f"{module} ({module_class})" if module else f"the model itself ({module_class})"
-
-
-def _by_operation(uses: tuple[OperationUse, ...]) -> dict[str, list[OperationUse]]:
-    """What raises first."""
-    grouped: dict[str, list[OperationUse]] = {}
-    for use in sorted(uses, key=lambda use: not use.alerted):
-        grouped.setdefault(use.name, []).append(use)
-    return grouped
-
-
-def _indented(text: str) -> list[str]:
-    return [f"  {line}" for line in text.splitlines()]
 
 
 def _jsonable(value: Any) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from detaug.fingerprints import fingerprint
-from detaug.training.audit_report import Phase
+from detaug.training.auditing.report import Phase
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,6 @@ SILENT = {
 NO_IMPLEMENTATION = "does not have a deterministic implementation"
 
 
-@dataclass(frozen=True)
-class OperationCall:
-    name: str
-    owner: Owner
-
-
 #: Which value: ("forward", its place in the order of execution) or ("backward", node, which of its gradients).
 Key = tuple[Any, ...]
 
@@ -77,13 +72,13 @@ class Recording:
     Attributes:
         forward: modules' inputs, outputs and buffers and the loss, in order of execution.
         backward: gradients, in order of execution, by (number of the node in order of creation, number of its gradient).
-        operations: calls that PyTorch alerts on, or of `SILENT`, with how often.
+        operations: (name, where) of calls that PyTorch alerts on, or of `SILENT`, with how often.
         kept: copies on the CPU of the values that were asked for.
     """
 
     forward: list[Seen] = field(default_factory=list)
     backward: dict[Key, Seen] = field(default_factory=dict)
-    operations: dict[OperationCall, int] = field(default_factory=dict)
+    operations: Counter[tuple[str, Owner]] = field(default_factory=Counter)
     kept: dict[Key, torch.Tensor] = field(default_factory=dict)
     module_calls: int = 0
 
@@ -179,13 +174,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         before, owner = len(self._caught), self._current()
         result = func(*args, **kwargs)
-        names = [name for each in self._caught[before:] if (name := alerted(str(each.message)))]
+        names = [alerted(str(each.message)) for each in self._caught[before:]]
         name = func._schema.name.removeprefix("aten::").rstrip("_") or func._schema.name
         if name in SILENT and not (name == "sort" and kwargs.get("stable")):
             names.append(name)
-        for each in names:
-            call = OperationCall(each, owner)
-            self.recording.operations[call] = self.recording.operations.get(call, 0) + 1
+        self.recording.operations.update((each, owner) for each in names if each)
         return result
 
     def _current(self) -> Owner:

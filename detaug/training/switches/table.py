@@ -1,0 +1,250 @@
+"""The switches: how each is read, set and put back, and in which order. The package's docstring has the reasons."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import torch
+import torch.utils.deterministic
+
+from detaug.seeding.tree import positive_int
+
+logger = logging.getLogger("detaug")
+
+Mode = Literal["warn"] | bool
+CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
+# cuBLAS's documentation, "Results reproducibility": with these two, and no other, results are reproducible.
+CUBLAS_ALLOWED = (":4096:8", ":16:8")
+NOT_SET = "not set"
+#: What is read where the user's settings of TF32 contradict each other, and torch refuses to say.
+UNREADABLE = "unreadable"
+
+
+class Switch(NamedTuple):
+    """One setting.
+
+    Attributes:
+        read: what is in force; None where this torch does not have the switch.
+        wanted: what it is set to.
+        fine: further values that need no setting.
+        own: what is to be put back, where that is not what is in force (a setting that follows another).
+        once: it can be set once in a process, and is not put back.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    wanted: Any
+    fine: tuple[Any, ...] = ()
+    own: Callable[[], Any] | None = None
+    once: bool = False
+
+    def is_right(self, value: Any) -> bool:
+        """Whether `value`, as `read` gave it, is to be left as it is."""
+        return value in (self.wanted, *self.fine, None, UNREADABLE)
+
+    def to_put_back(self) -> Any:
+        """What `put_back` takes later."""
+        return self.own() if self.own else self.read()
+
+    def put_back(self, value: Any) -> None:
+        """Set what `to_put_back` gave, if it is not so already."""
+        if value not in (None, UNREADABLE) and not self.once and self.to_put_back() != value:
+            self.write(value)
+
+
+def checked_mode(what: str, mode: Any) -> Mode:
+    """`mode`, if it is False, True or "warn".
+
+    Raises:
+        TypeError: it is neither a bool nor a string.
+        ValueError: it is another string.
+    """
+    if isinstance(mode, bool) or mode == "warn":
+        return mode  # type: ignore[no-any-return]
+    kind = ValueError if isinstance(mode, str) else TypeError
+    raise kind(f'{what} must be False, True or "warn", got {mode!r} of type {type(mode).__name__}')
+
+
+def chosen_switches(
+    mode: Mode,
+    *,
+    tf32: bool | None = False,
+    fill_memory: bool | None = False,
+    cublas: bool = True,
+    cudnn: bool | None = None,
+    threads: int | None = None,
+) -> list[Switch]:
+    """The switches to set, in the order in which they are set and put back. Arguments are those of `deterministic_mode`."""
+    on = checked_mode("mode", mode) is not False
+    for what, value in (("tf32", tf32), ("fill_memory", fill_memory), ("cudnn", cudnn)):
+        if not isinstance(value, bool | None):
+            raise TypeError(f"{what} must be True, False or None (left as it is), got {value!r}")
+    if not isinstance(cublas, bool):
+        raise TypeError(f"cublas must be True or False, got {cublas!r}")
+    switches = [
+        _attribute("torch.backends.cudnn.deterministic", on),
+        Switch("torch.use_deterministic_algorithms", _read_algorithms, _write_algorithms, mode),
+        # After the one above, which sets it too in newer releases, whatever it was before.
+        Switch("torch._inductor.config.deterministic", _read_inductor, _write_inductor, on),
+        _attribute("torch.backends.mkldnn.deterministic", on),
+    ]
+    if cudnn is not None:
+        switches.append(_attribute("torch.backends.cudnn.enabled", cudnn))
+    if threads is not None:
+        count = positive_int("threads", threads)
+        switches += [
+            Switch("torch.get_num_threads", torch.get_num_threads, torch.set_num_threads, count),
+            Switch("torch.get_num_interop_threads", torch.get_num_interop_threads, _write_interop, count, once=True),
+        ]
+    if not on:
+        return switches  # choices by timing stay off
+    switches += [
+        _attribute("torch.backends.cudnn.benchmark", False),
+        Switch("torch.cuda.tunable", _read_tunable, lambda value: torch.cuda.tunable.enable(value), False),
+    ]
+    if cublas:
+        switches.append(Switch(CUBLAS_VARIABLE, _read_cublas, _write_cublas, CUBLAS_ALLOWED[0], CUBLAS_ALLOWED))
+    if fill_memory is not None:
+        switches.append(_attribute("torch.utils.deterministic.fill_uninitialized_memory", fill_memory))
+    return switches if tf32 is None else switches + _tf32_switches(tf32)
+
+
+def _attribute(name: str, wanted: Any, fine: tuple[Any, ...] = ()) -> Switch:
+    where, _, attribute = name.removeprefix("torch.").rpartition(".")
+    place = operator.attrgetter(where)(torch)
+    return _quiet(name, partial(getattr, place, attribute), partial(setattr, place, attribute), wanted, fine)
+
+
+def _quiet(name: str, read: Callable[[], Any], write: Callable[[Any], object], wanted: Any, fine: Any = ()) -> Switch:
+    """Without torch's notes that one of two ways to set it is going to be removed."""
+
+    def read_quietly() -> Any:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return read()
+        except AttributeError:  # this torch does not have it
+            return None
+        except RuntimeError:
+            return UNREADABLE
+
+    def write_quietly(value: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            write(value)
+
+    return Switch(name, read_quietly, write_quietly, wanted, fine)
+
+
+def _read_algorithms() -> Mode:
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    return False if not torch.are_deterministic_algorithms_enabled() else "warn" if warns else True
+
+
+def _write_algorithms(mode: Mode) -> None:
+    torch.use_deterministic_algorithms(mode is not False, warn_only=mode == "warn")
+
+
+def _read_inductor() -> bool | None:
+    config = sys.modules.get("torch._inductor.config")
+    if config is not None:
+        return getattr(config, "deterministic", None)
+    # Not loaded here: that takes seconds. It would start from this variable.
+    return os.environ.get("TORCHINDUCTOR_DETERMINISTIC") == "1"
+
+
+def _write_inductor(value: bool) -> None:
+    config: Any = sys.modules.get("torch._inductor.config")
+    if hasattr(config, "deterministic"):
+        config.deterministic = value
+
+
+def _read_tunable() -> bool | None:
+    try:
+        return bool(torch.cuda.tunable.is_enabled())
+    except AttributeError:  # an older torch, or one that was built without CUDA
+        return None
+
+
+def _read_cublas() -> str:
+    return os.environ.get(CUBLAS_VARIABLE, NOT_SET)
+
+
+def _write_cublas(value: str) -> None:
+    if value == NOT_SET:
+        os.environ.pop(CUBLAS_VARIABLE, None)
+    else:
+        os.environ[CUBLAS_VARIABLE] = value
+
+
+def _write_interop(number: int) -> None:
+    try:
+        torch.set_num_interop_threads(number)
+    except RuntimeError:  # once in a process, and before the first parallel work
+        logger.warning(
+            "torch has %d threads between operations, and no longer takes another number: set threads=%d earlier",
+            torch.get_num_interop_threads(),
+            number,
+        )
+
+
+# ---- TF32 and bfloat16 in float32 arithmetic
+
+
+def _tf32_switches(tf32: bool) -> list[Switch]:
+    """torch's three flags of old, and the settings per backend and operation since torch 2.9.
+
+    Both are kept in step, because torch refuses to read a flag (and, on a GPU, to multiply) where the two contradict each
+    other: "mix of the legacy and new APIs" (PyTorch documentation, CUDA semantics, "TensorFloat-32 on Ampere"). Matmul's
+    flag comes before matmul's precision, which it overwrites, and the flags before `fp32_precision`, which they
+    overwrite: set and put back in this order, each ends with its own value.
+    """
+    read, write = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
+    switches = [
+        _attribute("torch.backends.cuda.matmul.allow_tf32", tf32),
+        _quiet("torch.get_float32_matmul_precision", read, write, *(("high", ("medium",)) if tf32 else ("highest",))),
+        _attribute("torch.backends.cudnn.allow_tf32", tf32),
+    ]
+    if hasattr(torch._C, "_get_fp32_precision_getter"):
+        for backend in ("cuda", "mkldnn"):
+            for operation in ("matmul", "conv", "rnn"):
+                switches.append(_precision_switch(backend, operation, tf32))
+    return switches
+
+
+def _precision_switch(backend: str, operation: str, tf32: bool) -> Switch:
+    get, put = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
+
+    def own() -> str:
+        """The operation's own setting, ``"none"`` where it follows its backend's. torch only tells what is in force, so
+        the settings above it are lifted for the moment of the question."""
+        everything = get("generic", "all")
+        put("generic", "all", "none")
+        beside = get(backend, "all")
+        put(backend, "all", "none")
+        found = str(get(backend, operation))
+        put(backend, "all", beside)
+        put("generic", "all", everything)
+        return found
+
+    library = "cudnn" if backend == "cuda" and operation != "matmul" else backend
+    name = f"torch.backends.{library}.{operation}.fp32_precision"
+    fine: tuple[str, ...] = () if tf32 else ("none",)
+    if tf32 and backend != "cuda":  # TF32 is NVIDIA's: not set, but put back, since the flags above reach it
+        fine = ("none", "ieee", "bf16")
+    return Switch(
+        name,
+        lambda: str(get(backend, operation)),
+        partial(put, backend, operation),
+        "tf32" if tf32 else "ieee",
+        fine,
+        own,
+    )
