@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from detaug.purity.references import part_at, paths_of, shared_generators
-from detaug.purity.saving import preserved
 from detaug.purity.template import Copy, Template
 from detaug.seeding.children import Child
 from detaug.seeding.reseeders import Reseeder, reseeder_of
+from detaug.seeding.saving import preserved
 
 
 class Owned:

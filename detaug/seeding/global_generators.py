@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 import numpy as np
 import torch
 
-from detaug.purity.saving import global_generators, preserved
 from detaug.seeding.generator_kinds import (
     MT19937_BYTES,
     TORCH_BYTES,
@@ -24,6 +23,7 @@ from detaug.seeding.generator_kinds import (
     write_torch_words,
 )
 from detaug.seeding.libraries import loaded_libraries, seed_libraries
+from detaug.seeding.saving import global_generators, preserved
 
 _GLOBAL_BYTES = 2 * MT19937_BYTES + TORCH_BYTES
 

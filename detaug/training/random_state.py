@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from detaug.errors import StateMismatch
-from detaug.purity.saving import global_generators, preserved, put_back, state_of
+from detaug.seeding.saving import global_generators, preserved, put_back, state_of
 
 FORMAT = 2
 GLOBALS = ("python", "numpy", "cpu")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from detaug.purity.saving import put_back, state_of
+from detaug.seeding.saving import put_back, state_of
 
 Undo = Callable[[], object]
 
