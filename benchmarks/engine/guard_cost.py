@@ -78,12 +78,13 @@ class _EverySample:
 def _producers(loader: Any, transform: Any) -> tuple[Any, Any]:
     """One without the guard and one with it."""
     from detaug.pipeline.producer import Pipeline, Producer
+    from detaug.seeding.branch import SeedBranch
     from detaug.seeding.tree import SeedTree
     from detaug.sources import resolve_source
 
     pipeline = Pipeline(resolve_source(loader, True), transform, must_travel=False)
-    entropy = tuple(SeedTree(1).entropy)
-    plain, guarded = (Producer(pipeline.pristine, entropy, 1, guard=guard) for guard in (False, True))
+    branch = SeedBranch.of(SeedTree(1), 1)
+    plain, guarded = (Producer(pipeline.pristine, branch, guard=guard) for guard in (False, True))
     return plain, guarded
 
 

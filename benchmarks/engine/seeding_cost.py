@@ -30,16 +30,15 @@ def measure_seeding_cost(settings: Settings) -> Row:
 
 def _microseconds(batches: int) -> float:
     """The median over batches, so that a batch during which the core was taken away does not count."""
-    from detaug.seeding.current import Current
+    from detaug.seeding.branch import SeedBranch
     from detaug.seeding.global_generators import reseed_global_rngs
     from detaug.seeding.tree import SeedTree
 
-    entropy = tuple(SeedTree(1).entropy)
+    branch = SeedBranch.of(SeedTree(1), NUM_STREAMS)
     times = []
     for step in range(batches):
-        turn, stream = divmod(step, NUM_STREAMS)
         begin = time.perf_counter()
-        batch = Current(entropy, 3, stream, turn, NUM_STREAMS)
+        batch = branch.batch(3, step)
         reseed_global_rngs(batch.child)
         batch.generator  # noqa: B018  # makes it
         times.append(time.perf_counter() - begin)

@@ -13,7 +13,7 @@ from typing import Any
 from detaug.engine import arguments
 from detaug.engine.checking import DEFAULT_CHECK_EVERY, Checks
 from detaug.engine.executor import Engine, Executor, Work
-from detaug.engine.failures import SeedPath
+from detaug.engine.failures import Places
 from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.job import Job
 from detaug.engine.local.coordinator import LocalProcesses
@@ -30,7 +30,7 @@ from detaug.pipeline.producer import Pipeline, StreamEnded
 from detaug.processes.control import interrupts_deferred
 from detaug.processes.interpreters import mention_random_hashes
 from detaug.processes.surroundings import ProcessSettings
-from detaug.seeding.current import Current
+from detaug.seeding.branch import SeedBranch
 from detaug.seeding.tree import Seed, SeedTree
 from detaug.sources import DatasetSource, Source, resolve_source
 from detaug.transport.importing import check_not_imported_by_worker
@@ -300,7 +300,7 @@ class DeterministicAugmenter:
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
         try:
-            return self._replayer(self._loader_states).make(key)
+            return Replayer(self._pipeline, self._job(), self._loader_states).make(key)
         except StreamEnded:
             raise ValueError(f"there is no step {key.step} in epoch {key.epoch}: its stream ends before it") from None
 
@@ -455,7 +455,7 @@ class DeterministicAugmenter:
             pipeline=self._pipeline,
             job=self._job(),
             schedule=self._schedule,
-            seeds=self._seed_path(),
+            places=self._places(),
             skip_errors=self.on_error == "skip",
             pin_memory=self.pin_memory,
             checks=self._checks,
@@ -540,24 +540,20 @@ class DeterministicAugmenter:
         # What says that it has no end may be wrong.
         return not self._source.stateless and self._source.num_steps is None
 
+    @property
+    def branch(self) -> SeedBranch:
+        """Where in the seed tree its batches are."""
+        return SeedBranch.of(self._tree, self.num_streams)
+
     def _job(self) -> Job:
-        entropy = tuple(self._tree.entropy)
         settings = self._settings or ProcessSettings.here()
-        return Job(entropy, self.num_streams, settings, self.guard, self.max_worker_memory, self.check_every)
+        return Job(self.branch, settings, self.guard, self.max_worker_memory, self.check_every)
 
-    def _seed_path(self) -> SeedPath:
-        source, entropy, num_streams = self._source, tuple(self._tree.entropy), self.num_streams
-
-        def indices(key: BatchKey) -> list[int]:
-            assert isinstance(source, DatasetSource)
-            turn, stream = divmod(key.step, num_streams)
-            return source.indices(Current(entropy, key.epoch, stream, turn, num_streams))
-
-        known = indices if isinstance(source, DatasetSource) else None
-        return SeedPath(self._tree.seed, self._tree.path, num_streams, known)
-
-    def _replayer(self, states: LoaderStates | None = None) -> Replayer:
-        return Replayer(self._pipeline, self._job(), self._seed_path(), states)
+    def _places(self) -> Places:
+        source, branch = self._source, self.branch
+        if not isinstance(source, DatasetSource):
+            return Places(branch)
+        return Places(branch, lambda key: source.indices(branch.batch(*key)))
 
     def draws_like(self, entropy: tuple[int, ...], rank: int, declared: Sequence[str]) -> bool:
         """Whether another pipeline would get the random numbers that this one gets."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from detaug.engine.checking import Checks
-from detaug.engine.failures import SeedPath
+from detaug.engine.failures import Places
 from detaug.engine.job import Job
 from detaug.engine.schedule import Position, Schedule
 from detaug.pipeline.loader_states import LoaderStates
@@ -28,7 +28,7 @@ class Work:
         job: what whoever makes batches has to know.
         schedule: which batch is due, and which are to be made. An engine with threads of its own guards it with a lock; the
             augmenter reads its position only.
-        seeds: for messages.
+        places: for messages.
         skip_errors: batches whose loader or transform raises are left out.
         pin_memory: tensors are copied to page-locked memory where there is a GPU.
         checks: which batches are made a second time, and how often they differed.
@@ -39,7 +39,7 @@ class Work:
     pipeline: Pipeline
     job: Job
     schedule: Schedule
-    seeds: SeedPath
+    places: Places
     skip_errors: bool
     pin_memory: bool
     checks: Checks

@@ -9,50 +9,42 @@ from detaug.engine.error_record import ErrorRecord, rebuild
 from detaug.errors import BatchError, WorkerDied, batch_error
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
-from detaug.seeding.tree import Seed
+from detaug.seeding.branch import SeedBranch
 
 _MOST_INDICES = 32  # that a message names
 
 
 @dataclass(frozen=True)
-class SeedPath:
-    """Where in the seed tree a pipeline's batches are, for messages.
+class Places:
+    """What messages say of where a batch is.
 
     Attributes:
-        seed, path: the user's seed and the names below it.
-        num_streams: logical workers.
+        branch: of the seed tree.
         indices: which items of a data set make a batch; None where there is no data set.
     """
 
-    seed: Seed
-    path: tuple[str, ...]
-    num_streams: int
+    branch: SeedBranch
     indices: Callable[[BatchKey], Sequence[int]] | None = None
-
-    def of(self, key: BatchKey) -> str:
-        """The batch's child, as a line of Python."""
-        child = "".join(f".child({name!r})" for name in self.path)
-        return f"SeedTree({self.seed!r}){child}.sequence({key.epoch}, {key.step}, num_streams={self.num_streams})"
 
 
 def error_of(
-    record: ErrorRecord, key: BatchKey, seeds: SeedPath, where: str, original: BaseException | None = None
+    record: ErrorRecord, key: BatchKey, places: Places, where: str, original: BaseException | None = None
 ) -> BatchError:
     """The error for an exception in a loader or transform; `original` where it was raised in this process."""
     if original is None:
         original = rebuild(record)
-    error = batch_error(original, _message(record, key, seeds, where))
+    error = batch_error(original, _message(record, key, places, where))
     error.original = original
     error.__suppress_context__ = True
     if original is not None and not isinstance(error, type(original)):
         error.__cause__ = original  # else the error is what it was, and its text would be shown twice
-    _placed(error, key, seeds, record.traceback)
+    _placed(error, key, places, record.traceback)
     if record.index is not None:
         error.indices = (record.index,)
     return error
 
 
-def _message(record: ErrorRecord, key: BatchKey, seeds: SeedPath, where: str) -> str:
+def _message(record: ErrorRecord, key: BatchKey, places: Places, where: str) -> str:
     raised_in = f"raised in {record.methods}\n" if record.methods else ""
     advice = f"{record.advice}\n" if record.advice else ""
     fetching = f"fetching item {record.index} of the data set for" if record.index is not None else "making"
@@ -62,43 +54,43 @@ def _message(record: ErrorRecord, key: BatchKey, seeds: SeedPath, where: str) ->
         f"{users_part}"
         f"{advice}"
         f"{raised_in}"
-        f"while {fetching} {describe_batch(key, seeds)} {where}\n"
-        f"seed path: {seeds.of(key)}\n"
+        f"while {fetching} {describe_batch(key, places)} {where}\n"
+        f"seed path: {places.branch.line(*key)}\n"
         f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})"
     )
 
 
-def died(key: BatchKey, seeds: SeedPath, times: int, exitcode: int, peak: int, why: str) -> WorkerDied:
+def died(key: BatchKey, places: Places, times: int, exitcode: int, peak: int, why: str) -> WorkerDied:
     """The error for a batch that killed its workers; `why`: by whom the last one was killed, where that is known."""
     memory = f"; the last one's memory had peaked at {peak / 2**20:.0f} MiB" if peak else ""
     advice = f" It was {why.rstrip('.')}." if why else ""
     if exitcode == -9 and not why:
         advice = " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
     error = WorkerDied(
-        f"{describe_batch(key, seeds)} ended {times} worker{'s' if times > 1 else ''} in a row, the last with "
+        f"{describe_batch(key, places)} ended {times} worker{'s' if times > 1 else ''} in a row, the last with "
         f"{signal_name(exitcode)}{memory}.{advice}\n"
-        f"seed path: {seeds.of(key)}\n"
+        f"seed path: {places.branch.line(*key)}\n"
         f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})"
     )
     error.exitcode = exitcode
-    _placed(error, key, seeds, "")
+    _placed(error, key, places, "")
     return error
 
 
-def describe_batch(key: BatchKey, seeds: SeedPath) -> str:
+def describe_batch(key: BatchKey, places: Places) -> str:
     """``epoch 3, step 17 (stream 5, turn 1)``; of a data set ``epoch 3, step 17 (items 4, 0 of the data set)``."""
-    turn, stream = divmod(key.step, seeds.num_streams)
+    turn, stream = divmod(key.step, places.branch.num_streams)
     detail = f"stream {stream}, turn {turn}"
-    if seeds.indices is not None:
-        indices = list(seeds.indices(key))
+    if places.indices is not None:
+        indices = list(places.indices(key))
         left_out = f" and {len(indices) - _MOST_INDICES} more" if len(indices) > _MOST_INDICES else ""
         detail = f"items {', '.join(map(str, indices[:_MOST_INDICES]))}{left_out} of the data set"
     return f"epoch {key.epoch}, step {key.step} ({detail})"
 
 
-def _placed(error: BatchError, key: BatchKey, seeds: SeedPath, worker_traceback: str) -> BatchError:
+def _placed(error: BatchError, key: BatchKey, places: Places, worker_traceback: str) -> BatchError:
     error.epoch, error.step = key
-    error.stream = key.step % seeds.num_streams
+    error.stream = key.step % places.branch.num_streams
     error.worker_traceback = worker_traceback
-    error.indices = tuple(seeds.indices(key)) if seeds.indices is not None else ()
+    error.indices = tuple(places.indices(key)) if places.indices is not None else ()
     return error

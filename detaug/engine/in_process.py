@@ -13,7 +13,6 @@ from detaug.engine import failures
 from detaug.engine.checking import Again, Check, Inquiry, is_checked, make_again, remark_on_process
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Work
-from detaug.engine.failures import SeedPath
 from detaug.engine.job import Job
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Task
 from detaug.engine.skipping import SkipLog, left_out
@@ -34,14 +33,12 @@ class Replayer:
     Args:
         pipeline: what makes it.
         job: what a worker would have to know.
-        seeds: for messages.
         states: from which streams are restored; None: all are stepped forward.
     """
 
-    def __init__(self, pipeline: Pipeline, job: Job, seeds: SeedPath, states: LoaderStates | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, job: Job, states: LoaderStates | None = None) -> None:
         self._pipeline = pipeline
         self._job = job
-        self._seeds = seeds
         self._states = states
         self._producer: Producer | None = None
 
@@ -89,9 +86,7 @@ class Replayer:
         pristine, job = self._pipeline.pristine, self._job
         with preserved_global_rngs(), preserved_libraries(), pristine.shared.preserved(), job.settings.applied():
             if self._producer is None:
-                self._producer = Producer(
-                    pristine, job.entropy, job.num_streams, self._pipeline.say_once, job.guard, states=self._states
-                )
+                self._producer = Producer(pristine, job.branch, self._pipeline.say_once, job.guard, states=self._states)
             yield self._producer
 
 
@@ -120,8 +115,8 @@ class InProcess:
         self._checks = work.checks
         self._made = 0
         self._said: set[str] = set()
-        self._replayer = Replayer(work.pipeline, work.job, work.seeds, work.states)
-        self._second = Replayer(work.pipeline, work.job, work.seeds)
+        self._replayer = Replayer(work.pipeline, work.job, work.states)
+        self._second = Replayer(work.pipeline, work.job)
         self._skip_log = SkipLog()
 
     def next(self) -> Any:
@@ -211,5 +206,5 @@ class InProcess:
         logger.warning("%s", inquiry.text())
 
     def _failure(self, task: Task, original: Exception) -> Outcome:
-        error = failures.error_of(describe(original), task.key, self._work.seeds, "in this process", original)
+        error = failures.error_of(describe(original), task.key, self._work.places, "in this process", original)
         return left_out(error, self._schedule.max_skips) if self._work.skip_errors else Failed(error)

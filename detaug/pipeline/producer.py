@@ -17,6 +17,7 @@ from detaug.purity.copy_cost import CopyCost
 from detaug.purity.own_memory import own
 from detaug.purity.pristine import LoaderCopy, Pristine, TransformCopy, Transforms
 from detaug.purity.reports import BatchReport, Explanation, explain, prints_of, random_keys, report_of
+from detaug.seeding.branch import SeedBranch
 from detaug.seeding.children import Child
 from detaug.seeding.current import Current, making
 from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
@@ -88,8 +89,7 @@ class Producer:
 
     Args:
         pristine: the pipeline as it was handed in.
-        entropy: the four words of the seed branch.
-        num_streams: logical workers.
+        branch: of the seed tree.
         log: what is told to the user.
         guard: report generators created without a seed.
         repairs: copy the transforms for every batch, and reseed the generators that the objects own. Without: the objects
@@ -105,8 +105,7 @@ class Producer:
     def __init__(
         self,
         pristine: Pristine,
-        entropy: tuple[int, ...],
-        num_streams: int,
+        branch: SeedBranch,
         log: Callable[[str], None] = logger.warning,
         guard: bool = False,
         repairs: bool = True,
@@ -115,8 +114,8 @@ class Producer:
     ) -> None:
         self._guard = Guard(log) if guard else None
         self._repairs = repairs
-        self._entropy = entropy
-        self._num_streams = num_streams
+        self._branch = branch
+        self._num_streams = branch.num_streams
         self._log = log
         self._pristine = pristine
         self._only = only
@@ -198,11 +197,10 @@ class Producer:
     def make_restored(self, epoch: int, step: int, state: LoaderState) -> dict[str, str]:
         """Fingerprints of the loader's part of that batch, by a copy that was restored from that state. Errors as `make`,
         and CannotRestore."""
-        stream, turn = step % self._num_streams, step // self._num_streams
-        batch = Current(self._entropy, epoch, stream, turn, self._num_streams)
+        batch = self._branch.batch(epoch, step)
         raw: dict[str, str] = {}
         streams, takes_states = self._streams, self._takes_states
-        self._streams, self._takes_states = {stream: self._restored(batch, state)}, False
+        self._streams, self._takes_states = {batch.stream: self._restored(batch, state)}, False
         try:
             self.make(epoch, step, transform=False, watch=lambda _, item: raw.update(prints_of(item)))
         finally:
@@ -221,8 +219,7 @@ class Producer:
 
     def _make(self, epoch: int, step: int, transform: bool) -> Any:
         self.loader_state = self.state_before = None
-        turn, stream = divmod(step, self._num_streams)
-        batch = Current(self._entropy, epoch, stream, turn, self._num_streams)
+        batch = self._branch.batch(epoch, step)
         if self._stateless:
             loader = self._process_loader(epoch)
         else:
@@ -345,7 +342,7 @@ class Producer:
         def reseed_epoch(epoch: int, _: np.random.SeedSequence) -> None:
             self._seed_epoch(epoch, loader)
 
-        return StreamCopy(loader.source, batch, self._num_streams, reseed, reseed_epoch, self._log)
+        return StreamCopy(loader.source, batch, self._branch, reseed, reseed_epoch, self._log)
 
     def _from_stream(self, batch: Current, copy: StreamCopy, transforms: TransformCopy) -> Any:
         turn = batch.step // self._num_streams
@@ -363,7 +360,7 @@ class Producer:
 
     def _seed_epoch(self, epoch: int, loader: LoaderCopy | None = None) -> None:
         """What is drawn for a whole epoch (in ``set_epoch``, or by a loader that shuffles) is the same in all streams."""
-        child = Child(self._entropy, (epoch,))
+        child = self._branch.epoch(epoch)
         reseed_global_rngs(child)
         self._reseed_owned(child, loader)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from detaug.seeding.branch import SeedBranch
 from detaug.seeding.current import Current, making
 from detaug.sources import Source
 
@@ -45,7 +46,7 @@ class StreamCopy:
     Args:
         source: a pristine copy, which belongs to this stream from now on.
         batch: the batch that the copy was made for; its epoch and stream are what counts.
-        num_streams: logical workers.
+        branch: of the seed tree.
         reseed: seeds the global generators and, where streams do not share data, those that this copy owns, from the
             batch's child. Called before every batch.
         reseed_epoch: seeds the same ones of the pristine copy from the child of (epoch,), equally in all streams.
@@ -60,15 +61,15 @@ class StreamCopy:
         self,
         source: Source,
         batch: Current,
-        num_streams: int,
+        branch: SeedBranch,
         reseed: Callable[[Current], None],
         reseed_epoch: Callable[[int, np.random.SeedSequence], None],
         log: Callable[[str], None],
     ) -> None:
         self.source = source
         self._stream = batch.stream
-        self._num_streams = num_streams
-        self._entropy = batch.entropy
+        self._branch = branch
+        self._num_streams = num_streams = branch.num_streams
         self._reseed = reseed
         self._log = log
         self._turns = source.turns_per_epoch(batch.stream, num_streams)
@@ -76,7 +77,7 @@ class StreamCopy:
         self.turn = 0
         self.ended = False
         self.in_mid_pass = False
-        epoch_child = np.random.SeedSequence(batch.entropy, spawn_key=(self.epoch,))
+        epoch_child = branch.epoch(self.epoch).sequence()
         reseed_epoch(self.epoch, epoch_child)
         source.begin(batch.stream, num_streams, self.epoch, epoch_child)
         if hasattr(source.loader, "set_epoch"):
@@ -163,7 +164,7 @@ class StreamCopy:
             )
 
     def _drop_one(self) -> None:
-        batch = Current(self._entropy, self.epoch, self._stream, self.turn, self._num_streams)
+        batch = self._branch.batch_of_stream(self.epoch, self._stream, self.turn)
         try:
             self.take(batch)
         except StreamEnded:

@@ -12,6 +12,7 @@ from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.processes.threads import one_thread
+from detaug.seeding.branch import SeedBranch
 from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.verify.carried import Snapshot
 from detaug.verify.conditions import Conditions
@@ -42,8 +43,7 @@ class Subject:
 
     Attributes:
         factory: gives the pipeline, freshly made, at every call.
-        entropy: the four words of the seed branch.
-        num_streams: logical workers.
+        branch: of the seed tree.
         stateless: what the loader is declared to be.
         loader_only: without the transform.
         until: when trials are to stop (`time.monotonic`); None: never.
@@ -51,8 +51,7 @@ class Subject:
     """
 
     factory: Factory
-    entropy: tuple[int, ...]
-    num_streams: int
+    branch: SeedBranch
     stateless: bool | None = None
     loader_only: bool = False
     until: float | None = None
@@ -161,7 +160,7 @@ def _producer(subject: Subject, trial: Trial) -> Producer:
     transform = None if subject.loader_only else made.transform
     pipeline = Pipeline(made.source, transform, must_travel=False, keep=made.keep)
     warm_up(transform, made.source.loader)
-    return Producer(pipeline.pristine, subject.entropy, subject.num_streams, lambda _: None, repairs=trial.repairs)
+    return Producer(pipeline.pristine, subject.branch, lambda _: None, repairs=trial.repairs)
 
 
 def _print_of(producer: Producer, key: BatchKey) -> str:

@@ -17,7 +17,7 @@ from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.errors import BatchError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
-from detaug.seeding.tree import Seed
+from detaug.seeding.branch import SeedBranch
 from detaug.verify.disturbing import Disturbance
 from detaug.verify.handed_in import Factory, UnusableError, call_factory
 from detaug.verify.settings import DEFAULT_SEED, Settings
@@ -52,18 +52,15 @@ class Reference:
     Attributes:
         keys: where the augmenter stood before each.
         prints: their fingerprints.
-        num_streams, entropy: of the augmenter.
+        branch: of the augmenter.
         stateless: what the loader was taken for.
-        seed: the one seed of all rows.
         batches_per_epoch: where epochs were cut.
     """
 
     keys: list[BatchKey]
     prints: Prints
-    num_streams: int
-    entropy: tuple[int, ...]
+    branch: SeedBranch
     stateless: bool
-    seed: Seed
     batches_per_epoch: int | None
 
 
@@ -101,10 +98,7 @@ class RealRuns:
             if not prints:
                 raise UnusableError("the loader gives no batches")
             stateless = augmenter._source.stateless
-            entropy = tuple(augmenter._tree.entropy)
-            return Reference(
-                keys, prints, augmenter.num_streams, entropy, stateless, augmenter.seed, self._batches_per_epoch
-            )
+            return Reference(keys, prints, augmenter.branch, stateless, self._batches_per_epoch)
 
     def runs(self, reference: Reference) -> Iterator[RealRun]:
         """The rows, in order."""

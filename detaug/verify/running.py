@@ -12,7 +12,9 @@ from typing import Any
 
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.verdicts import DIFFERENT, EQUAL, NOT_RUN, REPAIRED
+from detaug.seeding.branch import SeedBranch
 from detaug.seeding.global_generators import preserved_global_rngs
+from detaug.seeding.tree import SeedTree
 from detaug.verify.bench import Outcome, SearchStopped, SharedState, Subject, Trial
 from detaug.verify.diagnosis import Experiment, causes_of, differing
 from detaug.verify.experiments import Question, questions
@@ -116,8 +118,7 @@ class _Verification:
         self._rows.append(Row("0 processes", EQUAL, len(reference.prints), seconds=seconds, detail="the reference"))
         subject = Subject(
             self._factory,
-            reference.entropy,
-            reference.num_streams,
+            reference.branch,
             self._settings.stateless,
             batches_per_epoch=reference.batches_per_epoch,
         )
@@ -147,13 +148,13 @@ class _Verification:
             stateless,
             tuple(self._notes),
             len(reference.prints),
-            reference.seed,
+            reference.branch.seed,
             time.perf_counter() - began,
         )
 
     def _shared_state(self) -> SharedState:
         try:
-            return SharedState(Subject(self._factory, (0, 0, 0, 0), 1, self._settings.stateless))
+            return SharedState(Subject(self._factory, SeedBranch.of(SeedTree(0), 1), self._settings.stateless))
         except (TypeError, ValueError) as error:
             raise UnusableError(str(error)) from error
 

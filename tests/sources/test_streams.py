@@ -10,6 +10,7 @@ import pytest
 
 from detaug.pipeline import streams
 from detaug.pipeline.streams import StreamCopy, StreamEnded
+from detaug.seeding.branch import SeedBranch
 from detaug.seeding.current import Current
 from detaug.sources import resolve_source
 
@@ -54,8 +55,10 @@ class DeadAfterAnError:
 
 def copy_of(loader: Any, limit: int | None, epoch: int = 0, stream: int = 0, num_streams: int = 1) -> StreamCopy:
     source = resolve_source(loader, None, limit)
-    batch = Current(ENTROPY, epoch, stream, 0, num_streams)
-    return StreamCopy(source, batch, num_streams, lambda _: None, lambda *_: None, lambda _: None)
+    branch = SeedBranch(0, (), ENTROPY, num_streams)
+    return StreamCopy(
+        source, branch.batch_of_stream(epoch, stream, 0), branch, lambda _: None, lambda *_: None, lambda _: None
+    )
 
 
 def give(copy: StreamCopy, epoch: int, turn: int, stream: int = 0, num_streams: int = 1) -> Any:

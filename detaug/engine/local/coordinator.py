@@ -75,7 +75,7 @@ class Coordinator:
         self._schedule = schedule = work.schedule
         self._states = work.states
         self._settings = settings
-        self._seeds = work.seeds
+        self._places = work.places
         self._lock = threading.Lock()
         # C code throughout, so that an interrupt in the user's thread finds it whole.
         self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -293,7 +293,7 @@ class Coordinator:
 
     def describe(self, worker: Worker) -> str:
         """See `detaug.engine.local.pool.Events`; so with the following."""
-        return failures.describe_batch(worker.tasks[0][1].key, self._seeds)
+        return failures.describe_batch(worker.tasks[0][1].key, self._places)
 
     def ready(self, worker: Worker) -> None:
         self._assignments.join(worker)
@@ -329,7 +329,7 @@ class Coordinator:
 
     def _lose_task(self, worker: Worker, task: Task, exitcode: int, peak: int) -> None:
         times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
-        what = failures.describe_batch(task.key, self._seeds)
+        what = failures.describe_batch(task.key, self._places)
         if exitcode == -signal.SIGKILL and not worker.leaving:
             worker.leaving = self._memory_kills.what_happened()
         if times < max(1, self._settings.max_restarts):
@@ -341,7 +341,7 @@ class Coordinator:
             logger.warning(text, *worker.name, signal_name(exitcode), memory, what, why)
             return
         self._deaths.pop(task.key)
-        error = failures.died(task.key, self._seeds, times, exitcode, peak, worker.leaving)
+        error = failures.died(task.key, self._places, times, exitcode, peak, worker.leaving)
         self._finish(task, self._failure(error))
 
     def _lose_waiting(self, entries: list[tuple[int, Task]]) -> None:
@@ -447,7 +447,7 @@ class Coordinator:
                 self._finish(task, Exists())
             case messages.Raised(_, record):
                 where = f"in worker {worker.number} (pid {worker.pid})"
-                self._finish(task, self._failure(failures.error_of(record, task.key, self._seeds, where)))
+                self._finish(task, self._failure(failures.error_of(record, task.key, self._places, where)))
 
     def _take_slot(self, worker: Worker, task: Task, parcel: Parcel, descriptor: int | None) -> None:
         with self._lock:
@@ -483,7 +483,7 @@ class Coordinator:
             return Delivered(pin(batch) if self._gpu is not None else batch)
         except Exception as error:
             where = "in the parent process, which could not take the batch in"
-            return self._failure(failures.error_of(describe(error), task.key, self._seeds, where, error))
+            return self._failure(failures.error_of(describe(error), task.key, self._places, where, error))
 
     def _failure(self, error: BatchError) -> Outcome:
         return left_out(error, self._schedule.max_skips) if self._work.skip_errors else Failed(error)

@@ -85,8 +85,8 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
         channel.send(messages.Log(text))
 
     try:
-        states = LoaderStates(pristine.source, job.num_streams)
-        producer = Producer(pristine, job.entropy, job.num_streams, log, job.guard, only=True, states=states)
+        states = LoaderStates(pristine.source, job.branch.num_streams)
+        producer = Producer(pristine, job.branch, log, job.guard, only=True, states=states)
     except Exception as error:
         channel.send(messages.Broken(describe(error)))
         return
