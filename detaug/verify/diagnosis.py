@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Producer
-from detaug.verify.bench import Outcome, SearchStopped, Subject, Trial, perform
-from detaug.verify.carried import Snapshot, Variable
-from detaug.verify.conditions import Conditions
-from detaug.verify.interpreter import start
-from detaug.verify.lines import Parting, line_that_changes, parting_of
-from detaug.verify.outputs import Difference, first_difference
 from detaug.verify.result import Cause
+from detaug.verify.trials.bench import Outcome, SearchStopped, Subject, Trial, perform
+from detaug.verify.trials.carried import Snapshot, Variable
+from detaug.verify.trials.conditions import Conditions
+from detaug.verify.trials.interpreter import start
+from detaug.verify.trials.lines import Parting, line_that_changes, parting_of
+from detaug.verify.trials.outputs import Difference, first_difference
 from detaug.watching.interception import Site
 
 #: No more lines or variables than this are tried one by one.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detaug.reports.verdicts import DIFFERENT
-from detaug.verify.outputs import Difference
+from detaug.verify.trials.outputs import Difference
 from detaug.watching.interception import Site
 
 

@@ -15,15 +15,15 @@ from detaug.reports.verdicts import DIFFERENT, EQUAL, NOT_RUN, REPAIRED
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.seeding.tree import SeedTree
-from detaug.verify.bench import Outcome, SearchStopped, SharedState, Subject, Trial
 from detaug.verify.diagnosis import Experiment, causes_of, differing
-from detaug.verify.experiments import Question, questions
 from detaug.verify.handed_in import Factory, UnusableError
-from detaug.verify.real_runs import RealRun, RealRuns, Reference, compared
 from detaug.verify.result import Cause, Result, Row
+from detaug.verify.rows.experiments import Question, questions
+from detaug.verify.rows.real_runs import RealRun, RealRuns, Reference, compared
+from detaug.verify.rows.statelessness import judge_statelessness
 from detaug.verify.settings import DEFAULT_BATCHES, DEFAULT_SEARCH_SECONDS, Settings, checked_settings
-from detaug.verify.statelessness import judge_statelessness
 from detaug.verify.target import load_factory
+from detaug.verify.trials.bench import Outcome, SearchStopped, SharedState, Subject, Trial
 
 #: Told what is being done, how many rows are done, and how many there are.
 Progress = Callable[[str, int, int], None]

@@ -14,7 +14,7 @@ from detaug.seeding.tree import SeedTree
 from detaug.sources import DatasetSource
 from detaug.verify import Result, UnusableError, verify
 from detaug.verify.handed_in import BATCH_SIZE, call_factory
-from detaug.verify.real_runs import RealRuns
+from detaug.verify.rows.real_runs import RealRuns
 from detaug.verify.settings import DEFAULT_SEED, Settings
 
 from . import pipelines

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from detaug.pipeline.producer import Producer
-from detaug.verify.values import GENERATORS, attributes_of, digest
+from detaug.verify.trials.values import GENERATORS, attributes_of, digest
 from detaug.watching.interception import is_standard_library
 
 _MAX_HOLDERS = 2_000

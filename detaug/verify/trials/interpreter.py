@@ -17,11 +17,11 @@ import cloudpickle
 
 from detaug.processes.control import die_with
 from detaug.processes.interpreters import interpreter_command, worker_environment
-from detaug.verify.bench import Outcome, SearchStopped, Subject, Trial, perform
 from detaug.verify.handed_in import UnusableError
-from detaug.verify.surroundings import under
+from detaug.verify.trials.bench import Outcome, SearchStopped, Subject, Trial, perform
+from detaug.verify.trials.surroundings import under
 
-_CODE = "from detaug.verify.interpreter import main; main({descriptor})"
+_CODE = "from detaug.verify.trials.interpreter import main; main({descriptor})"
 
 
 @dataclass

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from detaug.purity.pristine import TransformCopy
-from detaug.verify.values import digest
+from detaug.verify.trials.values import digest
 
 #: Where compositions and loaders of all libraries keep their transforms.
 _INNER = ("transforms", "transform", "list_of_transforms")

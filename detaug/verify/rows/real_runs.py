@@ -18,8 +18,8 @@ from detaug.errors import BatchError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
 from detaug.seeding.branch import SeedBranch
-from detaug.verify.disturbing import Disturbance
 from detaug.verify.handed_in import Factory, UnusableError, call_factory
+from detaug.verify.rows.disturbing import Disturbance
 from detaug.verify.settings import DEFAULT_SEED, Settings
 
 _MANY_RESTARTS = 1_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from detaug.pipeline.plan import BatchKey
-from detaug.verify.bench import Trial
-from detaug.verify.conditions import Conditions
 from detaug.verify.diagnosis import Experiment
+from detaug.verify.trials.bench import Trial
+from detaug.verify.trials.conditions import Conditions
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import time
 from dataclasses import replace
 
 from detaug.pipeline.plan import BatchKey
-from detaug.verify.bench import Subject, Trial, perform
 from detaug.verify.diagnosis import Experiment, causes_of, differing
 from detaug.verify.handed_in import UnusableError, call_factory
 from detaug.verify.result import Stateless
+from detaug.verify.trials.bench import Subject, Trial, perform
 
 
 def judge_statelessness(

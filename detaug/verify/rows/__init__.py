@@ -1,0 +1,1 @@
+"""What is run, and compared: the rows of the table."""

@@ -1,0 +1,1 @@
+"""What is changed around a pipeline, and making batches under that."""
