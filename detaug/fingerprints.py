@@ -102,7 +102,8 @@ def _feed_array(update: _Update, array: np.ndarray[Any, Any], where: str) -> Non
     _count(update, array.ndim)
     for size in array.shape:
         _count(update, size)
-    if isinstance(array, np.ma.MaskedArray):
+    # NumPy imports `numpy.ma` on first use, 40 ms in every worker. Where it is not loaded there is no masked array.
+    if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
         _feed_array(update, np.ma.getmaskarray(array), where)
         array = array.filled()
     if array.dtype.hasobject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,15 @@ SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects", "t
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """forkserver's cases go with the slow tests: to the engine it differs from spawn in how a worker is born only. So do most
-    of spawn's, each of which starts several interpreters that import torch."""
+    of spawn's, each of which starts several interpreters that import torch. Of several numbers of workers one is usual, the
+    largest: that the number changes nothing is what `test_same_batches` and `test_nnunet_loader` show."""
+    ours = [item for item in items if item.path.parent == Path(__file__).parent]
+    numbers: defaultdict[str, set[int]] = defaultdict(set)
+    for item in ours:
+        numbers[_test_of(item)].add(_number_of_workers(item))
+    for item in ours:
+        if _number_of_workers(item) not in (0, max(numbers[_test_of(item)])) and item.path.stem not in EVERY_NUMBER:
+            item.add_marker(pytest.mark.slow)
     for item in items:
         parameters = getattr(item, "callspec", None)
         values = [] if parameters is None else [each for each in parameters.params.values() if isinstance(each, str)]
@@ -32,17 +41,40 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+#: Where every number of workers is run.
+EVERY_NUMBER = {"test_same_batches", "test_nnunet_loader"}
+
+#: Modules whose workers' batches are checked as a user has it. Elsewhere batches are checked where they are made without
+#: workers only: a check of a worker's batch costs a process, and `tests/purity` is about those.
+WITH_CHECKS = {"test_same_batches", "test_loader_states", "test_nnunet_loader"}
+
+
+def _test_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _number_of_workers(item: pytest.Item) -> int:
+    number = item.callspec.params.get("n") if hasattr(item, "callspec") else None
+    return number if isinstance(number, int) else 0
+
+
 class Maker:
     """Makes augmenters as a test asks for them and closes them when it is over."""
 
-    def __init__(self) -> None:
+    def __init__(self, checks: bool = True) -> None:
         self._made: list[DeterministicAugmenter] = []
+        self._checks = checks
 
     def __call__(self, *arguments: Any, **options: Any) -> DeterministicAugmenter:
-        return self.keep(DeterministicAugmenter(*arguments, **options))
+        processes = arguments[2] if len(arguments) > 2 else options.get("num_processes")
+        return self.keep(DeterministicAugmenter(*arguments, **self._with_checks(processes, options)))
 
     def from_dataset(self, *arguments: Any, **options: Any) -> DeterministicAugmenter:
+        options = self._with_checks(options.get("num_processes"), options)
         return self.keep(DeterministicAugmenter.from_dataset(*arguments, **options))
+
+    def _with_checks(self, processes: Any, options: dict[str, Any]) -> dict[str, Any]:
+        return options if self._checks or not processes else {"check_every": 0, **options}
 
     def keep(self, augmenter: DeterministicAugmenter) -> DeterministicAugmenter:
         self._made.append(augmenter)
@@ -54,8 +86,8 @@ class Maker:
 
 
 @pytest.fixture
-def make() -> Iterator[Maker]:
-    maker = Maker()
+def make(request: pytest.FixtureRequest) -> Iterator[Maker]:
+    maker = Maker(request.path.stem in WITH_CHECKS)
     yield maker
     maker.close()
 

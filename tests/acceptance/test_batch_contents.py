@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 import enum
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,73 +145,61 @@ CONTENTS: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
-class Holds:
-    """Gives the same content for ever."""
+class InTurn:
+    """Gives these contents, each as often as asked for, and put into something if wanted."""
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(
+        self, names: Iterable[str], times: int = 1, put: Callable[[Any], Any] = lambda content: content
+    ) -> None:
+        self.names, self.put = [name for name in names for _ in range(times)], put
 
-    def __iter__(self) -> Holds:
-        return self
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self.put(CONTENTS[name]()) for name in self.names])
 
-    def __next__(self) -> Any:
-        return CONTENTS[self.what]()
+
+def in_a_dict(content: Any) -> dict[str, Any]:
+    return {"data": [content], "first": torch.ones(1), "last": np.ones(1)}
 
 
 @pytest.mark.parametrize("what", CONTENTS)
-@pytest.mark.parametrize("n", [0, 1])
-def test_batch_is(make: Maker, what: str, n: int) -> None:
-    augmenter = make(Holds(what), None, n, seed=1, start_method="fork")
-    for _ in range(2):
-        batch = next(augmenter)
+def test_batch_is(make: Maker, what: str) -> None:
+    for batch in make(InTurn([what], 2), None, 0, seed=1, num_streams=1):
         assert same(batch, CONTENTS[what]())
-    assert bool(descendants()) == bool(n)
 
 
-@pytest.mark.parametrize("what", CONTENTS)
-def test_batch_inside_a_dict_is(make: Maker, what: str) -> None:
-    inside = Wrapped(what)
-    batch = next(make(inside, None, 1, seed=1, start_method="fork"))
-    assert same(batch, {"data": [CONTENTS[what]()], "first": torch.ones(1), "last": np.ones(1)})
-
-
-class Wrapped(Holds):
-    def __next__(self) -> Any:
-        return {"data": [CONTENTS[self.what]()], "first": torch.ones(1), "last": np.ones(1)}
+@pytest.mark.parametrize("put", [lambda content: content, in_a_dict])
+def test_batches_of_a_worker_are_each_twice_in_a_row(make: Maker, put: Callable[[Any], Any]) -> None:
+    loader = InTurn(CONTENTS, 2, put)
+    augmenter = make(loader, None, 1, seed=1, num_streams=1, start_method="fork")
+    for name in loader.names:
+        assert same(next(augmenter), put(CONTENTS[name]())), name
+    assert descendants()
+    with pytest.raises(StopIteration):
+        next(augmenter)
 
 
 @pytest.mark.parametrize("n", [0, 1])
-@pytest.mark.parametrize(
-    "what",
-    ["an array", "an array in F order", "an array with gaps", "a broadcast array", "an empty array", "a bool array",
-     "an object array", "an array of 0 dimensions", "a structured array"],
-)  # fmt: skip
-def test_arrays_can_be_written_to(make: Maker, what: str, n: int) -> None:
-    batch = next(make(Holds(what), None, n, seed=1, start_method="fork"))
-    assert batch.flags.writeable
-    batch[...] = batch.copy()
-
-
-@pytest.mark.parametrize("what", ["a tensor", "a bfloat16 tensor", "a transposed tensor", "a tensor of 0 dimensions"])
-def test_tensors_can_be_written_to_and_resized(make: Maker, what: str) -> None:
-    batch = next(make(Holds(what), None, 1, seed=1, start_method="fork"))
-    batch.add_(1)
-    batch.mul_(0)
-    assert not batch.any()
-    assert torch.cat([batch.reshape(-1), batch.reshape(-1)]).shape[0] == 2 * batch.numel()
-
-
-def test_contents_that_change_from_batch_to_batch_pass(make: Maker) -> None:
-    names = [name for name in CONTENTS if name != "an array with 40 million bytes"]
-
-    class Changing:
-        def __iter__(self) -> Any:
-            return iter([CONTENTS[name]() for name in names])
-
-    batches = list(make(Changing(), None, 2, seed=1, num_streams=1, start_method="fork"))
+def test_arrays_can_be_written_to(make: Maker, n: int) -> None:
+    names = (
+        ["an array", "an array in F order", "an array with gaps", "a broadcast array", "an empty array", "a bool array",
+         "an object array", "an array of 0 dimensions", "a structured array"]
+    )  # fmt: skip
+    batches = list(make(InTurn(names), None, n, seed=1, num_streams=1, start_method="fork"))
     assert len(batches) == len(names)
     for name, batch in zip(names, batches, strict=True):
-        assert same(batch, CONTENTS[name]()), name
+        assert batch.flags.writeable, name
+        batch[...] = batch.copy()
+
+
+def test_tensors_can_be_written_to_and_resized(make: Maker) -> None:
+    names = ["a tensor", "a bfloat16 tensor", "a transposed tensor", "a tensor of 0 dimensions"]
+    batches = list(make(InTurn(names), None, 1, seed=1, num_streams=1, start_method="fork"))
+    assert len(batches) == len(names)
+    for batch in batches:
+        batch.add_(1)
+        batch.mul_(0)
+        assert not batch.any()
+        assert torch.cat([batch.reshape(-1), batch.reshape(-1)]).shape[0] == 2 * batch.numel()
 
 
 def test_alignment_of_arrays_is_that_of_numpy(make: Maker) -> None:

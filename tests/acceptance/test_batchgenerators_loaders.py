@@ -117,7 +117,7 @@ def test_every_size_gives_as_many_batches_as_it_should(
         expected = full + bool(length % batch_size) if return_incomplete else full
         items = length if return_incomplete else full * batch_size
         loader = IndexLoader(length, batch_size, threads, return_incomplete=return_incomplete, shuffle=shuffle)
-        for n in (0, 2) if (length, batch_size) == (45, 3) else (0,):
+        for n in (0, 2) if (length, batch_size, threads) == (45, 3, 4) else (0,):
             augmenter = make(loader, None, n, 5, None, False, wait_time=0, seed=1, start_method="fork")
             augmenter._start()
             for _ in range(3):

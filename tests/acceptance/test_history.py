@@ -70,7 +70,9 @@ def test_transform_that_changes_itself_gives_the_same_batches_everywhere(
 @pytest.mark.parametrize("n", NS)
 def test_stateless_loader_that_counts_is_found_out(make: Maker, n: int) -> None:
     with (
-        make(CountingSampler(), None, n, seed=1, start_method="fork", batches_per_epoch=20) as augmenter,
+        make(
+            CountingSampler(), None, n, seed=1, start_method="fork", batches_per_epoch=20, check_every=100
+        ) as augmenter,
         pytest.raises(detaug.ReproducibilityError, match="'made'") as caught,
     ):
         take(augmenter, 21)

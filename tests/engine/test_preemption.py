@@ -68,6 +68,7 @@ def test_trainer_goes_on_saves_and_resumes_after_a_signal_to_the_group(
     assert json.loads(resumed.lines[-1]) == json.loads(prints)
 
 
+@pytest.mark.slow
 def test_the_same_under_spawn_while_its_workers_start(script: Callable[..., Script]) -> None:
     run = script(TRAINER, "spawn")
     assert run.read_line() == "starting"

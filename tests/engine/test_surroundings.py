@@ -231,7 +231,7 @@ def run_python(code: str, *arguments: str, **variables: str) -> str:
     return run.stdout
 
 
-@pytest.mark.parametrize("number", ["0", "1"])
+@pytest.mark.parametrize("number", [pytest.param("0", marks=pytest.mark.slow), "1"])
 @pytest.mark.parametrize("name", ["SimpleITK", "numexpr"])
 def test_library_imported_in_the_first_batch_has_one_thread(name: str, number: str) -> None:
     pytest.importorskip(name)
@@ -278,7 +278,10 @@ print(known_hash_seed())
 
 
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("given", "set_later"), [("77", ""), ("77", "5"), ("0", "5")])
+@pytest.mark.parametrize(
+    ("given", "set_later"),
+    [pytest.param("77", "", marks=pytest.mark.slow), ("77", "5"), pytest.param("0", "5", marks=pytest.mark.slow)],
+)
 def test_sets_have_the_parents_order_in_fresh_workers(method: str, given: str, set_later: str) -> None:
     orders, known = run_python(HASHES, method, set_later, "compare", PYTHONHASHSEED=given).splitlines()
     assert orders.count("(") == 1, f"several orders: {orders}"

@@ -17,7 +17,7 @@ from detaug import DeterministicAugmenter, current
 from detaug.seeding.generator_kinds import write_torch_state
 from detaug.seeding.tree import SeedTree
 
-from .ways import Findings, Make, run_all_ways
+from .ways import Findings, Make, check_every, run_all_ways
 
 ITEMS, BATCH = 30, 3
 
@@ -41,7 +41,12 @@ def _plain(samples: list[Any]) -> list[Any]:
 
 def in_a_data_set(draw: Any) -> Make:
     return lambda num_processes: DeterministicAugmenter.from_dataset(
-        Items(draw), BATCH, seed=6, collate_fn=_plain, num_processes=num_processes, check_every=1
+        Items(draw),
+        BATCH,
+        seed=6,
+        collate_fn=_plain,
+        num_processes=num_processes,
+        check_every=check_every(num_processes),
     )
 
 
@@ -61,7 +66,7 @@ def as_transform(draw: Any) -> Make:
         collate_fn=_plain,
         transform=Adds(draw),
         num_processes=num_processes,
-        check_every=1,
+        check_every=check_every(num_processes),
     )
 
 
@@ -259,16 +264,17 @@ KINDS: list[Callable[[], Any]] = [
 def test_every_number_is_drawn_once_wherever_the_generator_is(held: str, place: Any) -> None:
     kind = KINDS[len(held) % len(KINDS)]
     draw = NOWHERE[held]() if held in NOWHERE else HELD[held](kind())
-    assert_every_number_is_drawn_once(run_all_ways(place(draw), processes=(0, 2), kill=False))
+    assert_every_number_is_drawn_once(run_all_ways(place(draw), processes=(0,)))
 
 
-def test_one_augmenter_over_all_of_them() -> None:
+@pytest.mark.parametrize("place", [in_a_data_set, as_transform])
+def test_one_augmenter_over_all_of_them(place: Any) -> None:
     draws = [
         *(make(KINDS[number % 4]()) for number, make in enumerate(HELD.values())),
         *(each() for each in NOWHERE.values()),
     ]
-    assert_every_number_is_drawn_once(run_all_ways(in_a_data_set(lambda: sum(draw() for draw in draws))))
-    with in_a_data_set(lambda: sum(draw() for draw in draws))(num_processes=0) as augmenter:
+    assert_every_number_is_drawn_once(run_all_ways(place(lambda: sum(draw() for draw in draws))))
+    with place(lambda: sum(draw() for draw in draws))(num_processes=0) as augmenter:
         next(augmenter)
 
 

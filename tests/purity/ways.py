@@ -1,4 +1,4 @@
-"""A pipeline run in all the ways that must not matter: with other numbers of workers, resumed, replayed, killed.
+"""A pipeline run in all the ways that must not matter: with other numbers of workers, of which some die, resumed, replayed.
 
 `run_all_ways` gives what came of it: `Findings.assert_right` for correct pipelines, `Findings.assert_same_or_said` for others.
 """
@@ -20,6 +20,9 @@ from detaug import DeterministicAugmenter, fingerprint
 EPOCHS = (0, 2)
 #: Warnings that say nothing about whether batches are reproducible.
 _OTHER_WARNINGS = ("will be idle", "stepped forward", "(SIGKILL)", "are copied for every batch")
+#: Without workers every batch is checked. With workers each check costs a process, and the first, second, fourth and eighth
+#: batch of each worker are: the batches of all ways are compared with each other besides.
+EVERY_BATCH, AS_A_USER_HAS_IT = 1, 100
 #: A pipeline without an end is looked at for so many batches of an epoch.
 _MOST = 40
 
@@ -85,22 +88,25 @@ def listening() -> Iterator[list[str]]:
         logger.removeHandler(ear)
 
 
+def check_every(num_processes: int) -> int:
+    """How often a pipeline is checked here, unless the test is about the check."""
+    return AS_A_USER_HAS_IT if num_processes else EVERY_BATCH
+
+
 def run_all_ways(make: Make, processes: tuple[int, ...] = (0, 3), kill: bool = True) -> Findings:
     """Run a pipeline in all ways.
 
     Args:
         make: gives a new augmenter, called as ``make(num_processes=...)``.
-        processes: numbers of workers.
-        kill: also SIGKILL two workers in mid-epoch.
+        processes: numbers of workers. The resumed run has one at any rate.
+        kill: SIGKILL the workers in the middle of the first epoch. The second one is made by those that came after them.
     """
     found = Findings()
     ways: dict[str, Callable[[], Iterator[tuple[int, int, Any]]]] = {}
     for number in processes:
-        ways[f"{number} workers"] = lambda number=number: _run(make, number)
+        ways[f"{number} workers"] = lambda number=number: _run(make, number, kill)
     ways["resumed"] = lambda: _resumed(make)
     ways["replayed"] = lambda: _replayed(make, dict.fromkeys(key for b in found.batches.values() for key in b))
-    if kill:
-        ways["killed"] = lambda: _run(make, 2, kill=True)
     for way, run in ways.items():
         batches = found.batches[way] = {}
         with listening() as heard:
@@ -126,13 +132,13 @@ def _step_before(augmenter: DeterministicAugmenter) -> int:
     return augmenter._schedule.before(augmenter._schedule.position).step
 
 
-def _run(make: Make, number: int, kill: bool = False) -> Iterator[tuple[int, int, Any]]:
+def _run(make: Make, number: int, kill: bool) -> Iterator[tuple[int, int, Any]]:
     with make(num_processes=number) as augmenter:
         for epoch in EPOCHS:
             augmenter.set_epoch(epoch)
             for count, each in enumerate(_batches(augmenter)):
                 yield each
-                if kill and count == 2 and augmenter._engine is not None:
+                if kill and (epoch, count) == (EPOCHS[0], 2) and number:
                     for pid in augmenter._engine.worker_pids(ready=True):
                         os.kill(pid, signal.SIGKILL)
 

@@ -18,7 +18,7 @@ from tests.transforms import golden
 
 ROOT = Path(__file__).parents[2]
 
-# seconds: another CPU's kernels are compiled in the first run, and kept for all later ones
+# seconds: another CPU's kernels are compiled in the first slow run, and kept for all later ones
 COMPILING = 1200
 pytestmark = pytest.mark.timeout(COMPILING + 60)
 
@@ -42,13 +42,23 @@ SETTINGS: dict[str, dict[str, str]] = {
     "libm without fused multiply-add": {"GLIBC_TUNABLES": f"glibc.cpu.hwcaps={LIBM_FEATURES}"},
     "kernels for the first x86-64": {"NUMBA_CPU_NAME": "generic"},
 }
-ALL_AT_ONCE = {
-    "ATEN_CPU_CAPABILITY": "default",
-    "NPY_DISABLE_CPU_FEATURES": NUMPY_FEATURES,
-    "OPENBLAS_CORETYPE": "Nehalem",
-    "GLIBC_TUNABLES": SETTINGS["libm without fused multiply-add"]["GLIBC_TUNABLES"],
-    "NUMBA_CPU_NAME": "generic",
+# What does not exclude each other, in one process; a setting alone is a slow case.
+TOGETHER: dict[str, dict[str, str]] = {
+    "no vectors, one thread": {
+        "ATEN_CPU_CAPABILITY": "default",
+        **ONE_THREAD,
+        "NPY_DISABLE_CPU_FEATURES": NUMPY_FEATURES,
+        "OPENBLAS_CORETYPE": "Nehalem",
+        "GLIBC_TUNABLES": SETTINGS["libm without fused multiply-add"]["GLIBC_TUNABLES"],
+    },
+    "torch with AVX2, two threads, BLAS for Prescott": {
+        **SETTINGS["torch with AVX2, two threads"],
+        **SETTINGS["BLAS for Prescott"],
+    },
 }
+ALL_AT_ONCE = {**TOGETHER["no vectors, one thread"], "NUMBA_CPU_NAME": "generic"}
+# Noise, powers and resampling: their kernels take seconds to compile, those of all transforms minutes.
+FEW = ("GaussianNoise", "Gamma", "SpatialTransform")
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +77,12 @@ def numba_cache(request: pytest.FixtureRequest) -> Path:
     return Path(cache.mkdir("numba"))
 
 
-def made_with(environment: dict[str, str], interpreter: str = sys.executable) -> dict[str, Any]:
+def made_with(
+    environment: dict[str, str], only: tuple[str, ...] = (), interpreter: str = sys.executable
+) -> dict[str, Any]:
     kept = {k: v for k, v in os.environ.items() if k not in ("ATEN_CPU_CAPABILITY", "NUMBA_CPU_NAME")}
     done = subprocess.run(
-        [interpreter, "-m", "tests.transforms.golden"],
+        [interpreter, "-m", "tests.transforms.golden", *(("--only", *only) if only else ())],
         cwd=ROOT,
         env={**kept, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
@@ -101,6 +113,24 @@ def test_seeds_give_different_bytes(committed: dict[str, str]) -> None:
     assert len({committed[name] for name in pipelines}) == len(pipelines)
 
 
+@pytest.mark.parametrize("environment", TOGETHER.values(), ids=TOGETHER)
+def test_settings_together_make_the_committed_bytes(environment: dict[str, str], committed: dict[str, str]) -> None:
+    made = made_with(environment)
+    assert_took_effect(environment, made["surroundings"])
+    assert differing(made["fingerprints"], committed) == []
+
+
+def test_all_settings_at_once_make_the_committed_bytes_of_a_few_transforms(
+    committed: dict[str, str], numba_cache: Path
+) -> None:
+    made = made_with({**ALL_AT_ONCE, "NUMBA_CACHE_DIR": str(numba_cache)}, FEW)
+    assert_took_effect(ALL_AT_ONCE, made["surroundings"])
+    expected = {name: print_ for name, print_ in committed.items() if name.rpartition(",")[0] in FEW}
+    assert len(expected) == 2 * len(FEW)
+    assert differing(made["fingerprints"], expected) == []
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_setting_makes_the_committed_bytes(setting: str, committed: dict[str, str], numba_cache: Path) -> None:
@@ -112,6 +142,7 @@ def test_setting_makes_the_committed_bytes(setting: str, committed: dict[str, st
     assert differing(made["fingerprints"], committed) == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_all_settings_at_once_make_the_committed_bytes(committed: dict[str, str], numba_cache: Path) -> None:
     made = made_with({**ALL_AT_ONCE, "NUMBA_CACHE_DIR": str(numba_cache)})
@@ -146,4 +177,4 @@ def other_pythons() -> list[str]:
 @pytest.mark.skipif(not other_pythons(), reason="DETAUG_TEST_PYTHONS names no interpreter")
 @pytest.mark.parametrize("interpreter", other_pythons())
 def test_other_pythons_make_the_committed_bytes(interpreter: str, committed: dict[str, str]) -> None:
-    assert differing(made_with({}, interpreter)["fingerprints"], committed) == []
+    assert differing(made_with({}, interpreter=interpreter)["fingerprints"], committed) == []

@@ -103,6 +103,16 @@ class ListOfNone(OneShard):
         return {"row": self.rows[index], "index": index}
 
 
+class AllCaches(OneShard):
+    """One data set over all of them."""
+
+    def __init__(self) -> None:
+        self.parts = [OneShard(), LeastRecentlyUsed(), CountedInBytes(), ListOfNone()]
+
+    def __getitem__(self, index: int) -> Any:
+        return {str(number): part[index]["row"] for number, part in enumerate(self.parts)}
+
+
 # --- state in transforms that a copy for every batch makes pure ---------------------------------------------------------------
 
 
@@ -344,8 +354,19 @@ class Noisy(Dataset[Any]):
         return torch.tensor([float(index), self.noise(0.25)])
 
 
-def transformed(make: Callable[[], Any]) -> Any:
-    return Loader(), make()
+class OneAfterTheOther:
+    def __init__(self, *transforms: Any) -> None:
+        self.transforms = transforms
+
+    def __call__(self, **batch: Any) -> Batch:
+        for transform in self.transforms:
+            batch = transform(**batch)
+        return batch
+
+
+def transformed(*makes: Callable[[], Any]) -> Any:
+    """A loader, with these transforms."""
+    return Loader(), makes[0]() if len(makes) == 1 else OneAfterTheOther(*(make() for make in makes))
 
 
 def line_of(kind: type, mark: str = "# FAULT") -> int:

@@ -24,8 +24,17 @@ def verdicts(result: Result) -> dict[str, str]:
     return {row.what: row.verdict for row in result.rows}
 
 
+def slow(*values: Any) -> list[Any]:
+    """Cases that another one holds together."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
 @pytest.mark.parametrize(
-    "dataset", [impure.OneShard, impure.LeastRecentlyUsed, impure.CountedInBytes, impure.ListOfNone]
+    "dataset",
+    [
+        impure.AllCaches,
+        *slow(impure.OneShard, impure.LeastRecentlyUsed, impure.CountedInBytes, impure.ListOfNone),
+    ],
 )
 def test_data_set_with_a_correct_cache_is_equal_in_every_row_alone_too(dataset: Any) -> None:
     result = verified(dataset)
@@ -34,15 +43,9 @@ def test_data_set_with_a_correct_cache_is_equal_in_every_row_alone_too(dataset: 
     assert result.causes == ()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in ("deque", "closure", "set_epoch") else pytest.param(name, marks=pytest.mark.slow)
-        for name in impure.MADE_PURE
-    ],
-)
-def test_state_of_a_transform_differs_alone_and_is_repaired_by_copies(name: str) -> None:
-    result = verified(partial(impure.transformed, impure.MADE_PURE[name]))
+@pytest.mark.parametrize("names", [tuple(impure.MADE_PURE), *slow(*((name,) for name in impure.MADE_PURE))])
+def test_state_of_transforms_differs_alone_and_is_repaired_by_copies(names: tuple[str, ...]) -> None:
+    result = verified(partial(impure.transformed, *(impure.MADE_PURE[name] for name in names)))
     found = verdicts(result)
     assert found.pop(ALONE) == "differs; detaug repairs it"
     assert set(found.values()) == {"equal"}, str(result)
@@ -51,18 +54,19 @@ def test_state_of_a_transform_differs_alone_and_is_repaired_by_copies(name: str)
     assert all(cause.repaired for cause in result.causes)
 
 
-@pytest.mark.parametrize("kind", impure.NOT_EQUAL)
-def test_state_of_classes_and_modules_is_not_equal_and_its_line_is_named(kind: type) -> None:
-    result = verified(partial(impure.transformed, kind))
+@pytest.mark.parametrize("kinds", [impure.NOT_EQUAL, *slow(*((kind,) for kind in impure.NOT_EQUAL))])
+def test_state_of_classes_and_modules_is_not_equal_and_its_lines_are_named(kinds: tuple[type, ...]) -> None:
+    result = verified(partial(impure.transformed, *kinds))
     assert not result.ok
     found = verdicts(result)
     assert found["each batch alone in a fresh process, in epochs 0 and 2"] == "different"
     assert found["made twice, after other batches"] == "different"
     assert found["made twice in equal circumstances"] == "equal"
-    assert Site(impure.__file__, impure.line_of(kind)) in [cause.site for cause in result.causes], str(result)
+    lines = {Site(impure.__file__, impure.line_of(kind)) for kind in kinds}
+    assert lines <= {cause.site for cause in result.causes}, str(result)
 
 
-@pytest.mark.parametrize("items", [999, 1_001])
+@pytest.mark.parametrize("items", [*slow(999), 1_001])
 def test_loader_that_shuffles_its_list_is_equal_unless_it_is_declared_stateless(items: int) -> None:
     factory = partial(shuffling, items)
     honest = verified(factory)
@@ -80,6 +84,7 @@ def shuffling(items: int) -> Any:
     return impure.ShufflesItsList(items), None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stateless", [None, True])
 def test_views_that_a_transform_writes_to_do_not_reach_the_data(stateless: bool | None) -> None:
     result = verified(views, stateless=stateless)
@@ -97,12 +102,15 @@ def test_generators_of_a_data_set_in_unlikely_places_are_seeded() -> None:
     assert set(found.values()) == {"equal"}, str(result)
 
 
-@pytest.mark.parametrize(("kind", "seed"), [(impure.MadeOnFirstUse, "5"), (impure.SeedsTheGlobalState, "77")])
-def test_generator_that_gets_the_same_seed_in_every_batch_is_mentioned_with_its_line(kind: type, seed: str) -> None:
-    result = verified(partial(impure.transformed, kind))
+def test_generators_that_get_the_same_seed_in_every_batch_are_mentioned_with_their_lines() -> None:
+    seeds = {impure.MadeOnFirstUse: 5, impure.SeedsTheGlobalState: 77}
+    result = verified(partial(impure.transformed, *seeds))
     assert result.ok
-    (note,) = [note for note in result.notes if "every batch draws the same numbers" in note]
-    assert note.startswith(f"{impure.__file__}:{impure.line_of(kind, '# SEEDED')}: seeds a generator with {seed} ")
+    notes = [note for note in result.notes if "every batch draws the same numbers" in note]
+    assert len(notes) == 2
+    for kind, seed in seeds.items():
+        start = f"{impure.__file__}:{impure.line_of(kind, '# SEEDED')}: seeds a generator with {seed} "
+        assert any(note.startswith(start) for note in notes), notes
 
 
 def test_generator_that_gets_a_seed_for_each_item_is_not_mentioned() -> None:

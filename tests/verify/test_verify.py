@@ -24,9 +24,14 @@ def result_of(name: str) -> Result:
     return verify(getattr(pipelines, name), **QUICK)
 
 
-@pytest.mark.parametrize("name", ["sound", "without_transform", "harmless", "stateful", "finite", "iterable"])
+@pytest.mark.parametrize(
+    "name", ["sound", pytest.param("without_transform", marks=pytest.mark.slow), "stateful", "finite", "iterable"]
+)
 def test_sound_pipeline_is_equal_in_every_row(name: str) -> None:
-    result = result_of(name)
+    assert_equal_in_every_row(result_of(name))
+
+
+def assert_equal_in_every_row(result: Result) -> None:
     assert result.ok, str(result)
     assert {row.verdict for row in result.rows} == {"equal"}
     assert result.causes == ()
@@ -62,6 +67,7 @@ def test_line_that_speaks_against_stateless_is_named() -> None:
         assert file.read().splitlines()[site.line - 1].endswith("# CARRIED")
 
 
+@pytest.mark.slow
 def test_declaring_a_stateful_loader_stateless_is_shown_to_be_wrong() -> None:
     assert not verify(pipelines.stateful, **QUICK, stateless=True).stateless.allowed
 
@@ -87,7 +93,7 @@ def test_thorough_run_of_a_sound_pipeline_is_equal_under_every_start_method() ->
         assert f"2 processes, {method}, killed at random" in what
 
 
-def test_callers_random_state_and_module_are_left_as_they_were() -> None:
+def test_harmless_habits_are_equal_and_callers_random_state_and_module_are_left_as_they_were() -> None:
     random.seed(1)
     np.random.seed(2)
     torch.manual_seed(3)
@@ -96,12 +102,13 @@ def test_callers_random_state_and_module_are_left_as_they_were() -> None:
     np.random.seed(2)
     torch.manual_seed(3)
     time_before, names_before = __import__("time").time, dict(vars(pipelines))
-    verify(pipelines.harmless, **QUICK)
+    result = verify(pipelines.harmless, **QUICK)
     assert (random.random(), np.random.rand(), torch.rand(1).item()) == expected
     assert __import__("time").time is time_before
     assert {name: id(value) for name, value in vars(pipelines).items()} == {
         name: id(value) for name, value in names_before.items()
     }
+    assert_equal_in_every_row(result)
 
 
 def test_result_goes_into_json_and_onto_the_screen() -> None:
@@ -115,6 +122,14 @@ def test_result_goes_into_json_and_onto_the_screen() -> None:
     text = str(result)
     assert "killed at random" in text
     assert f"pipelines.py:{pipelines.line_of('DefaultRng')}" in text.replace("\n", "")
+    # The first transform that differs is named with how many elements do, and by how much.
+    assert result.cause is not None
+    difference = result.cause.difference
+    assert difference is not None
+    assert difference.where == "transform.transforms[1] (DefaultRng)"
+    assert (difference.key, difference.elements, difference.of) == ("['data']", 128, 128)
+    assert difference.largest is not None
+    assert 0 < difference.largest < 1  # the fault adds a number below 1
 
 
 @pytest.mark.slow
