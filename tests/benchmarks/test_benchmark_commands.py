@@ -91,3 +91,14 @@ def test_row_of_the_engine_runs() -> None:
     done = CliRunner().invoke(engine, ["--quick", "--only", "integers"])
     assert done.exit_code == 0, done.output
     assert "NonDetMultiThreadedAugmenter" in done.stdout
+
+
+def test_one_command_line_leads_to_all() -> None:
+    from benchmarks.__main__ import main
+
+    listed = CliRunner().invoke(main, ["--help"])
+    assert listed.exit_code == 0
+    for name in ("engine", "nnunet", "training", "transforms"):
+        assert f"  {name} " in listed.stdout
+    assert "--only" in CliRunner().invoke(main, ["engine", "--help"]).stdout
+    assert CliRunner().invoke(main, ["engines"]).exit_code == 2
