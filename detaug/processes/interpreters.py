@@ -42,10 +42,12 @@ class Surrounding:
     Attributes:
         environment: see `worker_environment`.
         folder: the current one; None where it is gone.
+        arguments: ``sys.argv``: modules that a worker imports may read it, and so may loaders.
     """
 
     environment: dict[str, str] = field(repr=False)
     folder: str | None
+    arguments: tuple[str, ...]
 
     @staticmethod
     def here() -> Surrounding:
@@ -54,13 +56,13 @@ class Surrounding:
             folder: str | None = os.getcwd()
         except OSError:
             folder = None
-        return Surrounding(worker_environment(), folder)
+        return Surrounding(worker_environment(), folder, tuple(map(str, sys.argv)) or ("",))
 
     def start(self, code: str, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
         """Run `code` in a new interpreter that inherits these descriptors."""
         folder = self.folder if self.folder is not None and os.path.isdir(self.folder) else None
         return subprocess.Popen(
-            interpreter_command(code),
+            [*interpreter_command(f"import sys; sys.argv[0] = {self.arguments[0]!r}; {code}"), *self.arguments[1:]],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
             env=self.environment,

@@ -74,6 +74,30 @@ def test_it_is_a_clear_error_where_workers_would_import_it(tmp_path: Path, metho
     assert "start_method='fork'" in ended.stderr
 
 
+READS_ARGUMENTS = """
+import sys
+from detaug import DeterministicAugmenter
+
+class Loader:
+    def __iter__(self):
+        return self
+    def __next__(self):
+        return sys.argv
+
+if __name__ == "__main__":
+    with DeterministicAugmenter(Loader(), None, 1, seed=1, start_method=sys.argv[1], stateless=True) as aug:
+        print(next(aug))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
+def test_workers_have_the_programs_arguments(tmp_path: Path, method: str) -> None:
+    (tmp_path / "train.py").write_text(READS_ARGUMENTS)
+    code = "import runpy, sys; sys.argv[0] = 'train.py'; runpy.run_path('train.py', run_name='__main__')"
+    ended = run(tmp_path, method, "--lr", "it's 0.1", code=code)
+    assert ended.stdout.strip() == repr(["train.py", method, "--lr", "it's 0.1"]), ended.stderr
+
+
 OTHER_THREAD = """
 import sys, threading
 import slow_import

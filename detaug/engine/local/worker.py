@@ -56,6 +56,7 @@ def main(channel: int, payload: int, helper: int) -> None:
 
 def work_on_payload(channel: Channel, payload: int) -> None:
     """Work on a pipeline that was sent as a payload."""
+    note_worker()  # first of all: thawing imports the user's modules, which may make batches themselves
     try:
         frozen, job = read_payload(payload)
         pristine = Pipeline.thaw(frozen)
@@ -67,6 +68,7 @@ def work_on_payload(channel: Channel, payload: int) -> None:
 
 def work_on_inherited(channel: Channel, pipeline: Pipeline, job: Job) -> None:
     """Work on a pipeline that was inherited by a fork."""
+    note_worker()
     work(channel, pipeline.pristine, job, forked=True)
 
 
@@ -75,7 +77,6 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
 
     `forked`: it began as a fork that had nothing left to load.
     """
-    note_worker()
     job.settings.keep()
     leave_autocast()
     keep_freed_memory()
