@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from detaug.demo.loader import MRIPatchLoader, enlarged, native_transforms, training_transforms
 from detaug.demo.mri import load_cases
+from detaug.reports.notices import collected_notices
 from detaug.seeding.tree import Seed, SeedTree
 
 BATCH_SIZE = 2
@@ -135,7 +134,7 @@ def run_all(settings: Settings, started: Callable[[Plan], None], advance: Advanc
     runs = []
     for plan in plans(settings):
         started(plan)
-        with _collected_notices() as notices:
+        with collected_notices() as notices:
             fingerprint, rate, pids = _measure(plan, settings, advance)
         same = fingerprint == first[plan.augmenter] if plan.augmenter in first else None
         first.setdefault(plan.augmenter, fingerprint)
@@ -226,31 +225,3 @@ def _kill(pid: int) -> None:
     if pid == os.getpid():
         raise RuntimeError("the run with a killed worker made its batches in the calling process; it has no worker")
     os.kill(pid, signal.SIGKILL)
-
-
-class _Collector(logging.Handler):
-    def __init__(self, into: list[str]) -> None:
-        super().__init__(logging.WARNING)
-        self.into = into
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.into.append(record.getMessage())
-
-
-@contextmanager
-def _collected_notices() -> Iterator[list[str]]:
-    """Warnings and log records of detaug, kept for the report so that they do not tear up the progress bar."""
-    notices: list[str] = []
-    logger = logging.getLogger("detaug")
-    collector, propagate = _Collector(notices), logger.propagate
-    logger.addHandler(collector)
-    logger.propagate = False
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("ignore")
-            warnings.filterwarnings("always", module=r"detaug\.")
-            yield notices
-        notices.extend(str(warning.message) for warning in caught)
-    finally:
-        logger.removeHandler(collector)
-        logger.propagate = propagate

@@ -5,8 +5,9 @@ nnU-Net itself is needed for the trainers only, which are imported when they are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from detaug.lazy_exports import lazily
 from detaug.nnunet.transforms import training_transforms, validation_transforms
 from detaug.nnunet.variants import TRAINING_TRANSFORMS
 
@@ -39,16 +40,4 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'detaug.nnunet' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(__name__, _HOMES)

@@ -6,8 +6,9 @@ docs/training.md sets it beside what MMEngine, Lightning, Determined and PyTorch
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from detaug.lazy_exports import lazily
 
 if TYPE_CHECKING:
     from detaug.doctor.machine import environment
@@ -45,37 +46,26 @@ __all__ = [
 ]
 
 _HOMES = {
-    "EpochSampler": "data_loading",
-    "Split": "splits",
-    "audit": "auditing.runs",
-    "deterministic_functions": "layers.functions",
-    "deterministic_mode": "switches",
+    "EpochSampler": "detaug.training.data_loading",
+    "Split": "detaug.training.splits",
+    "audit": "detaug.training.auditing.runs",
+    "deterministic_functions": "detaug.training.layers.functions",
+    "deterministic_mode": "detaug.training.switches",
     "environment": "detaug.doctor.machine",
-    "generator": "data_loading",
-    "isolate_rng": "random_state",
-    "kfold": "splits",
-    "make_deterministic": "layers.swapping",
-    "rng_state": "random_state",
-    "seed_everything": "seeding",
-    "set_deterministic_mode": "switches",
-    "set_rng_state": "random_state",
-    "swap_layers": "layers.swapping",
-    "train_val_split": "splits",
-    "verify": "verifying",
-    "worker_init_fn": "data_loading",
+    "generator": "detaug.training.data_loading",
+    "isolate_rng": "detaug.training.random_state",
+    "layers": "detaug.training.layers",
+    "kfold": "detaug.training.splits",
+    "make_deterministic": "detaug.training.layers.swapping",
+    "rng_state": "detaug.training.random_state",
+    "seed_everything": "detaug.training.seeding",
+    "set_deterministic_mode": "detaug.training.switches",
+    "set_rng_state": "detaug.training.random_state",
+    "swap_layers": "detaug.training.layers.swapping",
+    "train_val_split": "detaug.training.splits",
+    "verify": "detaug.training.verifying",
+    "worker_init_fn": "detaug.training.data_loading",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name == "layers":
-        return importlib.import_module("detaug.training.layers")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'detaug.training' has no attribute {name!r}")
-    value = getattr(importlib.import_module(home if home.startswith("detaug.") else f"detaug.training.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazily(__name__, _HOMES)

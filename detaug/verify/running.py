@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from detaug.pipeline.plan import BatchKey
+from detaug.reports.notices import collected_notices
 from detaug.reports.verdicts import DIFFERENT, EQUAL, NOT_RUN, REPAIRED
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.global_generators import preserved_global_rngs
@@ -109,7 +107,7 @@ class _Verification:
         began = time.perf_counter()
         self._progress("0 processes", 0, 1)
         real = RealRuns(self._factory, self._settings)
-        with _collected_notices() as notices:
+        with collected_notices() as notices:
             pristine = self._shared_state()
             reference = real.reference()
             pristine.put_back()
@@ -125,7 +123,7 @@ class _Verification:
         runs = list(real.runs(reference))
         asked = questions(reference.keys, self._settings.hash_seeds, self._settings.thorough)
         total = 1 + len(runs) + len(asked)
-        with _collected_notices():
+        with collected_notices():
             for run in runs:
                 self._progress(run.what, len(self._rows), total)
                 self._rows.append(_answer_by_running(run, reference))
@@ -276,30 +274,3 @@ def _with_its_share(subject: Subject, ends: float | None, searches: int) -> Subj
         return subject
     now = time.monotonic()
     return replace(subject, until=now + max(0.0, ends - now) / searches)
-
-
-class _Collector(logging.Handler):
-    def __init__(self, into: list[str]) -> None:
-        super().__init__(logging.WARNING)
-        self.into = into
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage() not in self.into:
-            self.into.append(record.getMessage())
-
-
-@contextmanager
-def _collected_notices() -> Iterator[list[str]]:
-    """What detaug logs meanwhile, kept so that it does not tear up the table. Workers are killed on purpose here."""
-    notices: list[str] = []
-    logger = logging.getLogger("detaug")
-    collector, propagate = _Collector(notices), logger.propagate
-    logger.addHandler(collector)
-    logger.propagate = False
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield notices
-    finally:
-        logger.removeHandler(collector)
-        logger.propagate = propagate

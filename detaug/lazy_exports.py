@@ -1,0 +1,28 @@
+"""Names of a package that are imported on first use: torch, nnU-Net and Numba take seconds to import."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` (PEP 562) of a package.
+
+    Args:
+        package: its ``__name__``.
+        homes: by name, the module that has it; one that is a module itself is its own home.
+    """
+
+    def get(name: str) -> Any:
+        home = homes.get(name)
+        if home is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(home)
+        value = module if home == f"{package}.{name}" else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get, lambda: sorted(sys.modules[package].__all__)
