@@ -76,7 +76,8 @@ def test_start_without_descriptors_says_so_and_leaves_nothing(make: Maker, left:
         with pytest.raises((LimitReached, RuntimeError), match=rf"{limit} open files here \(ulimit -n"):
             next(augmenter)
         augmenter.close()
-    assert open_descriptors() == before
+    # An earlier test's batches may have been collected meanwhile, and their memory closed.
+    assert open_descriptors().items() <= before.items()
     assert {process.pid for process in descendants()} <= here
 
 
