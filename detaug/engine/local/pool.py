@@ -151,9 +151,10 @@ class Pool:
         if most is not None:
             seconds = most if seconds is None else min(most, seconds)
         ready = [key for key, _ in self._selector.select(seconds)]
-        late = 0.0 if seconds is None else time.monotonic() - before - seconds
-        if late > _PAUSE:
-            self._stalls.forgive(self.workers.values(), late)
+        waited = time.monotonic() - before
+        if seconds is not None and waited - seconds > _PAUSE:
+            # Nobody knows when in this time it was stopped. A worker that hangs is found a second later at most.
+            self._stalls.forgive(self.workers.values(), waited)
         return ready
 
     def look_for_stalls(self) -> None:
