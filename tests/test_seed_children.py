@@ -55,6 +55,28 @@ def test_bit_generators_take_children(kind: str) -> None:
         assert ours.random_raw(5).tolist() == expected.random_raw(5).tolist()
 
 
+def test_three_words_of_neighbours_are_numpys() -> None:
+    for child, _ in pairs(50):
+        last = child.key[-1]
+        for number in {last, max(0, last - 1), min(2**32 - 1, last + 1), last // 16 * 16, last // 16 * 16 + 15}:
+            key = (*child.key[:-1], number)
+            theirs = np.random.SeedSequence(child.entropy, spawn_key=key).generate_state(3, np.uint64)
+            assert Child(child.entropy, key).three_words() == tuple(theirs.tolist())
+
+
+def test_the_second_normal_of_a_pair_is_forgotten() -> None:
+    class Own(np.random.RandomState):
+        pass
+
+    for state in (np.random.RandomState(3), Own(3), np.random.mtrand._rand):
+        child = Child((1, 2, 3, 4), (0, 0, 5))
+        seed_random_state(state, child)
+        expected = state.standard_normal(3)
+        state.standard_normal(4)  # a second one is left
+        seed_random_state(state, child)
+        assert state.standard_normal(3).tolist() == expected.tolist()
+
+
 def test_a_child_of_before_is_no_other() -> None:
     first, *others = (Child((1, 2, 3, 4), (0, 0, turn)) for turn in range(50))
     words = first.words(6)

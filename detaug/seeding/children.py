@@ -22,6 +22,8 @@ _MASK = 0xFFFFFFFF
 _INIT_A, _MULT_A = 0x43B0D7E5, 0x931E8875
 _INIT_B, _MULT_B = 0x8B51F9DD, 0x58F38DED
 _MIX_L, _MIX_R = 0xCA01F9DD, 0x4973F715
+#: Children whose words are computed together: a stream's next turns, a batch's next samples.
+_BLOCK = 16
 #: A spawn key has up to four words: epoch, stream, turn, sample.
 _LONGEST_KEY = 4
 
@@ -36,6 +38,11 @@ def _powers(start: int, factor: int, count: int) -> tuple[int, ...]:
 #: The constants of the n-th hash of the pool, and of the n-th word that is drawn from it.
 _A = _powers(_INIT_A, _MULT_A, 16 + 4 * _LONGEST_KEY + 1)
 _B = _powers(_INIT_B, _MULT_B, 17)
+
+
+_A_ARRAY, _B_ARRAY = (np.array(powers, np.uint32) for powers in (_A, _B))
+#: Words are drawn from the pool's four in turn.
+_SIX = np.arange(6) % 4
 
 
 class Child:
@@ -68,16 +75,10 @@ class Child:
             drawn.append(word ^ word >> 16)
         return drawn
 
-    def three_words(self) -> tuple[int, int, int]:
-        """The first uint64 words; written out, as `_mixed` is."""
-        a, b, c, d = self._mixed_pool()
-        u = (a ^ _B[0]) * _B[1] & _MASK
-        v = (b ^ _B[1]) * _B[2] & _MASK
-        w = (c ^ _B[2]) * _B[3] & _MASK
-        x = (d ^ _B[3]) * _B[4] & _MASK
-        y = (a ^ _B[4]) * _B[5] & _MASK
-        z = (b ^ _B[5]) * _B[6] & _MASK
-        return u ^ u >> 16 | (v ^ v >> 16) << 32, w ^ w >> 16 | (x ^ x >> 16) << 32, y ^ y >> 16 | (z ^ z >> 16) << 32
+    def three_words(self) -> tuple[int, ...]:
+        """The first uint64 words."""
+        last = self.key[-1]
+        return _three_words(self.entropy, self.key[:-1], last // _BLOCK)[last % _BLOCK]
 
     def of_part(self, part: bytes) -> Child:
         """The child with this key of another branch: that of a part of the pipeline, which has 16 bytes to its name."""
@@ -125,6 +126,20 @@ def _pool(entropy: Four, key: tuple[int, ...]) -> Pool:
                 pool[target] = _joined(pool[target], _hashed(pool[source], number))
                 number += 1
     return pool[0], pool[1], pool[2], pool[3]
+
+
+@lru_cache(maxsize=1024)
+def _three_words(entropy: Four, key: tuple[int, ...], block: int) -> tuple[tuple[int, ...], ...]:
+    """The first uint64 words of the children of a node in blocks of `_BLOCK`; NumPy's uint32 wraps as the algorithm wants."""
+    last = np.arange(_BLOCK * block, _BLOCK * (block + 1), dtype=np.int64).astype(np.uint32)[:, None]
+    before, constants = np.array(_pool(entropy, key), np.uint32), _A_ARRAY[16 + 4 * len(key) :]
+    hashed = (last ^ constants[:4]) * constants[1:5]
+    pool = np.uint32(_MIX_L) * before - np.uint32(_MIX_R) * (hashed ^ hashed >> 16)
+    pool ^= pool >> 16
+    words = (pool[:, _SIX] ^ _B_ARRAY[:6]) * _B_ARRAY[1:7]
+    words ^= words >> 16
+    pairs = words.astype(np.uint64)
+    return tuple(map(tuple, (pairs[:, ::2] | pairs[:, 1::2] << 32).tolist()))
 
 
 def _hashed(word: int, number: int) -> int:

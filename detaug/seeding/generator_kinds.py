@@ -100,7 +100,7 @@ def seed_random_state(state: np.random.RandomState, sequence: Sequence) -> None:
     """All 19,936 bits of a Mersenne Twister; of any other bit generator what it takes."""
     inner = state._bit_generator
     if type(inner) is np.random.MT19937:
-        state.seed(0)  # forgets the second normal, which lies elsewhere
+        forget_second_normal(state)
         write_mt19937(inner, random_bytes(sequence, MT19937_BYTES))
         return
     seed_bit_generator(inner, sequence)
@@ -190,6 +190,30 @@ class _TorchRoom(threading.local):
 
 
 _room = _TorchRoom()
+
+
+def forget_second_normal(state: np.random.RandomState) -> None:
+    """The cached one of each pair of normals, which lies outside of the bit generator."""
+    place = _place_of_second_normal()
+    if place is None:
+        state.seed(0)
+    else:
+        ctypes.memset(id(state) + place, 0, 16)
+
+
+@cache
+def _place_of_second_normal() -> int | None:
+    """Where in a RandomState ``int has_gauss; double gauss`` of NumPy's ``legacy-distributions.h`` begin."""
+    state: Any = np.random.RandomState(1)
+    state.standard_normal()
+    second = state.get_state(legacy=False)["gauss"]
+    content = ctypes.string_at(id(state), np.random.RandomState.__basicsize__)
+    place = content.find(struct.pack("=i4xd", 1, second))
+    if sys.implementation.name != "cpython" or place < 0 or place % 8:
+        return None
+    ctypes.memset(id(state) + place, 0, 16)
+    known = (state.get_state(legacy=False)["has_gauss"], state.get_state(legacy=False)["gauss"]) == (0, 0.0)
+    return place if known else None
 
 
 def write_mt19937(bits: np.random.MT19937, words: bytes) -> None:

@@ -16,6 +16,7 @@ from detaug.seeding.generator_kinds import (
     MT19937_BYTES,
     TORCH_BYTES,
     Sequence,
+    forget_second_normal,
     random_bytes,
     seed_bit_generator,
     write_mt19937,
@@ -47,7 +48,7 @@ def reseed_global_rngs(sequence: Sequence) -> None:
 def _write_numpy_state(words: bytes, sequence: Sequence) -> None:
     bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
     if type(bits) is np.random.MT19937:
-        np.random.seed(0)  # forgets the second normal, which lies elsewhere
+        forget_second_normal(np.random.mtrand._rand)
         write_mt19937(bits, words)
         return
     # numpy.random.set_bit_generator put another kind in place; `seed` then keeps the cached second normal.
