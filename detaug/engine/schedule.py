@@ -207,6 +207,12 @@ class Schedule:
             heapq.heappop(heap)
         return None
 
+    @property
+    def num_open(self) -> int:
+        """How many wanted steps nobody has begun."""
+        self._settle()
+        return len(self._wanted) - len(self.outcomes) - len(self.in_flight & self._wanted.keys())
+
     def take_refilled(self) -> set[int]:
         """The workers (0 for all, where any may make any batch) for which there are new tasks since the last call."""
         self._settle()

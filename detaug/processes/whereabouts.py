@@ -1,17 +1,20 @@
-"""Where in the user's code a worker is, when it has not been heard of for long.
+"""Which task a worker has begun, and where in the user's code it is when it has not been heard of for long.
 
-The worker has the C library of Python (`faulthandler`) write its stack into a block of shared memory when it gets a
-certain signal; that works also while it holds the interpreter's lock in a call that does not come back. The parent reads
-the block, and finds the classes that the functions belong to in the source files.
+Both stand in a block of shared memory, which outlives the worker: eight bytes for the task, which the worker writes before
+it begins one, and behind them text. The worker has the C library of Python (`faulthandler`) write its stack there when it
+gets a certain signal; that works also while it holds the interpreter's lock in a call that does not come back. The parent
+reads the text, and finds the classes that the functions belong to in the source files.
 """
 
 from __future__ import annotations
 
 import ast
 import faulthandler
+import mmap
 import os
 import re
 import signal
+import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -26,18 +29,29 @@ _PACKAGE = Path(detaug.__file__).parent
 #: Behind these frames begins what the user handed in.
 _OURS = tuple(str(_PACKAGE / room) for room in ("pipeline", "engine", "sources"))
 _MOST_NAMES = 6
+_TASK_BYTES = 8
 
 
-def offer_whereabouts() -> int | None:
-    """In a worker: answer from now on. The descriptor of the block stays open here and is to be sent to the parent."""
-    if ASKING is None:
-        return None
-    try:
-        descriptor = create(0)
-    except OSError:  # without descriptors to spare there are more urgent things
-        return None
-    faulthandler.register(ASKING, file=descriptor, all_threads=False, chain=False)
-    return descriptor
+class OwnWhereabouts:
+    """The worker's side: it answers from now on.
+
+    Attributes:
+        descriptor: of the block, to be sent to the parent; stays open here. None: there is no block.
+        task: its first entry is the number of the task that is begun; written by item assignment.
+    """
+
+    def __init__(self) -> None:
+        self.descriptor: int | None = None
+        self.task = memoryview(bytearray(_TASK_BYTES)).cast("Q")
+        try:
+            descriptor = create(_TASK_BYTES)
+            self.task = memoryview(mmap.mmap(descriptor, _TASK_BYTES)).cast("Q")
+        except OSError:  # without descriptors to spare there are more urgent things
+            return
+        self.descriptor = descriptor
+        os.lseek(descriptor, _TASK_BYTES, os.SEEK_SET)
+        if ASKING is not None:
+            faulthandler.register(ASKING, file=descriptor, all_threads=False, chain=False)
 
 
 class Whereabouts:
@@ -53,12 +67,16 @@ class Whereabouts:
     def forget(self) -> None:
         """Drop an older answer."""
         # The worker writes at the position that both descriptors share.
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
-        os.ftruncate(self._descriptor, 0)
+        os.lseek(self._descriptor, _TASK_BYTES, os.SEEK_SET)
+        os.ftruncate(self._descriptor, _TASK_BYTES)
+
+    def task(self) -> int:
+        """The number of the task that was begun last; 0 before the first."""
+        return int.from_bytes(os.pread(self._descriptor, _TASK_BYTES, 0), sys.byteorder)
 
     def answer(self) -> str:
         """``"Compose.__call__ > Slow.__call__ (slow.py:12)"``; empty while there is none."""
-        text = os.pread(self._descriptor, 65536, 0).decode(errors="replace")
+        text = os.pread(self._descriptor, 65536, _TASK_BYTES).decode(errors="replace")
         return place_of(text) if text.endswith("\n") else ""
 
     def close(self) -> None:

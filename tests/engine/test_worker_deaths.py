@@ -13,7 +13,7 @@ from tests.acceptance.conftest import Maker
 from tests.acceptance.loaders import RandomLoader
 from tests.acceptance.witness import assert_made_by_workers
 
-from .misbehaving import REPORTS, CancelledError, Cancels, Ends, Sleepy
+from .misbehaving import REPORTS, CancelledError, Cancels, Ends, EndsAmongQuickOnes, Sleepy
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -42,6 +42,26 @@ def test_batch_that_ends_every_worker_is_an_error_with_batch_signal_and_peak_mem
     assert "memory had peaked at" in str(caught.value)
     assert ("out-of-memory killer" in str(caught.value)) == (REPORTS[how] == "SIGKILL")
     assert (caught.value.epoch, caught.value.step) == (0, 3)
+
+
+@pytest.mark.parametrize("how", ["segmentation fault", "os._exit(7)"])
+@pytest.mark.parametrize("step", range(200, 207))
+def test_batch_that_ends_workers_is_named_also_among_many_that_travel_together(
+    make: Maker, caplog: pytest.LogCaptureFixture, how: str, step: int
+) -> None:
+    augmenter = make(EndsAmongQuickOnes(how, step), None, 2, num_cached=14, max_restarts=2, start_method="fork")
+    assert take(augmenter, step) == list(range(step))
+    with pytest.raises(WorkerDied, match=rf"epoch 0, step {step} .*ended 2 workers"):
+        next(augmenter)
+    assert f"while making epoch 0, step {step} " in caplog.text
+
+
+def test_batch_that_hangs_is_named_also_among_many_that_travel_together(make: Maker) -> None:
+    loader = EndsAmongQuickOnes("hangs", 203)
+    augmenter = make(loader, None, 2, num_cached=14, max_restarts=1, stall_timeout=0.5, start_method="fork")
+    take(augmenter, 203)
+    with pytest.raises(WorkerDied, match=r"epoch 0, step 203 .*no progress for 0\.5 s"):
+        next(augmenter)
 
 
 def test_batch_that_hangs_in_every_worker_is_an_error_that_says_where(make: Maker, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Which worker gets which tasks, and how many wait at it: decided here and sent elsewhere, without processes or clocks.
 
 A worker that makes a batch in a tenth of a second has a second task waiting, and so loses no time between the two. One
-that makes thousands in a second is given more at once, for each message costs as much as its batch.
+that makes thousands in a second is given more at once, for each message costs as much as its batch. Where batches come
+faster than the parent takes them in, few workers make them all: to have more of them would only cost more messages.
 
 Invariants:
 - A worker begins its tasks in the order in which it was given them; the first is being made, the others can be taken
@@ -13,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from typing import Generic, Protocol, TypeVar
 
@@ -22,6 +24,10 @@ from detaug.pipeline.plan import BatchKey
 #: A worker that answers within this time (seconds) may be given more than two tasks.
 QUICK = 0.005
 _USUAL, _MOST = 2, 16
+#: What a batch costs the parent (seconds). Workers that make one in n times as long keep it busy when there are n of them.
+_PARENT_SECONDS = 50e-6
+#: How many batches the mean time of one is taken over, more or less.
+_MEAN_OVER = 32
 
 
 class Place(Protocol):
@@ -30,9 +36,12 @@ class Place(Protocol):
     Attributes:
         number: never used twice.
         index: stream-bound streams belong to it.
-        tasks: (ticket, task), the one being made first.
+        tasks: (ticket, task), in the order in which they are made; those whose answers have come are gone.
         since: when that was begun.
     """
+
+    def task(self) -> int:
+        """Which of its tasks it has begun last, where the answers to earlier ones are on their way."""
 
     number: int
     index: int
@@ -53,9 +62,15 @@ class Assignments(Generic[Worker]):
 
     def __init__(self, schedule: Schedule, num_workers: int) -> None:
         self._schedule = schedule
+        self._sharing = num_workers if schedule.stateless else min(num_workers, schedule.busy_workers)
+        #: Fewer tasks than that are kept back for a moment as long as the user has something to take: each batch that is
+        #: taken makes room for one, and each task alone would be a message.
+        self.least = 1
+        self._active = num_workers  # how many of them get tasks, where any may make any batch
+        self._stuck, self._looked = 0, -math.inf
+        self._seconds = math.inf
         # Nobody is given more than a fair share of the window: the others would have nothing to do.
-        sharing = num_workers if schedule.stateless else min(num_workers, schedule.busy_workers)
-        self._share = -(-schedule.window // max(1, sharing))
+        self._share = -(-schedule.window // max(1, self._sharing))
         self._tickets = 0
         self._workers: dict[int, Worker] = {}  # by number
         self._by_index: dict[int, Worker] = {}
@@ -73,13 +88,13 @@ class Assignments(Generic[Worker]):
 
     @property
     def hungry(self) -> bool:
-        """Whether a worker has nothing to do, or will soon have."""
-        return bool(self._buckets[0] or self._buckets[1])
+        """Whether a worker that gets tasks has nothing to do, or will soon have."""
+        return bool(self._buckets[1]) or self._takes_another()
 
     @property
     def may_take_over(self) -> bool:
         """Whether a worker has nothing to do while tasks wait at others that they may begin at any moment."""
-        return bool(self._buckets[0]) and bool(self._behind)
+        return bool(self._behind) and self._takes_another()
 
     def join(self, worker: Worker) -> None:
         """It can be given tasks."""
@@ -105,6 +120,7 @@ class Assignments(Generic[Worker]):
             self.forget(ticket, task.key)
         if worker.number not in self._workers:
             return
+        self._count_active(seconds)
         depth = self._depths[worker.number]
         if seconds >= QUICK:
             if depth != _USUAL:
@@ -131,11 +147,28 @@ class Assignments(Generic[Worker]):
     def waiting_at(self, key: BatchKey) -> tuple[Worker, int] | None:
         """(worker, ticket) where that batch waits to be begun; None if it does not."""
         ticket, worker = self._places.get(key, (0, None))
-        return None if worker is None or worker.tasks[0][0] == ticket else (worker, ticket)
+        return None if worker is None or worker.tasks[worker.task()][0] == ticket else (worker, ticket)
 
-    def give_out(self) -> list[tuple[Worker, list[tuple[int, Task]]]]:
-        """What is to be sent to whom: (worker, its new tasks), those without any first."""
+    @property
+    def watches_time(self) -> bool:
+        """Whether some workers are given nothing for now. `look` is to be called from time to time, lest those that are get
+        stuck."""
+        return self._active < len(self._workers) and bool(self._places)
+
+    def look(self, now: float) -> None:
+        """Workers that are at a long batch all of a sudden are not among those that make them quickly."""
+        if now - self._looked >= QUICK:
+            self._looked = now
+            self._stuck = sum(bool(each.tasks) and now - each.since > QUICK for each in self._workers.values())
+
+    def give_out(self, patient: bool = False) -> list[tuple[Worker, list[tuple[int, Task]]]]:
+        """What is to be sent to whom: (worker, its new tasks), those without any first.
+
+        `patient`: a few tasks may be kept back until there are more. See `least`.
+        """
         given: dict[int, list[tuple[int, Task]]] = {}
+        if patient and self._is_worth_waiting():
+            return []
         refilled = self._schedule.take_refilled()
         if self._schedule.stateless:
             while (worker := self._neediest()) is not None:
@@ -155,7 +188,7 @@ class Assignments(Generic[Worker]):
 
     def to_take_over(self, now: float) -> tuple[Worker, int, BatchKey] | None:
         """The lowest task that waits behind one that another worker is still making, if anybody has nothing to do."""
-        while self._behind and self._buckets[0]:
+        while self._behind and self._takes_another():
             key, ticket = self._behind[0]
             place = self.waiting_at(key)
             if place is None or place[1] != ticket:
@@ -193,9 +226,33 @@ class Assignments(Generic[Worker]):
         most = max(_USUAL, min(depth, self._share))
         self._limits[worker.number] = most, most // 2
 
+    def _count_active(self, seconds: float) -> None:
+        if not self._schedule.stateless:
+            return
+        mean = seconds if self._seconds == math.inf else self._seconds + (seconds - self._seconds) / _MEAN_OVER
+        self._seconds = mean
+        active = self._sharing if mean >= QUICK else min(self._sharing, 1 + int(mean / _PARENT_SECONDS))
+        if active != self._active:
+            self._active = active
+            self._share = -(-self._schedule.window // max(1, active))
+            for worker in self._workers.values():
+                self._set_depth(worker, self._depths[worker.number])
+        self.least = min(self._share, self._schedule.window // 2) if mean < 4 * _PARENT_SECONDS else 1
+
+    def _is_worth_waiting(self) -> bool:
+        if self.least == 1 or self._schedule.num_open >= self.least:
+            return False
+        position, outcome = self._schedule.due()
+        return outcome is not None or BatchKey(position.epoch, position.step) in self._schedule.in_flight
+
+    def _takes_another(self) -> bool:
+        """Whether a worker has nothing to do that should have."""
+        idle = len(self._buckets[0])
+        return idle > 0 and len(self._workers) - idle - self._stuck < self._active
+
     def _neediest(self) -> Worker | None:
         for number, bucket in enumerate(self._buckets):
-            if bucket:
+            if bucket and (number > 0 or self._takes_another()):
                 # Of those without work the one that was busy last, whose caches are warm; else by turns.
                 return self._workers[next(reversed(bucket)) if number == 0 else next(iter(bucket))]
         return None

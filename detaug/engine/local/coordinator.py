@@ -83,6 +83,8 @@ class Coordinator:
         self._waiting: set[int] = set()
         # Written under the lock, in one go with what is known of the position then: whether a moved one is news.
         self._hungry = True
+        # Whether the coordinator looks at the window again in a moment, without a wake, and how far it has moved since.
+        self._looks_soon, self._taken = False, 0
         self._resting: list[Worker] = []  # workers that read too little to be sent anything
         self._assignments: Assignments[Worker] = Assignments(schedule, settings.num_processes)
         self._closing = False
@@ -136,7 +138,13 @@ class Coordinator:
                     outcome = taken.outcome
                     if outcome is None:
                         self._waiting.add(me)  # before the lock is let go: what comes from now on is told
-                    wake = self._hungry and self._schedule.position is not before
+                    moved = self._schedule.position is not before
+                    wake = moved and self._hungry
+                    if wake and self._looks_soon:
+                        self._taken += 1
+                        wake = self._taken == self._assignments.least
+                    elif outcome is None and self._taken:
+                        self._taken, wake = 0, True
                     fatal = self._fatal
                 for skipped in taken.passed:
                     self._skip_log.say(skipped)
@@ -239,12 +247,16 @@ class Coordinator:
         try:
             if self._gpu is not None:
                 torch.cuda.set_device(self._gpu)
+            idle = False
             while not self._closing:
-                self._assign_all()
+                self._assign_all(patient=not idle)
                 self._checking.go_on(self._pool)
                 # Quick workers may begin a task before it is taken from them: whether they did is seen a little later.
-                soon = self._resting or self._assignments.may_take_over
-                for key in self._pool.wait(QUICK if soon else None):
+                assignments = self._assignments
+                soon = self._resting or assignments.may_take_over or assignments.watches_time or self._looks_soon
+                events = self._pool.wait(QUICK if soon else None)
+                idle = not events
+                for key in events:
                     # An earlier event of this round may have closed it, and its number may already be another's.
                     if self._selector.get_map().get(key.fd) is key:
                         key.data()
@@ -293,15 +305,17 @@ class Coordinator:
 
     def describe(self, worker: Worker) -> str:
         """See `detaug.engine.local.pool.Events`; so with the following."""
-        return failures.describe_batch(worker.tasks[0][1].key, self._places)
+        return failures.describe_batch(worker.tasks[worker.task()][1].key, self._places)
 
     def ready(self, worker: Worker) -> None:
         self._assignments.join(worker)
 
     def died(self, worker: Worker, exitcode: int, peak: int) -> None:
         self._assignments.leave(worker)
-        self._lose_task(worker, worker.tasks[0][1], exitcode, peak)
-        self._lose_waiting(list(worker.tasks)[1:])
+        tasks = list(worker.tasks)
+        _, fatal = tasks.pop(worker.task())
+        self._lose_task(worker, fatal, exitcode, peak)
+        self._lose_waiting(tasks)
 
     def gone(self, worker: Worker) -> None:
         self._assignments.leave(worker)
@@ -312,6 +326,9 @@ class Coordinator:
 
     def checker_ready(self) -> None:
         self._checking.go_on(self._pool)
+
+    def checker_took(self, seconds: float) -> None:
+        self._checking.checks.paid(seconds)
 
     def checker_lost(self) -> None:
         self._checking.give_up()
@@ -349,7 +366,7 @@ class Coordinator:
             for _, task in entries:
                 self._schedule.lose(task.key)
 
-    def _assign_all(self) -> None:
+    def _assign_all(self, patient: bool) -> None:
         """Take back what nobody wants any more, and give every worker tasks that has room for some."""
         with self._lock:
             dropped = self._schedule.take_dropped()
@@ -358,17 +375,19 @@ class Coordinator:
                 self._take_back(*place, key)
         while self._resting:
             self._assignments.wake(self._resting.pop())
-        self._assign()
+        self._assignments.look(time.monotonic())
+        self._assign(patient)
         while self._fatal is None and (found := self._assignments.to_take_over(time.monotonic())) is not None:
             self._take_back(*found)
             self._assign()
 
-    def _assign(self) -> None:
+    def _assign(self, patient: bool = False) -> None:
         sent = False
         while not sent and self._fatal is None:
             with self._lock:
-                given = self._assignments.give_out()
+                given = self._assignments.give_out(patient)
                 self._hungry = self._assignments.hungry
+                self._looks_soon, self._taken = patient and self._assignments.least > 1, 0
             sent = True
             for worker, entries in given:
                 sent = self._sent(worker, entries) and sent
@@ -422,10 +441,9 @@ class Coordinator:
         with self._lock:
             self._schedule.lose(key)
 
-    def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
+    def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None, seconds: float) -> None:
         if answer.state is not None:
             self._states.add(answer.state, BatchKey(*self._schedule.position[:2]))
-        seconds = time.monotonic() - worker.since
         task = worker.answered(answer.ticket)
         self._assignments.answered(worker, answer.ticket, task, seconds)
         self._checking.checks.worked(seconds)

@@ -72,6 +72,7 @@ class Worker:
     batches: int = 0
     told: dict[int, int] = field(default_factory=dict)
     whereabouts: Whereabouts | None = None
+    _begun: int = 0
 
     @property
     def name(self) -> tuple[int, int]:
@@ -127,6 +128,12 @@ class Worker:
         if self.whereabouts is not None:
             self.whereabouts.forget()
 
+    def task(self) -> int:
+        """Where among its tasks that is which it has begun last: the answers to those before it are on their way."""
+        if self.whereabouts is not None:
+            self._begun = self.whereabouts.task()
+        return next((number for number, (ticket, _) in enumerate(self.tasks) if ticket == self._begun), 0)
+
     def place(self) -> str:
         """Its answer; empty while there is none."""
         return self.whereabouts.answer() if self.whereabouts is not None else ""
@@ -136,6 +143,7 @@ class Worker:
         self.channel.close()
         self.slots.close()
         if self.whereabouts is not None:
+            self._begun = self.whereabouts.task()
             self.whereabouts.close()
             self.whereabouts = None
 

@@ -59,6 +59,7 @@ class _Helper:
         self._parent = parent
         self._launch = launch
         self._workers: dict[int, int] = {}  # pid → number
+        self._start_seconds: dict[int, float] = {}  # by number
         self._pidfds: dict[int, int] = {}  # pidfd → pid
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -105,6 +106,7 @@ class _Helper:
             lost = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             self._control.send(messages.CannotStart(number, str(explained(lost, _NOT_STARTED))))
             return
+        began = time.perf_counter()
         try:
             pid = self._launch(self._control, descriptor)
         except OSError as error:
@@ -112,6 +114,7 @@ class _Helper:
             return
         finally:
             os.close(descriptor)
+        self._start_seconds[number] = time.perf_counter() - began
         self._workers[pid] = number
         self._watch(pid)
         self._control.send(messages.Started(number, pid))
@@ -171,7 +174,9 @@ class _Helper:
             number = self._workers.pop(pid)
             self._forget(pid)
             unit = 1 if sys.platform == "darwin" else 1024
-            self._control.send(messages.Exited(number, os.waitstatus_to_exitcode(status), usage.ru_maxrss * unit))
+            seconds = self._start_seconds.pop(number) + usage.ru_utime + usage.ru_stime
+            exitcode = os.waitstatus_to_exitcode(status)
+            self._control.send(messages.Exited(number, exitcode, usage.ru_maxrss * unit, seconds))
             ended_workers = True
         if ended_workers:
             kill_orphans(set(self._workers))

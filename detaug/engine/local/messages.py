@@ -4,7 +4,7 @@
     parent → worker    Make, Cancel, Restore, MakeAgain,                        NoSpares; from a spare SpareStarted
                        Explain, Quit                         worker → parent    Ready, Broken, Log, Retiring, Report,
                                                                                 Checked, Explained, and for each task
-                                                                                an Answer
+                                                                                an Answer, several in Answers
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
@@ -61,11 +61,17 @@ class Started(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """A worker has ended; `peak` is the most memory it had, in bytes."""
+    """A worker has ended.
+
+    Attributes:
+        peak: the most memory it had, in bytes.
+        seconds: of processor time, those of its start included.
+    """
 
     number: int
     exitcode: int
     peak: int
+    seconds: float
 
 
 class Signalled(NamedTuple):
@@ -169,7 +175,8 @@ class Report(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The answer to `MakeAgain`, and the seconds that it took."""
+    """The answer to `MakeAgain`, and the seconds that it took; 0 from a process that was forked for it, for what that takes
+    is known when it has ended."""
 
     again: Again
     seconds: float
@@ -224,5 +231,18 @@ class Raised(NamedTuple):
 
 
 Answer = InSlot | Inline | Exists | Ended | Raised
+
+
+class Answers(NamedTuple):
+    """Several `Inline`, in the order in which they were made, and how long each took on average: seconds of work, without
+    the time in which other processes had its core; seconds by the clock where it had to wait for something.
+
+    The fields of each are a plain tuple, of which pickle makes a third of the work.
+    """
+
+    inline: list[tuple[Any, ...]]
+    seconds: float
+
+
 FromHelper = Started | Exited | Signalled | CannotStart | NoSpares
-FromWorker = Ready | Broken | Log | Retiring | Report | Checked | Explained | Answer
+FromWorker = Ready | Broken | Log | Retiring | Report | Checked | Explained | Answers | Answer

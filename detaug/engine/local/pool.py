@@ -59,8 +59,8 @@ class Events(Protocol):
     def ready(self, worker: Worker) -> None:
         """It can be given tasks."""
 
-    def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
-        """A message about one of its tasks has come."""
+    def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None, seconds: float) -> None:
+        """The answer to one of its tasks has come, which took so long."""
 
     def died(self, worker: Worker, exitcode: int, peak: int) -> None:
         """It ended while it made its first task; `peak` bytes of memory is the most it had, 0 if that is not known."""
@@ -73,6 +73,9 @@ class Events(Protocol):
 
     def checker_ready(self) -> None:
         """It can be told what to make again."""
+
+    def checker_took(self, seconds: float) -> None:
+        """A process that was forked for a check has ended, and has cost that much in all."""
 
     def checker_lost(self) -> None:
         """It is gone, and what it was to make is not made."""
@@ -108,6 +111,7 @@ class Pool:
         self._spares: list[Helper] = []
         self._surrounding = Surrounding.here()
         self._reserve: Worker | None = None
+        self._checkers: set[int] = set()  # numbers of those that were forked for a check and have yet to end
         self._checker: Worker | None = None
         self._stalls = StallWatch(
             settings.stall_timeout, events.describe, self._signal, self._abandon, self._kill_helper
@@ -250,6 +254,7 @@ class Pool:
         if forks and self._checker is None and self._helper is not None:
             try:
                 self._checker = self._new_worker()
+                self._checkers.add(self._numbers)
             except OSError:  # without descriptors to spare a check is not what they are for
                 self._events.checker_lost()
                 return False
@@ -293,8 +298,11 @@ class Pool:
             case messages.Started(number, pid):
                 if (worker := self._worker(number)) is not None:
                     worker.pid = pid
-            case messages.Exited(number, exitcode, peak):
+            case messages.Exited(number, exitcode, peak, seconds):
                 worker = self._worker(number)
+                if number in self._checkers:
+                    self._checkers.discard(number)
+                    self._events.checker_took(seconds)
                 if worker is None:
                     return
                 if worker is self._reserve:
@@ -467,8 +475,11 @@ class Pool:
                 self._fail(
                     RuntimeError(f"a worker could not set up the pipeline: {record.summary}\n\n{record.users_part}")
                 )
+            case messages.Answers(inline, seconds):
+                for fields in inline:
+                    self._events.answered(worker, messages.Inline(*fields), None, seconds)
             case _:
-                self._events.answered(worker, message, descriptor)
+                self._events.answered(worker, message, descriptor, time.monotonic() - worker.since)
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True

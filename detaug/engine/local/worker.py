@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 from detaug.engine.checking import is_checked, make_again
@@ -28,7 +29,7 @@ from detaug.processes.control import (
     run_and_exit,
 )
 from detaug.processes.surroundings import leave_autocast
-from detaug.processes.whereabouts import offer_whereabouts
+from detaug.processes.whereabouts import OwnWhereabouts
 from detaug.purity.pristine import Pristine
 from detaug.purity.reports import BatchReport
 from detaug.transport.channel import Channel, ChannelClosed
@@ -41,6 +42,8 @@ from detaug.transport.transfer import pack
 _INLINE = 16_384
 #: Between two batches messages are looked for once this time (seconds) is over.
 _LOOK_AFTER = 0.001
+#: A small batch waits no longer than this (seconds) for others to travel with.
+_COLLECT_FOR = 0.0005
 
 
 def main(channel: int, payload: int, helper: int) -> None:
@@ -93,15 +96,23 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
         return
     job.settings.keep_filters()
     slots = WorkerSlots()
+    whereabouts = OwnWhereabouts()
+    # Of a worker that ends, the batch that ended it is known by the block alone once answers come later than batches.
+    answers = _Answers(channel, collect=whereabouts.descriptor is not None and job.max_memory is None)
     try:
-        channel.send(messages.Ready(os.getpid()), offer_whereabouts())
+        channel.send(messages.Ready(os.getpid()), whereabouts.descriptor)
         tasks: deque[messages.Order | messages.MakeAgain | messages.Explain] = deque()
         made = 0
         looked = 0.0
         while True:
+            if not tasks:
+                answers.send()
             # Where a batch takes microseconds, so does looking for messages: not before each of them.
             look = not tasks or time.monotonic() - looked > _LOOK_AFTER
-            for message, _ in _messages(channel, wait=not tasks) if look else ():
+            received = _messages(channel, wait=not tasks) if look else ()
+            if not tasks:
+                answers.begin()
+            for message, _ in received:
                 match message:
                     case messages.Make(orders, given_back, dropped):
                         tasks.extend(orders)
@@ -124,18 +135,67 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
                     channel.send(_second_answer(producer, forked, task))
                     continue
                 ticket, epoch, step, probe = task
+                whereabouts.task[0] = ticket
                 made += not probe
                 reported = not probe and is_checked(made, job.check_every)
                 report = partial(_report, channel, made) if reported else None
                 answer, descriptor = _answer(producer, slots, ticket, epoch, step, probe, report)
-                channel.send(answer, descriptor)
-                if descriptor is not None:
-                    os.close(descriptor)
+                answers.add(answer, descriptor)
                 if job.max_memory is not None and (memory := private_memory()) > job.max_memory:
                     channel.send(messages.Retiring(memory))
                     return
     except ChannelClosed:
         return
+
+
+class _Since:
+    """A moment, and the work that was done since."""
+
+    def __init__(self) -> None:
+        self.clock = time.perf_counter()
+        self._work = time.thread_time()
+        self._waits = getrusage(RUSAGE_SELF).ru_nvcsw
+
+    def seconds(self) -> float:
+        """Of work; by the clock where the process has waited for something but its turn."""
+        waited = getrusage(RUSAGE_SELF).ru_nvcsw != self._waits
+        return time.perf_counter() - self.clock if waited else time.thread_time() - self._work
+
+
+class _Answers:
+    """Answers on their way to the parent.
+
+    A message costs as much as a batch that takes microseconds, so several of those go in one.
+    """
+
+    def __init__(self, channel: Channel, collect: bool) -> None:
+        self._channel = channel
+        self._collect = collect
+        self._collected: list[tuple[Any, ...]] = []
+        self._since = _Since()
+
+    def begin(self) -> None:
+        """Time that has passed so far was not for the batches that follow."""
+        self._since = _Since()
+
+    def add(self, answer: messages.Answer, descriptor: int | None) -> None:
+        """Send it, with its descriptor, now or with others; `send` is to follow where nothing more is to be made."""
+        if self._collect and type(answer) is messages.Inline:
+            self._collected.append(tuple(answer))
+            if time.perf_counter() - self._since.clock > _COLLECT_FOR:
+                self.send()
+            return
+        self.send()
+        self._channel.send(answer, descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def send(self) -> None:
+        """Send those that were collected."""
+        if self._collected:
+            collected, self._collected = self._collected, []
+            self._channel.send(messages.Answers(collected, self._since.seconds() / len(collected)))
+            self._since = _Since()
 
 
 def _messages(channel: Channel, wait: bool) -> list[tuple[Any, int | None]]:
@@ -184,9 +244,10 @@ def _report(
 def _second_answer(
     producer: Producer, forked: bool, task: messages.MakeAgain | messages.Explain
 ) -> messages.Checked | messages.Explained:
-    """`forked`: for this check alone; its seconds are then all that the process has worked."""
+    """`forked`: for this check alone."""
     if isinstance(task, messages.Explain):
         return messages.Explained(producer.explain(task.epoch, task.step))
-    began, used = time.perf_counter(), 0.0 if forked else time.process_time()
+    began, used = time.perf_counter(), time.process_time()
     again = make_again(producer, task.epoch, task.step, task.stepped, task.state, BaseException)
-    return messages.Checked(again, max(time.perf_counter() - began, time.process_time() - used))
+    seconds = 0.0 if forked else max(time.perf_counter() - began, time.process_time() - used)
+    return messages.Checked(again, seconds)
