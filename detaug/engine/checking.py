@@ -21,7 +21,7 @@ from detaug.purity.reports import BatchReport, Explanation, differing_keys, what
 
 DEFAULT_CHECK_EVERY = 100
 #: Seconds of work that the first checks may take, and the share of the workers' time that all others may.
-_ALLOWANCE, _SHARE = 0.3, 0.01
+_ALLOWANCE, _SHARE = 0.4, 0.01
 #: Differences in a worker's first batches are errors; later a training is under way.
 _FIRST_BATCHES = 8
 #: Checks that wait for their turn; what comes beyond is left out.

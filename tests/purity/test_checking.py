@@ -112,7 +112,7 @@ def test_what_is_not_reproducible_is_found_in_fresh_interpreters(start_method):
 @pytest.mark.parametrize("n", [0, 2])
 def test_equal_batches_are_counted_and_nothing_is_said(n, caplog):
     stats = run(Items(), Doubles(), n)
-    assert stats["checked"] > 3
+    assert stats["checked"] >= 3
     assert stats["mismatches"] == 0
     assert not caplog.records
 

@@ -180,7 +180,7 @@ class Assignments(Generic[Worker]):
                 while number in self._bucket_of and self._give(self._workers[number], given):
                     pass
         self._changed.clear()
-        sent = [(self._workers[number], entries) for number, entries in given.items()]
+        sent = [(self._workers[number], entries) for number, entries in given.items() if entries]
         for worker, entries in sent:
             if len(worker.tasks) + len(entries) > self._limits[worker.number][1]:
                 self._take_out(worker)
@@ -201,25 +201,31 @@ class Assignments(Generic[Worker]):
         return None
 
     def _give(self, worker: Worker, given: dict[int, list[tuple[int, Task]]]) -> bool:
-        task = self._schedule.next_for(worker.index)
-        if task is None:
-            return False
-        self._schedule.start(task.key)
-        self._tickets += 1
+        """Give it a task, or as many as it may have where it makes them in no time. False: there is none for it."""
         entries = given.setdefault(worker.number, [])
-        if self._schedule.stateless and (worker.tasks or entries):  # a stream's tasks can be nobody else's
-            heapq.heappush(self._behind, (task.key, self._tickets))
-            if len(self._behind) > 2 * len(self._places) + 1000:  # all but a few are done
-                self._behind = [each for each in self._behind if self._places.get(each[0], (0,))[0] == each[1]]
-                heapq.heapify(self._behind)
-        entries.append((self._tickets, task))
-        self._places[task.key] = (self._tickets, worker)
+        limit = self._limits[worker.number][0]
+        room = limit - len(worker.tasks) - len(entries) if self.least > 1 else 1
+        schedule, places, behind = self._schedule, self._places, self._behind
+        task = None
+        for _ in range(room):
+            task = schedule.next_for(worker.index)
+            if task is None:
+                break
+            schedule.start(task.key)
+            self._tickets += 1
+            if schedule.stateless and (worker.tasks or entries):  # a stream's tasks can be nobody else's
+                heapq.heappush(behind, (task.key, self._tickets))
+            entries.append((self._tickets, task))
+            places[task.key] = (self._tickets, worker)
+        if len(behind) > 2 * len(places) + 1000:  # all but a few are done
+            self._behind = [each for each in behind if places.get(each[0], (0,))[0] == each[1]]
+            heapq.heapify(self._behind)
         number = len(worker.tasks) + len(entries)
-        if number < self._limits[worker.number][0]:
+        if number < limit:
             self._put(worker, number)
         else:
             self._take_out(worker)
-        return True
+        return task is not None
 
     def _set_depth(self, worker: Worker, depth: int) -> None:
         self._depths[worker.number] = depth

@@ -14,7 +14,6 @@ import contextlib
 import logging
 import os
 import queue
-import selectors
 import signal
 import threading
 import time
@@ -27,11 +26,12 @@ import torch
 from detaug.engine import failures
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Work
-from detaug.engine.local import messages
+from detaug.engine.local import events, messages
 from detaug.engine.local.assignments import QUICK, Assignments
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool, Settings
 from detaug.engine.local.second_making import Checking
+from detaug.engine.local.waker import Waker
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Taken, Task
 from detaug.engine.skipping import SkipLog, left_out
 from detaug.errors import BatchError, ReproducibilityError
@@ -98,16 +98,12 @@ class Coordinator:
         self._said: set[str] = set()
         self._skip_log = SkipLog()
         self._memory_kills = MemoryKills()
-        self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor
-        self._wake_read = self._wake_write = -1
         self._checking = Checking(work.checks, work.on_mismatch, self)
-        self._woken = False
-        self._pool = Pool(work.pipeline, work.job, settings, self)
+        self._waker = Waker()
+        self._pool = Pool(work.pipeline, work.job, settings, self._waker, self._describe)
         try:
-            self._selector = selectors.DefaultSelector()
-            self._wake_read, self._wake_write = _pipe()
-            self._selector.register(self._wake_read, selectors.EVENT_READ, self._drain_wakes)
-            self._pool.start(self._selector)
+            self._waker.open()
+            self._pool.start()
             self._thread = threading.Thread(target=self._run, name="detaug-coordinator", daemon=True)
             self._thread.start()
         except BaseException as error:
@@ -149,7 +145,7 @@ class Coordinator:
                 for skipped in taken.passed:
                     self._skip_log.say(skipped)
                 if wake:
-                    self._wake(always=False)  # the window has moved with the position
+                    self._waker.wake(always=False)  # the window has moved with the position
                 if isinstance(outcome, Delivered) and isinstance(fatal, ReproducibilityError):
                     raise self._told(fatal)
                 if isinstance(outcome, Delivered):
@@ -185,7 +181,7 @@ class Coordinator:
     def _put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         with self._lock:
             self._schedule.put_back(position, outcome)
-        self._wake()
+        self._waker.wake()
 
     def move(self, position: Position) -> None:
         """Go elsewhere; what is already there or being made for the new place is kept."""
@@ -194,7 +190,7 @@ class Coordinator:
             self._schedule.forget_failures()
             # what arrived without its descriptor a moment ago is tried as often again
             self._not_taken.clear()
-        self._wake()
+        self._waker.wake()
 
     def close(self) -> None:
         """End all processes and give everything back, but for the memory of batches that the user still holds."""
@@ -202,7 +198,7 @@ class Coordinator:
             return  # a fork of the user's process has no business with our workers
         self._await_checks(_CLOSE_PATIENCE)
         self._closing = True
-        self._wake()
+        self._waker.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
         if isinstance(self._fatal, ReproducibilityError) and not self._fatal_is_told:
@@ -218,7 +214,7 @@ class Coordinator:
         while self._checking.under_way and self._fatal is None and not self._closing and time.monotonic() < until:
             if not self._thread.is_alive():
                 return
-            self._wake()
+            self._waker.wake()
             time.sleep(0.002)
 
     def worker_pids(self, ready: bool = False) -> list[int]:
@@ -230,16 +226,6 @@ class Coordinator:
     def has_reserve(self) -> bool:
         """Whether a worker stands ready to take a dead one's place at once (not under "fork")."""
         return self._pool.has_reserve
-
-    def _wake(self, always: bool = True) -> None:
-        """`always`: also where an earlier wake was not seen yet. Ctrl-C may have come between its note and its write."""
-        if self._woken and not always:
-            return
-        self._woken = True
-        try:
-            os.write(self._wake_write, b"!")
-        except (BlockingIOError, OSError):
-            pass  # the pipe is full of wakes already, or the coordinator has closed it
 
     # --- the coordinator's thread ----------------------------------------------------------------------------------
 
@@ -254,12 +240,10 @@ class Coordinator:
                 # Quick workers may begin a task before it is taken from them: whether they did is seen a little later.
                 assignments = self._assignments
                 soon = self._resting or assignments.may_take_over or assignments.watches_time or self._looks_soon
-                events = self._pool.wait(QUICK if soon else None)
-                idle = not events
-                for key in events:
-                    # An earlier event of this round may have closed it, and its number may already be another's.
-                    if self._selector.get_map().get(key.fd) is key:
-                        key.data()
+                happened = self._pool.wait(QUICK if soon else None)
+                idle = not happened
+                for event in happened:
+                    self._take_note(event)
                 self._tell_what_is_due()
                 self._pool.look_for_stalls()
         except OSError as error:
@@ -274,17 +258,8 @@ class Coordinator:
         with self._lock:
             self._schedule.forget_all()  # their memory goes now, not when garbage is collected
         self._pool.stop()
-        self._selector.close()
-        for descriptor in (self._wake_read, self._wake_write):
-            if descriptor >= 0:
-                os.close(descriptor)
+        self._waker.close()
         self._tell_user()
-
-    def _drain_wakes(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_read, 4096)
-        # After the read: who finds the note still there has changed something before it is looked at, which comes next.
-        self._woken = False
 
     def _tell_user(self) -> None:
         # One unread note is enough: whoever reads it looks at everything that has changed before it.
@@ -301,44 +276,72 @@ class Coordinator:
             if news:
                 self._tell_user()
 
-    # --- what the pool tells of
+    def _take_note(self, event: events.Event) -> None:
+        match event:
+            case events.Answered(worker, answer, descriptor, seconds):
+                self._answered(worker, answer, descriptor, seconds)
+            case events.Ready(worker):
+                self._assignments.join(worker)
+            case events.Died(worker, exitcode, peak):
+                self._died(worker, exitcode, peak)
+            case events.Gone(worker, private):
+                if private:
+                    self._tell_of_retirement(worker, private)
+                self._leave(worker)
+                self._lose_waiting(list(worker.tasks))
+            case events.Reported(worker, message):
+                self._checking.heard(self._pool, worker, message)
+            case events.CheckerReady():
+                self._checking.go_on(self._pool)
+            case events.CheckerTook(seconds):
+                self._checking.checks.paid(seconds)
+            case events.CheckerLost():
+                self._checking.give_up()
+            case events.Said(text):
+                self.say_once(text)
+            case events.Failed(error):
+                self.fail(error)
+            case events.Woken():
+                pass  # what has changed is looked at in every round
 
-    def describe(self, worker: Worker) -> str:
-        """See `detaug.engine.local.pool.Events`; so with the following."""
+    def _describe(self, worker: Worker) -> str:
         return failures.describe_batch(worker.tasks[worker.task()][1].key, self._places)
 
-    def ready(self, worker: Worker) -> None:
-        self._assignments.join(worker)
-
-    def died(self, worker: Worker, exitcode: int, peak: int) -> None:
+    def _leave(self, worker: Worker) -> None:
+        """Nothing more is to be had of it."""
         self._assignments.leave(worker)
+        worker.close()
+
+    def _died(self, worker: Worker, exitcode: int, peak: int) -> None:
+        self._leave(worker)
         tasks = list(worker.tasks)
+        if not tasks:
+            text = "worker %d (pid %d) ended with %s between batches; starting another"
+            logger.warning(text, *worker.name, signal_name(exitcode))
+            return
         _, fatal = tasks.pop(worker.task())
         self._lose_task(worker, fatal, exitcode, peak)
         self._lose_waiting(tasks)
 
-    def gone(self, worker: Worker) -> None:
-        self._assignments.leave(worker)
-        self._lose_waiting(list(worker.tasks))
+    def _tell_of_retirement(self, worker: Worker, private: int) -> None:
+        limit = self._work.job.max_memory
+        assert limit is not None
+        text = f"has {private / 2**20:.0f} MiB of memory to itself (max_worker_memory is {limit / 2**20:.0f} MiB)"
+        logger.info("worker %d (pid %d) %s and retires; another takes its place", *worker.name, text)
+        if worker.batches <= 1:
+            every = "a worker that has made but one batch exceeds max_worker_memory already, so that every batch takes a new"
+            self.say_once(f"{every} process: it {text}")
 
-    def reported(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
-        self._checking.heard(self._pool, worker, message)
-
-    def checker_ready(self) -> None:
-        self._checking.go_on(self._pool)
-
-    def checker_took(self, seconds: float) -> None:
-        self._checking.checks.paid(seconds)
-
-    def checker_lost(self) -> None:
-        self._checking.give_up()
+    # --- what the run-time check tells of; see `detaug.engine.local.second_making.Listener`
 
     def say_once(self, text: str, level: int = logging.WARNING) -> None:
+        """See there."""
         if text not in self._said:  # every worker says it
             self._said.add(text)
             logger.log(level, "%s", text)
 
     def fail(self, error: BaseException) -> None:
+        """See there."""
         self._fatal = error
         self._tell_user()
 
@@ -441,9 +444,11 @@ class Coordinator:
         with self._lock:
             self._schedule.lose(key)
 
-    def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None, seconds: float) -> None:
+    def _answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None, seconds: float | None) -> None:
         if answer.state is not None:
             self._states.add(answer.state, BatchKey(*self._schedule.position[:2]))
+        if seconds is None:
+            seconds = time.monotonic() - worker.since
         task = worker.answered(answer.ticket)
         self._assignments.answered(worker, answer.ticket, task, seconds)
         self._checking.checks.worked(seconds)
@@ -509,12 +514,3 @@ class Coordinator:
     def _finish(self, task: Task, outcome: Outcome) -> None:
         with self._lock:
             self._schedule.finish(task.key, outcome)
-
-
-def _pipe() -> tuple[int, int]:
-    if hasattr(os, "pipe2"):
-        return os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-    read, write = os.pipe()
-    os.set_blocking(read, False)
-    os.set_blocking(write, False)
-    return read, write

@@ -106,7 +106,7 @@ class _Helper:
             lost = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             self._control.send(messages.CannotStart(number, str(explained(lost, _NOT_STARTED))))
             return
-        began = time.perf_counter()
+        began = time.process_time()
         try:
             pid = self._launch(self._control, descriptor)
         except OSError as error:
@@ -114,7 +114,7 @@ class _Helper:
             return
         finally:
             os.close(descriptor)
-        self._start_seconds[number] = time.perf_counter() - began
+        self._start_seconds[number] = time.process_time() - began
         self._workers[pid] = number
         self._watch(pid)
         self._control.send(messages.Started(number, pid))

@@ -10,14 +10,29 @@ import logging
 import selectors
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 from detaug.engine.job import Job
 from detaug.engine.local import messages
+from detaug.engine.local.events import (
+    Answered,
+    CheckerLost,
+    CheckerReady,
+    CheckerTook,
+    Died,
+    Event,
+    Failed,
+    Gone,
+    Ready,
+    Reported,
+    Said,
+    Woken,
+)
 from detaug.engine.local.handles import Helper, Worker, keep_from_helpers, leave_to_helpers, start_helper
 from detaug.engine.local.stalls import StallWatch
+from detaug.engine.local.waker import Waker
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import signal_name
 from detaug.processes.interpreters import Surrounding
@@ -50,43 +65,6 @@ class Settings:
     slots_kept: int
 
 
-class Events(Protocol):
-    """What the pool tells of."""
-
-    def describe(self, worker: Worker) -> str:
-        """The batch that it is making, in words."""
-
-    def ready(self, worker: Worker) -> None:
-        """It can be given tasks."""
-
-    def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None, seconds: float) -> None:
-        """The answer to one of its tasks has come, which took so long."""
-
-    def died(self, worker: Worker, exitcode: int, peak: int) -> None:
-        """It ended while it made its first task; `peak` bytes of memory is the most it had, 0 if that is not known."""
-
-    def gone(self, worker: Worker) -> None:
-        """It is gone, through no fault of its tasks."""
-
-    def reported(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
-        """What the run-time check needs to know has come."""
-
-    def checker_ready(self) -> None:
-        """It can be told what to make again."""
-
-    def checker_took(self, seconds: float) -> None:
-        """A process that was forked for a check has ended, and has cost that much in all."""
-
-    def checker_lost(self) -> None:
-        """It is gone, and what it was to make is not made."""
-
-    def say_once(self, text: str) -> None:
-        """Tell the user, if that has not been said."""
-
-    def fail(self, error: BaseException) -> None:
-        """There can be no more batches."""
-
-
 class Pool:
     """Starts processes, watches them, and replaces them.
 
@@ -94,38 +72,45 @@ class Pool:
         pipeline: what the workers run.
         job: what they have to know.
         settings: see there.
-        events: is told what happens.
+        waker: ends `wait`.
+        describe: the batch that a worker is making, in words.
 
     Attributes:
         workers: those that fill a place, by number.
     """
 
-    def __init__(self, pipeline: Pipeline, job: Job, settings: Settings, events: Events) -> None:
+    def __init__(
+        self, pipeline: Pipeline, job: Job, settings: Settings, waker: Waker, describe: Callable[[Worker], str]
+    ) -> None:
         self.workers: dict[int, Worker] = {}
         self._pipeline = pipeline
         self._job = job
         self._settings = settings
-        self._selector: selectors.BaseSelector = selectors.SelectSelector()  # until there is one to watch with
-        self._events = events
+        self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor, until `start`
+        self._waker = waker
+        self._events: list[Event] = []
         self._helper: Helper | None = None
         self._spares: list[Helper] = []
         self._surrounding = Surrounding.here()
         self._reserve: Worker | None = None
         self._checkers: set[int] = set()  # numbers of those that were forked for a check and have yet to end
         self._checker: Worker | None = None
-        self._stalls = StallWatch(
-            settings.stall_timeout, events.describe, self._signal, self._abandon, self._kill_helper
-        )
+        self._stalls = StallWatch(settings.stall_timeout, describe, self._signal, self._abandon, self._kill_helper)
         self._spares_possible = True
         self._numbers = 0
         self._start_failures = 0
         self._helper_losses = 0
         self._failed = False
 
-    def start(self, selector: selectors.BaseSelector) -> None:
-        """Start the helper, and the workers from it; `selector` is told what to watch, each with the function to call."""
-        self._selector = selector
-        keep_from_helpers(selector)
+    def start(self) -> None:
+        """Start the helper, and the workers from it.
+
+        Raises:
+            RuntimeError, OSError: that is not possible; `stop` is to be called all the same.
+        """
+        self._selector = selectors.DefaultSelector()  # each descriptor with the function that takes in what comes
+        self._selector.register(self._waker, selectors.EVENT_READ, self._hear_waker)
+        keep_from_helpers(self._selector)
         helper = self._first_helper()
         self._watch_spares()
         self._start_all(helper)
@@ -141,6 +126,7 @@ class Pool:
             if helper is not None:
                 helper.stop()
         self._spares.clear()
+        self._selector.close()
 
     @property
     def has_reserve(self) -> bool:
@@ -148,18 +134,27 @@ class Pool:
         reserve = self._reserve
         return reserve is not None and reserve.ready
 
-    def wait(self, most: float | None = None) -> list[selectors.SelectorKey]:
-        """What has happened, as soon as something has, or after `most` seconds; look after workers that hang
-        meanwhile."""
+    def wait(self, most: float | None = None) -> list[Event]:
+        """What has happened, in order, as soon as something has; nothing after `most` seconds. Looks after workers that
+        hang meanwhile."""
         seconds, before = self._stalls.seconds_to_next_look(self.workers.values()), time.monotonic()
         if most is not None:
             seconds = most if seconds is None else min(most, seconds)
-        ready = [key for key, _ in self._selector.select(seconds)]
+        ready = self._selector.select(0.0 if self._events else seconds)
         waited = time.monotonic() - before
         if seconds is not None and waited - seconds > _PAUSE:
             # Nobody knows when in this time it was stopped. A worker that hangs is found a second later at most.
             self._stalls.forgive(self.workers.values(), waited)
-        return ready
+        for key, _ in ready:
+            # An earlier one may have closed it, and its number may already be another's.
+            if self._selector.get_map().get(key.fd) is key:
+                key.data()
+        events, self._events = self._events, []
+        return events
+
+    def _hear_waker(self) -> None:
+        self._waker.drain()
+        self._events.append(Woken())
 
     def look_for_stalls(self) -> None:
         """Say which workers hang, and kill those that do for too long."""
@@ -224,7 +219,7 @@ class Pool:
             worker.index = index
             self.workers[worker.number] = worker
             if worker.ready:
-                self._events.ready(worker)
+                self._events.append(Ready(worker))
             self._keep_reserve()
 
     def _keep_reserve(self) -> None:
@@ -256,7 +251,7 @@ class Pool:
                 self._checker = self._new_worker()
                 self._checkers.add(self._numbers)
             except OSError:  # without descriptors to spare a check is not what they are for
-                self._events.checker_lost()
+                self._events.append(CheckerLost())
                 return False
         checker = self._checker if forks else self._reserve
         if checker is None or not checker.ready:
@@ -302,14 +297,14 @@ class Pool:
                 worker = self._worker(number)
                 if number in self._checkers:
                     self._checkers.discard(number)
-                    self._events.checker_took(seconds)
+                    self._events.append(CheckerTook(seconds))
                 if worker is None:
                     return
                 if worker is self._reserve:
                     self._lose_reserve()
                 elif worker is self._checker:
                     self._end_checker()
-                    self._events.checker_lost()
+                    self._events.append(CheckerLost())
                 else:
                     self._lose_worker(worker, exitcode, peak)
             case messages.Signalled(number):
@@ -330,11 +325,7 @@ class Pool:
             if self._start_failures >= (_START_KILLS if exitcode == -signal.SIGKILL else _START_FAILURES):
                 self._fail(RuntimeError(f"workers end while they start, the last with {signal_name(exitcode)}"))
                 return
-        if worker.tasks:
-            self._events.died(worker, exitcode, peak)
-        else:
-            text = "worker %d (pid %d) ended with %s between batches; starting another"
-            logger.warning(text, *worker.name, signal_name(exitcode))
+        self._events.append(Died(worker, exitcode, peak))
         self._start_worker(worker.index)
 
     def _lose_reserve(self) -> None:
@@ -342,18 +333,11 @@ class Pool:
             self._mute(self._reserve)
             self._reserve.close()
             self._reserve = None
-            self._events.checker_lost()
+            self._events.append(CheckerLost())
 
-    def _retire_worker(self, worker: Worker, memory: int) -> None:
-        limit = self._job.max_memory
-        assert limit is not None
-        text = f"has {memory / 2**20:.0f} MiB of memory to itself (max_worker_memory is {limit / 2**20:.0f} MiB)"
-        logger.info("worker %d (pid %d) %s and retires; another takes its place", *worker.name, text)
-        if worker.batches <= 1:
-            every = "a worker that has made but one batch exceeds max_worker_memory already, so that every batch takes a new"
-            self._events.say_once(f"{every} process: it {text}")
+    def _retire_worker(self, worker: Worker, private: int) -> None:
         self._remove(worker)
-        self._events.gone(worker)
+        self._events.append(Gone(worker, private))
         self._start_worker(worker.index)
 
     def _signal(self, worker: Worker, which: int) -> None:
@@ -371,8 +355,8 @@ class Pool:
         self._helper.kill()
 
     def _remove(self, worker: Worker) -> None:
+        # It is closed by the coordinator, which has yet to open what it sent last.
         self._mute(worker)
-        worker.close()
         del self.workers[worker.number]
 
     def _lose_helper(self) -> None:
@@ -386,13 +370,13 @@ class Pool:
         self._helper.reap()
         self._lose_reserve()
         self._end_checker()
-        self._events.checker_lost()
+        self._events.append(CheckerLost())
         lost = list(self.workers.values())
         for worker in lost:
             self._hear_worker(worker)
             if worker.number in self.workers:  # else it has retired
                 self._remove(worker)
-                self._events.gone(worker)
+                self._events.append(Gone(worker))
         self._helper = None
         if not self._failed:
             helper = self._new_helper()
@@ -461,29 +445,29 @@ class Pool:
                 worker.whereabouts = Whereabouts(descriptor) if descriptor is not None else None
                 self._start_failures = self._helper_losses = 0
                 if worker is self._checker or worker is self._reserve:
-                    self._events.checker_ready()
+                    self._events.append(CheckerReady())
                 else:
-                    self._events.ready(worker)
+                    self._events.append(Ready(worker))
                     self._keep_reserve()
             case messages.Retiring(private):
                 self._retire_worker(worker, private)
             case messages.Log(text):
-                self._events.say_once(text)
+                self._events.append(Said(text))
             case messages.Report() | messages.Checked() | messages.Explained():
-                self._events.reported(worker, message)
+                self._events.append(Reported(worker, message))
             case messages.Broken(record):
                 self._fail(
                     RuntimeError(f"a worker could not set up the pipeline: {record.summary}\n\n{record.users_part}")
                 )
             case messages.Answers(inline, seconds):
                 for fields in inline:
-                    self._events.answered(worker, messages.Inline(*fields), None, seconds)
+                    self._events.append(Answered(worker, messages.Inline(*fields), None, seconds))
             case _:
-                self._events.answered(worker, message, descriptor, time.monotonic() - worker.since)
+                self._events.append(Answered(worker, message, descriptor, None))
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True
-        self._events.fail(error)
+        self._events.append(Failed(error))
 
     def _mute(self, worker: Worker) -> None:
         if worker.channel.fileno() in self._selector.get_map():
