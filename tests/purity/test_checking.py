@@ -109,6 +109,12 @@ def test_what_is_not_reproducible_is_found_in_fresh_interpreters(start_method):
         run(Items(), CountsInItsClass(), 2, epochs=3, start_method=start_method)
 
 
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
+def test_what_counts_in_step_with_the_second_making_is_found_too(start_method):
+    with pytest.raises(ReproducibilityError, match="CountsInItsClass"):
+        run(Items(), CountsInItsClass(), 1, epochs=3, start_method=start_method, check_every=1)
+
+
 @pytest.mark.parametrize("n", [0, 2])
 def test_equal_batches_are_counted_and_nothing_is_said(n, caplog):
     stats = run(Items(), Doubles(), n)
