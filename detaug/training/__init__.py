@@ -1,7 +1,6 @@
-"""What makes the rest of a training reproducible: seeds, switches, random state, splits, layers, audit, environment.
+"""What makes a training reproducible besides its batches: seeds, switches, random state, splits, layers, audit, verify.
 
-The batches are `DeterministicAugmenter`'s; this package is for everything else between a seed and a checkpoint.
-docs/training.md sets it beside what MMEngine, Lightning, Determined and PyTorch's notes have.
+docs/training.md compares it with MMEngine, Lightning, Determined and PyTorch's notes.
 """
 
 from __future__ import annotations
