@@ -31,13 +31,15 @@ __all__ = [
     "validation_transforms",
 ]
 
-_HOMES = {
-    "DetAugLoading": "detaug.nnunet.trainers",
-    "DeterministicTraining": "detaug.nnunet.trainers",
-    "PatchSource": "detaug.nnunet.loading",
-    "nnUNetTrainerDetAug": "detaug.nnunet.trainers",
-    "nnUNetTrainerDeterministic": "detaug.nnunet.trainers",
-}
-
-
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "detaug.nnunet.loading": ("PatchSource",),
+        "detaug.nnunet.trainers": (
+            "DetAugLoading",
+            "DeterministicTraining",
+            "nnUNetTrainerDetAug",
+            "nnUNetTrainerDeterministic",
+        ),
+    },
+)

@@ -12,14 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from detaug.training.layers.linear_maps import (
-    Band,
-    apply,
-    each_axis,
-    precise,
-    tiled,
-    transposed_along_axes,
-)
+from detaug.training.layers.linear_maps import Band, apply, each_axis, precise, tiled, transposed_along_axes
 
 
 def avg_pool3d(

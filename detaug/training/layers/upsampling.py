@@ -16,12 +16,7 @@ import torch
 from torch.nn import functional
 
 from detaug.training.layers import pooling
-from detaug.training.layers.linear_maps import (
-    Band,
-    apply,
-    precise,
-    transposed_along_axes,
-)
+from detaug.training.layers.linear_maps import Band, apply, precise, transposed_along_axes
 
 #: Modes that are computed here → number of spatial axes.
 AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
