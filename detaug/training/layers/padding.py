@@ -61,23 +61,20 @@ def _fold(gradient: torch.Tensor, axis: int, before: int, after: int) -> torch.T
     return middle
 
 
-def _forward(self: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-    return pad(input, self.padding, "reflect")
+class _ReflectionPad:
+    padding: Any
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        return pad(input, self.padding, "reflect")
 
 
-class ReflectionPad1d(torch.nn.ReflectionPad1d):
+class ReflectionPad1d(_ReflectionPad, torch.nn.ReflectionPad1d):
     """`torch.nn.ReflectionPad1d` with a deterministic gradient."""
 
-    forward = _forward
 
-
-class ReflectionPad2d(torch.nn.ReflectionPad2d):
+class ReflectionPad2d(_ReflectionPad, torch.nn.ReflectionPad2d):
     """`torch.nn.ReflectionPad2d` with a deterministic gradient."""
 
-    forward = _forward
 
-
-class ReflectionPad3d(torch.nn.ReflectionPad3d):
+class ReflectionPad3d(_ReflectionPad, torch.nn.ReflectionPad3d):
     """`torch.nn.ReflectionPad3d` with a deterministic gradient."""
-
-    forward = _forward

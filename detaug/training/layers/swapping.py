@@ -80,15 +80,15 @@ def make_deterministic(model: M) -> M:
 
         model, loss = make_deterministic(model), make_deterministic(loss)
 
-    Modules in lists, tuples and dictionaries among a module's attributes are found too. Hooks, parameters and
-    state_dict keys stay as they are, `isinstance` with the original class holds, and the model can be copied and
-    pickled. Calling it again changes nothing. Call it before torch.compile; a swapped model cannot be scripted.
+    It also finds modules in lists, tuples and dictionaries among a module's attributes. Hooks, parameters and state_dict keys
+    stay, `isinstance` with the original class holds, and the model can be copied and pickled. A second call changes
+    nothing. Call it before torch.compile; a swapped model cannot be scripted.
 
     Args:
-        model: any module; a loss is one as well. It may itself be a layer that is swapped.
+        model: any module, also a loss or a single layer.
 
     Returns:
-        The same object, as torch's own converters do. `swap_layers` does the same and returns the report.
+        The same object, as torch's own converters do. `swap_layers` returns the report instead.
 
     Raises:
         TypeError: `model` is not an `nn.Module`.
@@ -132,7 +132,7 @@ def _deterministic(kind: Any) -> type[nn.Module]:
         return layer
 
     def reduce(self: Any, protocol: Any) -> Any:
-        # The class made here cannot be imported; the user's can, and from it this one is made again.
+        # The class made here cannot be imported, but it can be made again from the user's.
         maker, arguments, *rest = super(combined, self).__reduce_ex__(protocol)
         if arguments and arguments[0] is combined:
             return (_new_instance, (kind, *arguments[1:]), *rest)
@@ -140,7 +140,7 @@ def _deterministic(kind: Any) -> type[nn.Module]:
 
     namespace = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce_ex__": reduce}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # that a class such as NLLLoss2d has an older name
+        warnings.simplefilter("ignore", FutureWarning)  # of deprecated classes such as NLLLoss2d
         combined: Any = type(kind)(f"Deterministic{kind.__name__}", (kind, layer), namespace)
     made: type[nn.Module] = combined
     return made
@@ -163,7 +163,7 @@ def _swap(name: str, module: nn.Module, report: SwapReport) -> None:
             report.could_not[name] = f"{scripted}: it is TorchScript already; call make_deterministic before torch.jit"
         return
     if original is nn.Upsample and str(getattr(module, "mode", "")).startswith("nearest"):
-        return  # which does not vary
+        return  # reproducible
     obstacle = _obstacle(module, original)
     if obstacle is None:
         try:
