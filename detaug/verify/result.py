@@ -120,21 +120,16 @@ class Result:
             "seconds": round(self.seconds, 2),
             "rows": [
                 {
-                    "what": row.what,
-                    "verdict": row.verdict,
-                    "batches": row.batches,
-                    "differing": row.differing,
+                    **vars(row),
                     "first": None if row.first is None else {"epoch": row.first[0], "step": row.first[1]},
                     "seconds": round(row.seconds, 2),
-                    "detail": row.detail,
                 }
                 for row in self.rows
             ],
             "causes": [
                 {
                     "what": cause.what,
-                    "file": None if cause.site is None else cause.site.file,
-                    "line": None if cause.site is None else cause.site.line,
+                    **_place(cause.site),
                     "repaired": cause.repaired,
                     "difference": None if cause.difference is None else vars(cause.difference),
                 }
@@ -143,8 +138,7 @@ class Result:
             "stateless": {
                 "allowed": self.stateless.allowed,
                 "reason": self.stateless.reason,
-                "file": None if self.stateless.site is None else self.stateless.site.file,
-                "line": None if self.stateless.site is None else self.stateless.site.line,
+                **_place(self.stateless.site),
             },
             "notes": list(self.notes),
         }
@@ -158,3 +152,7 @@ class Result:
         from detaug.verify.report import as_text
 
         return as_text(self)
+
+
+def _place(site: Site | None) -> dict[str, Any]:
+    return {"file": None if site is None else site.file, "line": None if site is None else site.line}

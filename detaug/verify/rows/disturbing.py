@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.inspection import inspected
 
 #: Workers that are hit while they start: fewer than make the engine give up.
 _MOST_UNREADY = 5
@@ -49,7 +50,7 @@ class Disturbance:
 
     def strike(self, augmenter: DeterministicAugmenter) -> None:
         """Disturb one worker now, if there is one."""
-        engine = augmenter._engine
+        engine = inspected(augmenter).engine
         # Workers that are still starting are meant as well, but not for ever: then there would be none.
         pids = engine.worker_pids(ready=self._unready >= _MOST_UNREADY) if engine is not None else []
         if engine is None or not pids:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.inspection import inspected
 from detaug.errors import BatchError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
@@ -97,7 +98,7 @@ class RealRuns:
                 raise UnusableError(f"the pipeline fails: {error}") from error
             if not prints:
                 raise UnusableError("the loader gives no batches")
-            stateless = augmenter._source.stateless
+            stateless = inspected(augmenter).source.stateless
             return Reference(keys, prints, augmenter.branch, stateless, self._batches_per_epoch)
 
     def runs(self, reference: Reference) -> Iterator[RealRun]:
