@@ -1,4 +1,4 @@
-"""What `detaug doctor` says about an environment: rules over the record that `environment` gives, and nothing else."""
+"""The advice of `detaug doctor`: rules over the record that `environment` gives."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Advice:
     """One line of advice.
 
     Attributes:
-        level: ``"ok"``; ``"note"``, worth knowing; ``"warning"``, results may not repeat or a run may fail.
-        topic: what it is about, in a word or two.
-        text: what is so, and what to do.
+        level: ``"ok"``; ``"note"``, worth knowing; ``"warning"``, results may not be reproducible or a run may fail.
+        topic: one or two words.
+        text: the finding, and what to do.
     """
 
     level: Level
@@ -35,7 +35,7 @@ class Advice:
 
 
 def advice(environment: Record) -> list[Advice]:
-    """Advice on a record of `environment`, warnings first. What the record does not tell is passed over."""
+    """Advice on a record of `environment`, warnings first. Rules without an entry in the record are skipped."""
     found = [each for rule in _RULES for each in rule(environment)]
     return sorted(found, key=lambda each: ("warning", "note", "ok").index(each.level))
 
@@ -70,7 +70,7 @@ def _cores(environment: Record) -> Iterator[Advice]:
     source = f"nnUNet_n_proc_DA={chosen}" if chosen is not None else f"nnU-Net's default of {processes} processes"
     if processes > usable:
         text = (
-            f"{source} is more than the {usable} usable core(s); the processes get in each other's way. "
+            f"{source} is more than the {usable} usable core(s); the processes compete for them. "
             f"Set nnUNet_n_proc_DA={max(1, usable - 1)}: detaug's batches do not depend on it"
         )
         yield Advice("note", "cores", text)
@@ -99,7 +99,7 @@ def _kernel_cache(environment: Record) -> Iterator[Advice]:
     there = f"{cache['compiled']} of {cache['kernels']} kernels are compiled"
     if not cache["writable"] and not cache["warm"]:
         text = (
-            f"{there} and no folder for them can be written to, so every process compiles anew: set NUMBA_CACHE_DIR to one "
+            f"{there} and no folder for them can be written to, so every process compiles its own: set NUMBA_CACHE_DIR to one "
             "that can be, and run `detaug warmup`"
         )
         yield Advice("warning", "compile cache", text)
@@ -186,7 +186,7 @@ def _threads(environment: Record) -> Iterator[Advice]:
     elif chosen is None:
         text = (
             f"OMP_NUM_THREADS is not set, so the number of cores decides ({threads} here). Sums on the CPU may change with "
-            "it: set it where trainings are to repeat on another machine"
+            "it: set it for trainings that must be reproducible on another machine"
         )
         yield Advice("note", "threads", text)
     else:

@@ -1,4 +1,4 @@
-"""Compiling ahead: said before it begins, and shown while it lasts."""
+"""Compiles kernels ahead of time, announces it, and shows the progress."""
 
 from __future__ import annotations
 

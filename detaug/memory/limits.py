@@ -1,4 +1,4 @@
-"""Which limit of the system a process has met: its value, and what to do about it. Standard library only."""
+"""Which limit of the system a process has reached: its value, and what to do. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LESS = "use smaller batches, fewer processes (num_processes) or fewer batches a
 
 
 class LimitReached(OSError):
-    """A limit of the system was met. The message says which, its value, and what to do."""
+    """A limit of the system was reached. The message names it, its value, and what to do."""
 
 
 def explained(error: OSError, what: str) -> LimitReached:
@@ -67,7 +67,7 @@ class MemoryKills:
 
 
 def private_memory() -> int:
-    """Bytes of memory that this process has to itself: resident, without files and shared memory."""
+    """This process's private memory in bytes: resident, without files and shared memory."""
     try:
         with open("/proc/self/statm") as file:
             _, resident, shared = (int(word) for word in file.read().split()[:3])
@@ -77,7 +77,7 @@ def private_memory() -> int:
 
 
 def _memory(mappings: bool = True) -> str:
-    known = [f"this process has {private_memory() // _MIB} MiB to itself"]
+    known = [f"this process has {private_memory() // _MIB} MiB of private memory"]
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
     if address_space != resource.RLIM_INFINITY:
         known.append(f"its address space is limited to {address_space // _MIB} MiB (ulimit -v)")

@@ -1,6 +1,6 @@
-"""nnU-Net's augmentation pipelines, from detaug's transforms, its loader, and trainers that repeat themselves.
+"""nnU-Net's augmentation pipelines made of detaug's transforms, its loader, and reproducible trainers.
 
-nnU-Net itself is needed for the trainers only, which are imported when they are asked for.
+Only the trainers need nnU-Net; they are imported on first use.
 """
 
 from __future__ import annotations

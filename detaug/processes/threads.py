@@ -43,7 +43,7 @@ def look_for_libraries() -> None:
 
 
 def renew_one_thread() -> None:
-    """In a worker before each batch: what the batch before it has loaded, or changed, is put right."""
+    """In a worker before each batch: limits what the batch before it has loaded or changed."""
     if len(sys.modules) != _loaded:
         keep_one_thread()
     elif torch.get_num_threads() != 1:

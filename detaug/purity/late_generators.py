@@ -1,7 +1,7 @@
-"""Generators that a transform makes while it makes a batch, which nothing has seeded.
+"""Generators that a transform creates while it makes a batch, and that detaug has not seeded.
 
-The next batch starts from the transforms as they were handed in, and makes them again: where their seed is a constant,
-every batch draws the same numbers. That is reproducible, and not what anybody wants.
+The next batch starts from a copy of the original transforms and creates them again: with a constant seed, every batch
+draws the same numbers. That is reproducible, but not augmentation.
 """
 
 from __future__ import annotations

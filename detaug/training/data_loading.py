@@ -34,7 +34,7 @@ from detaug.versions import SEED_SCHEME
 
 NOTE = (
     "random numbers drawn in a torch DataLoader's workers depend on num_workers, and a resume in mid-epoch does not "
-    "repeat them (with persistent_workers=True no resume does); DeterministicAugmenter.from_dataset gives the same "
+    "reproduce them (with persistent_workers=True no resume does); DeterministicAugmenter.from_dataset gives the same "
     "batches for any number of workers"
 )
 
@@ -45,7 +45,7 @@ def worker_init_fn(
     """Seed `random`, `numpy.random` and torch's CPU generator in a DataLoader worker.
 
     For ``DataLoader(worker_init_fn=worker_init_fn)``, or, with arguments,
-    ``functools.partial(worker_init_fn, seed=7, epoch=3)``. Every (seed, rank, worker, epoch) has a stream of its own, by
+    ``functools.partial(worker_init_fn, seed=7, epoch=3)``. Every (seed, rank, worker, epoch) has its own stream, by
     SeedSequence. With torch's ``base_seed + worker_id``, worker 1 of one seed has the stream of worker 0 of the next, and all
     ranks of one seed have the same streams.
 
@@ -100,7 +100,7 @@ def generator(
 class EpochSampler(Sampler[int]):
     """A data set's indices in an order that depends on the seed and the epoch, shared out among the ranks.
 
-    As torch's DistributedSampler, with three differences: neighbouring seeds and epochs have orders of their own
+    As torch's DistributedSampler, with three differences: neighbouring seeds and epochs have unrelated orders
     (DistributedSampler adds the two, so that seed 1 in epoch 0 has the order of seed 0 in epoch 1); it can be resumed in
     mid-epoch; one process needs no process group. Rank r takes the order's entries r, r + num_replicas, ...
 

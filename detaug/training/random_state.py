@@ -50,8 +50,8 @@ def rng_state(generators: Generators | None = None, *, include_cuda: bool = True
         set_rng_state(checkpoint["rng"], {"augmentation": generator})
 
     Cached second normals (`random.gauss`, `numpy.random.standard_normal`, torch's) are part of it. Each rank of a
-    distributed training has a state of its own. It has neither the generators that nobody names (a DataLoader's
-    ``generator``, a library's own) nor how many children `numpy.random.Generator.spawn` has made.
+    distributed training has its own state. It contains neither other generators (a DataLoader's ``generator``, a
+    library's own) nor how many children `numpy.random.Generator.spawn` has made.
 
     Args:
         generators: name → `numpy.random.Generator` (of any of NumPy's bit generators), `numpy.random.RandomState`,

@@ -33,7 +33,7 @@ def seed_everything(
 ) -> Seed:
     """Seed `random`, `numpy.random`, torch's CPU generator and every GPU from one seed, and return that seed.
 
-    Each gets words of its own from ``SeedTree(seed).child("everything").sequence()``. All CUDA (XPU, MPS) devices get the
+    Each gets separate words from ``SeedTree(seed).child("everything").sequence()``. All CUDA (XPU, MPS) devices get the
     same ones: draws do not depend on which device a rank has. CUDA is not initialised here; its devices are seeded when it
     starts.
 
@@ -47,7 +47,7 @@ def seed_everything(
             False).
         verbose: log the seed, and what `deterministic` changed. A drawn seed is always logged.
         rank: this process's rank. None: the process group's, or the launcher's.
-        diff_rank_seed: every rank draws numbers of its own, from ``.child("everything/rank/<rank>")`` (MMEngine adds the
+        diff_rank_seed: every rank draws its own numbers, from ``.child("everything/rank/<rank>")`` (MMEngine adds the
             rank to the seed, and neighbouring seeds then share streams). Without it, the rank changes nothing.
         deterministic: True or "warn" also sets the switches of `deterministic_mode`, for good, and logs what changed.
         threads: as for `deterministic_mode`, with `deterministic`: 1 makes a training on a CPU the same on machines with
@@ -115,7 +115,7 @@ def common_seed(rank: int | None, world_size: int | None = None, verbose: bool =
             f"a process group each would draw another: pass seed=, set {SEED_VARIABLE}, or call "
             "torch.distributed.init_process_group first"
         )
-    # Rank 0 sends its failure too: the other ranks would wait for its word for ever.
+    # Rank 0 sends its failure too: the other ranks would wait for it forever.
     found: tuple[Seed | None, str] = (None, "")
     if group is None or group[0] == 0:
         try:

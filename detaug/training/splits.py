@@ -146,7 +146,7 @@ def _split(names: list[Id], val: Iterable[int]) -> Split:
 
 
 def _positions(names: Sequence[Any], tree: SeedTree) -> list[int]:
-    """0 … 2**64 − 1, uniform: where each name falls by itself, whatever else there is."""
+    """0 … 2**64 − 1, uniform, for each name independently of the others."""
     secret = b"".join(word.to_bytes(4, "little") for word in tree.entropy)
     plain = [_plain("with stable=True, the name of a group", name) for name in names]
     texts = [b"s" + each.encode("utf-8", "surrogatepass") if isinstance(each, str) else b"i%d" % each for each in plain]

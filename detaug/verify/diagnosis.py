@@ -23,7 +23,7 @@ _MOST_TRIED = 24
 _ATTEMPTS = 6
 
 _SENTENCES = {
-    "chance": "draws random numbers from the operating system ({function}), which no seed governs: use "
+    "randomness": "draws random numbers from the operating system ({function}), which no seed governs: use "
     "detaug.current().generator, or a generator seeded from it",
     "clock": "lets the batch depend on the clock ({function}): a seed taken from it, or a choice made by timing",
     "process": "lets the batch depend on the process that makes it ({function})",
@@ -130,7 +130,7 @@ def causes_of(
         subject: the pipeline; its time is the search's.
         experiment: the one that showed it.
         different: the batches that differed.
-        repaired: detaug puts it right.
+        repaired: detaug repairs it.
 
     Returns:
         The causes, never empty, and whether the search came to its end.
@@ -316,7 +316,7 @@ def _by_line(subject: Subject, experiment: Experiment, key: BatchKey, known: Kno
     difference: Difference | None = None
     parting: Parting | None = None
     for number in range(_ATTEMPTS):
-        again = _another_chance(whole if number % 2 else short, number).watching("both")
+        again = _another_attempt(whole if number % 2 else short, number).watching("both")
         here, there = again.run(subject)
         if key not in differing(here, there):
             continue
@@ -336,7 +336,7 @@ def _by_line(subject: Subject, experiment: Experiment, key: BatchKey, known: Kno
     return Cause(f"{_code(parting.site)}{what}{names}", parting.site, difference)
 
 
-def _another_chance(experiment: Experiment, number: int) -> Experiment:
+def _another_attempt(experiment: Experiment, number: int) -> Experiment:
     if experiment.factor != "threads" or number == 0:
         return experiment
     conditions = replace(experiment.changed.conditions, threads=experiment.changed.conditions.threads + 10 * number)

@@ -24,7 +24,7 @@ _EXPECTED = (
 
 
 class UnusableError(ValueError):
-    """What was handed in cannot be verified at all; the message says why."""
+    """The factory's pipeline cannot be verified; the message says why."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What verifying gives: a verdict for each row, causes where there are differences, and all of it as JSON."""
+"""The result of `detaug.verify`: a verdict for each row, the causes of differences, and all of it as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Row:
         differing: how many of them differed.
         first: epoch and step of the first that did.
         seconds: how long it took.
-        detail: what is worth adding, such as "3 workers killed".
+        detail: more, such as "3 workers killed".
     """
 
     what: str
@@ -36,7 +36,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether DeterministicAugmenter keeps its word here."""
+        """Whether DeterministicAugmenter is reproducible here."""
         return self.verdict != DIFFERENT
 
 
@@ -48,7 +48,7 @@ class Cause:
         what: a sentence, without the line.
         site: the line; None where it could not be found.
         difference: the first transform whose output differs, and by how much.
-        repaired: detaug puts it right, so that its batches are equal all the same.
+        repaired: detaug repairs it, so that its batches are equal.
     """
 
     what: str
@@ -88,8 +88,8 @@ class Result:
         rows: a verdict for each circumstance.
         causes: of the differences, the ones that detaug cannot repair first.
         stateless: whether the loader may be declared so.
-        notes: what else is worth knowing.
-        batches, seed: what was asked for.
+        notes: further findings.
+        batches, seed: the arguments.
         seconds: how long it took.
     """
 

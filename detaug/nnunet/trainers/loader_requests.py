@@ -1,8 +1,8 @@
-"""What nnU-Net's `get_dataloaders` wants to build, without its building it.
+"""Collects what nnU-Net's `get_dataloaders` wants to build, without building it.
 
 The method names its loader and augmenter classes by the globals of its module, draws a batch from each augmenter and
-throws it away. Trainers override it. So the method itself runs, whoever wrote it, with those globals standing for what
-takes their place: the arguments are all nnU-Net's own.
+discards it. Trainers override it. So the trainer's own method runs with these globals replaced: all arguments are
+nnU-Net's own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def batches_kept(num_cached: int) -> int:
 
 @dataclass
 class AugmenterRequest:
-    """An augmenter that was asked for. Drawing from it gives nothing: no batch is thrown away.
+    """A requested augmenter. Drawing from it gives nothing, so that no batch is discarded.
 
     Attributes:
         data_loader: what makes raw batches.

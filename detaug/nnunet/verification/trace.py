@@ -70,7 +70,7 @@ class Moment:
 
 
 class TraceWriter:
-    """Appends moments to a file, each as soon as it is over, so that whoever watches the file sees how far it is."""
+    """Appends each moment to a file at once, so that the reader of the file can follow the progress."""
 
     def __init__(self, path: Path) -> None:
         self._file: TextIO = path.open("a")

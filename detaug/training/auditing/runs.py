@@ -36,11 +36,11 @@ def audit(
     """Run forward and backward several times from one state, and report where two runs first differ.
 
     Every run starts from the same weights, buffers, Python attributes (a counter, a cached tensor), batch and random state
-    (`random`, NumPy, torch, CUDA). Only generators that modules own go on from run to run, so that unseeded draws are
+    (`random`, NumPy, torch, CUDA). Only generators that modules own are not reset between runs, so that unseeded draws are
     found. Arrays and tensors of more than 1 MiB among the attributes are not copied. Afterwards weights, buffers, gradients,
     modes, attributes, devices, random state and switches are as before.
 
-    The step runs with the switches as they are set; where an operation raises because of them, the audit goes on with
+    The step runs with the switches as they are set; where an operation raises because of them, the audit continues with
     ``warn_only``. Compiled models run uncompiled. One more run, with ``warn_only``, asks PyTorch which operations have no
     deterministic implementation on this device; where runs differ, two more measure by how much. A rare difference may need
     more ``runs``. Memory: that of one step, a copy of the weights, and 16 bytes for each value compared.
@@ -212,7 +212,7 @@ def _uncompiled(roots: list[nn.Module]) -> Any:
         for module in root.modules()
     )
     set_stance = getattr(torch.compiler, "set_stance", None)
-    # asked for only where needed: it loads the compiler
+    # only where needed: it imports the compiler
     return set_stance("force_eager") if compiled and set_stance else ExitStack()
 
 

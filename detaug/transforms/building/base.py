@@ -89,7 +89,7 @@ class Transform(ABC):
         return self.draw(rng, shapes, {})
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:
-        """Apply params to a sample's arrays; the arrays handed in stay as they are. Raises as `__call__`."""
+        """Apply params to a sample's arrays; the given arrays are unchanged. Raises as `__call__`."""
         roles = sample_roles(arrays, self.keys)
         check_dimensions(arrays, roles, self.spatial_dims())
 

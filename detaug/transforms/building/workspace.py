@@ -1,4 +1,4 @@
-"""The arrays that transforms work on: NumPy inside, and a note of which of them may be written into."""
+"""The arrays that transforms work on: NumPy inside, and which of them may be written to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VOXEL_KEYS = (*IMAGE_KEYS, "segmentation")
 class Workspace:
     """One sample's arrays on their way through transforms.
 
-    What the caller handed in is never written into: the first transform that changes an array makes it anew (in one
+    The caller's arrays are never written to: the first transform that changes an array makes it anew (in one
     pass, from `source_and_destination`, where it can), and from then on the array is *owned* and later transforms work
     in place. Images are float32 while they are here.
 
@@ -60,7 +60,7 @@ class Workspace:
         return self[key] if key in self._arrays else None
 
     def lazy(self, key: str) -> LazyVolume | None:
-        """The volume that stands for the array, as long as nobody has asked for all of its voxels."""
+        """The volume that represents the array until all of its voxels are needed."""
         value = self._arrays.get(key)
         return value if isinstance(value, LazyVolume) else None
 
@@ -76,7 +76,7 @@ class Workspace:
         return key in self._owned
 
     def put(self, key: str, value: Any, *, owned: bool = True) -> None:
-        """Set a key to an array that nobody else holds (or, with ``owned=False``, to a view of one that somebody does)."""
+        """Set a key to an array that nothing else holds (or, with ``owned=False``, to a view of one that something does)."""
         self._arrays[key] = value
         self._owned.discard(key)
         if owned:

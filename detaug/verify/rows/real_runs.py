@@ -137,9 +137,9 @@ class RealRuns:
     def _disturbed(
         self, reference: Reference, processes: int, method: str, kill: bool
     ) -> tuple[list[tuple[int, str]], str]:
-        chance = random.Random(f"{self._settings.seed}/{method}/{kill}")
-        disturbance = Disturbance(kill, chance, self._settings.disturbances)
-        struck: set[int] = set(chance.sample(range(len(reference.prints)), min(3, len(reference.prints))))
+        rng = random.Random(f"{self._settings.seed}/{method}/{kill}")
+        disturbance = Disturbance(kill, rng, self._settings.disturbances)
+        struck: set[int] = set(rng.sample(range(len(reference.prints)), min(3, len(reference.prints))))
         number = iter(range(len(reference.prints) + 1))
 
         def before(augmenter: DeterministicAugmenter) -> None:
@@ -152,10 +152,10 @@ class RealRuns:
         return list(enumerate(prints)), f"{disturbance.times} {'kills' if kill else 'stops'}"
 
     def _resumed(self, reference: Reference, processes: int) -> tuple[list[tuple[int, str]], str]:
-        chance = random.Random(f"{self._settings.seed}/resume")
+        rng = random.Random(f"{self._settings.seed}/resume")
         count = len(reference.prints)
         room = range(1, max(2, count - count // 3)) if count > 1 else range(0)
-        places = sorted(chance.sample(room, min(self._settings.resumes, len(room))))
+        places = sorted(rng.sample(room, min(self._settings.resumes, len(room))))
         found: list[tuple[int, str]] = []
         method = self._settings.start_methods[0]
         for turn, place in enumerate(places):
@@ -250,7 +250,7 @@ def _processes(count: int) -> str:
 
 
 def _scramble(_: Any) -> None:
-    """As a training script might that draws numbers of its own."""
+    """As a training script might that draws its own numbers."""
     random.seed(random.SystemRandom().getrandbits(64))
     np.random.seed(random.SystemRandom().getrandbits(32))
     torch.default_generator.manual_seed(random.SystemRandom().getrandbits(62))

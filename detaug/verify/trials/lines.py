@@ -14,7 +14,7 @@ from typing import Any
 from detaug.verify.trials.values import attributes_of, digest
 from detaug.watching.interception import Site, is_machinery, is_standard_library, module_of, site_of
 
-#: Followed no further than this: a loop over voxels in Python would take for ever.
+#: Traced no further than this: a loop over voxels in Python would take too long.
 _MAX_EVENTS = 60_000
 _MAX_SECONDS = 30.0
 
