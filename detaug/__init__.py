@@ -1,7 +1,7 @@
 """Deterministic, crash-proof, fast data augmentation for 3-D medical images.
 
-`DeterministicAugmenter` takes the place of batchgenerators' NonDetMultiThreadedAugmenter: the same seed gives the same
-batches, in the same order, whatever the number and the timing of the worker processes.
+`DeterministicAugmenter` replaces batchgenerators' NonDetMultiThreadedAugmenter: the same seed gives the same batches, in
+the same order, for any number and timing of worker processes.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def explained(error: OSError, what: str) -> LimitReached:
 
 
 def advice_for(error: BaseException) -> str:
-    """One sentence about the limit that `error` speaks of; empty where it speaks of none, or says it all already."""
+    """One sentence about the limit behind `error`; empty if there is none, or if the error has it already."""
     if isinstance(error, LimitReached):
         return ""
     if isinstance(error, MemoryError):
@@ -49,7 +49,7 @@ def advice_for(error: BaseException) -> str:
 
 
 class MemoryKills:
-    """Whether the system's out-of-memory killer has been at work, for anybody, since it was last asked."""
+    """Whether the system's out-of-memory killer has killed any process since the last question."""
 
     def __init__(self) -> None:
         self._seen = self._count()
@@ -59,7 +59,7 @@ class MemoryKills:
         return _number_after("/proc/vmstat", "\noom_kill ")
 
     def what_happened(self) -> str:
-        """That it killed somebody, and the memory there is; empty where it has not."""
+        """That it killed a process, and the memory there is; empty if it did not."""
         before, self._seen = self._seen, self._count()
         if None in (before, self._seen) or before == self._seen:
             return ""

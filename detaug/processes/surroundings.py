@@ -112,9 +112,9 @@ class ProcessSettings:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """In the user's process: inside they are as in a worker, and afterwards as before.
+        """In the user's process: the settings of a worker inside the block, and the user's own afterwards.
 
-        But for those that make no other bytes and only raise where it is meant to be (limits, filters, locale).
+        Except those that change no bytes and only raise (limits, filters, locale).
         """
         before = ProcessSettings.here()
         fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]

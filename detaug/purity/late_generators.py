@@ -18,7 +18,7 @@ from detaug.fingerprints import fingerprint
 from detaug.purity.references import parts_of
 
 _KINDS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random, torch.Generator)
-#: How many objects are looked at.
+#: How many objects are searched.
 _MOST_VALUES = 5_000
 _MOST_FOUND = 20
 

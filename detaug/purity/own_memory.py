@@ -1,8 +1,8 @@
 """Gives a transform a raw batch that no other object holds: arrays that the loader still holds are copied first.
 
-Loaders hand out views of their data, or arrays that they keep in a cache. A transform that works in place would change what
-later batches are made from. CPython counts the references to an object: one that the batch does not explain is somebody
-else's, and the array is copied.
+Loaders return views of their data, or arrays that they keep in a cache. A transform that works in place would change the data
+of later batches. CPython counts the references to an object: if there are more than the batch explains, the array is
+copied.
 """
 
 from __future__ import annotations

@@ -175,7 +175,7 @@ class Transforms:
         self._epoch: int | None = None
 
     def is_due(self, epoch: int) -> bool:
-        """Whether they are to be told this epoch."""
+        """Whether they need `tell_epoch` for this epoch."""
         return epoch != self._epoch and self._pristine.transform_parts.is_told_epochs
 
     def tell_epoch(self, epoch: int, loader: LoaderCopy) -> None:

@@ -78,8 +78,8 @@ def generator(
 ) -> torch.Generator:
     """A generator for ``DataLoader(generator=...)`` that differs by seed, rank and epoch.
 
-    From it the loader draws the base seed of its workers and the order of ``shuffle=True``, anew for each ``iter(loader)``,
-    whatever ``num_workers`` is. Each rank's order is its own: an `EpochSampler` shares one order among the ranks.
+    From it the loader draws the base seed of its workers and the order of ``shuffle=True``, again for each ``iter(loader)``,
+    for any ``num_workers``. Each rank's order is its own: an `EpochSampler` shares one order among the ranks.
 
     Args:
         seed: as `SeedTree` takes it; None takes ``DETAUG_SEED``, or draws one and logs it.
@@ -181,7 +181,7 @@ class EpochSampler(Sampler[int]):
 
         Args:
             samples: how many samples of this epoch this rank has trained on (batches times batch size). None: how many
-                indices were handed out. With ``num_workers``, pass it: a DataLoader then takes
+                indices were delivered. With ``num_workers``, pass it: a DataLoader then takes
                 ``num_workers * prefetch_factor`` batches of indices ahead of the training.
 
         Raises:

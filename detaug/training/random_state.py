@@ -179,7 +179,7 @@ def _check_versions(state: Any) -> None:
     if major != here.split(".")[0]:
         raise StateMismatch(
             f"this random state was taken with torch {there}, and this is torch {here}: generators of another major "
-            f"version may draw other numbers from it. Resume with torch {major}.x, or seed anew with seed_everything"
+            f"version may draw other numbers from it. Resume with torch {major}.x, or seed again with seed_everything"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a factory hands in, made into what an augmenter is made of: a source, a transform, and arguments."""
+"""Turns a factory's result into the parts of an augmenter: a source, a transform, and arguments."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Stateless:
     Attributes:
         allowed: it may.
         reason: why, in a sentence.
-        site: the line that speaks against it, if there is one.
+        site: the line that prevents it, if there is one.
     """
 
     allowed: bool

@@ -243,7 +243,7 @@ class _Verification:
             if trial.repairs:
                 self._notes += [
                     f"{site}: seeds a generator with {seed} in every batch, so that every batch draws the same numbers from "
-                    "it. If that is not meant, make the generator before the first batch, so that detaug seeds it for each "
+                    "it. If you do not want that, make the generator before the first batch, so that detaug seeds it for each "
                     "one, or use detaug.current().generator"
                     for site, seed in outcome.fixed_seeds.items()
                 ]

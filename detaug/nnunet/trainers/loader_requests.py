@@ -81,7 +81,7 @@ def requests_instead_of_augmenters(
 
     Args:
         trainer: the class; every definition of the method among its bases is dealt with.
-        loader: takes the place of ``nnUNetDataLoader``; None: that stays.
+        loader: replaces ``nnUNetDataLoader``; None: that stays.
         method: the method's name.
     """
     substitutes: dict[str, Any] = dict(AUGMENTERS)

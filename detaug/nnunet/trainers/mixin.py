@@ -157,7 +157,7 @@ class DeterministicTraining:
         )
 
     def _loader_class(self) -> Any:
-        """What takes the place of nnU-Net's loader; None: nothing."""
+        """What replaces nnU-Net's loader; None: nothing."""
         return None
 
     def _augmenter(self, request: Any, name: str, iterations: int) -> Any:

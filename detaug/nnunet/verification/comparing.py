@@ -1,4 +1,4 @@
-"""Where two trainings parted: pure functions of their traces, and of their checkpoints where the traces are equal."""
+"""Where two trainings diverged: pure functions of their traces, and of their checkpoints where the traces are equal."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Reasons are from PyTorch's documentation ("Reproducibility" unless another page 
 
 | switch | set to | why |
 |---|---|---|
-| `torch.backends.cudnn.benchmark` | False | it chooses a convolution algorithm by timing, anew in each run |
+| `torch.backends.cudnn.benchmark` | False | it chooses a convolution algorithm by timing in each run |
 | `torch.backends.cudnn.deterministic` | True | of cuDNN's algorithms only those that are reproducible |
 | `torch.use_deterministic_algorithms` | True or "warn" | the same for torch's own operations; those without such an \
 algorithm raise (or warn, and stay as they were) |

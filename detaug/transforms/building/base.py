@@ -127,7 +127,7 @@ class Transform(ABC):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        """Draw params. ``context`` holds the image where a user's callable asked for it; else it is empty."""
+        """Draw params. ``context`` holds the image where a user's callable takes it; else it is empty."""
 
     @abstractmethod
     def change(self, workspace: Workspace, params: Params) -> None:

@@ -20,13 +20,13 @@ VOXEL_KEYS = (*IMAGE_KEYS, "segmentation")
 class Workspace:
     """One sample's arrays on their way through transforms.
 
-    The caller's arrays are never written to: the first transform that changes an array makes it anew (in one
-    pass, from `source_and_destination`, where it can), and from then on the array is *owned* and later transforms work
-    in place. Images are float32 while they are here.
+    The caller's arrays are never written to: the first transform that changes an array makes a new one (in one
+    pass, from `source_and_destination`, where it can); that array is *owned*, and later transforms work in
+    place. Images are float32 while they are here.
 
     Args:
         arrays: ``image`` and ``regression_target`` of shape (C, X, Y) or (C, X, Y, Z), floating point; ``segmentation`` of
-            such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through untouched. NumPy
+            such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through unchanged. NumPy
             arrays or CPU tensors; the first three also a `LazyVolume`, of which only what is needed is read.
 
     Raises:
@@ -126,9 +126,9 @@ class Workspace:
         return source, destination
 
     def result(self) -> dict[str, Any]:
-        """All arrays, each of the kind (NumPy or torch) and, for images, of the dtype in which it was handed in.
+        """All arrays, each of the kind (NumPy or torch) and, for images, of the input's dtype.
 
-        What no transform touched is the very object that came in.
+        An array that no transform changed is the input object itself.
         """
         return {key: self._finished(key, self[key]) for key in self.keys()}
 

@@ -51,7 +51,7 @@ class Reference:
     """The batches as this process makes them, one after the other.
 
     Attributes:
-        keys: where the augmenter stood before each.
+        keys: the augmenter's position before each.
         prints: their fingerprints.
         branch: of the augmenter.
         stateless: what the loader was taken for.
@@ -87,7 +87,7 @@ class RealRuns:
         made = call_factory(self._factory, self._settings.stateless)
         self._batches_per_epoch = self._settings.batches_per_epoch or made.batches_per_epoch
         if self._batches_per_epoch is None and not made.source.pass_per_epoch:
-            # So that the second epoch is looked at as well.
+            # So that the rows reach the second epoch.
             self._batches_per_epoch = max(1, (2 * self._settings.batches + 2) // 3)
         del made
         with closing(self._augmenter(0)) as augmenter:

@@ -39,7 +39,7 @@ class Hooks(Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """The pipeline that is looked at.
+    """The pipeline on trial.
 
     Attributes:
         factory: gives the pipeline, freshly made, at every call.

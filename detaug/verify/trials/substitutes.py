@@ -208,7 +208,7 @@ class Substitutes:
 
     def _time(self, site: Site, function: str, unit: float, base: float) -> Any:
         self._calls.note("clock", site, function)
-        # All go on, so that a line that is told another time leaves the others' as it is.
+        # All clocks advance, so that another time for one line does not change the others'.
         now = {number: clock.read() for number, clock in self._clocks.items()}
         seconds = base + now[self._number("clock", site)]
         return int(seconds * 1_000_000) * 1_000 if unit == 1e9 else seconds

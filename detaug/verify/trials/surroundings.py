@@ -57,7 +57,7 @@ def _garbage_callbacks_off() -> Iterator[None]:
 
 @contextmanager
 def _threads_held_up(number: int) -> Iterator[None]:
-    """Threads that start inside sleep for random times when they start, and now and then on their way."""
+    """Delays threads that start inside the block, when they start and at random later."""
     delays = random.Random(number)
     interval = sys.getswitchinterval()
     begun = threading.local()

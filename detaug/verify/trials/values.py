@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import xxhash
 
-#: Of larger arrays a part is looked at: they are digested at every line.
+#: Of larger arrays (bytes) only a sample is digested, because that happens at every line.
 _WHOLE_BYTES = 1 << 18
 _SAMPLE = 1 << 14
 _ITEMS = 64
