@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from detaug.training.switches.table import CUBLAS_ALLOWED
+from detaug.versions import SUPPORTED_NNUNET
+
 Level = Literal["ok", "note", "warning"]
 Record = Mapping[str, Any]
 
@@ -16,7 +19,6 @@ SMALL_SHARED_MEMORY = 2 * GIB
 FEW_OPEN_FILES = 1024
 #: nnU-Net's value where it does not know the card, and most cards'.
 NNUNET_PROCESSES = 12
-SUPPORTED_NNUNET = "2.8."
 
 
 @dataclass(frozen=True)
@@ -136,13 +138,13 @@ def _cublas(environment: Record) -> Iterator[Advice]:
     if not _has_cuda(environment):
         return
     value = _variable(environment, "CUBLAS_WORKSPACE_CONFIG")
-    if value in (":4096:8", ":16:8"):
+    if value in CUBLAS_ALLOWED:
         yield Advice("ok", "cuBLAS", f"CUBLAS_WORKSPACE_CONFIG={value}")
     elif value is None:
         text = "CUBLAS_WORKSPACE_CONFIG is not set: export CUBLAS_WORKSPACE_CONFIG=:4096:8 before CUDA starts"
         yield Advice("warning", "cuBLAS", text)
     else:
-        text = f"CUBLAS_WORKSPACE_CONFIG={value} promises nothing: set :4096:8 or :16:8"
+        text = f"cuBLAS is not reproducible with CUBLAS_WORKSPACE_CONFIG={value}: set {' or '.join(CUBLAS_ALLOWED)}"
         yield Advice("warning", "cuBLAS", text)
 
 
@@ -212,10 +214,11 @@ def _nnunet(environment: Record) -> Iterator[Advice]:
     version = (environment.get("packages") or {}).get("nnunetv2")
     if version is None:
         return
-    if version.startswith(SUPPORTED_NNUNET):
+    if version.startswith(tuple(f"{each}." for each in SUPPORTED_NNUNET)):
         yield Advice("ok", "nnU-Net", f"nnunetv2 {version}")
     else:
-        text = f"nnunetv2 {version} is not {SUPPORTED_NNUNET}x, which detaug.nnunet is made for: pip install 'detaug[nnunet]'"
+        known = " or ".join(f"{each}.x" for each in SUPPORTED_NNUNET)
+        text = f"nnunetv2 {version} is not {known}, which detaug.nnunet supports: pip install 'detaug[nnunet]'"
         yield Advice("warning", "nnU-Net", text)
 
 

@@ -322,7 +322,9 @@ def _by_line(subject: Subject, experiment: Experiment, key: BatchKey, known: Kno
             continue
         known.difference = difference = difference or first_difference(here.outputs, there.outputs)
         # What the factory and the constructors do comes first, unless the experiment lets it differ.
-        earlier = None if short.factor in ("history", "alone") else divergence_of(here.earlier_lines, there.earlier_lines)
+        earlier = (
+            None if short.factor in ("history", "alone") else divergence_of(here.earlier_lines, there.earlier_lines)
+        )
         divergence = divergence or earlier or divergence_of(here.lines, there.lines)
         if difference is not None and divergence is not None:
             break

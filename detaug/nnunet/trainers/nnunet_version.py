@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 
-#: nnU-Net's hooks are not a documented interface: they were read in these versions.
-SUPPORTED = ("2.8",)
+from detaug.versions import SUPPORTED_NNUNET
 
 #: Set to 1 to use another version.
 ANY_VERSION_VARIABLE = "DETAUG_ANY_NNUNET"
@@ -37,13 +36,13 @@ def check_nnunet_version() -> str:
     version = installed_version()
     if _supported(version) or os.environ.get(ANY_VERSION_VARIABLE) == "1":
         return version
-    known = " or ".join(f"{each}.x" for each in SUPPORTED)
+    known = " or ".join(f"{each}.x" for each in SUPPORTED_NNUNET)
     raise UnsupportedNNUNet(
         f"nnunetv2 {version} is installed, and detaug's trainers support {known}: a training might silently not be "
-        f'reproducible. Install a supported one (pip install "nnunetv2=={SUPPORTED[-1]}.*"), or set '
+        f'reproducible. Install a supported one (pip install "nnunetv2=={SUPPORTED_NNUNET[-1]}.*"), or set '
         f"{ANY_VERSION_VARIABLE}=1 to continue and check the result with `detaug nnunet verify`"
     )
 
 
 def _supported(version: str) -> bool:
-    return any(version == each or version.startswith(f"{each}.") for each in SUPPORTED)
+    return any(version == each or version.startswith(f"{each}.") for each in SUPPORTED_NNUNET)
