@@ -165,17 +165,17 @@ def checked_device(device: str | torch.device) -> torch.device:
     """The device as torch names it, with an index where it is CUDA's. Raises as `audit`."""
     if not isinstance(device, (str, torch.device)):
         raise TypeError(f"device must be a string such as 'cpu' or 'cuda:0', or a torch.device, got {device!r}")
+    known: dict[str, Any] = {"cpu": torch.cpu, "cuda": torch.cuda, "mps": torch.backends.mps}
     try:
-        found: Any = {"cpu": torch.cpu, "cuda": torch.cuda, "mps": torch.backends.mps}.get(torch.device(device).type)
-        if found and not found.is_available():
-            raise RuntimeError(f"{found.__name__}.is_available() is False; pass 'cpu'")
-        place = torch.empty(0, device=device).device
+        module = known.get(torch.device(device).type)
+        if module and not module.is_available():
+            raise RuntimeError(f"{module.__name__}.is_available() is False; pass 'cpu'")
+        if module:
+            return torch.empty(0, device=device).device
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {str(device)!r} is unknown or absent: {reason}") from None
-    if found is None:
-        raise ValueError(f"device {str(device)!r} cannot be audited; pass 'cpu', 'cuda' or 'mps'")
-    return place
+    raise ValueError(f"device {str(device)!r} cannot be audited; pass 'cpu', 'cuda' or 'mps'")
 
 
 def _check_parameters(model: nn.Module) -> None:
