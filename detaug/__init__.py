@@ -1,7 +1,7 @@
 """Deterministic, crash-proof, fast data augmentation for 3-D medical images.
 
-`DeterministicAugmenter` takes the place of batchgenerators' NonDetMultiThreadedAugmenter: the same seed gives the same
-batches, in the same order, whatever the number and the timing of the worker processes.
+`DeterministicAugmenter` replaces batchgenerators' NonDetMultiThreadedAugmenter: the same seed gives the same batches, in
+the same order, for any number and timing of worker processes.
 """
 
 from __future__ import annotations
@@ -38,19 +38,16 @@ __all__ = [
 
 # Loaded on first use: torch takes seconds to import, and neither `detaug --help` nor the engine's helper process
 # needs it.
-_HOMES = {
-    "BatchError": "detaug.errors",
-    "DeterministicAugmenter": "detaug.engine.augmenter",
-    "ReproducibilityError": "detaug.errors",
-    "SeedTree": "detaug.seeding.tree",
-    "StateMismatch": "detaug.errors",
-    "WorkerDied": "detaug.errors",
-    "current": "detaug.seeding.current",
-    "fingerprint": "detaug.fingerprints",
-    "register_reseeder": "detaug.seeding.reseeders",
-    "seed_everything": "detaug.training.seeding",
-    "verify": "detaug.verify",
-}
-
-
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "detaug.engine.augmenter": ("DeterministicAugmenter",),
+        "detaug.errors": ("BatchError", "ReproducibilityError", "StateMismatch", "WorkerDied"),
+        "detaug.fingerprints": ("fingerprint",),
+        "detaug.seeding.current": ("current",),
+        "detaug.seeding.reseeders": ("register_reseeder",),
+        "detaug.seeding.tree": ("SeedTree",),
+        "detaug.training.seeding": ("seed_everything",),
+        "detaug.verify": ("verify",),
+    },
+)

@@ -1,4 +1,4 @@
-"""The errors that a user can meet, and what they carry."""
+"""The errors that detaug raises, and their attributes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class BatchError(RuntimeError):
     """A loader or transform failed while it made one batch.
 
     The raised object is an instance of this class *and*, where Python allows it, of the class of the original
-    exception, so that ``except ValueError`` around a training loop goes on working. Where Python does not allow it, the
+    exception, so that ``except ValueError`` around a training loop still works. Where Python does not allow it, the
     original exception is ``__cause__``.
 
     Attributes:

@@ -116,7 +116,7 @@ def _feed_array(update: _Update, array: np.ndarray[Any, Any], where: str) -> Non
 
 
 def _feed_bytes(update: _Update, array: np.ndarray[Any, Any]) -> None:
-    """The bytes in C order, those that no value stands in as zeros."""
+    """The bytes in C order, with zeros for padding bytes."""
     plain = np.asarray(array)
     raw = np.ascontiguousarray(plain).reshape(-1).view(np.uint8)
     undefined = _undefined_bytes(plain.dtype)
@@ -132,7 +132,7 @@ def _feed_bytes(update: _Update, array: np.ndarray[Any, Any]) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _undefined_bytes(dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
-    """Which bytes of an item hold whatever stood in memory before: between aligned fields, and after the 80 bits of an
+    """Which bytes of an item are undefined: between aligned fields, and after the 80 bits of an
     x87 number. None: none of them."""
     if dtype.names is None and dtype.char not in "gG":
         return None

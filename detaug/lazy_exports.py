@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 
-def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazily(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` (PEP 562) of a package.
 
     Args:
         package: its ``__name__``.
-        homes: by name, the module that has it; one that is a module itself is its own home.
+        modules: by module, the names that it has; one of the package's own modules may have its own name.
     """
+    homes = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
         home = homes.get(name)

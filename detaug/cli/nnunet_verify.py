@@ -57,9 +57,9 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
     """Prove that a training on your own preprocessed data is reproducible, or find where it diverges.
 
     DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a few steps, each
-    time in new processes and with results of its own: straight through with two processes that load data, straight
+    time in new processes and with separate results: straight through with two processes that load data, straight
     through with none, and interrupted between two epochs and resumed, with other numbers of processes again. The
-    three checkpoint_final.pth are compared byte for byte. Where they differ, it is said where that began: initial
+    three checkpoint_final.pth are compared byte for byte. A difference is reported with its origin: initial
     weights, data, forward pass, backward pass, optimizer, resuming, or bookkeeping.
 
     Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes when it first

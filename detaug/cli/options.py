@@ -90,7 +90,7 @@ class Target:
         return console
 
     def write(self, result: Any) -> None:
-        """Write the result, if that was asked for.
+        """Write the result, if the option was given.
 
         Raises:
             CannotWrite: with exit status 2.

@@ -31,5 +31,5 @@ def warmup() -> None:
         highlight=False,
     )
     folder = cache_folder()
-    kept = f"kept in {folder}" if folder else "not kept: no folder can be written to, so every process compiles anew"
+    kept = f"kept in {folder}" if folder else "not kept: no folder can be written to, so every process compiles its own"
     console.print(f"Compiled code is {kept}", highlight=False, soft_wrap=True)

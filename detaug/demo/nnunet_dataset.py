@@ -127,7 +127,7 @@ def load_plans(dataset_name: str, plans_identifier: str = "nnUNetPlans") -> tupl
         plans_identifier: which plans.
 
     Returns:
-        (plans, dataset.json). Plans hold `continue_training`, which the trainer takes out again: load them anew for
+        (plans, dataset.json). Plans hold `continue_training`, which the trainer removes: load them again for
         each trainer.
     """
     folder = Path(os.environ["nnUNet_preprocessed"]) / dataset_name

@@ -55,7 +55,7 @@ class Settings:
 
     @property
     def compared_processes(self) -> int:
-        """The process count at which the two augmenters are compared: two, or the nearest that was asked for."""
+        """The process count at which the two augmenters are compared: two, or the nearest in the settings."""
         return 2 if 2 in self.processes else max(1, *self.processes)
 
 
@@ -143,8 +143,7 @@ def run_all(settings: Settings, started: Callable[[Plan], None], advance: Advanc
 
 
 def all_same(runs: list[Run]) -> bool:
-    """Whether DeterministicAugmenter kept its word: with either kind of transforms, all of its runs gave the same bytes in
-    the same order."""
+    """Whether all runs of DeterministicAugmenter, with either kind of transforms, gave the same bytes in the same order."""
     return all(run.same_as_first is not False for run in runs if run.plan.augmenter != STOCK)
 
 

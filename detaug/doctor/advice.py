@@ -1,10 +1,13 @@
-"""What `detaug doctor` says about an environment: rules over the record that `environment` gives, and nothing else."""
+"""The advice of `detaug doctor`: rules over the record that `environment` gives."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from detaug.training.switches.table import CUBLAS_ALLOWED
+from detaug.versions import SUPPORTED_NNUNET
 
 Level = Literal["ok", "note", "warning"]
 Record = Mapping[str, Any]
@@ -16,7 +19,6 @@ SMALL_SHARED_MEMORY = 2 * GIB
 FEW_OPEN_FILES = 1024
 #: nnU-Net's value where it does not know the card, and most cards'.
 NNUNET_PROCESSES = 12
-SUPPORTED_NNUNET = "2.8."
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,9 @@ class Advice:
     """One line of advice.
 
     Attributes:
-        level: ``"ok"``; ``"note"``, worth knowing; ``"warning"``, results may not repeat or a run may fail.
-        topic: what it is about, in a word or two.
-        text: what is so, and what to do.
+        level: ``"ok"``; ``"note"``, worth knowing; ``"warning"``, results may not be reproducible or a run may fail.
+        topic: one or two words.
+        text: the finding, and what to do.
     """
 
     level: Level
@@ -35,7 +37,7 @@ class Advice:
 
 
 def advice(environment: Record) -> list[Advice]:
-    """Advice on a record of `environment`, warnings first. What the record does not tell is passed over."""
+    """Advice on a record of `environment`, warnings first. Rules without an entry in the record are skipped."""
     found = [each for rule in _RULES for each in rule(environment)]
     return sorted(found, key=lambda each: ("warning", "note", "ok").index(each.level))
 
@@ -70,7 +72,7 @@ def _cores(environment: Record) -> Iterator[Advice]:
     source = f"nnUNet_n_proc_DA={chosen}" if chosen is not None else f"nnU-Net's default of {processes} processes"
     if processes > usable:
         text = (
-            f"{source} is more than the {usable} usable core(s); the processes get in each other's way. "
+            f"{source} is more than the {usable} usable core(s); the processes compete for them. "
             f"Set nnUNet_n_proc_DA={max(1, usable - 1)}: detaug's batches do not depend on it"
         )
         yield Advice("note", "cores", text)
@@ -99,7 +101,7 @@ def _kernel_cache(environment: Record) -> Iterator[Advice]:
     there = f"{cache['compiled']} of {cache['kernels']} kernels are compiled"
     if not cache["writable"] and not cache["warm"]:
         text = (
-            f"{there} and no folder for them can be written to, so every process compiles anew: set NUMBA_CACHE_DIR to one "
+            f"{there} and no folder for them can be written to, so every process compiles its own: set NUMBA_CACHE_DIR to one "
             "that can be, and run `detaug warmup`"
         )
         yield Advice("warning", "compile cache", text)
@@ -136,13 +138,13 @@ def _cublas(environment: Record) -> Iterator[Advice]:
     if not _has_cuda(environment):
         return
     value = _variable(environment, "CUBLAS_WORKSPACE_CONFIG")
-    if value in (":4096:8", ":16:8"):
+    if value in CUBLAS_ALLOWED:
         yield Advice("ok", "cuBLAS", f"CUBLAS_WORKSPACE_CONFIG={value}")
     elif value is None:
         text = "CUBLAS_WORKSPACE_CONFIG is not set: export CUBLAS_WORKSPACE_CONFIG=:4096:8 before CUDA starts"
         yield Advice("warning", "cuBLAS", text)
     else:
-        text = f"CUBLAS_WORKSPACE_CONFIG={value} promises nothing: set :4096:8 or :16:8"
+        text = f"cuBLAS is not reproducible with CUBLAS_WORKSPACE_CONFIG={value}: set {' or '.join(CUBLAS_ALLOWED)}"
         yield Advice("warning", "cuBLAS", text)
 
 
@@ -186,7 +188,7 @@ def _threads(environment: Record) -> Iterator[Advice]:
     elif chosen is None:
         text = (
             f"OMP_NUM_THREADS is not set, so the number of cores decides ({threads} here). Sums on the CPU may change with "
-            "it: set it where trainings are to repeat on another machine"
+            "it: set it for trainings that must be reproducible on another machine"
         )
         yield Advice("note", "threads", text)
     else:
@@ -212,10 +214,11 @@ def _nnunet(environment: Record) -> Iterator[Advice]:
     version = (environment.get("packages") or {}).get("nnunetv2")
     if version is None:
         return
-    if version.startswith(SUPPORTED_NNUNET):
+    if version.startswith(tuple(f"{each}." for each in SUPPORTED_NNUNET)):
         yield Advice("ok", "nnU-Net", f"nnunetv2 {version}")
     else:
-        text = f"nnunetv2 {version} is not {SUPPORTED_NNUNET}x, which detaug.nnunet is made for: pip install 'detaug[nnunet]'"
+        known = " or ".join(f"{each}.x" for each in SUPPORTED_NNUNET)
+        text = f"nnunetv2 {version} is not {known}, which detaug.nnunet supports: pip install 'detaug[nnunet]'"
         yield Advice("warning", "nnU-Net", text)
 
 

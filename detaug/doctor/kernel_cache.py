@@ -23,7 +23,7 @@ def kernel_cache() -> dict[str, Any]:
 
 
 def without_home(path: Path) -> str:
-    """The path with ``~`` for the user's home, whose name is nobody's business in a bug report."""
+    """The path with ``~`` for the user's home, whose name does not belong in a bug report."""
     try:
         return str(Path("~") / path.relative_to(Path.home()))
     except (ValueError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Compiling ahead: said before it begins, and shown while it lasts."""
+"""Compiles kernels ahead of time, announces it, and shows the progress."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ SECONDS_EACH = 1.0
 def compile_ahead(kernels: Iterable[Kernel]) -> int:
     """Compile kernels, or load them from the cache on disk.
 
-    Where some have to be compiled, that is said first: in the log (INFO) where that is shown, else on stderr. On a terminal
-    there is a bar.
+    Announces what has to be compiled in the log (INFO) where that is shown, else on stderr, with a bar on a terminal.
 
     Returns:
         How many were not in the cache.

@@ -46,7 +46,7 @@ def seems_writable(folder: Path) -> bool:
 
 
 def cache_folder(writable: Judge = can_be_written) -> Path | None:
-    """The folder; None where there is none: kernels are then compiled in every process anew.
+    """The folder; None where there is none: every process then compiles its own kernels.
 
     Args:
         writable: `can_be_written`, or `seems_writable` for those who must not touch anything.

@@ -1,4 +1,4 @@
-"""Which limit of the system a process has met: its value, and what to do about it. Standard library only."""
+"""Which limit of the system a process has reached: its value, and what to do. Standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LESS = "use smaller batches, fewer processes (num_processes) or fewer batches a
 
 
 class LimitReached(OSError):
-    """A limit of the system was met. The message says which, its value, and what to do."""
+    """A limit of the system was reached. The message names it, its value, and what to do."""
 
 
 def explained(error: OSError, what: str) -> LimitReached:
@@ -27,7 +27,7 @@ def explained(error: OSError, what: str) -> LimitReached:
 
 
 def advice_for(error: BaseException) -> str:
-    """One sentence about the limit that `error` speaks of; empty where it speaks of none, or says it all already."""
+    """One sentence about the limit behind `error`; empty if there is none, or if the error has it already."""
     if isinstance(error, LimitReached):
         return ""
     if isinstance(error, MemoryError):
@@ -49,7 +49,7 @@ def advice_for(error: BaseException) -> str:
 
 
 class MemoryKills:
-    """Whether the system's out-of-memory killer has been at work, for anybody, since it was last asked."""
+    """Whether the system's out-of-memory killer has killed any process since the last question."""
 
     def __init__(self) -> None:
         self._seen = self._count()
@@ -59,7 +59,7 @@ class MemoryKills:
         return _number_after("/proc/vmstat", "\noom_kill ")
 
     def what_happened(self) -> str:
-        """That it killed somebody, and the memory there is; empty where it has not."""
+        """That it killed a process, and the memory there is; empty if it did not."""
         before, self._seen = self._seen, self._count()
         if None in (before, self._seen) or before == self._seen:
             return ""
@@ -67,7 +67,7 @@ class MemoryKills:
 
 
 def private_memory() -> int:
-    """Bytes of memory that this process has to itself: resident, without files and shared memory."""
+    """This process's private memory in bytes: resident, without files and shared memory."""
     try:
         with open("/proc/self/statm") as file:
             _, resident, shared = (int(word) for word in file.read().split()[:3])
@@ -77,7 +77,7 @@ def private_memory() -> int:
 
 
 def _memory(mappings: bool = True) -> str:
-    known = [f"this process has {private_memory() // _MIB} MiB to itself"]
+    known = [f"this process has {private_memory() // _MIB} MiB of private memory"]
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
     if address_space != resource.RLIM_INFINITY:
         known.append(f"its address space is limited to {address_space // _MIB} MiB (ulimit -v)")

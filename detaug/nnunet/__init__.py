@@ -1,6 +1,6 @@
-"""nnU-Net's augmentation pipelines, from detaug's transforms, its loader, and trainers that repeat themselves.
+"""nnU-Net's augmentation pipelines made of detaug's transforms, its loader, and reproducible trainers.
 
-nnU-Net itself is needed for the trainers only, which are imported when they are asked for.
+Only the trainers need nnU-Net; they are imported on first use.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ __all__ = [
     "validation_transforms",
 ]
 
-_HOMES = {
-    "DetAugLoading": "detaug.nnunet.trainers",
-    "DeterministicTraining": "detaug.nnunet.trainers",
-    "PatchSource": "detaug.nnunet.loading",
-    "nnUNetTrainerDetAug": "detaug.nnunet.trainers",
-    "nnUNetTrainerDeterministic": "detaug.nnunet.trainers",
-}
-
-
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "detaug.nnunet.loading": ("PatchSource",),
+        "detaug.nnunet.trainers": (
+            "DetAugLoading",
+            "DeterministicTraining",
+            "nnUNetTrainerDetAug",
+            "nnUNetTrainerDeterministic",
+        ),
+    },
+)

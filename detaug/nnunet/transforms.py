@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from detaug.nnunet.spelling import either_spelling
 from detaug.transforms import (
@@ -34,6 +34,21 @@ from detaug.transforms.building.draws import RandomScalar
 Labels = Sequence[int]
 Region = int | Sequence[int]
 Scales = Sequence[float | Sequence[float]]
+
+
+class Arguments(NamedTuple):
+    """What `training_transforms` and the builders of all variants take."""
+
+    patch_size: Sequence[int]
+    rotation: RandomScalar
+    ds_scales: Scales | None
+    mirror_axes: Sequence[int] | None
+    do_dummy_2d: bool
+    use_mask_for_norm: Sequence[bool] | None = None
+    is_cascaded: bool = False
+    foreground_labels: Labels | None = None
+    regions: Sequence[Region] | None = None
+    ignore_label: int | None = None
 
 
 @either_spelling
@@ -68,23 +83,19 @@ def training_transforms(
     Raises:
         ValueError: `is_cascaded` without `foreground_labels`, or a value that a transform refuses.
     """
-    spatial: dict[str, Any] = {
-        "p_rotation": 0.2,
-        "p_scaling": 0.2,
-        "scaling": (0.7, 1.4),
-        "p_synchronize_scaling_across_axes": 1,
-    }
-    return Compose(
-        [
-            *spatial_transforms(patch_size, rotation, do_dummy_2d, **spatial),
-            *intensity_transforms(do_dummy_2d),
-            *mirroring(mirror_axes),
-            *masking(use_mask_for_norm),
-            RemoveLabel(-1, 0),
-            *cascade(is_cascaded, foreground_labels, p_per_label=0.5),
-            *targets(regions, ignore_label, ds_scales),
-        ]
+    given = Arguments(
+        patch_size,
+        rotation,
+        ds_scales,
+        mirror_axes,
+        do_dummy_2d,
+        use_mask_for_norm,
+        is_cascaded,
+        foreground_labels,
+        regions,
+        ignore_label,
     )
+    return default_pipeline(given, p_per_label=0.5)
 
 
 @either_spelling
@@ -105,23 +116,49 @@ def validation_transforms(
     )
 
 
-def spatial_transforms(
-    patch_size: Sequence[int], rotation: RandomScalar, do_dummy_2d: bool, **options: Any
-) -> list[Transform]:
+def default_pipeline(given: Arguments, p_per_label: float, **modes: Any) -> Compose:
+    """nnU-Net's default; `modes` are further options of the spatial transform."""
+    spatial: dict[str, Any] = {
+        "p_rotation": 0.2,
+        "p_scaling": 0.2,
+        "scaling": (0.7, 1.4),
+        "p_synchronize_scaling_across_axes": 1,
+    }
+    return Compose(
+        [
+            *spatial_transforms(given, **spatial, **modes),
+            *intensity_transforms(given.do_dummy_2d),
+            *mirroring(given.mirror_axes),
+            *for_the_loss(given, p_per_label),
+        ]
+    )
+
+
+def for_the_loss(given: Arguments, p_per_label: float) -> list[Transform]:
+    """What follows the augmentation: zeros outside masks, the previous stage of a cascade, the loss's targets."""
+    return [
+        *masking(given.use_mask_for_norm),
+        RemoveLabel(-1, 0),
+        *cascade(given.is_cascaded, given.foreground_labels, p_per_label),
+        *targets(given.regions, given.ignore_label, given.ds_scales),
+    ]
+
+
+def spatial_transforms(given: Arguments, **options: Any) -> list[Transform]:
     """The spatial transform, between a conversion to 2-D and back if the first axis is to stay as it is."""
-    size = tuple(int(n) for n in patch_size)
+    size = tuple(int(n) for n in given.patch_size)
     spatial = SpatialTransform(
-        size[1:] if do_dummy_2d else size,
+        size[1:] if given.do_dummy_2d else size,
         patch_center_dist_from_border=0,
         random_crop=False,
         p_elastic_deform=0,
-        rotation=rotation,
+        rotation=given.rotation,
         bg_style_seg_sampling=False,
         border_mode_seg="constant",
         padding_value_seg=-1,
         **options,
     )
-    return [Convert3DTo2D(), spatial, Convert2DTo3D()] if do_dummy_2d else [spatial]
+    return [Convert3DTo2D(), spatial, Convert2DTo3D()] if given.do_dummy_2d else [spatial]
 
 
 def intensity_transforms(do_dummy_2d: bool) -> list[Transform]:

@@ -5,6 +5,7 @@ All take the arguments of `training_transforms`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,16 +15,12 @@ from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
 from detaug.nnunet.spelling import either_spelling
 from detaug.nnunet.transforms import (
-    Labels,
-    Region,
-    Scales,
-    cascade,
-    intensity_transforms,
+    Arguments,
+    default_pipeline,
+    for_the_loss,
     low_resolution,
-    masking,
     mirroring,
     spatial_transforms,
-    targets,
     training_transforms,
     validation_transforms,
 )
@@ -41,7 +38,6 @@ from detaug.transforms import (
     MedianFilter,
     OneOf,
     RandomApply,
-    RemoveLabel,
     Rot90,
     Sharpening,
     Transform,
@@ -49,69 +45,53 @@ from detaug.transforms import (
 )
 from detaug.transforms.building import draws
 from detaug.transforms.building.checks import radians, random_scalar
-from detaug.transforms.building.draws import RandomScalar
 
 
-@either_spelling
-def seg_ord0_transforms(
-    patch_size: Sequence[int],
-    rotation: RandomScalar,
-    ds_scales: Scales | None,
-    mirror_axes: Sequence[int] | None,
-    do_dummy_2d: bool,
-    use_mask_for_norm: Sequence[bool] | None = None,
-    is_cascaded: bool = False,
-    foreground_labels: Labels | None = None,
-    regions: Sequence[Region] | None = None,
-    ignore_label: int | None = None,
-    mode_image: str = "bilinear",
-) -> Compose:
+def _builder(build: Callable[..., Compose]) -> Callable[..., Compose]:
+    """A builder that takes the arguments of `training_transforms`, from one that takes them as `Arguments`."""
+
+    @functools.wraps(build)
+    def builder(*positional: Any, **named: Any) -> Compose:
+        return build(Arguments(*positional, **named))
+
+    return either_spelling(builder)
+
+
+@_builder
+def seg_ord0_transforms(given: Arguments) -> Compose:
     """``nnUNetTrainer_DASegOrd0``: labels are resampled to the nearest voxel's.
 
     In a cascade every label is changed where the default changes each with probability 1/2.
     """
-    spatial: dict[str, Any] = {
-        "p_rotation": 0.2,
-        "p_scaling": 0.2,
-        "scaling": (0.7, 1.4),
-        "p_synchronize_scaling_across_axes": 1,
-    }
-    modes: dict[str, Any] = {"mode_image": mode_image, "mode_seg": "nearest"}
-    return Compose(
-        [
-            *spatial_transforms(patch_size, rotation, do_dummy_2d, **spatial, **modes),
-            *intensity_transforms(do_dummy_2d),
-            *mirroring(mirror_axes),
-            *masking(use_mask_for_norm),
-            RemoveLabel(-1, 0),
-            *cascade(is_cascaded, foreground_labels, p_per_label=1),
-            *targets(regions, ignore_label, ds_scales),
-        ]
-    )
+    return default_pipeline(given, p_per_label=1, mode_seg="nearest")
 
 
-def ord0_transforms(*positional: Any, **named: Any) -> Compose:
+@_builder
+def ord0_transforms(given: Arguments) -> Compose:
     """As `seg_ord0_transforms`, with the image resampled to the nearest voxel's value as well."""
-    return seg_ord0_transforms(*positional, **named, mode_image="nearest")
+    return default_pipeline(given, p_per_label=1, mode_image="nearest", mode_seg="nearest")
 
 
-@either_spelling
-def da5_transforms(
-    patch_size: Sequence[int],
-    rotation: RandomScalar,
-    ds_scales: Scales | None,
-    mirror_axes: Sequence[int] | None,
-    do_dummy_2d: bool,
-    use_mask_for_norm: Sequence[bool] | None = None,
-    is_cascaded: bool = False,
-    foreground_labels: Labels | None = None,
-    regions: Sequence[Region] | None = None,
-    ignore_label: int | None = None,
-    mode_image: str = "bilinear",
-    mode_seg: str = "bilinear",
-) -> Compose:
+@_builder
+def da5_transforms(given: Arguments) -> Compose:
     """``nnUNetTrainerDA5``: more kinds of augmentation, and stronger ones."""
-    size = [int(n) for n in patch_size]
+    return _da5_pipeline(given, mode_image="bilinear", mode_seg="bilinear")
+
+
+@_builder
+def da5_ord0_transforms(given: Arguments) -> Compose:
+    """``nnUNetTrainerDA5ord0``: image and labels are resampled to the nearest voxel's value."""
+    return _da5_pipeline(given, mode_image="nearest", mode_seg="nearest")
+
+
+@_builder
+def da5_seg_ord0_transforms(given: Arguments) -> Compose:
+    """``nnUNetTrainerDA5Segord0``: labels are resampled to the nearest voxel's."""
+    return _da5_pipeline(given, mode_image="bilinear", mode_seg="nearest")
+
+
+def _da5_pipeline(given: Arguments, **modes: str) -> Compose:
+    size = [int(n) for n in given.patch_size]
     spatial: dict[str, Any] = {
         "p_rotation": 0.4,
         "p_rot_per_axis": 0.5,
@@ -121,80 +101,39 @@ def da5_transforms(
     }
     return Compose(
         [
-            *spatial_transforms(size, rotation, do_dummy_2d, **spatial, mode_image=mode_image, mode_seg=mode_seg),
+            *spatial_transforms(given, **spatial, **modes),
             *_axes_of_one_length_exchanged(size),
-            *_da5_intensity_transforms(do_dummy_2d),
-            *mirroring(mirror_axes),
+            *_da5_intensity_transforms(given.do_dummy_2d),
+            *mirroring(given.mirror_axes),
             *_da5_local_transforms(size),
-            *masking(use_mask_for_norm),
-            RemoveLabel(-1, 0),
-            *cascade(is_cascaded, foreground_labels, p_per_label=1),
-            *targets(regions, ignore_label, ds_scales),
+            *for_the_loss(given, p_per_label=1),
         ]
     )
 
 
-def da5_ord0_transforms(*positional: Any, **named: Any) -> Compose:
-    """``nnUNetTrainerDA5ord0``: image and labels are resampled to the nearest voxel's value."""
-    return da5_transforms(*positional, **named, mode_image="nearest", mode_seg="nearest")
-
-
-def da5_seg_ord0_transforms(*positional: Any, **named: Any) -> Compose:
-    """``nnUNetTrainerDA5Segord0``: labels are resampled to the nearest voxel's."""
-    return da5_transforms(*positional, **named, mode_seg="nearest")
-
-
 def without_mirroring(build: Callable[..., Compose]) -> Callable[..., Compose]:
     """The same pipeline without mirroring, whatever ``mirror_axes`` says, as ``nnUNetTrainerNoMirroring``."""
-    return _with_fixed(build, mirror_axes=lambda _: None)
+    return _builder(lambda given: build(*given._replace(mirror_axes=None)))
 
 
 def mirroring_but_the_last_axis(build: Callable[..., Compose]) -> Callable[..., Compose]:
     """Mirrored along axes 0 and 1 (2-D: 0), whatever ``mirror_axes`` says, as ``nnUNetTrainer_onlyMirror01``."""
-    return _with_fixed(build, mirror_axes=lambda patch_size: tuple(range(len(patch_size) - 1)))
+    return _builder(lambda given: build(*given._replace(mirror_axes=tuple(range(len(given.patch_size) - 1)))))
 
 
 def without_dummy_2d(build: Callable[..., Compose]) -> Callable[..., Compose]:
     """Always deformed in 3-D, whatever ``do_dummy_2d`` says, as ``nnUNetTrainer_noDummy2DDA``."""
-    return _with_fixed(build, do_dummy_2d=lambda _: False)
+    return _builder(lambda given: build(*given._replace(do_dummy_2d=False)))
 
 
-def _with_fixed(build: Callable[..., Compose], **fixed: Callable[[Sequence[int]], Any]) -> Callable[..., Compose]:
-    @either_spelling
-    def builder(
-        patch_size: Sequence[int],
-        rotation: RandomScalar,
-        ds_scales: Scales | None,
-        mirror_axes: Sequence[int] | None,
-        do_dummy_2d: bool,
-        *further: Any,
-        **named: Any,
-    ) -> Compose:
-        chosen: dict[str, Any] = {"mirror_axes": mirror_axes, "do_dummy_2d": do_dummy_2d}
-        chosen.update({name: value(patch_size) for name, value in fixed.items()})
-        return build(patch_size, rotation, ds_scales, chosen["mirror_axes"], chosen["do_dummy_2d"], *further, **named)
-
-    return builder
-
-
-@either_spelling
-def no_da_transforms(
-    patch_size: Sequence[int],
-    rotation: RandomScalar,
-    ds_scales: Scales | None,
-    mirror_axes: Sequence[int] | None,
-    do_dummy_2d: bool,
-    use_mask_for_norm: Sequence[bool] | None = None,
-    is_cascaded: bool = False,
-    foreground_labels: Labels | None = None,
-    regions: Sequence[Region] | None = None,
-    ignore_label: int | None = None,
-) -> Compose:
+@_builder
+def no_da_transforms(given: Arguments) -> Compose:
     """``nnUNetTrainerNoDA``: what validation does, in training too."""
-    radians("rotation", random_scalar("rotation", rotation))
-    del rotation, mirror_axes, do_dummy_2d, use_mask_for_norm  # nothing is augmented
-    labels = validation_transforms(ds_scales, is_cascaded, foreground_labels, regions, ignore_label)
-    return Compose(labels.transforms, dim=len(patch_size))
+    radians("rotation", random_scalar("rotation", given.rotation))
+    labels = validation_transforms(
+        given.ds_scales, given.is_cascaded, given.foreground_labels, given.regions, given.ignore_label
+    )
+    return Compose(labels.transforms, dim=len(given.patch_size))
 
 
 #: The trainer's name -> what builds its pipeline; all take the arguments of `training_transforms`.

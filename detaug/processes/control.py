@@ -17,19 +17,19 @@ _PR_SET_PDEATHSIG = 1
 _LINUX = sys.platform.startswith("linux")
 _hooked = False
 
-#: Signals that are meant for the training process. Schedulers send them to whole process groups; a worker leaves them
+#: Signals for the training process. Schedulers send them to whole process groups; a worker leaves them
 #: to the parent, which may want to save a checkpoint first.
 _LEFT_TO_THE_PARENT = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT")
 
 
 def leave_signals_to_the_parent() -> None:
-    """Take no notice of what is meant for the parent, and forget handlers inherited from it.
+    """Ignore signals for the parent, and forget handlers inherited from it.
 
     A Python handler that does nothing is used, not SIG_IGN: programs that a loader executes would inherit the latter.
     Processes that a loader forks get the default back.
     """
     signal.set_wakeup_fd(-1)
-    # Where the program ignores it, or reaps all children in a handler, nobody would learn how a worker ended.
+    # If the program ignored it, or reaped all children in a handler, the exit status of workers would be lost.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     global _hooked
     for name in _LEFT_TO_THE_PARENT:
@@ -58,8 +58,8 @@ def signals_held_back() -> Iterator[None]:
 def interrupts_deferred() -> Iterator[None]:
     """Inside, signals with a Python handler (Ctrl-C) wait until the end.
 
-    Processes are started in here: an exception in between would leave some that nobody knows of, and one in a child
-    that was just forked would let it go on as if it were the parent.
+    For starting processes: an exception meanwhile would leave some without an owner, and one in a newly forked child would
+    let it continue as if it were the parent.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -234,7 +234,7 @@ def run_and_exit(function: Callable[[], Any]) -> None:
 
 
 def forget_the_parents_children() -> None:
-    """In a forked child: multiprocessing's registers speak of the parent's processes and finalizers."""
+    """In a forked child: clear multiprocessing's registers of the parent's processes and finalizers."""
     module = sys.modules.get("multiprocessing.process")
     if module is not None:
         module._children = set()  # type: ignore[attr-defined]

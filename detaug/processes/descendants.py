@@ -26,8 +26,8 @@ def adopt_orphans() -> None:
 def kill_orphans(workers: set[int]) -> None:
     """Kill the children of this process that are not `workers`.
 
-    A pool or subprocess of a loader is of no use without it, and would often wait for ever on pipes that its siblings
-    hold open. A daemon that has moved to a session of its own is meant to stay, and stays.
+    A pool or subprocess of a loader is of no use without it, and would often wait forever on pipes that its siblings
+    hold open. A daemon that has moved to its own session stays.
     """
     deadline = time.monotonic() + _PATIENCE
     for _ in range(_MOST_GENERATIONS):  # the children of those that are killed come next

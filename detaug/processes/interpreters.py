@@ -30,7 +30,7 @@ THREAD_VARIABLES = (
     "POLARS_MAX_THREADS",
 )
 
-#: The hash seed of fresh workers where this interpreter's own cannot be handed on.
+#: The hash seed of fresh workers where this interpreter's own cannot be passed on.
 _FIXED_HASH_SEED = 0
 
 

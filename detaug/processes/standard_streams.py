@@ -12,8 +12,8 @@ _replaced: list[Any] = []  # kept for good: closing one would wait for its lock
 def renew_standard_streams() -> None:
     """Write to the same files through new objects.
 
-    A thread of the parent that was printing at the moment of the fork holds its stream's lock, and nobody in the child
-    will ever release it: the first ``print`` would wait for ever. What the parent has not yet written out stays the
+    A thread of the parent that was printing at the moment of the fork holds its stream's lock, and no thread of the child
+    will ever release it: the first ``print`` would wait forever. What the parent has not yet written out stays the
     parent's, too. Streams that are no files (a notebook's) are left as they are.
     """
     for name in ("stdout", "stderr"):

@@ -1,4 +1,4 @@
-"""What a process has and a fresh interpreter lacks: settings of the program that can change the bytes of a batch.
+"""What a process has and a new interpreter lacks: settings of the program that can change the bytes of a batch.
 
 They are taken down where the engine starts and travel to every worker, so that fork, spawn, forkserver and the calling
 process itself make the same bytes, whatever the program sets later. The hash seed travels in the environment
@@ -112,9 +112,9 @@ class ProcessSettings:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """In the user's process: inside they are as in a worker, and afterwards as before.
+        """In the user's process: the settings of a worker inside the block, and the user's own afterwards.
 
-        But for those that make no other bytes and only raise where it is meant to be (limits, filters, locale).
+        Except those that change no bytes and only raise (limits, filters, locale).
         """
         before = ProcessSettings.here()
         fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
@@ -166,7 +166,7 @@ def be_ready_to_fork() -> None:
 
 
 def leave_autocast() -> None:
-    """In a worker, for good: the ``with torch.autocast`` of whoever asked for the first batch is not the pipeline's."""
+    """In a worker, for good: the pipeline does not run under the user's ``with torch.autocast``."""
     torch.set_autocast_enabled("cpu", False)
 
 
@@ -213,7 +213,7 @@ def _filters_with_errors() -> tuple[_Filter, ...]:
 
 
 def _resolved(filters: tuple[_Filter, ...]) -> list[tuple[Any, ...]]:
-    """Those of categories that this process has; others cannot be meant by a warning that is given here."""
+    """Those of categories that this process has; warnings of other categories cannot occur here."""
     found: list[tuple[Any, ...]] = []
     for action, message, home, name, module, line in filters:
         category: Any = sys.modules.get(home)

@@ -1,8 +1,8 @@
 """One thread for every mathematics library: the workers are the parallelism, and sums depend on the thread count.
 
-The one home of this: workers keep it for good (`keep_one_thread`, and `renew_one_thread` before each batch), batches
-made in the calling process have it for a while (`one_thread`). Libraries that are loaded later read it from the
-environment, and are told again once they are there.
+Workers always have one thread (`keep_one_thread`, and `renew_one_thread` before each batch), the calling process while it
+makes a batch (`one_thread`). Libraries that are loaded later read the number from the environment, and get it again once
+they are loaded.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def look_for_libraries() -> None:
 
 
 def renew_one_thread() -> None:
-    """In a worker before each batch: what the batch before it has loaded, or changed, is put right."""
+    """In a worker before each batch: limits what the batch before it has loaded or changed."""
     if len(sys.modules) != _loaded:
         keep_one_thread()
     elif torch.get_num_threads() != 1:
@@ -163,7 +163,7 @@ def _libraries() -> list[_Library]:
 
 
 def _opencv(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
-    # 0: no parallel framework at all. 1 would end its pool's threads, for which a forked process would wait for ever.
+    # 0: no parallel framework at all. 1 would end its pool's threads, for which a forked process would wait forever.
     return module.getNumThreads, lambda number: module.setNumThreads(0 if number == 1 else number)
 
 

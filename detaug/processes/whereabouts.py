@@ -26,7 +26,7 @@ ASKING = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else None
 
 _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _PACKAGE = Path(detaug.__file__).parent
-#: Behind these frames begins what the user handed in.
+#: The user's code begins behind these frames.
 _OURS = tuple(str(_PACKAGE / room) for room in ("pipeline", "engine", "sources"))
 _MOST_NAMES = 6
 _TASK_BYTES = 8
@@ -126,7 +126,7 @@ def is_stopped(pid: int) -> bool:
 def state_of(pid: int) -> str:
     """What the kernel says of a process that does not answer; empty where that explains nothing."""
     return {
-        "T": "it is stopped (SIGSTOP; SIGCONT would let it go on)",
+        "T": "it is stopped (SIGSTOP; SIGCONT continues it)",
         "t": "a debugger has stopped it",
         "D": "it waits in the kernel and cannot be interrupted (a stuck file system or disk?)",
     }.get(_letter(pid), "")

@@ -1,8 +1,8 @@
-"""Large arrays of a pipeline: kept once, and seen by every copy as memory of its own.
+"""Large arrays of a pipeline: stored once, and private memory to every copy.
 
 The arrays lie in one block of anonymous shared memory. A copy maps the block privately: what it writes stays with it
-(copy on write), so that no copy can change another one's data, nor the arrays that the user handed in, and memory is
-spent on the pages that are written and on no others.
+(copy on write), so that no copy can change another one's data, nor the user's arrays, and only written pages use
+memory.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class BulkStore:
         weakref.finalize(self, _close, os.getpid(), descriptor)
 
     def views(self, only_one: bool = False) -> list[Array]:
-        """One view for each array, of memory that is the caller's own; `only_one`: nobody else in this process has any, so
-        that what is too large for that can be handed over as it is."""
+        """One view for each array, of private memory; `only_one`: no other copy in this process has views, so that arrays
+        above `MOST_BYTES` are returned themselves."""
         if not self._arrays:
             return []
         if self._block is None:

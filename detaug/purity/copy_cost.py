@@ -9,7 +9,7 @@ from detaug.purity.pristine import Pristine, TransformCopy, Transforms
 from detaug.purity.references import parts_of
 from detaug.purity.template import Template
 
-#: Copying may take this share of a batch's time, and seconds a batch, before a word is said.
+#: The share of a batch's time, and the seconds a batch, that copying may take without a warning.
 _SHARE, _SECONDS = 0.01, 0.001
 #: After so many batches it is judged; the first ones of a process open files and compile.
 _FIRST, _LAST = 3, 20
@@ -23,7 +23,7 @@ class CopyCost:
     Args:
         pristine: the pipeline.
         transforms: of which copies are made.
-        log: is told, once.
+        log: called once.
     """
 
     def __init__(self, pristine: Pristine, transforms: Transforms, log: Callable[[str], None]) -> None:
@@ -66,7 +66,7 @@ class CopyCost:
             name = loaded[0][2]
             self._log(
                 f"the transforms load {what} when they are first used, and so for every batch, which starts from a copy of "
-                f"them as they were handed in. Load it before, or pass keep=({name!r},) if it may stay"
+                f"them as you passed them. Load it before, or pass keep=({name!r},) if it may stay"
             )
 
 

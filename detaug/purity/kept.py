@@ -1,4 +1,4 @@
-"""Attributes that go on from batch to batch: those that the user names, and caches of libraries that are known to be pure."""
+"""Attributes that pass from batch to batch: those that the user names, and caches of libraries that are known to be pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Generators that a transform makes while it makes a batch, which nothing has seeded.
+"""Generators that a transform creates while it makes a batch, and that detaug has not seeded.
 
-The next batch starts from the transforms as they were handed in, and makes them again: where their seed is a constant,
-every batch draws the same numbers. That is reproducible, and not what anybody wants.
+The next batch starts from a copy of the original transforms and creates them again: with a constant seed, every batch
+draws the same numbers. That is reproducible, but not augmentation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from detaug.fingerprints import fingerprint
 from detaug.purity.references import parts_of
 
 _KINDS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random, torch.Generator)
-#: How many objects are looked at.
+#: How many objects are searched.
 _MOST_VALUES = 5_000
 _MOST_FOUND = 20
 

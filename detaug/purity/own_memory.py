@@ -1,8 +1,8 @@
-"""A raw batch that belongs to nobody else: what its loader still holds is copied before a transform may write to it.
+"""Gives a transform a raw batch that no other object holds: arrays that the loader still holds are copied first.
 
-Loaders hand out views of their data, or arrays that they keep in a cache. A transform that works in place would change what
-later batches are made from. CPython counts the references to an object: one that the batch does not explain is somebody
-else's, and the array is copied.
+Loaders return views of their data, or arrays that they keep in a cache. A transform that works in place would change the data
+of later batches. CPython counts the references to an object: if there are more than the batch explains, the array is
+copied.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _copy(array: Any) -> Any:
     return array.clone() if isinstance(array, torch.Tensor) else array.copy(order="K")
 
 
-# How many references the code above itself holds: counted here with objects that nobody else knows.
+# How many references the code above itself holds: counted here with objects that nothing else holds.
 _BASE_ITEM = _BASE_PART = _BASE_OWNER = _BASE_STORAGE = 1_000_000
 
 

@@ -1,9 +1,9 @@
-"""A source and its transforms as they were handed in, and the copies that batches are made with.
+"""A source and its transforms as the user passed them, and the copies that make batches.
 
 Three kinds of object, three rules:
-- transforms start every batch as they were handed in: a fresh copy for every batch;
-- a stateless loader is one copy per process, and left alone; what it keeps (caches) is its own;
-- any other loader is one copy per stream, stepped forward in order.
+- transforms: a fresh copy for every batch;
+- a stateless loader: one copy per process, whose caches are kept;
+- any other loader: one copy per stream, stepped forward in order.
 
 Every generator in them is seeded from the batch (`detaug.purity.owned`).
 """
@@ -22,13 +22,13 @@ from detaug.purity.template import CannotCopy, Census, Copy, Template
 from detaug.seeding.children import Child
 from detaug.sources import Source
 
-#: Modules whose transforms change nothing of themselves: of them one copy serves for all batches.
+#: Modules whose transforms keep no state: one copy makes all batches.
 _PURE = ("detaug.transforms.", "detaug.kernels.")
 _DATA = ("builtins", "numpy", "torch", "collections", "functools")
 
 
 class Pristine:
-    """A pipeline as it was handed in.
+    """A pipeline as the user passed it.
 
     Args:
         source: where raw batches come from.
@@ -36,7 +36,7 @@ class Pristine:
         keep: names of attributes that are not copied with a transform: caches that may stay, what cannot be copied.
 
     Raises:
-        CannotCopy: (a TypeError) something has to be copied and cannot be; the message names it and says what to do.
+        CannotCopy: (a TypeError) an object cannot be copied; the message names it and says what to do.
     """
 
     def __init__(self, source: Source, transform: Any, keep: Collection[str] = ()) -> None:
@@ -71,7 +71,7 @@ class Pristine:
         return LoaderCopy(self, self.loader_template.copy(only_one=only_one))
 
     def loader_itself(self) -> LoaderCopy:
-        """No copy: the loader that was handed in."""
+        """The user's loader itself."""
         return LoaderCopy(self, Copy((self.source, self.shared_objects), self.loader_template.originals))
 
 
@@ -139,7 +139,7 @@ Attributes = list[tuple[int, str, Any]]
 
 
 def _kept(parts: list[Any], names: Collection[str]) -> Attributes:
-    """Attributes that go on to the next copy: (part, name, value)."""
+    """Attributes that pass to the next copy: (part, name, value)."""
     return [
         (number, name, getattr(part, name))
         for number, part in enumerate(parts)
@@ -160,7 +160,7 @@ class Transforms:
 
     Args:
         pristine: the pipeline.
-        repairs: whether copies are made; else the objects that were handed in are used, whatever becomes of them.
+        repairs: make copies; else the user's objects are used and may change.
     """
 
     def __init__(self, pristine: Pristine, repairs: bool = True) -> None:
@@ -175,7 +175,7 @@ class Transforms:
         self._epoch: int | None = None
 
     def is_due(self, epoch: int) -> bool:
-        """Whether they are to be told this epoch."""
+        """Whether they need `tell_epoch` for this epoch."""
         return epoch != self._epoch and self._pristine.transform_parts.is_told_epochs
 
     def tell_epoch(self, epoch: int, loader: LoaderCopy) -> None:
@@ -222,9 +222,9 @@ def is_pure(template: Template) -> bool:
 
 
 def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str]) -> tuple[Any, ...]:
-    """Objects that change and that the transforms and the loader both hold: they talk to each other through them.
+    """Objects that can change and that both the transforms and the loader hold, to communicate through them.
 
-    Transforms themselves are not meant: one that the loader holds as well is copied like any other.
+    This excludes transforms themselves: one that the loader holds as well is copied like any other.
     """
     roots = [value for value in transforms.values() if value is not None]
     if not roots:
@@ -255,7 +255,7 @@ def why_not(source: Source, transform: Any, keep: Collection[str]) -> str:
     of_root = "" if root is value else f"in {type(root).__qualname__}, "
     return (
         f"{path} ({of_root}of type {type(value).__module__}.{type(value).__qualname__}) cannot be copied: {error}. "
-        "Every stream and every batch starts from a copy of the pipeline as it was handed in. Open or make such an object on "
+        "Every stream and every batch starts from a copy of the pipeline as you passed it. Open or make such an object on "
         f"first use, pass a callable that makes the loader{keep_it}."
     )
 

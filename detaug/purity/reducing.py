@@ -1,7 +1,7 @@
 """How objects that pickle knows only for other processes, or not at all, are copied within one.
 
-Functions keep their module's variables and get closures and defaults of their own; locks are made anew; arrays and
-tensors that view one memory go on viewing one memory.
+Functions keep their module's variables and get their own closures and defaults; locks are replaced by new ones; arrays
+and tensors that share memory still share it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 
-#: Shared with every copy: they hold code, or stand for the whole process. What classes and modules keep in variables is
-#: nobody's own, and the run-time check watches it.
+#: Shared with every copy: they hold code, or belong to the whole process. The run-time check covers variables of classes
+#: and modules.
 BY_REFERENCE = (
     type,
     types.ModuleType,
@@ -41,13 +41,13 @@ _IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), tuple, frozense
 
 
 def keeps_state(function: types.FunctionType) -> bool:
-    """Whether a function has variables of its own: a closure, attributes, or defaults that can change."""
+    """Whether a function has its own variables: a closure, attributes, or defaults that can change."""
     defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
     return bool(function.__closure__ or function.__dict__) or any(not isinstance(each, _IMMUTABLE) for each in defaults)
 
 
 def is_shared_function(value: Any) -> bool:
-    """Whether it is a function that has nothing of its own to copy."""
+    """Whether it is a function without its own variables."""
     if type(value) is types.FunctionType:
         return not keeps_state(value)
     if type(value) is types.BuiltinFunctionType:
@@ -145,7 +145,7 @@ def _fill_weak_set(container: Any, items: list[Any]) -> None:
 
 
 def reduce_by_class(obj: Any) -> Any:
-    """What pickle's own way would lose, or could not make anew; else NotImplemented."""
+    """A reduction where pickle's own would lose something or fail; else NotImplemented."""
     kind: Any = type(obj)
     if isinstance(obj, np.ndarray) and kind.__reduce__ is np.ndarray.__reduce__ and getattr(obj, "__dict__", None):
         reduced: Any = obj.__reduce__()
@@ -191,7 +191,7 @@ _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 
 
 def reduce_array(array: np.ndarray[Any, Any]) -> Any:
-    """An array that views another one's memory goes on doing so; NotImplemented for one that has memory of its own."""
+    """A view of another array's memory remains one; NotImplemented for an array with its own memory."""
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base

@@ -36,7 +36,7 @@ class BatchReport:
 
     Attributes:
         raw: as the loader gave it.
-        final: as it is handed out.
+        final: as it is delivered.
         random: keys of `final` that hold floating-point numbers which are not all the same.
         raw_random: the same of `raw`.
         process: keys of `final` that hold the number of the process that made the batch.

@@ -1,7 +1,7 @@
 """`Template`: an object as it is now, from which equal copies are made within this process and those forked from it.
 
 Everything that can change is copied, whatever container or class it is in: pickle walks through the object, and so meets
-all of it. Classes, modules and functions without variables of their own are shared (`detaug.purity.reducing`), so a copy
+all of it. Classes, modules and functions without their own variables are shared (`detaug.purity.reducing`), so a copy
 is an instance of the very same classes; large arrays are mapped copy-on-write (`detaug.purity.bulk`).
 
 On its way through the object the pickler notes what has to be told or reseeded in each copy: `Copy.parts`.
@@ -98,7 +98,7 @@ class Template:
 
         Args:
             external: takes the place of the template's own.
-            only_one: it is the only copy in a process that has no other use for the original: large arrays are handed over.
+            only_one: the process has no other copy and does not use the original: large arrays are passed without a copy.
         """
         parts: list[Any] = [None] * len(self.originals)
         bulk = self._bulk.views(only_one)

@@ -79,9 +79,9 @@ def seed_libraries(libraries: Libraries, words: bytes) -> None:
 
 @contextmanager
 def preserved_libraries() -> Iterator[None]:
-    """Whatever happens inside, the caller finds these generators as they were.
+    """Put these generators back at the block's end.
 
-    OpenCV shows its state to nobody: its generator goes on from a number drawn from it beforehand.
+    OpenCV's state cannot be read: its generator continues from a number drawn from it beforehand.
     """
     with ExitStack() as stack:
         numba, opencv, monai = _numba(), _opencv(), _monai()

@@ -39,11 +39,11 @@ def register_reseeder(kind: type | str, function: UsersReseeder) -> None:
     """Have every object of a type seeded for each batch (each sample of a data set).
 
     Args:
-        kind: the type, or its name ``"package.module.ClassName"``, for which nothing is imported. Subclasses are
-            meant too. A later registration of the same type takes the place of an earlier one, and of detaug's own.
+        kind: the type, or its name ``"package.module.ClassName"``, for which nothing is imported. It also
+            applies to subclasses. A later registration of the same type replaces an earlier one, and detaug's own.
         function: called as ``function(obj, sequence)`` with a `numpy.random.SeedSequence` that no other object gets.
             It sets all randomness of `obj`, whatever state it is in, and leaves the sequence as it is (no ``spawn``).
-            Worker processes get a copy of it: a function in a module, or whatever else cloudpickle can write.
+            Worker processes get a copy of it: a function in a module, or anything else that cloudpickle can write.
 
     Raises:
         TypeError: `kind` is neither a type nor a string, or `function` cannot be called.

@@ -203,7 +203,9 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
     if from_environment:
         return _parse_seed_variable(from_environment)
     drawn = secrets.randbits(63)
-    logger.warning("no seed was given: drew seed=%d (pass it, or set %s=%d, to repeat)", drawn, SEED_VARIABLE, drawn)
+    logger.warning(
+        "no seed was given: drew seed=%d (pass it, or set %s=%d, to reproduce the run)", drawn, SEED_VARIABLE, drawn
+    )
     return drawn
 
 

@@ -1,4 +1,4 @@
-"""Sources of raw batches, and which of them an object that the user hands in is."""
+"""Sources of raw batches, and which of them fits a user's object."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def resolve_source(loader: Any, stateless: bool | None = None, batches_per_epoch
     """The source for a loader, an iterator, an iterable, or a callable that makes one of these.
 
     Args:
-        loader: what the user handed in.
-        stateless: the user's own word on it; None: the safe reading (stateless only where that is known).
+        loader: the user's object.
+        stateless: the user's declaration; None: stateless only where that is known.
         batches_per_epoch: an epoch's batches over all ranks; None: until the loader ends.
 
     Raises:

@@ -17,20 +17,20 @@ DEFAULT_NUM_STREAMS = 12
 class Source(ABC):
     """Where raw batches come from. A source is copied (never shared) between streams and processes.
 
-    What epoch e of a stream-bound source is follows from these attributes; the loader's code is never looked at:
+    Epoch e of a stream-bound source follows from these attributes, never from the loader's code:
 
-    - a loader with ``set_epoch``, and batchgenerators' finite `DataLoader`: a pristine copy that is told e;
+    - a loader with ``set_epoch``, and batchgenerators' finite `DataLoader`: a pristine copy that gets e;
     - a loader that is known to end (`pass_per_epoch`): its e-th pass;
-    - any other with `batches_per_epoch`: it goes on where the epoch before ended, and the end of a pass ends the epoch;
+    - any other with `batches_per_epoch`: it continues where the epoch before ended, and the end of a pass ends the epoch;
     - any other without: a pristine copy where it is known to be endless or a callable makes it (`restarts`), else its
       e-th pass.
 
     Attributes:
         stateless: any batch can be made by any copy at any time; nothing that matters is carried between batches.
-        pass_per_epoch: known to end by what it says of itself; epoch e is its e-th pass.
+        pass_per_epoch: the loader declares that it ends; epoch e is its e-th pass.
         restarts: without `batches_per_epoch`, every epoch starts from a pristine copy.
-        endless: it says of itself that it has no end.
-        streams_share_data: its streams split one order among them, so that generators of its own must be in the same
+        endless: the loader declares that it has no end.
+        streams_share_data: its streams split one order among them, so that its own generators must be in the same
             state in all streams; they may be seeded once per copy, never per batch.
         batches_per_epoch: an epoch's batches over all ranks, where the user set a number.
         default_num_streams: logical workers, where the user names no number.
@@ -51,7 +51,7 @@ class Source(ABC):
     loader: Any = None
 
     def holds_transforms(self) -> tuple[str, ...]:
-        """The loader's attributes that are transforms, which start every batch as they were handed in."""
+        """The loader's attributes that are transforms, which start every batch as the user passed them."""
         return ()
 
     @property
@@ -63,21 +63,21 @@ class Source(ABC):
 
     @property
     def keeps_states(self) -> bool:
-        """Whether the loader says where it stands, and can be put there."""
+        """Whether the loader has a state dict and can load it."""
         methods = ("state_dict", "load_state_dict")
         return not self.stateless and all(callable(getattr(self.loader, name, None)) for name in methods)
 
     def turns_per_epoch(self, stream: int, num_streams: int) -> int | None:
-        """After how many turns of a stream an epoch ends and the next one goes on; None: only where a pass ends."""
+        """After how many turns of a stream the next epoch begins; None: only at the end of a pass."""
         if not self.goes_on or self.pass_per_epoch or self.batches_per_epoch is None:
             return None
         return max(0, -(-(self.batches_per_epoch - stream) // num_streams))
 
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
-        """Called once on a pristine copy: it is to make the batches of this stream, beginning in this epoch."""
+        """Called once on a pristine copy, before it makes the batches of this stream, from this epoch on."""
 
     def next_pass(self) -> None:
-        """Called when a pass has ended and the same copy goes on with the next one."""
+        """Called when a pass has ended, before the same copy begins the next one."""
 
     @abstractmethod
     def make(self, batch: Current) -> Any:
@@ -98,7 +98,7 @@ def tell(target: Any, method: str, value: int) -> bool:
 
 
 def declared_streams(loader: Any) -> int | None:
-    """``number_of_threads_in_multithreaded``, by which a loader says that its copies share its data out; None: it does
+    """``number_of_threads_in_multithreaded``, with which a loader declares that its copies split its data; None: they do
     not."""
     declared = getattr(loader, "number_of_threads_in_multithreaded", None)
     return None if declared is None else max(1, int(declared))

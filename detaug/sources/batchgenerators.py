@@ -1,11 +1,11 @@
 """batchgenerators' own `DataLoader` and what derives from it (nnU-Net's loader and detaug's `PatchSource` do).
 
-Known to be stateless is ``DataLoader(infinite=True)``, which draws the indices of every batch anew. So is every class
+Known to be stateless is ``DataLoader(infinite=True)``, which draws new indices for every batch. So is every class
 derived from it that replaces none of `POSITION_METHODS`: it may have its own ``generate_train_batch`` and ``get_indices``
 and add methods, as nnU-Net's ``nnUNetDataLoader``, variants of it and detaug's `PatchSource` do. A class with its own
 ``__next__``, ``__iter__``, ``reset``, ``state_dict`` or ``load_state_dict`` keeps a position, and is bound to streams unless
-the user declares ``stateless=True``. What a method *does* is not looked at, but by the check while batches are made:
-whoever counts batches in ``generate_train_batch`` has to declare ``stateless=False``.
+the user declares ``stateless=True``. Only the run-time check sees what a method *does*: declare ``stateless=False`` for a
+class that counts batches in ``generate_train_batch``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ POSITION_METHODS = ("__next__", "__iter__", "reset", "state_dict", "load_state_d
 
 
 class InfiniteLoader(Source):
-    """``DataLoader(infinite=True)``: every batch is drawn anew from the global RNG, so any copy can make any batch."""
+    """``DataLoader(infinite=True)``: every batch is drawn from the global RNG, so any copy can make any batch."""
 
     endless = True
     restarts = True
@@ -40,7 +40,7 @@ class InfiniteLoader(Source):
         anew = draws_every_batch_anew(loader)
         self.stateless = anew if stateless is None else stateless
         declared = declared_streams(loader) or 1
-        # Copies of a loader that walks through its data by itself would all give the same batches: it gets one stream.
+        # All copies of a loader that keeps its own position would give the same batches: it gets one stream.
         self.default_num_streams = declared if declared > 1 else DEFAULT_NUM_STREAMS if anew else 1
 
     def holds_transforms(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class FiniteLoader(Source):
 
     @property
     def goes_on(self) -> bool:
-        """Every epoch has a shuffle of its own, from a pristine copy."""
+        """Every epoch has its own shuffle, from a pristine copy."""
         return False
 
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
@@ -104,7 +104,7 @@ class FiniteLoader(Source):
 
 
 def transforms_in(loader: DataLoader) -> tuple[str, ...]:
-    """Where such a loader keeps transforms of its own: nnU-Net's applies ``transforms`` to each sample."""
+    """The attributes in which such a loader keeps its own transforms: nnU-Net's applies ``transforms`` to each sample."""
     return tuple(name for name in ("transforms", "transform") if _is_transform(vars(loader).get(name)))
 
 

@@ -1,7 +1,6 @@
-"""What makes the rest of a training reproducible: seeds, switches, random state, splits, layers, audit, environment.
+"""What makes a training reproducible besides its batches: seeds, switches, random state, splits, layers, audit, verify.
 
-The batches are `DeterministicAugmenter`'s; this package is for everything else between a seed and a checkpoint.
-docs/training.md sets it beside what MMEngine, Lightning, Determined and PyTorch's notes have.
+docs/training.md compares it with MMEngine, Lightning, Determined and PyTorch's notes.
 """
 
 from __future__ import annotations
@@ -45,27 +44,19 @@ __all__ = [
     "worker_init_fn",
 ]
 
-_HOMES = {
-    "EpochSampler": "detaug.training.data_loading",
-    "Split": "detaug.training.splits",
-    "audit": "detaug.training.auditing.runs",
-    "deterministic_functions": "detaug.training.layers.functions",
-    "deterministic_mode": "detaug.training.switches",
-    "environment": "detaug.doctor.machine",
-    "generator": "detaug.training.data_loading",
-    "isolate_rng": "detaug.training.random_state",
-    "layers": "detaug.training.layers",
-    "kfold": "detaug.training.splits",
-    "make_deterministic": "detaug.training.layers.swapping",
-    "rng_state": "detaug.training.random_state",
-    "seed_everything": "detaug.training.seeding",
-    "set_deterministic_mode": "detaug.training.switches",
-    "set_rng_state": "detaug.training.random_state",
-    "swap_layers": "detaug.training.layers.swapping",
-    "train_val_split": "detaug.training.splits",
-    "verify": "detaug.training.verifying",
-    "worker_init_fn": "detaug.training.data_loading",
-}
-
-
-__getattr__, __dir__ = lazily(__name__, _HOMES)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "detaug.doctor.machine": ("environment",),
+        "detaug.training.auditing.runs": ("audit",),
+        "detaug.training.data_loading": ("EpochSampler", "generator", "worker_init_fn"),
+        "detaug.training.layers": ("layers",),
+        "detaug.training.layers.functions": ("deterministic_functions",),
+        "detaug.training.layers.swapping": ("make_deterministic", "swap_layers"),
+        "detaug.training.random_state": ("isolate_rng", "rng_state", "set_rng_state"),
+        "detaug.training.seeding": ("seed_everything",),
+        "detaug.training.splits": ("Split", "kfold", "train_val_split"),
+        "detaug.training.switches": ("deterministic_mode", "set_deterministic_mode"),
+        "detaug.training.verifying": ("verify",),
+    },
+)

@@ -9,17 +9,14 @@
 A loader made once, with ``generator=generator(7)``, is reproducible as well: each ``iter(loader)`` draws a new base seed.
 Only a resume at epoch e needs ``generator(7, epoch=e)``.
 
-**What no seeding can give here.** A DataLoader's workers draw from one stream each, sample after sample, and which samples
-a worker gets depends on how many workers there are. So with another ``num_workers``, every random number drawn in a
-data set's ``__getitem__`` is another one, and a resume in mid-epoch draws other numbers than the uninterrupted run. With
-``persistent_workers=True`` torch calls ``worker_init_fn`` in the first epoch only: later epochs go on in the same streams,
-reproducible from the start of the training, but not from a resume. `DeterministicAugmenter.from_dataset` seeds every batch
-by its epoch and step and has none of these limits.
+**Limits of a DataLoader.** Its workers draw from one stream each, sample after sample. With another ``num_workers``, a data
+set's ``__getitem__`` therefore draws other numbers, as does a resume in mid-epoch. With ``persistent_workers=True`` torch
+calls ``worker_init_fn`` in the first epoch only: later epochs are reproducible from the start of the training, but not from
+a resume. `DeterministicAugmenter.from_dataset`, which seeds every batch by its epoch and step, has none of these limits.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence, Sized
 from functools import cache
 from typing import Any
@@ -29,43 +26,37 @@ from torch.utils.data import Sampler, get_worker_info
 
 from detaug.errors import StateMismatch
 from detaug.seeding.global_generators import reseed_global_rngs
-from detaug.seeding.tree import SEED_VARIABLE, SeedTree, non_negative_int, positive_int, spawn_key_element
+from detaug.seeding.tree import SeedTree, non_negative_int, positive_int, spawn_key_element
 from detaug.sources.dataset import epoch_order
-from detaug.training.ranks import broadcast_from_rank_0, known_rank, known_world_size, process_group
-from detaug.training.seeding import logger
+from detaug.training.ranks import known_rank, known_world_size
+from detaug.training.seeding import common_seed, logger
 from detaug.versions import SEED_SCHEME
 
 NOTE = (
     "random numbers drawn in a torch DataLoader's workers depend on num_workers, and a resume in mid-epoch does not "
-    "repeat them (with persistent_workers=True no resume does); DeterministicAugmenter.from_dataset gives the same "
+    "reproduce them (with persistent_workers=True no resume does); DeterministicAugmenter.from_dataset gives the same "
     "batches for any number of workers"
 )
 
 
 def worker_init_fn(
-    worker_id: int,
-    *,
-    seed: int | Sequence[int] | None = None,
-    rank: int | None = None,
-    epoch: int | None = None,
+    worker_id: int, *, seed: int | Sequence[int] | None = None, rank: int | None = None, epoch: int | None = None
 ) -> None:
     """Seed `random`, `numpy.random` and torch's CPU generator in a DataLoader worker.
 
     For ``DataLoader(worker_init_fn=worker_init_fn)``, or, with arguments,
-    ``functools.partial(worker_init_fn, seed=7, epoch=3)``. The streams are distinct for every (seed, rank, worker, epoch), by
-    SeedSequence: with torch's own ``base_seed + worker_id``, worker 1 of one seed has the stream of worker 0 of the next,
-    and torch's base seed is the same on all ranks that were seeded alike.
+    ``functools.partial(worker_init_fn, seed=7, epoch=3)``. Every (seed, rank, worker, epoch) has its own stream, by
+    SeedSequence. With torch's ``base_seed + worker_id``, worker 1 of one seed has the stream of worker 0 of the next, and all
+    ranks of one seed have the same streams.
 
     Args:
         worker_id: 0 ... num_workers - 1, as torch passes it.
-        seed: as `SeedTree` takes it. Left out in a worker: the base seed that torch drew for this iteration over the
-            loader, from the loader's `generator` or else from torch's global one. Left out anywhere else: ``DETAUG_SEED``,
-            or drawn and logged.
-        rank: left out: the process group's, else the launcher's (``RANK``), else 0. Pass it where workers are
-            spawned in processes that no launcher started: these know neither.
-        epoch: together with `seed`, it alone decides: the same numbers in the same epoch of every run. With `seed` and
-            no epoch, torch's base seed is mixed in, so that epochs differ (reproducible if the loader's generator is
-            seeded); outside a worker that is epoch 0.
+        seed: as `SeedTree` takes it. None in a worker: the base seed that torch drew for this iteration over the loader,
+            from the loader's `generator` or else from torch's global one. None elsewhere: ``DETAUG_SEED``, or drawn and logged.
+        rank: None: the process group's, else the launcher's (``RANK``), else 0. Pass it where workers are spawned in
+            processes that no launcher started: these know neither.
+        epoch: with `seed`: the same numbers in the same epoch of every run. With `seed` and no epoch, torch's base seed is
+            mixed in, so that epochs differ (reproducible if the loader's generator is seeded); outside a worker, epoch 0.
 
     Raises:
         TypeError, ValueError: a number is no integer or out of range.
@@ -87,17 +78,15 @@ def generator(
 ) -> torch.Generator:
     """A generator for ``DataLoader(generator=...)`` that differs by seed, rank and epoch.
 
-    From it the loader draws the base seed of its workers and the order of ``shuffle=True``, anew for each ``iter(loader)``,
-    whatever ``num_workers`` is. In a distributed training each rank's order is thus its own: take an `EpochSampler` to
-    share one out.
+    From it the loader draws the base seed of its workers and the order of ``shuffle=True``, again for each ``iter(loader)``,
+    for any ``num_workers``. Each rank's order is its own: an `EpochSampler` shares one order among the ranks.
 
     Args:
-        seed: as `SeedTree` takes it; ``None`` takes ``DETAUG_SEED``, or draws one and logs it.
-        rank: left out: the process group's, else the launcher's (``RANK``), else 0.
-        epoch: where the stream starts. For a resume at epoch e exactly as the run went on, make a new generator (or a
-            new loader with it) for every epoch.
-        device: where its numbers are drawn, for ``torch.randn(..., generator=...)`` and its like; a DataLoader wants the
-            CPU's. One seed draws other numbers on another kind of device.
+        seed: as `SeedTree` takes it; None takes ``DETAUG_SEED``, or draws one and logs it.
+        rank: None: the process group's, else the launcher's (``RANK``), else 0.
+        epoch: where the stream starts. To resume exactly at an epoch, make a new generator (or a loader with it) for each.
+        device: where its numbers are drawn, for ``torch.randn(..., generator=...)``; a DataLoader wants the CPU's. Another
+            kind of device draws other numbers from one seed.
 
     Raises:
         TypeError, ValueError: a number is no integer or out of range.
@@ -111,26 +100,25 @@ def generator(
 class EpochSampler(Sampler[int]):
     """A data set's indices in an order that depends on the seed and the epoch, shared out among the ranks.
 
-    As torch's DistributedSampler, with its names and three differences: neighbouring seeds and epochs share nothing (there, seed
-    1 in epoch 0 has the order of seed 0 in epoch 1: they are added); it can be resumed in mid-epoch; one process needs no
-    process group. The order is the same on all ranks; rank r takes its entries r, r + num_replicas, ...
+    As torch's DistributedSampler, with three differences: neighbouring seeds and epochs have unrelated orders
+    (DistributedSampler adds the two, so that seed 1 in epoch 0 has the order of seed 0 in epoch 1); it can be resumed in
+    mid-epoch; one process needs no process group. Rank r takes the order's entries r, r + num_replicas, ...
 
     Call `set_epoch` before each epoch; without it every epoch has the same order, as with DistributedSampler. Lightning
-    calls it by itself (``Trainer(use_distributed_sampler=False)`` keeps it from putting its own sampler in the place of
-    this one).
+    calls it; pass ``Trainer(use_distributed_sampler=False)``, or it puts its own sampler in the place of this one.
 
     Args:
         dataset: anything with a length.
-        seed: as `SeedTree` takes it. ``None``: ``DETAUG_SEED``, or drawn and logged; with several ranks it is rank 0's
-            (broadcast: all ranks must make the sampler).
-        rank, num_replicas: left out: the process group's, else the launcher's (``RANK``, ``WORLD_SIZE``), else 0 of 1.
-        shuffle: False: the data source's own order.
+        seed: as `SeedTree` takes it. None: ``DETAUG_SEED``, or drawn and logged; with several ranks rank 0's, which is
+            broadcast: all ranks must make the sampler.
+        rank, num_replicas: None: the process group's, else the launcher's (``RANK``, ``WORLD_SIZE``), else 0 of 1.
+        shuffle: False: the data set's own order.
         drop_last: where the length is no multiple of `num_replicas`, leave out the tail of the order; else its start
-            is taken again to fill up. Either way all ranks have the same number of indices.
+            is repeated. Either way all ranks have the same number of indices.
 
     Raises:
-        TypeError: the data source has no length; a number is no integer.
-        ValueError: `rank` is not below `num_replicas`; several ranks and no seed that they could share.
+        TypeError: the data set has no length; a number is no integer.
+        ValueError: `rank` is not below `num_replicas`; several ranks, no seed, and no process group to share one.
     """
 
     def __init__(
@@ -150,7 +138,9 @@ class EpochSampler(Sampler[int]):
         self.num_replicas, self.rank = positive_int("num_replicas", replicas), _rank(rank)
         if self.rank >= self.num_replicas:
             raise ValueError(f"rank must be within 0 ... {self.num_replicas - 1} (num_replicas - 1), got {self.rank}")
-        self.seed = SeedTree(_shared_seed(seed, self.num_replicas)).seed
+        if seed is None and self.num_replicas > 1:
+            seed = common_seed(self.rank, self.num_replicas, verbose=False)
+        self.seed = SeedTree(seed).seed
         self.epoch = self._resume_at = self._handed_out = 0
         self._latest: object = None
 
@@ -187,13 +177,12 @@ class EpochSampler(Sampler[int]):
         return [order[i % length] for i in range(self.rank, len(self) * self.num_replicas, self.num_replicas)]
 
     def state_dict(self, samples: int | None = None) -> dict[str, Any]:
-        """Where this rank is, as plain integers. At an epoch's end, it is the next one's start.
+        """This rank's position, as plain integers. An epoch's end is the next one's start.
 
         Args:
-            samples: how many samples of this epoch the training of this rank has had (batches times batch size).
-                Left out: how many indices were handed out. That is the same without worker processes, but with
-                ``num_workers`` a DataLoader takes ``num_workers * prefetch_factor`` batches of indices ahead of the
-                training, which a resume would then leave out.
+            samples: how many samples of this epoch this rank has trained on (batches times batch size). None: how many
+                indices were delivered. With ``num_workers``, pass it: a DataLoader then takes
+                ``num_workers * prefetch_factor`` batches of indices ahead of the training.
 
         Raises:
             ValueError: `samples` is larger than ``len(self)``.
@@ -208,8 +197,7 @@ class EpochSampler(Sampler[int]):
         """Go on there: the next ``iter()`` gives the rest of that epoch.
 
         Raises:
-            StateMismatch: the state is of another seed, length, world size, shuffle, drop_last or seed scheme; the
-                message shows both.
+            StateMismatch: the state is of another seed, length, world size, shuffle, drop_last or seed scheme.
         """
         own = self._identity()
         missing = sorted({"epoch", "samples", *own} - set(state))
@@ -239,18 +227,6 @@ class EpochSampler(Sampler[int]):
 def _rank(rank: int | None) -> int:
     """The one given (a data-parallel rank need not be the process group's), else the one known, else 0."""
     return spawn_key_element("rank", (known_rank() or 0) if rank is None else rank)
-
-
-def _shared_seed(seed: int | Sequence[int] | None, num_replicas: int) -> int | Sequence[int] | None:
-    if seed is not None or num_replicas == 1 or os.environ.get(SEED_VARIABLE):
-        return seed
-    group = process_group()
-    if group is None:
-        raise ValueError(
-            f"{num_replicas} ranks must shuffle by one seed, and there is no process group to agree on one: pass seed=, "
-            f"set {SEED_VARIABLE}, or call torch.distributed.init_process_group first"
-        )
-    return broadcast_from_rank_0(SeedTree(None).seed if group[0] == 0 else None)  # type: ignore[no-any-return]
 
 
 @cache

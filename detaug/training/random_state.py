@@ -1,7 +1,6 @@
 """The state of all random number generators as one checkpoint entry: `rng_state`, `set_rng_state`, `isolate_rng`.
 
-What the dict holds (tensors, ints, floats, strings, lists, dicts and None only, so that
-``torch.load(weights_only=True)`` takes it):
+The dict holds tensors, ints, floats, strings, lists, dicts and None only, so that ``torch.load(weights_only=True)`` reads it:
 
     format      2 (1, without xpu and mps, is read too)
     torch       torch's version
@@ -16,7 +15,7 @@ What the dict holds (tensors, ints, floats, strings, lists, dicts and None only,
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,9 +26,7 @@ from detaug.errors import StateMismatch
 from detaug.seeding.saving import global_generators, preserved, put_back, state_of
 
 FORMAT = 2
-GLOBALS = ("python", "numpy", "cpu")
 DEVICES = ("cuda", "xpu", "mps")
-ENTRIES = ("format", "torch", *GLOBALS, *DEVICES, "generators")
 KINDS = {
     "numpy.random.Generator": np.random.Generator,
     "numpy.random.RandomState": np.random.RandomState,
@@ -41,6 +38,8 @@ KINDS = {
 _LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1, "uinteger": 2**32 - 1}
 
 Generators = Mapping[str, Any]
+#: Where a state is in the dict, the generator that is to get it, and the state as `put_back` takes it.
+_Found = list[tuple[str, Any, Any]]
 
 
 def rng_state(generators: Generators | None = None, *, include_cuda: bool = True) -> dict[str, Any]:
@@ -51,8 +50,8 @@ def rng_state(generators: Generators | None = None, *, include_cuda: bool = True
         set_rng_state(checkpoint["rng"], {"augmentation": generator})
 
     Cached second normals (`random.gauss`, `numpy.random.standard_normal`, torch's) are part of it. Each rank of a
-    distributed training has a state of its own. Generators that nothing names (a DataLoader's ``generator``, a
-    library's own) are not in it, nor how many children `numpy.random.Generator.spawn` has made.
+    distributed training has its own state. It contains neither other generators (a DataLoader's ``generator``, a
+    library's own) nor how many children `numpy.random.Generator.spawn` has made.
 
     Args:
         generators: name → `numpy.random.Generator` (of any of NumPy's bit generators), `numpy.random.RandomState`,
@@ -63,24 +62,19 @@ def rng_state(generators: Generators | None = None, *, include_cuda: bool = True
     Raises:
         TypeError: generators is no mapping from strings to generators of these kinds.
     """
-    named = {name: {"kind": _kind(g), "state": _plain(_parts(g))} for name, g in _checked(generators).items()}
-    state = {"format": FORMAT, "torch": str(torch.__version__)}
-    state |= {entry: _plain(_parts(each)) for entry, each in zip(GLOBALS, global_generators(), strict=True)}
-    state |= {kind: [_plain(_parts(each)) for each in _devices(kind)] if include_cuda else [] for kind in DEVICES}
-    return {**state, "generators": named}
+    state: dict[str, Any] = _plain(_tree(generators, DEVICES if include_cuda else ()))
+    return state
 
 
 def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None, *, include_cuda: bool = True) -> None:
     """Put back what `rng_state` gave. After an error nothing has been changed.
 
     Args:
-        state: what `rng_state` gave, also after `torch.save` and `torch.load` (on whatever device that put it).
-        generators: the same names as when it was taken, with generators of the same kinds. They are changed in place.
+        state: what `rng_state` gave, also after `torch.save` and `torch.load` (on whatever device that put it). Without
+            CUDA devices in it, those of this machine stay as they are.
+        generators: the same names as for `rng_state`, with generators of the same kinds. They are changed in place.
         include_cuda: False leaves the CUDA devices and their part of the state alone: for a machine with another
             number of them.
-
-    A state without CUDA devices (taken where there were none, or with ``include_cuda=False``) leaves the devices of
-    this machine as they are.
 
     Raises:
         TypeError: the state is no mapping, or an entry or a generator is of the wrong type.
@@ -88,17 +82,15 @@ def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None
         StateMismatch: (a ValueError) another torch major version, number of CUDA devices, format, set of names, kind of
             generator or bit generator.
     """
-    if isinstance(state, Mapping) and state.get("format") == 1:
+    _check_versions(state)
+    if state.get("format") == 1:
         state = {**state, "format": FORMAT, "xpu": [], "mps": []}
-    _check_frame(state)
-    found = [(entry, state[entry], each) for entry, each in zip(GLOBALS, global_generators(), strict=True)]
-    for kind in DEVICES if include_cuda else ():
-        found += _of_devices(kind, state[kind])
-    found += _of_named(state["generators"], _checked(generators))
-    wanted = [(where, each, _native(where, stored, each)) for where, stored, each in found]
-    before = [(each, state_of(each)) for _, each, _ in wanted]
+    kinds = [kind for kind in DEVICES if include_cuda and state.get(kind) not in ([], ())]
+    found: _Found = []
+    _like("", {**state, **{kind: [] for kind in DEVICES if kind not in kinds}}, _tree(generators, kinds), found)
+    before = [(each, state_of(each)) for _, each, _ in found]
     try:
-        for where, each, new in wanted:  # noqa: B007
+        for where, each, new in found:  # noqa: B007
             put_back(each, new)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         for each, old in before:
@@ -107,10 +99,10 @@ def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None
 
 
 def isolate_rng(include_cuda: Any = True, *, generators: Generators | None = None) -> Any:
-    """Whatever is drawn or seeded inside, the generators outside do not notice, also after an exception.
+    """Put the state of all generators back at the end, also after an exception.
 
-    A context manager and a decorator, with brackets (``@isolate_rng()``) or without; it can be nested (Lightning's name and
-    argument for the same). NumPy's global bit generator is put back where another was set inside.
+    A context manager and a decorator, with brackets (``@isolate_rng()``) or without, as Lightning's; it can be nested. NumPy's
+    global bit generator is put back where another was set inside.
 
     Args:
         include_cuda: whether the accelerators are kept too, as for `rng_state`.
@@ -159,58 +151,36 @@ def _devices(kind: str) -> list[torch.Generator]:
     return list(module.default_generators[: module.device_count()])
 
 
-def _check_frame(state: Any) -> None:
-    """The entries are there, of this format and of a torch whose generators this one understands."""
+def _tree(generators: Any, kinds: Collection[str]) -> dict[str, Any]:
+    """What `rng_state` returns, with the generators themselves in place of their states."""
+    devices = {kind: _devices(kind) if kind in kinds else [] for kind in DEVICES}
+    return {
+        "format": FORMAT,
+        "torch": str(torch.__version__),
+        **dict(zip(("python", "numpy", "cpu"), global_generators(), strict=True)),
+        **devices,
+        "generators": {name: {"kind": _kind(g), "state": g} for name, g in _checked(generators).items()},
+    }
+
+
+def _check_versions(state: Any) -> None:
     if not isinstance(state, Mapping):
         raise TypeError(f"the state must be the dict that rng_state() gave, got {state!r}")
-    if state.get("format", FORMAT) != FORMAT:
+    if state.get("format", FORMAT) not in (1, FORMAT):
         raise StateMismatch(
             f"this random state has format {state['format']!r}, and this detaug reads format {FORMAT}: "
             "load it with the version of detaug that wrote it"
         )
-    missing, unknown = [each for each in ENTRIES if each not in state], [each for each in state if each not in ENTRIES]
-    if missing or unknown:
-        raise ValueError(f"this is not what rng_state() gave: missing {missing}, unknown {unknown}")
-    here, there = str(torch.__version__), str(state["torch"])
+    here = str(torch.__version__)
+    there = str(state.get("torch", here))
     major = there.split(".")[0]
     if not major.isdigit():
         raise ValueError(f"the state's entry 'torch' must be torch's version as a string, got {state['torch']!r}")
     if major != here.split(".")[0]:
         raise StateMismatch(
             f"this random state was taken with torch {there}, and this is torch {here}: generators of another major "
-            f"version may draw other numbers from it. Resume with torch {major}.x, or seed anew with seed_everything"
+            f"version may draw other numbers from it. Resume with torch {major}.x, or seed again with seed_everything"
         )
-
-
-def _of_devices(kind: str, stored: Any) -> list[tuple[str, Any, Any]]:
-    if not isinstance(stored, (list, tuple)):
-        raise TypeError(f"the state's entry {kind!r} must be a list of tensors, got type {type(stored).__name__}")
-    devices = _devices(kind) if stored else []
-    if len(stored) != len(devices):
-        raise StateMismatch(
-            f"this random state was taken with {len(stored)} {kind.upper()} devices, and here there are {len(devices)}: "
-            "resume with as many, or pass include_cuda=False to leave their part out (what they draw is then another stream)"
-        )
-    return [(f"{kind}[{index}]", *each) for index, each in enumerate(zip(stored, devices, strict=True))]
-
-
-def _of_named(stored: Any, named: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    _check_type("generators", stored, Mapping)
-    if set(stored) != set(named):
-        raise StateMismatch(
-            f"the state holds the generators {sorted(map(str, stored))}, and {sorted(named)} were given: "
-            "pass the same names as to rng_state"
-        )
-    found = []
-    for name, each in named.items():
-        where, own = f"generators[{name!r}]", stored[name]
-        _check_type(where, own, Mapping)
-        if set(own) != {"kind", "state"}:
-            raise ValueError(f"the state's entry {where} is damaged: it must have kind and state, got {list(own)}")
-        if own["kind"] != _kind(each):
-            raise StateMismatch(f"{where}: the state is of a {own['kind']}, and the generator is a {_kind(each)}")
-        found.append((where, own["state"], each))
-    return found
 
 
 def _parts(generator: Any) -> Any:
@@ -222,9 +192,13 @@ def _parts(generator: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Arrays become int64 tensors, of the same bits where they were uint64."""
+    """Arrays become int64 tensors, of the same bits where they were uint64; generators become their states."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if _kind(value) is not None:
+        return _plain(_parts(value))
     if isinstance(value, np.ndarray):
         bits = value.view(np.int64) if value.dtype == np.uint64 else value.astype(np.int64)
         return torch.tensor(bits.tolist(), dtype=torch.int64, device="cpu").reshape(value.shape)
@@ -243,18 +217,24 @@ def _native(where: str, stored: Any, generator: Any) -> Any:
     return (generator._bit_generator, found) if isinstance(generator, np.random.RandomState) else found
 
 
-def _like(where: str, stored: Any, here: Any, key: Any = None) -> Any:
-    """`stored` with arrays for tensors, if its structure, types and shapes are those of `here`; None is float or None."""
+def _like(where: str, stored: Any, here: Any, found: _Found | None = None, key: Any = None) -> Any:
+    """`stored` with arrays for tensors, if its structure, types and shapes are those of `here`; None is float or None.
+    `found` collects what belongs to the generators in `here`."""
     if isinstance(here, Mapping):
         _check_type(where, stored, Mapping)
-        kind = stored.get("bit_generator")
-        if isinstance(kind, str) and kind != here.get("bit_generator"):
+        _check_keys(where, stored, here)
+        return {key: _like(f"{where}[{key!r}]" if where else key, stored[key], here[key], found, key) for key in here}
+    if isinstance(here, list):
+        _check_type(where, stored, (list, tuple))
+        if len(stored) != len(here):
             raise StateMismatch(
-                f"{where}: the state is of a {kind}, and the generator is a {here.get('bit_generator')}"
+                f"this random state was taken with {len(stored)} {where.upper()} devices, and here there are {len(here)}: "
+                "resume with as many, or pass include_cuda=False to leave their part out (they then draw another stream)"
             )
-        if set(stored) != set(here):
-            raise ValueError(f"the state's entry {where} is damaged: it must have {list(here)}, got {list(stored)}")
-        return {key: _like(f"{where}[{key!r}]", stored[key], each, key) for key, each in here.items()}
+        return [_like(f"{where}[{i}]", each, here[i], found) for i, each in enumerate(stored)]
+    if found is not None and _kind(here) is not None:
+        found.append((where, here, _native(where, stored, here)))
+        return None
     if isinstance(here, (np.ndarray, torch.Tensor)):
         _check_type(where, stored, torch.Tensor)
         wanted = here.dtype if isinstance(here, torch.Tensor) else torch.int64
@@ -263,10 +243,10 @@ def _like(where: str, stored: Any, here: Any, key: Any = None) -> Any:
                 f"the state's entry {where} is damaged: it must be {wanted} of shape {tuple(here.shape)}, got "
                 f"{stored.dtype} of shape {tuple(stored.shape)}"
             )
-        found = stored.detach().to("cpu", copy=True)  # `torch.load` with a ``map_location`` may have put it elsewhere
+        copied = stored.detach().to("cpu", copy=True)  # `torch.load` with a ``map_location`` may have put it elsewhere
         if isinstance(here, torch.Tensor):
-            return found
-        array = found.numpy()
+            return copied
+        array = copied.numpy()
         if here.dtype != np.uint64 and not ((array >= 0) & (array <= np.iinfo(here.dtype).max)).all():
             raise ValueError(f"the state's entry {where} is damaged: its numbers must be within {here.dtype}")
         return array.astype(here.dtype)
@@ -275,6 +255,20 @@ def _like(where: str, stored: Any, here: Any, key: Any = None) -> Any:
     if isinstance(stored, int) and not 0 <= stored <= largest:
         raise ValueError(f"the state's entry {where} is damaged: it must be within 0 ... {largest}, got {stored}")
     return stored
+
+
+def _check_keys(where: str, stored: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    for key in ("kind", "bit_generator"):
+        if isinstance(stored.get(key), str) and stored[key] != here.get(key):
+            raise StateMismatch(f"{where}: the state is of a {stored[key]}, and the generator is a {here.get(key)}")
+    missing, unknown = [each for each in here if each not in stored], [each for each in stored if each not in here]
+    if where == "generators" and (missing or unknown):
+        raise StateMismatch(
+            f"the state holds the generators {sorted(map(str, stored))}, and {sorted(here)} were given: "
+            "pass the same names as to rng_state"
+        )
+    if missing or unknown:
+        raise ValueError(f"{where or 'this'} is not what rng_state() gave: missing {missing}, unknown {unknown}")
 
 
 def _check_type(where: str, stored: Any, wanted: Any) -> None:

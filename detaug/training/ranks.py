@@ -1,7 +1,7 @@
-"""Which process of a distributed training this is, and one value agreed on by all of them.
+"""The rank of this process in a distributed training, and one value shared by all ranks.
 
-Where `torch.distributed` is initialised, it is asked. Before that, what the launcher set for every process that it starts:
-torchrun, Slurm's srun (not sbatch, whose script is one process) or Open MPI's mpirun.
+The rank is `torch.distributed`'s where that is initialised, else the launcher's: torchrun, Slurm's srun (not sbatch, whose
+script is one process) or Open MPI's mpirun.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def launcher() -> tuple[str, str]:
 
 
 class RankUnknown(RuntimeError, ValueError):
-    """Something needs this process's rank, or a word from rank 0, and there is no process group to ask."""
+    """Something needs this process's rank, or a value from rank 0, and there is no process group to ask."""
 
 
 def process_group() -> tuple[int, int] | None:
@@ -39,7 +39,7 @@ def process_group() -> tuple[int, int] | None:
 
 
 def known_rank(rank: int | None = None) -> int | None:
-    """The rank of this process: the one given, else the process group's, else the launcher's, else None.
+    """This process's rank: the one given, else the process group's, else the launcher's, else None.
 
     Raises:
         TypeError: the rank is not an integer (bool is refused).
@@ -57,11 +57,8 @@ def known_rank(rank: int | None = None) -> int | None:
 
 
 def known_world_size() -> int | None:
-    """How many processes train together: the process group's word, else the launcher's, else None.
-
-    Raises:
-        ValueError: the launcher's is not a non-negative integer.
-    """
+    """How many processes train together, by the process group, else by the launcher (ValueError where that number is
+    malformed), else None."""
     group = process_group()
     return group[1] if group is not None else _from_environment(launcher()[1])
 
@@ -80,21 +77,13 @@ def _from_environment(variable: str) -> int | None:
 def broadcast_from_rank_0(value: Any) -> Any:
     """Rank 0's `value` on every rank of the default process group. Every rank must call it.
 
-    The value is pickled. With gloo and MPI it travels as a CPU tensor. NCCL only moves GPU memory: it takes this
-    process's current device, or, where none was chosen yet, the one that torchrun's ``LOCAL_RANK`` names, so that two
-    ranks do not meet on device 0.
+    The value is pickled. NCCL only moves GPU memory: the value then travels through this process's current device, or, where
+    none was chosen yet, the one of torchrun's ``LOCAL_RANK``, so that two ranks do not meet on device 0.
     """
-    held = [value]
-    torch.distributed.broadcast_object_list(held, src=0, device=_device_for_objects())
+    held, device = [value], None
+    if torch.distributed.get_backend() == "nccl" and torch.cuda.is_available():
+        local_rank = _from_environment("LOCAL_RANK") or 0
+        unchosen = torch.cuda.current_device() == 0 and local_rank < torch.cuda.device_count()
+        device = torch.device("cuda", local_rank if unchosen else torch.cuda.current_device())
+    torch.distributed.broadcast_object_list(held, src=0, device=device)
     return held[0]
-
-
-def _device_for_objects() -> torch.device | None:
-    """None leaves the choice to torch: right for each backend that can move CPU tensors."""
-    if torch.distributed.get_backend() != "nccl" or not torch.cuda.is_available():
-        return None
-    current = torch.cuda.current_device()
-    local_rank = _from_environment("LOCAL_RANK")
-    if current == 0 and local_rank is not None and local_rank < torch.cuda.device_count():
-        return torch.device("cuda", local_rank)
-    return torch.device("cuda", current)

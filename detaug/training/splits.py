@@ -1,7 +1,7 @@
 """Cross-validation folds and train/validation splits that depend only on the *set* of ids and the seed.
 
-The ids are sorted and handed to scikit-learn, seeded from the seed tree: neither the order in which they come nor their
-container enters. With ``stable=True`` every id finds its place by itself, by blake2b keyed with the seed.
+scikit-learn, seeded from the seed tree, splits the sorted ids: neither their order nor their container matters. With
+``stable=True`` the place of every id follows from itself alone, by blake2b keyed with the seed.
 """
 
 from __future__ import annotations
@@ -51,21 +51,20 @@ def kfold(
     scikit-learn's `KFold`, `StratifiedKFold` or, with groups, `StratifiedGroupKFold`, shuffled, on the sorted ids.
 
     Args:
-        ids: all strings or all integers (NumPy's too; they come back as Python's), in any order and any container. No
-            duplicates. Of paths, pass the names: a folder is another one on another machine.
+        ids: all strings or all integers (NumPy's too; Python's are returned), without duplicates. Of paths, pass the names:
+            folders differ between machines.
         k: number of folds, 2 … number of ids (of groups, where there are groups).
-        seed: as `SeedTree` takes it; ``None`` draws one and logs it.
-        groups: id → group (a mapping, or a sequence as long as an ordered `ids`). No group is ever divided.
+        seed: as `SeedTree` takes it; None draws one and logs it.
+        groups: id → group (a mapping, or a sequence as long as an ordered `ids`). No group is divided.
         stratify: id → stratum, likewise. Every fold gets its share of every stratum, as nearly as groups allow.
-        stable: adding or removing ids (of an existing group, too) never moves another id to another fold. Each id (or
-            group, by its name, which must be a string or an integer) then falls by itself into a fold, so the folds'
-            sizes are only about equal: n/k ± sqrt(n/k). Not with `stratify`.
+        stable: adding or removing ids (of an existing group, too) moves no other id to another fold. Each id (or group, whose
+            name must then be a string or an integer) finds its fold by itself, so sizes are only about equal:
+            n/k ± sqrt(n/k). Not with `stratify`.
 
     Raises:
-        TypeError: `ids` is a single string, or holds something else than strings or integers, or both kinds; `k` or
-            the seed is no integer.
+        TypeError: `ids` is a single string, holds other types or both; `k` or the seed is no integer.
         ValueError: no ids; duplicates; k below 2 or larger than the number of ids or groups; an id without a group or
-            stratum; `stable` with `stratify`, or a stable fold that is empty; what scikit-learn refuses.
+            stratum; `stable` with `stratify`; a stable fold without ids; scikit-learn's own.
     """
     from sklearn.model_selection import KFold, StratifiedGroupKFold, StratifiedKFold
 
@@ -79,13 +78,13 @@ def kfold(
         vals = [np.flatnonzero(fold_of == fold) for fold in range(folds)]
         if empty := [fold for fold, val in enumerate(vals) if not val.size]:
             raise ValueError(
-                f"with stable=True each of the {units} {noun} falls into a fold by itself, and none fell into fold "
-                f"{', '.join(map(str, empty))} of {folds}: take a smaller k, another seed, or stable=False"
+                f"with stable=True each of the {units} {noun} finds its fold by itself, and none is in fold "
+                f"{', '.join(map(str, empty))} of {folds}: pass a smaller k, another seed, or stable=False"
             )
     else:
         kind = StratifiedGroupKFold if of_group else StratifiedKFold if of_stratum else KFold
         splitter = kind(folds, shuffle=True, random_state=tree.integer(bits=32))
-        # of one stratum, StratifiedGroupKFold balances sizes
+        # with a single stratum, StratifiedGroupKFold balances sizes
         strata: list[Any] = of_stratum or [0] * len(names)
         vals = [val for _, val in splitter.split(names, strata, of_group)]
     return [_split(names, val) for val in vals]
@@ -106,13 +105,11 @@ def train_val_split(
 
     Args:
         ids: as in `kfold`.
-        fraction: 0 < fraction < 1. The validation list has ``ceil(fraction * n)`` ids; with groups, of groups.
-        seed: as `SeedTree` takes it; ``None`` draws one and logs it. A split and the folds of one seed are
-            independent of each other.
+        fraction: 0 < fraction < 1. The validation list has ``ceil(fraction * n)`` ids (or groups).
+        seed: as in `kfold`, of which this split is independent.
         groups, stratify: as in `kfold`; for both at once take one of `kfold`'s splits.
-        stable: adding or removing ids never moves another id to the other side, and raising `fraction` moves ids only
-            from training to validation. Sizes are only about right: n·fraction ± sqrt(n·fraction·(1 − fraction)).
-            Not with `stratify`.
+        stable: adding or removing ids moves no other id to the other side, and raising `fraction` moves ids only from
+            training to validation. Sizes are approximate: n·fraction ± sqrt(n·fraction·(1 − fraction)). Not with `stratify`.
 
     Raises:
         TypeError: as `kfold`.
@@ -133,8 +130,8 @@ def train_val_split(
         val = [i for i, position in enumerate(_positions(of_group or names, tree)) if position < fraction * 2.0**64]
         if len(val) in (0, len(names)):
             raise ValueError(
-                f"with stable=True each of the {noun} falls on one side by itself, and {'all' if val else 'none'} fell on "
-                "the validation side: take another fraction or seed, or stable=False"
+                f"with stable=True each of the {noun} finds its side by itself, and {'all' if val else 'none'} are on the "
+                "validation side: pass another fraction or seed, or stable=False"
             )
     elif of_group:
         val = next(GroupShuffleSplit(1, **how).split(names, groups=of_group))[1]
@@ -149,7 +146,7 @@ def _split(names: list[Id], val: Iterable[int]) -> Split:
 
 
 def _positions(names: Sequence[Any], tree: SeedTree) -> list[int]:
-    """0 … 2**64 − 1, uniform: where each name falls by itself, whatever else there is."""
+    """0 … 2**64 − 1, uniform, for each name independently of the others."""
     secret = b"".join(word.to_bytes(4, "little") for word in tree.entropy)
     plain = [_plain("with stable=True, the name of a group", name) for name in names]
     texts = [b"s" + each.encode("utf-8", "surrogatepass") if isinstance(each, str) else b"i%d" % each for each in plain]
@@ -160,11 +157,11 @@ def _positions(names: Sequence[Any], tree: SeedTree) -> list[int]:
 def _sorted(
     ids: Any, groups: Labels | None, stratify: Labels | None, stable: bool
 ) -> tuple[list[Any], list[Any] | None, list[str] | None, str]:
-    """The ids in ascending order, their groups and strata in that order, and what is divided, for messages."""
+    """The ids in ascending order, their groups and strata in that order, and a noun for messages."""
     if stable and stratify is not None:
         raise ValueError(
-            "stable=True places each id by itself, whatever other ids there are, so it cannot balance strata: "
-            "leave out stratify or stable (or split each stratum by itself and join the lists)"
+            "stable=True places each id by itself, so it cannot balance strata: leave out stratify or stable (or split "
+            "each stratum by itself and join the lists)"
         )
     given = checked_ids(ids)
     order = None if isinstance(ids, (set, frozenset)) else given
@@ -175,12 +172,7 @@ def _sorted(
 
 
 def checked_ids(ids: Iterable[Any]) -> list[Any]:
-    """`ids` in the order in which they came, as Python strings or Python integers.
-
-    Raises:
-        TypeError: one string; not iterable; another type; strings and integers mixed.
-        ValueError: none; duplicates.
-    """
+    """`ids` in their order, as Python strings or Python integers. Raises as `kfold`."""
     if isinstance(ids, (str, bytes)) or not isinstance(ids, Iterable):
         raise TypeError(f"ids must be a collection of strings or integers, got {ids!r}: put it in a list")
     listed = [_plain("an id", item) for item in ids]
@@ -206,11 +198,11 @@ def _plain(what: str, value: Any) -> Id:
 
 
 def _labels(what: str, labels: Any, names: Sequence[Id], order: Sequence[Id] | None) -> list[Any]:
-    """One label for each of `names`, from a mapping (which may know more ids) or labels in the order of the ids.
+    """One label for each of `names`, from a mapping (which may have more ids) or labels in the order of the ids.
 
     Raises:
-        TypeError: a single string; labels in order for ids without an order.
-        ValueError: an id without a label (None and NaN are none); another number of labels than ids.
+        TypeError: a single string; a sequence of labels for a set of ids.
+        ValueError: an id without a label (or with None or NaN); another number of labels than ids.
     """
     if not isinstance(labels, Mapping):
         if isinstance(labels, (str, bytes, set, frozenset)) or not isinstance(labels, Iterable):

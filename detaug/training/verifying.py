@@ -1,8 +1,8 @@
 """`verify`: train twice, and once interrupted and resumed, and say where the trainings diverge.
 
-A training is watched from outside, through hooks that PyTorch offers for every module and optimizer, so that any loop can
-be looked at: a plain one, Lightning's, Ignite's. Of every step there are, in this order, what goes into the model, each
-module's output, the gradients with which the optimizer made its step, and the weights and the optimizer's state after it.
+PyTorch's hooks for modules and optimizers watch any loop from outside: a plain one, Lightning's, Ignite's. Compared of every
+step are, in this order, the model's input, each module's output, the gradients of the optimizer's step, and the weights and
+the optimizer's state after it.
 """
 
 from __future__ import annotations
@@ -26,40 +26,36 @@ from detaug.fingerprints import fingerprint
 from detaug.seeding.tree import SEED_VARIABLE, positive_int
 from detaug.training.auditing.recording import dense, leaves
 from detaug.training.random_state import isolate_rng
-from detaug.training.switches import preserved_switches
+from detaug.training.switches import preserved_switches, set_variable
 
 Stage = Literal["first weights", "data", "forward", "backward", "optimizer", "resume"]
 
 _ADVICE: dict[Stage, str] = {
     "first weights": "call seed_everything before the model is made",
-    "data": "the batches are not a function of the seed (or, resumed, of the checkpoint): look at the loader, its workers and "
+    "data": "the batches do not depend on the seed (or, resumed, on the checkpoint) alone: look at the loader, its workers and "
     "transforms",
     "forward": "the same input and weights give another output: detaug.training.audit names the module, and random layers "
-    "(dropout) need the random state: rng_state() in the checkpoint",
-    "backward": "the same output gives another gradient: detaug.training.audit names the operation; what the loss is given "
-    "besides the model's output (targets, weights) may differ too",
+    "(dropout) need rng_state() in the checkpoint",
+    "backward": "the same output gives another gradient: detaug.training.audit names the operation; the loss's other "
+    "arguments (targets, weights) may differ too",
     "optimizer": "the same gradients give other weights: look at the optimizer's state, the schedule, clipping and scaling",
-    "resume": "the checkpoint does not bring back what the training had: look at save and load",
+    "resume": "the checkpoint is not complete: look at save and load",
 }
 
 
 class Training(Protocol):
-    """What `make_training` returns: a training that has not begun.
-
-    Attributes:
-        model: the module that is trained.
-    """
+    """What `make_training` returns: a training that has not begun."""
 
     model: nn.Module
 
     def train(self, steps: int) -> object:
-        """Train until this many optimizer steps have been made since the beginning, also counting those before a resume."""
+        """Train until there are this many optimizer steps in all, including those before a resume."""
 
     def save(self, file: Path) -> object:
         """Write a checkpoint."""
 
     def load(self, file: Path) -> object:
-        """Go on from a checkpoint, in a training that has not begun."""
+        """Resume from a checkpoint, in a training that has not begun."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,6 @@ class Divergence:
 
     Attributes:
         step: counted from 0; -1 before the first.
-        stage: of the step.
         what: the module, parameter or input.
         advice: what to look at.
     """
@@ -88,10 +83,9 @@ class VerifyReport:
     """What `verify` found.
 
     Attributes:
-        steps: of each training.
-        interrupted_after: steps, of the resumed one.
-        again: where the second training diverged from the first; None: nowhere.
-        resumed: where the interrupted and resumed one diverged from the first; None: nowhere.
+        steps: how many optimizer steps each training made.
+        interrupted_after: how many the third made before it was interrupted.
+        again, resumed: where the second, and the resumed training diverged from the first; None: nowhere.
     """
 
     steps: int
@@ -133,33 +127,34 @@ def verify(
         report = verify(Training)
         assert report, report
 
-    Before each training, and before the resumed one goes on, the global generators (Python's, NumPy's, torch's) are set
-    somewhere else, as in a new process: what is not seeded or not in the checkpoint is seen. Afterwards they, the switches and
-    ``DETAUG_SEED`` are as before. All trainings run in this process, on whatever device they choose; that a GPU of another
-    kind, or the CPU, gives the same is not looked at, and not to be expected.
+    Before each training, and before `load`, the global generators (Python's, NumPy's, torch's) are seeded at random, as in a
+    new process, so that a missing seed and an incomplete checkpoint show. Afterwards they, the switches and ``DETAUG_SEED``
+    are as before. All trainings run in this process, on the devices that they choose: other devices may give other results.
 
     Args:
         make_training: returns a `Training` that has not begun; called four times.
-        steps: of the optimizer.
+        steps: optimizer steps of each training.
         interrupt_after: after how many of them; by default half.
 
     Raises:
-        ValueError: `steps` is less than 2, `interrupt_after` not within 1 ... steps - 1, or a training made another number of
-            steps than it was asked for.
+        ValueError: `steps` is less than 2, `interrupt_after` not within 1 ... steps - 1, or `train` made another number of
+            steps.
     """
     number = positive_int("steps", steps)
     half = positive_int("interrupt_after", number // 2 or 1 if interrupt_after is None else interrupt_after)
     if half >= number:
         raise ValueError(f"interrupt_after must be within 1 ... steps - 1, {number - 1}, got {half}")
-    with isolate_rng(), preserved_switches(), tempfile.TemporaryDirectory(prefix="detaug-verify-") as folder:
-        before, file = os.environ.get(SEED_VARIABLE), Path(folder, "checkpoint")
+    before = os.environ.get(SEED_VARIABLE)
+    with isolate_rng(), preserved_switches(), ExitStack() as stack:
+        file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="detaug-verify-")), "checkpoint")
+        stack.callback(set_variable, SEED_VARIABLE, before)
 
         def run(done: int, steps: int, *, save: bool = False) -> list[_Event]:
-            _set_variable(before)
-            _scatter_random_state()
+            set_variable(SEED_VARIABLE, before)
+            _randomize_random_state()
             training, events = make_training(), list[_Event]()
             if done:
-                _scatter_random_state()
+                _randomize_random_state()
                 training.load(file)
             with _watched(training.model, events, done):
                 training.train(steps)
@@ -172,12 +167,9 @@ def verify(
                 training.save(file)
             return events
 
-        try:
-            first, again = run(0, number), run(0, number)
-            run(0, half, save=True)
-            resumed = run(half, number)
-        finally:
-            _set_variable(before)
+        first, again = run(0, number), run(0, number)
+        run(0, half, save=True)
+        resumed = run(half, number)
     reached = next(each.digest for each in reversed(first) if (each.step, each.what) == (half - 1, "weights"))
     rest = [_Event(half - 1, "resume", "weights", reached), *(event for event in first if event.step >= half)]
     return VerifyReport(number, half, _divergence(first, again), _divergence(rest, resumed, resumed=True))
@@ -192,7 +184,7 @@ class _Event(NamedTuple):
 
 @contextmanager
 def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None]:
-    """Adds what happens in training to `events`, beginning with the weights (a loop may load its checkpoint late)."""
+    """Appends what happens in training to `events`, beginning with the weights (a loop may load its checkpoint late)."""
     step, names = done, {module: name for name, module in model.named_modules()}
 
     def begin(*_: Any) -> None:
@@ -234,7 +226,7 @@ def _divergence(one: list[_Event], other: list[_Event], *, resumed: bool = False
         if mine == theirs:
             continue
         if mine is None or theirs is None:
-            found, what = mine or theirs, f"only one came to {(mine or theirs).what}"
+            found, what = mine or theirs, f"only one reached {(mine or theirs).what}"
         else:
             same = (mine.step, mine.what) == (theirs.step, theirs.what)
             found, what = mine, mine.what if same else f"{mine.what}; there, {theirs.what}"
@@ -254,15 +246,7 @@ def _digest(value: Any) -> str:
     )
 
 
-def _scatter_random_state() -> None:
-    """Somewhere that nobody knows, as in a new process."""
+def _randomize_random_state() -> None:
     random.seed()
     np.random.seed()
     torch.seed()
-
-
-def _set_variable(value: str | None) -> None:
-    if value is None:
-        os.environ.pop(SEED_VARIABLE, None)
-    else:
-        os.environ[SEED_VARIABLE] = value

@@ -208,5 +208,5 @@ def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:
 
 
 def _first_known(transforms: Iterable[Transform]) -> int | None:
-    """The first to say how many axes it takes speaks for what goes in: no other before it changes their number."""
+    """The number of axes of the input: that of the first transform that has one, since none before it changes it."""
     return next((dims for transform in transforms if (dims := transform.spatial_dims()) is not None), None)

@@ -194,7 +194,7 @@ def _picked(array: np.ndarray, indices: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _extended(start: int, size: int, length: int, pad_mode: str) -> np.ndarray:
-    """For voxels start ... start + size - 1, those of an axis of that length that stand in for them."""
+    """For voxels start ... start + size - 1, the voxels of an axis of that length that replace them."""
     wanted = np.arange(start, start + size, dtype=np.int64)
     if pad_mode == "replicate" or length == 1:
         return np.clip(wanted, 0, length - 1)

@@ -13,7 +13,7 @@ from detaug.verify.trials.bench import Outcome, SearchStopped, Subject, Trial, p
 from detaug.verify.trials.carried import Snapshot, Variable
 from detaug.verify.trials.conditions import Conditions
 from detaug.verify.trials.interpreter import start
-from detaug.verify.trials.lines import Parting, line_that_changes, parting_of
+from detaug.verify.trials.lines import Divergence, divergence_of, line_that_changes
 from detaug.verify.trials.outputs import Difference, first_difference
 from detaug.watching.interception import Site
 
@@ -23,7 +23,7 @@ _MOST_TRIED = 24
 _ATTEMPTS = 6
 
 _SENTENCES = {
-    "chance": "draws random numbers from the operating system ({function}), which no seed governs: use "
+    "randomness": "draws random numbers from the operating system ({function}), which no seed governs: use "
     "detaug.current().generator, or a generator seeded from it",
     "clock": "lets the batch depend on the clock ({function}): a seed taken from it, or a choice made by timing",
     "process": "lets the batch depend on the process that makes it ({function})",
@@ -130,7 +130,7 @@ def causes_of(
         subject: the pipeline; its time is the search's.
         experiment: the one that showed it.
         different: the batches that differed.
-        repaired: detaug puts it right.
+        repaired: detaug repairs it.
 
     Returns:
         The causes, never empty, and whether the search came to its end.
@@ -234,7 +234,7 @@ class _Keeping:
         self._snapshot: Snapshot | None = None
 
     def begin(self, producer: Producer, key: BatchKey) -> None:
-        # What a pipeline is told of the epoch is no state that one batch leaves to the next.
+        # `set_epoch` changes the pipeline too, but that is no state that one batch leaves to the next.
         producer.prepare(key.epoch)
         self._epoch = key.epoch
         self._snapshot = Snapshot(producer)
@@ -314,29 +314,31 @@ def _one_per_line(causes: list[Cause]) -> list[Cause]:
 def _by_line(subject: Subject, experiment: Experiment, key: BatchKey, known: Known) -> Cause:
     short, whole = _up_to(experiment, key)
     difference: Difference | None = None
-    parting: Parting | None = None
+    divergence: Divergence | None = None
     for number in range(_ATTEMPTS):
-        again = _another_chance(whole if number % 2 else short, number).watching("both")
+        again = _another_attempt(whole if number % 2 else short, number).watching("both")
         here, there = again.run(subject)
         if key not in differing(here, there):
             continue
         known.difference = difference = difference or first_difference(here.outputs, there.outputs)
-        # What the factory and the constructors do comes first, unless it is meant to differ.
-        earlier = None if short.factor in ("history", "alone") else parting_of(here.earlier_lines, there.earlier_lines)
-        parting = parting or earlier or parting_of(here.lines, there.lines)
-        if difference is not None and parting is not None:
+        # What the factory and the constructors do comes first, unless the experiment lets it differ.
+        earlier = (
+            None if short.factor in ("history", "alone") else divergence_of(here.earlier_lines, there.earlier_lines)
+        )
+        divergence = divergence or earlier or divergence_of(here.lines, there.lines)
+        if difference is not None and divergence is not None:
             break
     threads = short.factor in (*_SENTENCES, "history", "alone") and bool(here.sites["threads"])
     what = _FROM_HERE_ON["threads" if threads else short.factor]
-    if parting is None:
+    if divergence is None:
         return Cause(f"the pipeline {what}; the line could not be found", None, difference)
-    names = f" (first seen in {', '.join(parting.names[:3])})" if parting.names else ""
-    if parting.on_entry:
-        return Cause(f"what {parting.function} is given {what}{names}", parting.site, difference)
-    return Cause(f"{_code(parting.site)}{what}{names}", parting.site, difference)
+    names = f" (first seen in {', '.join(divergence.names[:3])})" if divergence.names else ""
+    if divergence.on_entry:
+        return Cause(f"what {divergence.function} is given {what}{names}", divergence.site, difference)
+    return Cause(f"{_code(divergence.site)}{what}{names}", divergence.site, difference)
 
 
-def _another_chance(experiment: Experiment, number: int) -> Experiment:
+def _another_attempt(experiment: Experiment, number: int) -> Experiment:
     if experiment.factor != "threads" or number == 0:
         return experiment
     conditions = replace(experiment.changed.conditions, threads=experiment.changed.conditions.threads + 10 * number)

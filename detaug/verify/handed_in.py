@@ -1,4 +1,4 @@
-"""What a factory hands in, made into what an augmenter is made of: a source, a transform, and arguments."""
+"""Turns a factory's result into the parts of an augmenter: a source, a transform, and arguments."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.inspection import inspected
 from detaug.sources import DatasetSource, Source, resolve_source
 
 Factory = Callable[[], Any]
@@ -23,7 +24,7 @@ _EXPECTED = (
 
 
 class UnusableError(ValueError):
-    """What was handed in cannot be verified at all; the message says why."""
+    """The factory's pipeline cannot be verified; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,14 @@ def is_map_style(value: Any) -> bool:
 
 
 def _of_augmenter(augmenter: DeterministicAugmenter, stateless: bool | None, batches_per_epoch: int | None) -> HandedIn:
-    source = augmenter._source
+    inside = inspected(augmenter)
+    source = inside.source
     loader = source if stateless is None or isinstance(source, DatasetSource) else source.loader
     source = resolve_source(loader, stateless, batches_per_epoch or augmenter.batches_per_epoch)
     found = HandedIn(
         source,
         augmenter.transform,
-        None if augmenter._drawn else augmenter.seed,
+        None if inside.drew_its_seed else augmenter.seed,
         augmenter.name,
         augmenter.num_streams,
         augmenter.batches_per_epoch,

@@ -1,4 +1,4 @@
-"""What verifying gives: a verdict for each row, causes where there are differences, and all of it as JSON."""
+"""The result of `detaug.verify`: a verdict for each row, the causes of differences, and all of it as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Row:
         differing: how many of them differed.
         first: epoch and step of the first that did.
         seconds: how long it took.
-        detail: what is worth adding, such as "3 workers killed".
+        detail: more, such as "3 workers killed".
     """
 
     what: str
@@ -36,7 +36,7 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether DeterministicAugmenter keeps its word here."""
+        """Whether DeterministicAugmenter is reproducible here."""
         return self.verdict != DIFFERENT
 
 
@@ -48,7 +48,7 @@ class Cause:
         what: a sentence, without the line.
         site: the line; None where it could not be found.
         difference: the first transform whose output differs, and by how much.
-        repaired: detaug puts it right, so that its batches are equal all the same.
+        repaired: detaug repairs it, so that its batches are equal.
     """
 
     what: str
@@ -72,7 +72,7 @@ class Stateless:
     Attributes:
         allowed: it may.
         reason: why, in a sentence.
-        site: the line that speaks against it, if there is one.
+        site: the line that prevents it, if there is one.
     """
 
     allowed: bool
@@ -88,8 +88,8 @@ class Result:
         rows: a verdict for each circumstance.
         causes: of the differences, the ones that detaug cannot repair first.
         stateless: whether the loader may be declared so.
-        notes: what else is worth knowing.
-        batches, seed: what was asked for.
+        notes: further findings.
+        batches, seed: the arguments.
         seconds: how long it took.
     """
 
@@ -120,21 +120,16 @@ class Result:
             "seconds": round(self.seconds, 2),
             "rows": [
                 {
-                    "what": row.what,
-                    "verdict": row.verdict,
-                    "batches": row.batches,
-                    "differing": row.differing,
+                    **vars(row),
                     "first": None if row.first is None else {"epoch": row.first[0], "step": row.first[1]},
                     "seconds": round(row.seconds, 2),
-                    "detail": row.detail,
                 }
                 for row in self.rows
             ],
             "causes": [
                 {
                     "what": cause.what,
-                    "file": None if cause.site is None else cause.site.file,
-                    "line": None if cause.site is None else cause.site.line,
+                    **_place(cause.site),
                     "repaired": cause.repaired,
                     "difference": None if cause.difference is None else vars(cause.difference),
                 }
@@ -143,8 +138,7 @@ class Result:
             "stateless": {
                 "allowed": self.stateless.allowed,
                 "reason": self.stateless.reason,
-                "file": None if self.stateless.site is None else self.stateless.site.file,
-                "line": None if self.stateless.site is None else self.stateless.site.line,
+                **_place(self.stateless.site),
             },
             "notes": list(self.notes),
         }
@@ -158,3 +152,7 @@ class Result:
         from detaug.verify.report import as_text
 
         return as_text(self)
+
+
+def _place(site: Site | None) -> dict[str, Any]:
+    return {"file": None if site is None else site.file, "line": None if site is None else site.line}

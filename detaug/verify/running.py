@@ -46,7 +46,7 @@ def verify(
 
     Args:
         factory: gives a freshly made pipeline at every call: (loader, transform), where the transform may be None; a
-            map-style data set, or (data set, transform), for which `DeterministicAugmenter.from_dataset` is meant, with
+            map-style data set, or (data set, transform), as for `DeterministicAugmenter.from_dataset`, with
             shuffled batches of four samples; or a DeterministicAugmenter, whose loader, transform, seed, name,
             num_streams, stateless, batches_per_epoch and keep are taken. Or where the factory is, as
             ``"module:factory"`` or ``"path/to/file.py:factory"``. Called some forty times.
@@ -58,9 +58,9 @@ def verify(
         hash_seeds: PYTHONHASHSEED of other interpreters; None: two, or with `thorough` four; with fewer than two there
             is no such row.
         stateless, num_streams, batches_per_epoch: as for DeterministicAugmenter; None: as the factory's augmenter has it.
-        search_seconds: after so many seconds of search for lines that differ, what is known by then is reported; None:
-            no limit.
-        progress: told what is being done.
+        search_seconds: limit of the search for lines that differ, after which the report has what is known; None: no
+            limit.
+        progress: called with the current state.
 
     Returns:
         A verdict for each row, the causes of what differs, and whether the loader may be declared stateless. ``print``
@@ -68,7 +68,7 @@ def verify(
 
     Raises:
         UnusableError: (a ValueError) the factory does not give a pipeline that makes batches that can be compared.
-        TypeError, ValueError: another argument cannot be right.
+        TypeError, ValueError: another argument is invalid.
     """
     settings = checked_settings(
         batches,
@@ -185,7 +185,7 @@ class _Verification:
             # Then every other experiment differs as well, and shows nothing.
             shown = [each for each in shown if each[0].factor == "nothing"]
         elif any(question.factor == "threads" for question, _, _ in shown):
-            # Then another may have differed by chance.
+            # Then another may have differed at random.
             shown = [each for each in shown if each[0].factor == "threads"]
         elif any(question.factor == "history" and not question.alone for question, _, _ in shown):
             # Then what differs alone does so for the same reason, which history tells better.
@@ -202,7 +202,9 @@ class _Verification:
                 found.setdefault(cause.site or cause.what, cause)
             if not complete:
                 self._note_the_stop(question.what)
-        if any(question.factor == "chance" for question, _, _ in shown) and any(cause.site for cause in found.values()):
+        if any(question.factor == "randomness" for question, _, _ in shown) and any(
+            cause.site for cause in found.values()
+        ):
             # Randomness that no seed governs depends on what was drawn before: history without a line is that same fault.
             found = {key: cause for key, cause in found.items() if cause.site is not None}
         if not found and not all(row.ok for row in self._rows):
@@ -241,7 +243,7 @@ class _Verification:
             if trial.repairs:
                 self._notes += [
                     f"{site}: seeds a generator with {seed} in every batch, so that every batch draws the same numbers from "
-                    "it. If that is not meant, make the generator before the first batch, so that detaug seeds it for each "
+                    "it. If you do not want that, make the generator before the first batch, so that detaug seeds it for each "
                     "one, or use detaug.current().generator"
                     for site, seed in outcome.fixed_seeds.items()
                 ]

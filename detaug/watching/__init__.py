@@ -1,1 +1,1 @@
-"""Watching a program while it runs: calls that are intercepted, and generators that nobody seeded."""
+"""Watches a running program: intercepts calls, and finds unseeded generators."""

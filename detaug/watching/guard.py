@@ -1,9 +1,9 @@
-"""The cheap watch at run time: chance that no seed governs, drawn while a batch is made, and the line that draws it.
+"""The cheap check at run time: finds the lines that draw unseeded random numbers while a batch is made.
 
-Everything that is created without a seed asks the operating system: NumPy's generators, Python's `random.Random`,
-`random.SystemRandom`, `secrets` and `uuid4` through `os.urandom`, by whatever name a module holds it. That is where
-they are noticed; what asks nothing of the system pays nothing. Seeding by the time of day is noticed at the four
-functions that seed. `detaug.verify` finds the rest.
+All generators that are created without a seed ask the operating system: NumPy's, Python's `random.Random`,
+`random.SystemRandom`, `secrets` and `uuid4` through `os.urandom`, under any name in a module. The guard intercepts these
+calls, and costs nothing elsewhere. It notices seeding by the time of day in the four functions that seed. `detaug.verify`
+finds the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.watching.interception import Site, Substitution, caller_of_chance, direct_caller
+from detaug.watching.interception import Site, Substitution, caller_of_randomness, direct_caller
 
 #: How far (seconds) from now a number may be and still be taken for the time of day.
 _NOW = 10.0
@@ -32,10 +32,10 @@ _random_method = random.Random.seed
 
 
 class Guard:
-    """Reports each line that draws ungoverned chance once.
+    """Reports each line that draws unseeded random numbers once.
 
     Args:
-        report: is told ``file:line`` in a sentence.
+        report: called with a sentence that names ``file:line``.
     """
 
     def __init__(self, report: Callable[[str], None]) -> None:
@@ -54,7 +54,7 @@ class Guard:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Inside, in this thread, what draws such chance is reported."""
+        """Reports such lines of this thread inside the block."""
         self._thread = threading.get_ident()
         # random.Random() asks the system in C: its method is the only place to notice it.
         random.Random.seed = self._method  # type: ignore[method-assign]
@@ -70,7 +70,7 @@ class Guard:
 
         def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
             if a is None:
-                guard._notice(caller_of_chance(sys._getframe(1)))
+                guard._notice(caller_of_randomness(sys._getframe(1)))
             else:
                 guard._check(a, sys._getframe(1))
             _random_method(generator, a, version)
@@ -79,7 +79,7 @@ class Guard:
 
     def _asking(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def ask(*arguments: Any, **options: Any) -> Any:
-            self._notice(caller_of_chance(sys._getframe(1)))
+            self._notice(caller_of_randomness(sys._getframe(1)))
             return function(*arguments, **options)
 
         ask.__name__ = function.__name__
@@ -97,7 +97,7 @@ class Guard:
     def _seeding_python(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def seed(a: Any = None, version: int = 2) -> None:
             if a is None:
-                self._notice(caller_of_chance(sys._getframe(1)))
+                self._notice(caller_of_randomness(sys._getframe(1)))
             else:
                 self._check(a, sys._getframe(1))
             function(a, version)

@@ -1,7 +1,7 @@
-"""Putting something else in a function's place, for a while and wherever a module holds it, and who called it then.
+"""Replaces functions for a while in every module that holds them, and finds the line that called them.
 
-``from os import urandom`` copies the name into the module that says it, where a change of ``os.urandom`` does not
-reach. All modules are searched, so it makes no difference how a function was imported.
+``from os import urandom`` copies the function into the importing module, where replacing ``os.urandom`` has no effect. All
+modules are searched, so it does not matter how a function was imported.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def places(functions: Sequence[Any]) -> list[Place]:
 
 
 class Substitution:
-    """Other functions in the place of some, again and again: the search is made once, and when modules were imported.
+    """Replaces functions repeatedly: it searches the modules once, and again after imports.
 
-    A copy that is kept elsewhere than in a module (as a default argument, in a closure) is not found.
+    It does not find copies outside modules (default arguments, closures).
 
     Args:
         originals: the functions.
@@ -64,7 +64,7 @@ class Substitution:
     def by(self, substitutes: Sequence[Any]) -> Iterator[None]:
         """Inside, every module that holds one of the functions holds its substitute instead.
 
-        Modules that are imported meanwhile are put right at the end as well.
+        At the end, modules that were imported meanwhile are restored too.
         """
         imported = self._imported()
         if imported != self._modules:
@@ -84,10 +84,10 @@ class Substitution:
                     names[name] = self._originals[number]
 
 
-#: Through these a request for chance is passed on: who asks them is the one who asks.
+#: Packages that pass a request for random numbers on: their caller is the one that asks.
 _PASSED_THROUGH = frozenset({"random", "secrets", "uuid", "numpy", "torch", "os"})
 
-#: Their functions stand in the place of those that are watched.
+#: Modules with the functions that replace the watched ones.
 _WATCHED_BY = frozenset({"detaug.watching.guard", "detaug.verify.trials.substitutes"})
 
 #: Parts of detaug that belong to a user's pipeline and not to the machinery that runs it.
@@ -100,7 +100,7 @@ def module_of(frame: FrameType) -> str:
 
 
 def is_machinery(module: str) -> bool:
-    """Whether it is detaug's own machinery (or its progress bar), which is nobody's loader or transform."""
+    """Whether it is detaug's own machinery (or its progress bar), and not part of a pipeline."""
     if module.startswith("detaug."):
         return not module.startswith(_OUR_PIPELINES)
     return module.partition(".")[0] == "rich"
@@ -111,10 +111,10 @@ def is_standard_library(module: str) -> bool:
     return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
 
 
-def caller_of_chance(frame: FrameType | None) -> Site | None:
-    """The line that asked for chance, directly or through `random`, `secrets`, `uuid`, NumPy or torch.
+def caller_of_randomness(frame: FrameType | None) -> Site | None:
+    """The line that asked for random numbers, directly or through `random`, `secrets`, `uuid`, NumPy or torch.
 
-    None where the standard library asked on its own account (`tempfile`, `multiprocessing`), or detaug did.
+    None where the standard library (`tempfile`, `multiprocessing`) or detaug asked for itself.
     """
     while frame is not None:
         module = module_of(frame)

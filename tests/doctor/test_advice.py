@@ -78,7 +78,7 @@ def test_nothing_is_said_against_a_machine_that_is_well_set() -> None:
         ({"switches": {"torch.backends.cudnn.benchmark": True}}, "cuDNN", "warning", "by timing"),
         ({"switches": {"torch.cuda.tunable": True}}, "TunableOp", "warning", "by timing"),
         ({"variables": {"CUBLAS_WORKSPACE_CONFIG": None}}, "cuBLAS", "warning", "is not set: export"),
-        ({"variables": {"CUBLAS_WORKSPACE_CONFIG": ":0:0"}}, "cuBLAS", "warning", "promises nothing"),
+        ({"variables": {"CUBLAS_WORKSPACE_CONFIG": ":0:0"}}, "cuBLAS", "warning", "not reproducible"),
         ({"switches": {"torch.backends.cudnn.allow_tf32": True}}, "TF32", "note", "cudnn.allow_tf32 on"),
         ({"variables": {"NVIDIA_TF32_OVERRIDE": "1"}}, "TF32", "warning", "unset it"),
         ({"gpu": {"devices": [{}, {}]}}, "NCCL", "warning", "NCCL_NVLS_ENABLE=0"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import tracemalloc
 from collections.abc import Callable
@@ -209,6 +208,7 @@ def test_a_data_set_that_a_module_holds_is_neither_copied_nor_written(tmp_path: 
     model.view = np.asarray(model.map)
     model.cases = np.zeros(2**25, np.uint8)
     stamp = path.stat().st_mtime_ns
+    audit(network(), cross_entropy, batch())  # the first one imports modules, whose memory would count
     tracemalloc.start()
     assert audit(model, cross_entropy, batch()).deterministic
     assert tracemalloc.get_traced_memory()[1] < 2**24
@@ -322,7 +322,6 @@ def test_a_nan_against_a_number_is_a_difference() -> None:
     report = audit(network(NowAndThenNan()), cross_entropy, batch())
     assert report.first_difference is not None
     assert report.first_difference.max_abs_difference != report.first_difference.max_abs_difference
-    assert json.loads(report.to_json())["first_difference"]["max_abs_difference"] == "nan"
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -433,9 +432,6 @@ def test_what_pytorch_alerts_on_and_what_it_does_not_is_listed_where_it_ran() ->
     assert "put_ (raises in deterministic mode) in 3 (Putting)" in str(report)
     assert "use index_put_" in str(report)
     assert "On a GPU it may: audit there." in str(report)
-    as_json = json.loads(report.to_json())
-    assert as_json["deterministic"] is True
-    assert {use["module"] for use in as_json["operations"]} == {"3"}
 
 
 def test_a_report_on_a_cpu_claims_nothing_about_a_gpu() -> None:
@@ -507,7 +503,7 @@ def test_nnunet_s_networks_and_loss_are_deterministic_on_the_cpu(residual: bool)
         ({"loss": 3}, TypeError, r"loss\(output, target\), got 3"),
         ({"model": network().requires_grad_(False)}, ValueError, "no parameter of Sequential requires a gradient"),
         ({"model": nn.LazyLinear(3)}, ValueError, "'weight' has no shape yet"),
-        ({"device": "gpu"}, ValueError, "'gpu' is none that PyTorch knows"),
+        ({"device": "gpu"}, ValueError, "'gpu' is unknown or absent"),
         ({"device": 0}, TypeError, "device must be a string"),
         ({"device": "meta"}, ValueError, "cannot be audited"),
         ({"runs": 1}, ValueError, "at least 2"),

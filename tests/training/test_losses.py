@@ -182,7 +182,7 @@ def test_the_operation_that_varies_is_not_called() -> None:
 def test_the_gradient_by_comparison_on_a_gpu_is_that_by_scattering() -> None:
     target = logits_and_target((2, 4, 5), 3)[1]
     gradient, ignored = torch.randn(2, 4, 5, dtype=torch.float64), target == 1
-    by_scattering = _Picking(1, 3, False).transposed(gradient, target, ignored)
+    by_scattering = _Picking(1, 3).transposed(gradient, target, ignored)
     assert torch.equal(_one_hot(gradient.masked_fill(ignored, 0).unsqueeze(1), target, 1, 3), by_scattering)
 
 

@@ -66,7 +66,7 @@ def test_a_launcher_tells_the_rank_and_no_rank_draws_for_itself(monkeypatch, ran
     monkeypatch.setenv(rank, "2")
     monkeypatch.setenv(size, "4")
     assert (known_rank(), known_world_size()) == (2, 4)
-    with pytest.raises(RankUnknown, match="one process of several"):
+    with pytest.raises(RankUnknown, match=r"one of 4 processes \(rank 2\)"):
         seed_everything()
 
 

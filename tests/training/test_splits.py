@@ -137,7 +137,7 @@ def test_bad_ids_are_refused(ids, error, says) -> None:
         ({"groups": "ab"}, TypeError, "groups must be a mapping"),
         ({"stratify": {**STRATA, "case_001": float("nan")}}, ValueError, "'case_001'"),
         ({"stratify": STRATA, "stable": True}, ValueError, "cannot balance strata"),
-        ({"k": 23, "stable": True}, ValueError, "none fell into fold"),
+        ({"k": 23, "stable": True}, ValueError, "none is in fold"),
         ({"ids": set(CASES), "groups": list(GROUPS.values())}, TypeError, "has no order"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from detaug.training import deterministic_mode, set_deterministic_mode
-from detaug.training.switches import table
+from detaug.training.switches import modes
 from detaug.training.switches.table import CUBLAS_VARIABLE, chosen_switches
 
 NEW_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")
@@ -154,7 +154,7 @@ def test_a_switch_that_is_left_out_is_noticed(monkeypatch, name, seen):
         kept = [switch for switch in chosen_switches(mode, **keywords) if switch.name not in names]
         return [switch for switch in kept if "fp32_precision" not in switch.name]
 
-    monkeypatch.setattr(table, "chosen_switches", without)
+    monkeypatch.setattr(modes, "chosen_switches", without)
     with deterministic_mode():
         now = in_force()
         missed = not_deterministic()

@@ -87,7 +87,7 @@ def test_the_kernel_that_deterministic_mode_replaces_can_be_called_by_itself(ndi
             size, scale = keywords.get("size"), keywords.get("scale_factor")
             if keywords.get("recompute_scale_factor"):
                 size, scale = tuple(expected.shape[2:]), None
-            ours = _Interpolation(tuple(tensor.shape[2:]), False, mode, bool(keywords["align_corners"]), size, scale)
+            ours = _Interpolation(tuple(tensor.shape[2:]), mode, bool(keywords["align_corners"]), size, scale)
             assert torch.equal(ours._by_kernel(tensor), expected)
 
 

@@ -25,7 +25,7 @@ from detaug.watching.interception import Site
 
 
 def asked() -> tuple[object, ...]:
-    """What this module gets when it asks for chance, time and process, by every kind of name."""
+    """What this module gets when it asks for randomness, time and process, by every kind of name."""
     return (
         os.urandom(4),
         urandom(4),
@@ -54,7 +54,7 @@ def test_equal_conditions_give_equal_answers_and_each_factor_changes_its_own_alo
     still = answers(Conditions())
     assert answers(Conditions()) == still
     for factor, places in (
-        ("chance", range(8)),
+        ("randomness", range(8)),
         ("clock", range(8, 12)),
         ("process", range(12, 13)),
         ("global_state", range(13, 15)),
@@ -92,10 +92,10 @@ def test_only_the_calls_from_one_line_are_changed() -> None:
 
     with under(Conditions()) as calls:
         still = two()
-    sites = list(calls.sites["chance"])
+    sites = list(calls.sites["randomness"])
     assert [site.file for site in sites] == [__file__, __file__]
     assert sites[0].line + 1 == sites[1].line
-    with under(Conditions(chance=1, only=sites[1])):
+    with under(Conditions(randomness=1, only=sites[1])):
         changed = two()
     assert changed[0] == still[0]
     assert changed[1] != still[1]

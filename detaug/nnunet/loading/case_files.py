@@ -214,7 +214,7 @@ class _Recent(Generic[T]):
         return value
 
     def forget(self, file: str) -> None:
-        """Load it anew when it is wanted again."""
+        """Load it again on the next use."""
         _, weight = self._known.pop(file, (None, 0))
         self._weight -= weight
 

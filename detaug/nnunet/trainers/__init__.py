@@ -1,4 +1,4 @@
-"""Trainers for nnU-Net v2 that repeat themselves, and the mixins that do the same to any other trainer. They need nnU-Net."""
+"""Reproducible trainers for nnU-Net v2, and the mixins that make any other trainer reproducible. They need nnU-Net."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""When epochs began and ended. nnU-Net keeps it in its checkpoints, where it makes equal trainings differ; here it is a
-file beside them, from which its plot of epoch durations goes on after a training was continued."""
+"""When epochs began and ended. nnU-Net keeps these times in its checkpoints, where they make equal trainings differ; here
+they are in a file beside them, from which its plot of epoch durations continues after a resume."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What nnU-Net's `get_dataloaders` wants to build, without its building it.
+"""Collects what nnU-Net's `get_dataloaders` wants to build, without building it.
 
 The method names its loader and augmenter classes by the globals of its module, draws a batch from each augmenter and
-throws it away. Trainers override it. So the method itself runs, whoever wrote it, with those globals standing for what
-takes their place: the arguments are all nnU-Net's own.
+discards it. Trainers override it. So the trainer's own method runs with these globals replaced: all arguments are
+nnU-Net's own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def batches_kept(num_cached: int) -> int:
 
 @dataclass
 class AugmenterRequest:
-    """An augmenter that was asked for. Drawing from it gives nothing: no batch is thrown away.
+    """A requested augmenter. Drawing from it gives nothing, so that no batch is discarded.
 
     Attributes:
         data_loader: what makes raw batches.
@@ -81,7 +81,7 @@ def requests_instead_of_augmenters(
 
     Args:
         trainer: the class; every definition of the method among its bases is dealt with.
-        loader: takes the place of ``nnUNetDataLoader``; None: that stays.
+        loader: replaces ``nnUNetDataLoader``; None: that stays.
         method: the method's name.
     """
     substitutes: dict[str, Any] = dict(AUGMENTERS)

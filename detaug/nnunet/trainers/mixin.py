@@ -1,6 +1,6 @@
-"""`DeterministicTraining`: nnU-Net's trainer, made to repeat itself.
+"""`DeterministicTraining`: makes nnU-Net's trainers reproducible.
 
-Everything is done in hooks around nnU-Net's own methods, whichever subclass they come from; nothing of them is copied.
+All of it is hooks around nnU-Net's own methods, of any subclass; no code of nnU-Net is copied.
 """
 
 from __future__ import annotations
@@ -35,35 +35,34 @@ logger = logging.getLogger("detaug")
 
 
 class DeterministicTraining:
-    """A mixin that makes any trainer of nnU-Net's repeat itself.
+    """A mixin that makes any trainer of nnU-Net reproducible.
 
         class MyTrainer(DeterministicTraining, nnUNetTrainer):
             ...
 
-    The seed comes from ``DETAUG_SEED``; without it one is drawn, and written to the log and the checkpoints. A training
-    that is continued takes its checkpoint's. Two trainings with one seed write the same checkpoints, byte for byte, on one
-    kind of machine (GPU, CPU, versions of torch and nnU-Net), however many processes load their data, and also where one
-    of them was stopped, or killed, and continued with ``--c``.
+    The seed comes from ``DETAUG_SEED``; without it one is drawn, and written to the log and the checkpoints. A continued
+    training takes its checkpoint's. Two trainings with one seed write the same checkpoints, byte for byte, on one kind of
+    machine (GPU, CPU, versions of torch and nnU-Net), with any number of loader processes, even if one of them was
+    stopped or killed and continued with ``--c``.
 
-    What is done, and where:
+    The hooks:
 
-    - `initialize`: nnU-Net's version is looked at; the seed is found; the network's weights are drawn from it; layers and
-      losses without a deterministic backward pass are swapped (`detaug.training.make_deterministic`).
-    - `get_dataloaders`: nnU-Net's loader and transforms in a `DeterministicAugmenter`, training and validation from
-      different branches of the seed tree. Nothing is drawn ahead and thrown away. Epoch e's batches are those of epoch e,
-      also when training goes on from there, and there are as many of them as a trainer asks for.
+    - `initialize`: checks nnU-Net's version; finds the seed and draws the network's weights from it; swaps layers and
+      losses without a deterministic backward pass (`detaug.training.make_deterministic`).
+    - `get_dataloaders`: puts nnU-Net's loader and transforms into a `DeterministicAugmenter`, training and validation with
+      different branches of the seed tree. No batch is drawn ahead and discarded. Epoch e has the batches of epoch e, also
+      after a resume, and as many as the trainer asks for.
     - every epoch: Python's, NumPy's and torch's generators start from (seed, rank, epoch).
     - `on_train_start`, every epoch and every forward pass of the final validation: torch's switches
       (`detaug.training.deterministic_mode`), which nnU-Net resets. torch.compile is not used. On a CPU, torch computes
       with ``DETAUG_CPU_THREADS`` threads, by default one.
-    - `on_train_start`: all cases of the fold are there and whole, and are those that the training began with.
-    - `save_checkpoint`: times are kept in a file beside it; pickling does not depend on history; a file is whole or not
-      there.
-    - no process outlives `run_training`.
+    - `on_train_start`: checks that all cases of the fold are there and complete, and the same as when the training began.
+    - `save_checkpoint`: writes times to a file beside it; pickling does not depend on history; a file is never partial.
+    - `run_training`: no process survives it.
 
     Attributes:
         deterministic_mode: as for `detaug.training.deterministic_mode`: True, or "warn" for networks with operations that
-            torch cannot repeat (what they compute is then different from run to run).
+            are nondeterministic in torch (their results then differ from run to run).
     """
 
     deterministic_mode: Mode = True
@@ -158,7 +157,7 @@ class DeterministicTraining:
         )
 
     def _loader_class(self) -> Any:
-        """What takes the place of nnU-Net's loader; None: nothing."""
+        """What replaces nnU-Net's loader; None: nothing."""
         return None
 
     def _augmenter(self, request: Any, name: str, iterations: int) -> Any:
@@ -230,7 +229,7 @@ class DeterministicTraining:
         self._close_loaders()
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
-        """nnU-Net's; its predictor's switches are put right before every forward pass."""
+        """nnU-Net's; with its predictor's switches corrected before every forward pass."""
         self._set_switches()
         seed_global_generators(self._branch("final validation").sequence())
         with self._switches_at_every_forward_pass():
@@ -280,7 +279,7 @@ class DeterministicTraining:
         )
 
     def _write(self, checkpoint: Any, file: Any) -> None:
-        """What `torch.save` was handed goes to its file in its canonical form, nnU-Net's checkpoint with its record."""
+        """Writes the argument of `torch.save` in its canonical form, nnU-Net's checkpoint with its record."""
         if isinstance(checkpoint, dict) and {"network_weights", "logging"} <= checkpoint.keys():
             logging_of_run = checkpoint["logging"]
             epoch_times.keep(logging_of_run, self.output_folder)

@@ -1,19 +1,18 @@
-"""Which versions of nnU-Net the trainers are made for."""
+"""The versions of nnU-Net that the trainers support."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 
-#: nnU-Net's hooks are not a documented interface: they were read in these versions.
-SUPPORTED = ("2.8",)
+from detaug.versions import SUPPORTED_NNUNET
 
-#: Set to 1 to go on with another version.
+#: Set to 1 to use another version.
 ANY_VERSION_VARIABLE = "DETAUG_ANY_NNUNET"
 
 
 class UnsupportedNNUNet(RuntimeError):
-    """The nnU-Net that is installed is none that detaug's trainers were made for."""
+    """The installed nnU-Net is not a version that detaug's trainers support."""
 
 
 def installed_version() -> str:
@@ -29,23 +28,21 @@ def installed_version() -> str:
 
 
 def check_nnunet_version() -> str:
-    """The installed version, if the trainers were made for it.
-
-    ``DETAUG_ANY_NNUNET=1`` in the environment lets every version pass.
+    """The installed version, if the trainers support it (with ``DETAUG_ANY_NNUNET=1`` in the environment: any).
 
     Raises:
-        UnsupportedNNUNet: they were not.
+        UnsupportedNNUNet: they do not.
     """
     version = installed_version()
     if _supported(version) or os.environ.get(ANY_VERSION_VARIABLE) == "1":
         return version
-    known = " or ".join(f"{each}.x" for each in SUPPORTED)
+    known = " or ".join(f"{each}.x" for each in SUPPORTED_NNUNET)
     raise UnsupportedNNUNet(
-        f"nnunetv2 {version} is installed, and detaug's trainers are made for {known}: a training would perhaps not be "
-        f'reproducible, and say nothing. Install one of them (pip install "nnunetv2=={SUPPORTED[-1]}.*"), or set '
-        f"{ANY_VERSION_VARIABLE}=1 to go on and check the result with `detaug nnunet verify`"
+        f"nnunetv2 {version} is installed, and detaug's trainers support {known}: a training might silently not be "
+        f'reproducible. Install a supported one (pip install "nnunetv2=={SUPPORTED_NNUNET[-1]}.*"), or set '
+        f"{ANY_VERSION_VARIABLE}=1 to continue and check the result with `detaug nnunet verify`"
     )
 
 
 def _supported(version: str) -> bool:
-    return any(version == each or version.startswith(f"{each}.") for each in SUPPORTED)
+    return any(version == each or version.startswith(f"{each}.") for each in SUPPORTED_NNUNET)

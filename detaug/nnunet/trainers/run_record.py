@@ -81,9 +81,9 @@ class RunRecord:
         ]
         if differences and os.environ.get(CHANGED_VARIABLE) != "1":
             raise StateMismatch(
-                "this checkpoint cannot be continued: from here on it would be another training than the one that began.\n  "
+                "this checkpoint cannot be continued: the training would not be the one that it began as.\n  "
                 + "\n  ".join(differences)
-                + f"\nSet {CHANGED_VARIABLE}=1 to go on all the same; the result cannot be repeated from the seed alone then."
+                + f"\nSet {CHANGED_VARIABLE}=1 to continue nevertheless; the result is then not reproducible from the seed alone."
             )
         return differences
 

@@ -1,4 +1,4 @@
-"""`detaug nnunet verify`: does a training of nnU-Net's, on a user's own data, repeat itself, and where does it not?"""
+"""`detaug nnunet verify`: is a training of nnU-Net on a user's data reproducible, and where does it diverge?"""
 
 from detaug.nnunet.verification.comparing import Origin
 from detaug.nnunet.verification.result import Result, Row

@@ -1,4 +1,4 @@
-"""Where two trainings parted: pure functions of their traces, and of their checkpoints where the traces are equal."""
+"""Where two trainings diverged: pure functions of their traces, and of their checkpoints where the traces are equal."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def origins(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int | No
     """All differences that do not follow from one another: each would remain if the rest were repaired.
 
     Batches never follow from weights, nor weights from validation batches. Of what follows from weights, only the first
-    difference is told: whatever comes after it differs for that reason already.
+    difference is reported: the later ones follow from it.
 
     Args:
         one, other: the traces.

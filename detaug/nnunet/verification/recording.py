@@ -76,7 +76,7 @@ class Recording:
         self.disable_checkpointing = False
 
     def get_dataloaders(self) -> tuple[Any, Any]:
-        """Batches that turn out not to be reproducible are told in the log: the trainings are compared to their end."""
+        """Logs batches that are not reproducible instead of raising: the trainings are compared to their end."""
         loaders: tuple[Any, Any] = super().get_dataloaders()  # type: ignore[misc]
         for loader in loaders:
             if isinstance(loader, DeterministicAugmenter):

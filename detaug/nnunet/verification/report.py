@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 DIGITS = 16
 
 _ADVICE = {
-    INITIAL_WEIGHTS: "every training starts from other weights: detaug.nnunet.DeterministicTraining seeds initialize()",
-    DATA: "the batches are not a function of the seed: look at the loader and the transforms (`detaug verify` finds the line)",
+    INITIAL_WEIGHTS: "the trainings start from different weights: detaug.nnunet.DeterministicTraining seeds initialize()",
+    DATA: "the batches do not depend on the seed alone: look at the loader and the transforms (`detaug verify` finds the line)",
     FORWARD: "the same batch and weights give another output: detaug.training.audit names the operation",
     BACKWARD: "the same output and loss give another gradient: detaug.training.audit names the operation",
     OPTIMIZER: "the same gradients give other weights: look at clipping, the optimizer and its state",
-    RESUME: "the checkpoint does not bring back what the training had: look at save_checkpoint and load_checkpoint",
-    BETWEEN_EPOCHS: "look at what validation and the hooks at an epoch's end change",
-    BOOKKEEPING: "the weights are equal: it is what else save_checkpoint writes",
+    RESUME: "the checkpoint is not complete: look at save_checkpoint and load_checkpoint",
+    BETWEEN_EPOCHS: "validation or a hook at an epoch's end changes something",
+    BOOKKEEPING: "the weights are equal: the difference is in what else save_checkpoint writes",
 }
 
 

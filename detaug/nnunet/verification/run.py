@@ -1,5 +1,4 @@
-"""One part of a training, in a process of its own: what ``nnUNetv2_train`` does, with a trace and without the validation
-at its end."""
+"""Runs one part of a training in a separate process: as ``nnUNetv2_train``, with a trace and without the final validation."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def main(text: str, parent: str) -> None:
 
     Args:
         text: `Part.as_json`. The environment is set already, see `environment`.
-        parent: the process that wants it. This one leads a group of its own.
+        parent: the process that started this one, which leads its own process group.
 
     Raises:
         SystemExit: it failed; `FAILURE` says how.
@@ -51,7 +50,7 @@ def main(text: str, parent: str) -> None:
 
 
 def environment(part: Part) -> dict[str, str]:
-    """What a part's process has in its environment: the caller's, with nnU-Net's folders and the seed."""
+    """The environment of a part's process: the caller's, with nnU-Net's folders and the seed."""
     import detaug
 
     ours = str(Path(detaug.__file__).parent / "nnunet" / "external")
@@ -61,16 +60,16 @@ def environment(part: Part) -> dict[str, str]:
         "nnUNet_results": part.results,
         "nnUNet_n_proc_DA": str(part.processes),
         "nnUNet_extTrainer": os.pathsep.join([*(each for each in theirs if each and each != ours), ours]),
-        # a trial is no run that anybody wants on a dashboard
+        # a trial does not belong on a dashboard
         "nnUNet_wandb_enabled": "0",
         "DETAUG_SEED": text_of_seed(part.settings.seed),
     }
 
 
 def end_with(parent: int) -> None:
-    """Once the parent is gone, however it went, this process and all that it started are killed.
+    """Kill this process and all that it started once the parent is gone, for any reason.
 
-    Stock nnU-Net's workers would go on for ever.
+    Stock nnU-Net's workers would run on.
     """
 
     def watch() -> None:
@@ -116,7 +115,7 @@ def train(part: Part, trace: Path) -> None:
                 device=torch.device(settings.device),
             )
     except Interruption:
-        print(f"Interrupted after epoch {part.stop_after}, as it was asked for.")
+        print(f"Interrupted after epoch {part.stop_after}, as requested.")
     finally:
         writer.close()
 

@@ -1,4 +1,4 @@
-"""What `detaug nnunet verify` was asked for, and the trainings that follow from it."""
+"""The arguments of `detaug nnunet verify`, and the trainings that follow from them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from detaug.seeding.tree import Seed
 
 @dataclass(frozen=True)
 class Settings:
-    """A training as `nnUNetv2_train` is asked for it, and how short it is to be.
+    """A training by the arguments of `nnUNetv2_train`, and its length.
 
     Attributes:
         dataset: nnU-Net's name or number of the data set.

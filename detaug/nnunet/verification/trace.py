@@ -1,7 +1,7 @@
 """The trace of a training: fingerprints of everything that its steps read and make, in the order in which they do.
 
 A file with one JSON object a line, each a `Moment`. What comes later in a moment may follow from what comes earlier in it,
-and from earlier moments; that order is what lets a comparison say where two trainings parted.
+and from earlier moments; that order is what lets a comparison say where two trainings diverged.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Moment:
 
 
 class TraceWriter:
-    """Appends moments to a file, each as soon as it is over, so that whoever watches the file sees how far it is."""
+    """Appends each moment to a file at once, so that the reader of the file can follow the progress."""
 
     def __init__(self, path: Path) -> None:
         self._file: TextIO = path.open("a")

@@ -1,4 +1,4 @@
-"""Trains several times, in processes of their own, and compares."""
+"""Trains several times, in separate processes, and compares."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from detaug.nnunet.verification.wrong_use import CannotVerify, checked, load_pla
 from detaug.processes.interpreters import interpreter_command
 from detaug.reports.verdicts import DIFFERENT, EQUAL, FAILED, REFERENCE
 
-#: Seconds between two looks at how far a training is.
+#: Seconds between two checks of a training's progress.
 LOOK_EVERY = 0.25
-#: Seconds that a training which is to end is given for it.
+#: Seconds that a training has to end.
 PATIENCE = 5.0
 
 _CODE = "import sys; from detaug.nnunet.verification.run import main; main(*sys.argv[1:])"
 
 
 def ignored(_news: object) -> None:
-    """For whoever does not want to be told."""
+    """A progress callback that does nothing."""
 
 
 class TrainingFailed(RuntimeError):
@@ -48,13 +48,13 @@ class TrainingFailed(RuntimeError):
 
     @property
     def unexpected(self) -> bool:
-        """Whether the message alone is perhaps not enough: detaug's refusals and missing files say what to do."""
+        """Whether the user needs the traceback: messages of detaug's own errors and of missing files say what to do."""
         return bool(self.traceback) and self.kind not in ("FileNotFoundError", "StateMismatch", "UnsupportedNNUNet")
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A training that came to its end.
+    """A training that ended without an error.
 
     Attributes:
         checkpoint: its checkpoint_final.pth.
@@ -127,7 +127,7 @@ def _bookkeeping(reference: Trained, trained: Trained) -> tuple[Origin, ...]:
 
 
 def link_previous_stage(settings: Settings, folder: Path) -> None:
-    """Let the trainings find a cascade's earlier predictions in results folders of their own."""
+    """Let the trainings find a cascade's earlier predictions in their own results folders."""
     predictions = previous_stage_predictions(settings, load_plans(settings.dataset, settings.plans))
     if predictions is None:
         return
@@ -143,7 +143,7 @@ def results_folder(training: Training, folder: Path) -> Path:
 
 
 def train(training: Training, folder: Path, advanced: Callable[[int], None] = ignored) -> Trained:
-    """Run all parts of a training, each in a process of its own.
+    """Run all parts of a training, each in a separate process.
 
     Raises:
         TrainingFailed: one of them failed.
@@ -161,19 +161,19 @@ def train(training: Training, folder: Path, advanced: Callable[[int], None] = ig
 
 
 def run_part(part: Part, folder: Path, advanced: Callable[[int], None] = ignored, kill_at: int | None = None) -> int:
-    """Run a part of a training in a process of its own.
+    """Run a part of a training in a separate process.
 
     Args:
         part: what to do.
         folder: for trace and log.
         advanced: as for `verify_training`.
-        kill_at: SIGKILL it and all that it started, once its trace has so many moments.
+        kill_at: SIGKILL the process and all that it started, once its trace has this many moments.
 
     Returns:
         The moments of its trace.
 
     Raises:
-        TrainingFailed: it failed, or came to its end before it was to be killed.
+        TrainingFailed: it failed, or ended before the SIGKILL.
     """
     trace = folder / run.TRACE
     before = _lines(trace)

@@ -1,4 +1,4 @@
-"""What can be said to be wrong before anything is trained."""
+"""Errors that are found before anything is trained."""
 
 from __future__ import annotations
 

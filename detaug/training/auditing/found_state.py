@@ -1,4 +1,4 @@
-"""What a trial step may change in a model, kept so that it can be put back. Random state and switches have their own."""
+"""What a trial step may change in a model, kept so that it can be put back (but for random state and switches)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OPAQUE = (nn.Module, type, types.ModuleType, types.FunctionType, types.MethodTy
 class FoundState:
     """Parameters, buffers, gradients, flags and Python attributes of modules and all modules in them, as they are now.
 
-    Tensors are put back in place, into the objects that they were found in, storage by storage: they may overlap.
+    Tensors are put back in place, storage by storage, since they may overlap.
     """
 
     def __init__(self, roots: list[nn.Module]) -> None:
@@ -63,8 +63,7 @@ class FoundState:
             tensor.grad = gradient
 
     def restore_for_a_run(self) -> None:
-        """As `restore`, without gradients, and but for generators that modules own: what is drawn from one that nobody
-        seeded is to be seen."""
+        """As `restore`, without gradients, and but for generators that modules own, so that unseeded draws are found."""
         for undo in self._attributes:
             undo()
         with torch.no_grad():
@@ -75,7 +74,7 @@ class FoundState:
                 undo()
 
     def _follow(self, value: Any, seen: set[int], depth: int) -> None:
-        """How to put back what `value` holds; it itself is its holder's business."""
+        """Note how to put back what `value` holds; its holder puts back `value` itself."""
         if value is None or isinstance(value, _OPAQUE) or id(value) in seen or not depth:
             return
         seen.add(id(value))
@@ -109,13 +108,13 @@ def _contents_of(tensors: list[torch.Tensor]) -> list[Undo]:
 
 
 def _rewrite(array: np.ndarray[Any, Any], kept: np.ndarray[Any, Any]) -> None:
-    """Only where something was changed: it may be a file's memory map."""
+    """Writes only after a change: the array may be a file's memory map."""
     if array.tobytes() != kept.tobytes():
         array[...] = kept
 
 
 def _refill(holder: Any, kept: Any) -> None:
-    """Only where something was changed, by identity: tensors and arrays compare by element."""
+    """Writes only after a change, by identity: tensors and arrays compare by element."""
     if isinstance(kept, dict):
         if [(key, id(each)) for key, each in holder.items()] == [(key, id(each)) for key, each in kept.items()]:
             return

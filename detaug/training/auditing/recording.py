@@ -1,9 +1,8 @@
-"""One run of a training step, watched: a digest of every module's output and of every gradient, and who made it.
+"""Records one run of a training step: a digest of every module's output and of every gradient, and who computed it.
 
-Gradients are seen at autograd's own nodes and not through full backward hooks, which forbid in-place activations. A node
-belongs to the innermost module in whose forward pass it was made: whatever is reachable from a module's outputs and was
-not there before the module ran. The gradients that it hands on are compared, so that a module is blamed for what its
-own backward computes and not for what arrives from above.
+Hooks on autograd's nodes see the gradients, because full backward hooks forbid in-place activations. A node belongs to the
+innermost module in whose forward pass it was made: it is reachable from the module's outputs and was not there before. The
+gradients that a node returns are compared, so that a module is blamed for its own backward, and not for its incoming gradient.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from detaug.training.auditing.report import Phase
 
 @dataclass(frozen=True)
 class Owner:
-    """A module by name and class, in the part of the step to which it belongs."""
+    """A module by name and class, and its part of the step."""
 
     phase: Phase
     module: str
@@ -37,20 +36,20 @@ class Owner:
 
 @dataclass(frozen=True)
 class Seen:
-    """One value that can be compared with that of another run."""
+    """One value, to compare with that of another run."""
 
     owner: Owner
     what: str
     digest: str
     operation: str | None = None
-    #: an input: it says where to look, and is not itself a module's doing
+    #: an input, which says where to look, but which the module has not computed
     given: bool = False
 
     def same_place(self, other: Seen) -> bool:
         return dataclasses.replace(self, digest="") == dataclasses.replace(other, digest="")
 
 
-#: What PyTorch warns of nowhere, by the operator's name in ``torch.ops.aten``, with what to do.
+#: Operations without an alert by PyTorch, by their name in ``torch.ops.aten``, with what to do.
 SILENT = {
     "topk": "where values may tie, use torch.sort(stable=True) and take the first ones",
     "kthvalue": "where values may tie, use torch.sort(stable=True)",
@@ -71,9 +70,9 @@ class Recording:
 
     Attributes:
         forward: modules' inputs, outputs and buffers and the loss, in order of execution.
-        backward: gradients, in order of execution, by (number of the node in order of creation, number of its gradient).
-        operations: (name, where) of calls that PyTorch alerts on, or of `SILENT`, with how often.
-        kept: copies on the CPU of the values that were asked for.
+        backward: gradients, in order of execution.
+        operations: how often each operation that PyTorch alerts on, or of `SILENT`, was called, and where.
+        kept: copies on the CPU of the values in `Recorder`'s `keep`.
     """
 
     forward: list[Seen] = field(default_factory=list)
@@ -87,10 +86,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Watches one run while it is entered.
 
     Args:
-        model, loss: as given to `audit`; a loss that is a module is watched inside as well.
-        keep: of which values to keep a copy.
-        caught: the list that grows with every warning, as `warnings.catch_warnings` gives it: PyTorch's own alerts belong
-            to the operation that has just run.
+        model, loss: as given to `audit`; the modules of a loss are watched too.
+        keep: the values to copy.
+        caught: the list of `warnings.catch_warnings`: PyTorch's new alerts belong to the operation that has just run.
     """
 
     def __init__(
@@ -121,7 +119,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # ---- what the run tells it ------------------------------------------------------------------------------------
     def model_done(self, model: nn.Module) -> None:
-        """The model's forward pass is over and its buffers are what the next step starts from."""
+        """The model's forward pass is over, and its buffers are final."""
         with torch.no_grad():
             for name, buffer in model.named_buffers():
                 module, _, short = name.rpartition(".")
@@ -130,7 +128,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._phase_owner = self._loss_owner
 
     def loss_done(self, value: torch.Tensor) -> None:
-        """The loss is there, and the backward pass may begin."""
+        """The loss is computed, and the backward pass may begin."""
         self._claim([value], self._loss_owner)
         self._see_value(self._loss_owner, value.detach(), "output")
 
@@ -149,7 +147,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __enter__(self) -> Recorder:
         for module in self._owners:
             if isinstance(module, torch.jit.ScriptModule):
-                continue  # takes no hooks: what happens in it is the surrounding module's
+                continue  # takes no hooks: its operations count as the surrounding module's
             before = module.register_forward_pre_hook(self._before, with_kwargs=True)
             after = module.register_forward_hook(self._after, with_kwargs=True, always_call=True)
             self._hooks.callback(before.remove)
@@ -165,7 +163,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # wrapping would load the compiler, seconds of imports for a mode that runs no compiled code
+        # wrapping would import the compiler, which takes seconds, for a mode that runs no compiled code
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -190,7 +188,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _before(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         owner = self._owners[module]
         values = list(leaves((args, kwargs)))
-        # what the code between modules made belongs to the module around it
+        # nodes made between modules belong to the module around them
         self._claim([value for _, value in values], self._inside[-1] if self._inside else self._phase_owner)
         for where, value in values:
             self._see_value(owner, value, f"input{where}", given=True)
@@ -207,7 +205,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._see_value(owner, value, f"output{where}")
 
     def _claim(self, values: list[Any], owner: Owner) -> None:
-        """Nodes that are reachable from these tensors and have no owner yet get this one."""
+        """Give this owner to the nodes that are reachable from these tensors and have none yet."""
         waiting = [value.grad_fn for value in values if isinstance(value, torch.Tensor) and value.requires_grad]
         found = []
         while waiting:
@@ -268,7 +266,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def alerted(text: str) -> str | None:
-    """The operation that one of PyTorch's alerts is about; None: another warning."""
+    """The operation that one of PyTorch's alerts names; None for another warning."""
     if NO_IMPLEMENTATION in text:
         return text.strip().partition(" ")[0]
     if "non-deterministic" in text or "not deterministic" in text:
@@ -277,7 +275,7 @@ def alerted(text: str) -> str | None:
 
 
 def leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
-    """Tensors, arrays and numbers in nested dicts, lists, tuples and dataclasses, with the way to each."""
+    """Tensors, arrays and numbers in nested dicts, lists, tuples and dataclasses, with the path to each."""
     if isinstance(value, (torch.Tensor, np.ndarray, bool, int, float, complex, str, np.generic)):
         yield where, value
     elif isinstance(value, Mapping):
@@ -292,7 +290,7 @@ def leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values as a strided tensor that is no one's view of a quantized, sparse or subclassed one."""
+    """The values of a quantized, sparse or nested tensor as a strided one."""
     tensor = tensor.detach()
     if tensor.is_nested:
         return torch.cat([part.reshape(-1) for part in tensor.unbind()])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from textwrap import indent
-from typing import Any, Literal
+from typing import Literal
 
 Phase = Literal["forward", "loss", "backward"]
 
@@ -16,17 +14,13 @@ class Difference:
     """The first place in one phase at which two runs gave different bytes.
 
     Attributes:
-        phase: where in the step it came up.
-        module: the module's dotted name as ``named_modules()`` gives it, ``""`` for the model itself; ``"loss"`` and
-            ``"loss.…"`` for the loss.
-        module_class: its class's name.
-        what: ``"output"``, ``"output[0]"``, ``"buffer running_mean"``, ``"gradient of its input"``, ``"gradient of
-            weight"``.
+        module: the dotted name that ``named_modules()`` gives it, ``""`` for the model itself; ``"loss"`` and ``"loss.…"`` for
+            the loss.
+        what: such as ``"output[0]"``, ``"buffer running_mean"``, ``"gradient of its input"``, ``"gradient of weight"``.
         operation: in the backward pass, autograd's name of the operation, e.g. ``"AvgPool3DBackward0"``.
-        shape, dtype: of the tensor.
-        elements, differing_elements: how many it has, and how many differ in any byte (NaNs of equal bytes are equal).
-        max_abs_difference: the largest, in float64; NaN where a NaN stands against a number. Like
-            ``differing_elements``, None where two more runs, which are made to measure it, agreed.
+        elements, differing_elements: how many the tensor has, and how many differ in any byte.
+        max_abs_difference: the largest, in float64; NaN where one of two values is NaN. Like ``differing_elements``, None
+            where the two more runs that measure it agreed.
         note: what else helps to find the cause.
     """
 
@@ -77,8 +71,8 @@ class OperationUse:
     Attributes:
         name: as PyTorch's alert has it, or the operator's name where PyTorch gives none.
         alerted: whether ``torch.use_deterministic_algorithms(True)`` raises for it, on this device.
-        phase, module, module_class: where it ran; in the backward pass, the module whose forward pass it belongs to.
-        calls: how often in one run.
+        phase, module, module_class: where it ran; in the backward pass, the module in whose forward pass it has its origin.
+        calls: in one run.
         advice: what to use instead, or what to set.
     """
 
@@ -93,19 +87,16 @@ class OperationUse:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """What an audit saw.
+    """What an audit found.
 
     Attributes:
-        device: where it ran.
         runs: how many runs were compared.
-        forward_difference: the first module, in order of execution, whose output differs, or the loss; None if none.
-        backward_difference: the first, in order of the backward pass, at which a gradient differs; None if none.
-            Where the forward pass differs already, this one may follow from it.
-        operations: in order of first call. PyTorch alerts on the device that an operation runs on:
-            what varies on a GPU is told by an audit on a GPU.
+        forward_difference: the first output, buffer or loss that differs, in order of execution; None if none.
+        backward_difference: the first gradient that differs, in order of the backward pass; None if none. Where the forward
+            pass differs already, this one may follow from it.
+        operations: those that may vary on this device, in order of first call.
         alerts: PyTorch's own warnings, in its words.
-        modules: how many calls of modules were compared in one run.
-        gradients: how many gradients were compared in one run.
+        modules, gradients: how many calls of modules and how many gradients were compared in one run.
     """
 
     device: str
@@ -126,18 +117,6 @@ class AuditReport:
     def first_difference(self) -> Difference | None:
         """The first of all, in order of execution."""
         return self.forward_difference or self.backward_difference
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything as JSON has it; numbers that are not finite as strings."""
-        found = asdict(self)
-        found.update(deterministic=self.deterministic, first_difference=None)
-        if self.first_difference is not None:
-            found["first_difference"] = asdict(self.first_difference)
-        return dict(_jsonable(found))
-
-    def to_json(self, indent: int | None = 2) -> str:
-        """`as_dict` as a JSON text."""
-        return json.dumps(self.as_dict(), indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
         compared = f"{self.modules} calls of modules and {self.gradients} gradients on {self.device}"
@@ -171,11 +150,3 @@ class AuditReport:
 def described(module: str, module_class: str) -> str:
     """A module's name and class for people."""
     return f"{module} ({module_class})" if module else f"the model itself ({module_class})"
-
-
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _jsonable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_jsonable(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

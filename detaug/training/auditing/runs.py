@@ -36,34 +36,30 @@ def audit(
     """Run forward and backward several times from one state, and report where two runs first differ.
 
     Every run starts from the same weights, buffers, Python attributes (a counter, a cached tensor), batch and random state
-    (`random`, NumPy, torch, CUDA), so that dropout repeats. Only generators that modules own go on from run to run: what
-    is drawn from one is found, for nobody else's seed reaches it. Arrays and tensors of more than 1 MiB among the
-    attributes are not copied. Afterwards everything is as it was found: weights, buffers,
-    gradients, modes, attributes, devices, random state and switches.
+    (`random`, NumPy, torch, CUDA). Only generators that modules own are not reset between runs, so that unseeded draws are
+    found. Arrays and tensors of more than 1 MiB among the attributes are not copied. Afterwards weights, buffers, gradients,
+    modes, attributes, devices, random state and switches are as before.
 
-    The step runs with the switches that are set, e.g. inside ``deterministic_mode()`` or outside; where an operation
-    raises because of them, PyTorch's ``warn_only`` is used instead so that the audit can go on. Compiled models are
-    run uncompiled. One more run, with ``warn_only``, asks PyTorch which operations have no deterministic implementation
-    on this device. A difference that depends on luck may need more ``runs``.
-
-    Memory: the gradients and activations of one step, a copy of the weights, and 16 bytes for each value compared. Where
-    runs differ, two more measure by how much.
+    The step runs with the switches as they are set; where an operation raises because of them, the audit continues with
+    ``warn_only``. Compiled models run uncompiled. One more run, with ``warn_only``, asks PyTorch which operations have no
+    deterministic implementation on this device; where runs differ, two more measure by how much. A rare difference may need
+    more ``runs``. Memory: that of one step, a copy of the weights, and 16 bytes for each value compared.
 
     Args:
         model: in the mode, training or evaluation, in which it is to be audited.
-        loss: called as ``loss(output, target)``; returns a tensor with one element. If it is a module, its own modules
-            are reported as ``"loss.…"``.
+        loss: called as ``loss(output, target)``; returns a tensor with one element. A module's own modules are reported
+            as ``"loss.…"``.
         sample_batch: ``(input, target)``, or a dict with the input under ``"data"``, ``"image"``, ``"input"`` or ``"x"``
             and the target under ``"target"``, ``"segmentation"``, ``"seg"``, ``"label"`` or ``"y"``. Both may be nested
-            (deep supervision: a list of targets); NumPy arrays become tensors. An input that is a tuple is passed to the
-            model as several arguments.
+            (deep supervision: a list of targets); NumPy arrays become tensors. The model takes an input that is a tuple as
+            several arguments.
         device: where to run, e.g. ``"cuda"``.
         runs: how many runs to compare, at least 2.
 
     Raises:
-        TypeError: the model is no module or a scripted one, the loss cannot be called or does not return a tensor, or
-            the batch has another form.
-        ValueError: no parameter requires a gradient, the device is unknown or not there, the loss has several elements
+        TypeError: the model is no module or a scripted one, the loss is not callable or returns no tensor, or the batch has
+            another form.
+        ValueError: no parameter requires a gradient, the device is unknown or absent, the loss has several elements
             or does not depend on the parameters, or ``runs`` is less than 2.
     """
     if not isinstance(model, nn.Module):
@@ -76,7 +72,7 @@ def audit(
     _check_parameters(model)
     place = checked_device(device)
     if non_negative_int("runs", runs) < 2:
-        raise ValueError(f"runs must be at least 2, for there is nothing to compare otherwise, got {runs}")
+        raise ValueError(f"runs must be at least 2, to have two to compare, got {runs}")
     inputs, target = input_and_target(sample_batch)
     with ExitStack() as stack:
         stack.enter_context(preserved_switches())
@@ -166,29 +162,20 @@ def _random_state(device: torch.device) -> AbstractContextManager[None]:
 
 
 def checked_device(device: str | torch.device) -> torch.device:
-    """The device as torch names it, with an index where it is CUDA's.
-
-    Raises:
-        TypeError: neither a string nor a device.
-        ValueError: unknown, or not on this machine.
-    """
+    """The device as torch names it, with an index where it is CUDA's. Raises as `audit`."""
     if not isinstance(device, (str, torch.device)):
         raise TypeError(f"device must be a string such as 'cpu' or 'cuda:0', or a torch.device, got {device!r}")
+    known: dict[str, Any] = {"cpu": torch.cpu, "cuda": torch.cuda, "mps": torch.backends.mps}
     try:
-        kind = torch.device(device).type
+        module = known.get(torch.device(device).type)
+        if module and not module.is_available():
+            raise RuntimeError(f"{module.__name__}.is_available() is False; pass 'cpu'")
+        if module:
+            return torch.empty(0, device=device).device
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"device {device!r} is none that PyTorch knows; pass 'cpu' or 'cuda' ({reason})") from None
-    if kind not in ("cpu", "cuda", "mps"):
-        raise ValueError(f"device {str(device)!r} cannot be audited; pass 'cpu', 'cuda' or 'mps'")
-    found: Any = {"cuda": torch.cuda, "mps": torch.backends.mps}.get(kind)
-    if found and not found.is_available():
-        where = f"{found.__name__}.is_available()"
-        raise ValueError(f"device {str(device)!r} is not there: {where} is False; pass 'cpu'")
-    try:
-        return torch.empty(0, device=device).device
-    except RuntimeError as error:  # a number that no GPU has
-        raise ValueError(f"device {str(device)!r} is not there: {str(error).splitlines()[0]}") from None
+        raise ValueError(f"device {str(device)!r} is unknown or absent: {reason}") from None
+    raise ValueError(f"device {str(device)!r} cannot be audited; pass 'cpu', 'cuda' or 'mps'")
 
 
 def _check_parameters(model: nn.Module) -> None:
@@ -225,7 +212,7 @@ def _uncompiled(roots: list[nn.Module]) -> Any:
         for module in root.modules()
     )
     set_stance = getattr(torch.compiler, "set_stance", None)
-    # asked for only where needed: it loads the compiler
+    # only where needed: it imports the compiler
     return set_stance("force_eager") if compiled and set_stance else ExitStack()
 
 

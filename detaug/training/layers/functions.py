@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,8 +20,8 @@ def deterministic_functions() -> Iterator[None]:
     cross_entropy, nll_loss, avg_pool3d, adaptive_avg_pool1d/2d/3d, interpolate, upsample, upsample_bilinear, and pad
     (reflect). The backward pass may run outside the block.
 
-    The block holds for the thread that enters it. A forward pass that torch.utils.checkpoint repeats during the
-    backward pass is therefore redirected only if the block is inside the function that is checkpointed.
+    The block holds for the thread that enters it. A forward pass that torch.utils.checkpoint repeats during the backward
+    pass is redirected only if the block is inside the checkpointed function.
     """
     with _Redirection():
         yield
@@ -33,25 +32,22 @@ class _Redirection(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         # PyTorch takes the mode off while this runs, so the replacements reach PyTorch's functions.
-        return _replacements().get(func, func)(*args, **(kwargs or {}))
+        return _REPLACEMENTS.get(func, func)(*args, **(kwargs or {}))
 
 
 def _upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:  # noqa: A002
     return upsampling.interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
 
 
-@functools.cache
-def _replacements() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's function → this package's."""
-    return {
-        functional.cross_entropy: losses.cross_entropy,
-        functional.nll_loss: losses.nll_loss,
-        functional.avg_pool3d: pooling.avg_pool3d,
-        functional.adaptive_avg_pool1d: pooling.adaptive_avg_pool1d,
-        functional.adaptive_avg_pool2d: pooling.adaptive_avg_pool2d,
-        functional.adaptive_avg_pool3d: pooling.adaptive_avg_pool3d,
-        functional.interpolate: upsampling.interpolate,
-        functional.upsample: upsampling.interpolate,
-        functional.upsample_bilinear: _upsample_bilinear,
-        functional.pad: padding.pad,
-    }
+_REPLACEMENTS: dict[Any, Callable[..., Any]] = {
+    functional.cross_entropy: losses.cross_entropy,
+    functional.nll_loss: losses.nll_loss,
+    functional.avg_pool3d: pooling.avg_pool3d,
+    functional.adaptive_avg_pool1d: pooling.adaptive_avg_pool1d,
+    functional.adaptive_avg_pool2d: pooling.adaptive_avg_pool2d,
+    functional.adaptive_avg_pool3d: pooling.adaptive_avg_pool3d,
+    functional.interpolate: upsampling.interpolate,
+    functional.upsample: upsampling.interpolate,
+    functional.upsample_bilinear: _upsample_bilinear,
+    functional.pad: padding.pad,
+}

@@ -1,13 +1,13 @@
-"""Linear operations whose gradient is computed here, in an order that is always the same.
+"""Linear operations whose gradient is computed here, always in the same order.
 
-On a CUDA device the forward pass of pooling, up-sampling and padding does not vary from run to run: each output reads
-its inputs. The gradient does, because many outputs are added atomically into one input. These operations keep PyTorch's
-forward pass, byte for byte, and bring their own transpose: every input reads the outputs that it went into, in ascending
-order. There is no atomic addition, no matrix product (hence no cuBLAS workspace and no TF32) and no sorting.
+On CUDA, the forward pass of pooling, up-sampling and padding is reproducible: each output reads its inputs. The gradient
+is not, because many outputs are added atomically into one input. These operations keep PyTorch's forward pass, byte for
+byte, and bring their own transpose: every input reads the outputs that it went into, in ascending order, without atomic
+additions, matrix products (hence no cuBLAS workspace and no TF32) or sorting.
 
-The transpose's gradient is the forward pass again, so second derivatives are there; so are `torch.func` (grad, vmap,
-jvp), forward-mode differentiation and `torch.compile(fullgraph=True)`. TorchScript cannot express them: script or export a
-model before `make_deterministic`, or a fresh copy of it.
+The gradient of the transpose is the forward pass, so second derivatives work; so do `torch.func` (grad, vmap, jvp),
+forward-mode differentiation and `torch.compile(fullgraph=True)`. TorchScript cannot express them: script or export a model
+before `make_deterministic`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,13 @@ HALF = (torch.float16, torch.bfloat16)
 
 
 class LinearMap(Protocol):
-    """A linear function of one tensor, and its transpose; both may take constant tensors besides (a target).
-
-    Attributes:
-        forward: the function's value.
-        transposed: from the gradient of the value to the gradient of the argument.
-    """
+    """A linear function of one tensor, and its transpose; both may take constant tensors besides (a target)."""
 
     @property
     def forward(self) -> Callable[..., torch.Tensor]: ...
     @property
-    def transposed(self) -> Callable[..., torch.Tensor]: ...
+    def transposed(self) -> Callable[..., torch.Tensor]:
+        """From the gradient of the value to the gradient of the argument."""
 
 
 class _Transpose(NamedTuple):
@@ -60,6 +56,7 @@ class _Map(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
         ctx.linear_map, constants = inputs[1], inputs[2:]
+        ctx.channels_last = _has_channels_last(inputs[0])
         ctx.save_for_backward(*constants)
         ctx.save_for_forward(*constants)
 
@@ -67,7 +64,8 @@ class _Map(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         constants = ctx.saved_tensors
         transpose = _Transpose(ctx.linear_map.transposed, ctx.linear_map.forward)
-        return apply(transpose, gradient, *constants), None, *(None for _ in constants)
+        result = _in_format(apply(transpose, gradient, *constants), ctx.channels_last)
+        return result, None, *(None for _ in constants)
 
 
 class _MapWithTangents(_Map):
@@ -157,15 +155,14 @@ def precise(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def in_format(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:
+def _in_format(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:
     """Contiguous, with the channels last where the argument had them there."""
     if not channels_last:
         return tensor.contiguous()
     return tensor.contiguous(memory_format=torch.channels_last if tensor.ndim == 4 else torch.channels_last_3d)
 
 
-def has_channels_last(tensor: torch.Tensor) -> bool:
-    """Whether a ``(N, C, ...)`` image lies in memory with its channels last."""
+def _has_channels_last(tensor: torch.Tensor) -> bool:
     return tensor.ndim in (4, 5) and tensor.shape[1] > 1 and tensor.stride(1) == 1 and tensor.stride(-1) != 1
 
 

@@ -1,9 +1,8 @@
-"""Cross-entropy and negative log-likelihood whose value and gradient do not vary from run to run.
+"""Cross-entropy and negative log-likelihood with reproducible values and gradients.
 
-With spatial targets, PyTorch's own (`nll_loss2d`, which every image of two or more dimensions ends in) adds
-atomically on CUDA devices, in the forward pass already, and raises under `torch.use_deterministic_algorithms`
-(pytorch issue 17350). Here every voxel reads the log-probability of its class, and sums are PyTorch's ordinary
-reductions; the gradient is a comparison of every class with the target.
+For spatial targets, PyTorch's `nll_loss2d` adds atomically on CUDA, in the forward pass already, and raises under
+`torch.use_deterministic_algorithms` (pytorch issue 17350). Here every voxel reads the log-probability of its class, sums
+are PyTorch's ordinary reductions, and the gradient is a comparison of every class with the target.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import _reduction, functional
 
-from detaug.training.layers.linear_maps import HALF, apply, has_channels_last, in_format
+from detaug.training.layers.linear_maps import HALF, apply
 
 
 def cross_entropy(
@@ -30,8 +29,8 @@ def cross_entropy(
 
     Args:
         input: logits ``(N, C, ...)`` or ``(C,)``, with any number of spatial axes.
-        target: class numbers, ``(N, ...)`` or ``()``, int64 or uint8; or class probabilities of `input`'s shape, for
-            which PyTorch's own computation is deterministic and is called, as it is for ``reduction="none"``.
+        target: class numbers, ``(N, ...)`` or ``()``, int64 or uint8; or class probabilities of `input`'s shape, which
+            PyTorch's own, deterministic computation takes, as it does ``reduction="none"``.
         weight, size_average, ignore_index, reduce, reduction, label_smoothing: as PyTorch has them.
 
     Raises:
@@ -62,12 +61,12 @@ def nll_loss(
     reduce: bool | None = None,
     reduction: str = "mean",
 ) -> torch.Tensor:
-    """As `torch.nn.functional.nll_loss`, deterministic; arguments and errors as those of `cross_entropy`, but `input`
+    """As `torch.nn.functional.nll_loss`, deterministic. Arguments and errors are those of `cross_entropy`, but `input`
     holds log-probabilities and `target` class numbers."""
     if size_average is not None or reduce is not None:
         reduction = _reduction.legacy_get_string(size_average, reduce)
     if not _takes(input, target, weight, reduction):
-        # PyTorch knows best what it refuses, and says so.
+        # for PyTorch's own errors
         return functional.nll_loss(input, target, weight, None, ignore_index, None, reduction)
     input, weight = _as_autocast_has_them(input, weight)  # noqa: A001
     target = target.long()  # as uint8, ignore_index -100 would be class 156
@@ -76,7 +75,7 @@ def nll_loss(
     axis = 0 if input.ndim == 1 else 1
     ignored = target == ignore_index
     classes = torch.where(ignored, 0, target)
-    picked = _Picking(axis, input.shape[axis], has_channels_last(input))
+    picked = _Picking(axis, input.shape[axis])
     try:
         likelihood = apply(picked, input, classes, ignored)
     except RuntimeError as error:
@@ -123,21 +122,18 @@ class _Picking:
 
     axis: int
     classes: int
-    channels_last: bool
 
     def forward(self, tensor: torch.Tensor, target: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor:
         return tensor.gather(self.axis, target.unsqueeze(self.axis)).squeeze(self.axis).masked_fill(ignored, 0)
 
     def transposed(self, gradient: torch.Tensor, target: torch.Tensor, ignored: torch.Tensor) -> torch.Tensor:
-        """Each voxel's value at its own class, 0 at the others. No voxel is written twice, so that scattering gives the
-        same; but in deterministic mode PyTorch sorts what it scatters on a CUDA device."""
+        """Each voxel's value at its own class, 0 at the others. Scattering gives the same, since no voxel is written
+        twice; but on CUDA, deterministic mode sorts what it scatters."""
         value = gradient.masked_fill(ignored, 0).unsqueeze(self.axis)
         if gradient.is_cpu:
             shape = (*value.shape[: self.axis], self.classes, *value.shape[self.axis + 1 :])
-            result = torch.zeros(shape, dtype=value.dtype).scatter(self.axis, target.unsqueeze(self.axis), value)
-        else:
-            result = _one_hot(value, target, self.axis, self.classes)
-        return in_format(result, self.channels_last)
+            return torch.zeros(shape, dtype=value.dtype).scatter(self.axis, target.unsqueeze(self.axis), value)
+        return _one_hot(value, target, self.axis, self.classes)
 
 
 def _one_hot(value: torch.Tensor, target: torch.Tensor, axis: int, classes: int) -> torch.Tensor:
@@ -167,11 +163,7 @@ def _total_weight(
 
 
 def _uniform_loss(
-    log_probability: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
-    ignore_index: int,
-    reduction: str,
+    log_probability: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, ignore_index: int, reduction: str
 ) -> torch.Tensor:
     """The loss towards all classes alike, the part that label smoothing mixes in."""
     axis = 0 if log_probability.ndim == 1 else 1
@@ -179,8 +171,7 @@ def _uniform_loss(
     if weight is not None:
         log_probability = log_probability * weight.detach().view([-1] + [1] * (log_probability.ndim - 1 - axis))
     loss = -log_probability.sum(axis)
-    loss = loss.masked_fill(ignored.view(loss.shape), 0)
-    total = _sum(loss)
+    total = _sum(loss.masked_fill(ignored.view(loss.shape), 0))
     if reduction == "mean":
         classes = torch.where(ignored, 0, target).long()
         total = total / _total_weight(classes, ignored, weight, total.dtype)

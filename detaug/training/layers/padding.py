@@ -1,7 +1,7 @@
-"""Reflection padding with a gradient that does not vary from run to run.
+"""Reflection padding with a reproducible gradient.
 
-The forward pass is PyTorch's own. PyTorch's gradient adds atomically on CUDA devices and raises under
-`torch.use_deterministic_algorithms`. Replication padding, which deterministic mode handles, is PyTorch's.
+The forward pass is PyTorch's. PyTorch's gradient adds atomically on CUDA and raises under
+`torch.use_deterministic_algorithms`. Deterministic mode handles replication padding.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from detaug.training.layers.linear_maps import HALF, apply, has_channels_last, in_format
+from detaug.training.layers.linear_maps import HALF, apply
 
 
 def pad(
@@ -25,7 +25,7 @@ def pad(
     """As `torch.nn.functional.pad`; mode ``"reflect"`` has a deterministic gradient, the others are PyTorch's own."""
     if mode != "reflect":
         return functional.pad(input, pad, mode, value)
-    return apply(_Reflection(tuple(pad), has_channels_last(input)), input)
+    return apply(_Reflection(tuple(pad)), input)
 
 
 @dataclass(frozen=True)
@@ -33,26 +33,25 @@ class _Reflection:
     """`amounts` is PyTorch's list, last axis first; negative ones crop."""
 
     amounts: tuple[int, ...]
-    channels_last: bool
 
     def forward(self, tensor: torch.Tensor) -> torch.Tensor:
         return functional.pad(tensor, self.amounts, "reflect")
 
     def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
         dtype = gradient.dtype
-        # A copy, into which every axis' margins are folded; what remains is a view of its middle. What was cropped
-        # comes back as zeros first: a reflection reaches across it.
+        # Every axis' margins are folded into a copy, and a view of its middle remains. Cropped voxels come back as zeros
+        # first, because a reflection reaches across them.
         result = gradient.float() if dtype in HALF else gradient.clone()
         if min(self.amounts, default=0) < 0:
             result = functional.pad(result, [max(-amount, 0) for amount in self.amounts])
         for number in range(len(self.amounts) // 2):
             before, after = self.amounts[2 * number : 2 * number + 2]
             result = _fold(result, gradient.ndim - 1 - number, max(before, 0), max(after, 0))
-        return in_format(result.to(dtype), self.channels_last)
+        return result.to(dtype)
 
 
 def _fold(gradient: torch.Tensor, axis: int, before: int, after: int) -> torch.Tensor:
-    """The margins added to the middle, which is returned; what is given changes."""
+    """Add the margins to the middle, in place, and return a view of the middle."""
     size = gradient.shape[axis] - before - after
     middle = gradient.narrow(axis, before, size)
     if before:
@@ -62,23 +61,20 @@ def _fold(gradient: torch.Tensor, axis: int, before: int, after: int) -> torch.T
     return middle
 
 
-def _forward(self: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-    return pad(input, self.padding, "reflect")
+class _ReflectionPad:
+    padding: Any
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        return pad(input, self.padding, "reflect")
 
 
-class ReflectionPad1d(torch.nn.ReflectionPad1d):
+class ReflectionPad1d(_ReflectionPad, torch.nn.ReflectionPad1d):
     """`torch.nn.ReflectionPad1d` with a deterministic gradient."""
 
-    forward = _forward
 
-
-class ReflectionPad2d(torch.nn.ReflectionPad2d):
+class ReflectionPad2d(_ReflectionPad, torch.nn.ReflectionPad2d):
     """`torch.nn.ReflectionPad2d` with a deterministic gradient."""
 
-    forward = _forward
 
-
-class ReflectionPad3d(torch.nn.ReflectionPad3d):
+class ReflectionPad3d(_ReflectionPad, torch.nn.ReflectionPad3d):
     """`torch.nn.ReflectionPad3d` with a deterministic gradient."""
-
-    forward = _forward

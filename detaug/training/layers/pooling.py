@@ -1,8 +1,7 @@
-"""AvgPool3d and adaptive average pooling with gradients that do not vary from run to run.
+"""AvgPool3d and adaptive average pooling with reproducible gradients.
 
-The forward pass is PyTorch's own. PyTorch's gradients of AvgPool3d and of AdaptiveAvgPool2d and 3d (1d is computed by
-2d) add atomically on CUDA devices and raise under `torch.use_deterministic_algorithms`; these do neither. AvgPool1d and
-AvgPool2d are not here: PyTorch's own do not vary.
+The forward pass is PyTorch's. PyTorch's gradients of AvgPool3d and of AdaptiveAvgPool2d and 3d (1d is computed by 2d)
+add atomically on CUDA and raise under `torch.use_deterministic_algorithms`. AvgPool1d and AvgPool2d are reproducible there.
 """
 
 from __future__ import annotations
@@ -13,16 +12,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from detaug.training.layers.linear_maps import (
-    Band,
-    apply,
-    each_axis,
-    has_channels_last,
-    in_format,
-    precise,
-    tiled,
-    transposed_along_axes,
-)
+from detaug.training.layers.linear_maps import Band, apply, each_axis, precise, tiled, transposed_along_axes
 
 
 def avg_pool3d(
@@ -39,7 +29,7 @@ def avg_pool3d(
     no_stride = stride is None or (isinstance(stride, (tuple, list)) and not stride)
     steps = kernel if no_stride else each_axis(stride, 3)
     window = (kernel, steps, each_axis(padding, 3), bool(ceil_mode), bool(count_include_pad), divisor_override)
-    return apply(_Pooling(tuple(input.shape[-3:]), has_channels_last(input), *window), input)
+    return apply(_Pooling(tuple(input.shape[-3:]), *window), input)
 
 
 def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:  # noqa: A002
@@ -58,7 +48,7 @@ def adaptive_avg_pool3d(input: torch.Tensor, output_size: Any) -> torch.Tensor: 
 
 
 def _adaptive(image: torch.Tensor, axes: int, output_size: Any) -> torch.Tensor:
-    return apply(_Adaptive(tuple(image.shape[-axes:]), has_channels_last(image), output_size), image)
+    return apply(_Adaptive(tuple(image.shape[-axes:]), output_size), image)
 
 
 class AvgPool3d(torch.nn.AvgPool3d):
@@ -95,7 +85,6 @@ class _Pooling:
     """Windows of `kernel` inputs every `stride` inputs, for images of one size."""
 
     inputs: tuple[int, ...]
-    channels_last: bool
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -110,11 +99,9 @@ class _Pooling:
     def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
         tiles = tuple(k * size for k, size in zip(self.kernel, gradient.shape[-3:], strict=True))
         if self.kernel == self.stride and self.inputs == tiles:
-            return in_format(tiled(gradient, self.kernel, self.divisor_override), self.channels_last)
+            return tiled(gradient, self.kernel, self.divisor_override)
         result = transposed_along_axes(gradient, self.inputs, self._band)
-        if self.divisor_override:
-            result = result / self.divisor_override
-        return in_format(result, self.channels_last)
+        return result / self.divisor_override if self.divisor_override else result
 
     def _band(self, axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
         kernel, stride, padding = self.kernel[axis], self.stride[axis], self.padding[axis]
@@ -138,7 +125,6 @@ class _Adaptive:
     """Windows from floor(o inputs / outputs) to ceil((o + 1) inputs / outputs), PyTorch's adaptive pooling."""
 
     inputs: tuple[int, ...]
-    channels_last: bool
     output_size: Any
 
     def forward(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -150,8 +136,8 @@ class _Adaptive:
         outputs = gradient.shape[-len(self.inputs) :]
         if all(size % out == 0 for size, out in zip(self.inputs, outputs, strict=True)):
             kernel = [size // out for size, out in zip(self.inputs, outputs, strict=True)]
-            return in_format(tiled(gradient, kernel), self.channels_last)
-        return in_format(transposed_along_axes(gradient, self.inputs, self._band), self.channels_last)
+            return tiled(gradient, kernel)
+        return transposed_along_axes(gradient, self.inputs, self._band)
 
     def _band(self, axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
         place = torch.arange(inputs, device=device)

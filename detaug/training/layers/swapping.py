@@ -1,8 +1,8 @@
-"""`make_deterministic`: a model's or loss's layers replaced in place, and a report of what was and what could not be.
+"""`make_deterministic`: replaces a model's or loss's layers in place, and reports which it could and could not replace.
 
-A layer is swapped by giving the module another class. The object stays: its parameters, hooks, name and everyone's
-references to it. A user's subclass (nnU-Net's RobustCrossEntropyLoss) gets a class made for it, with this package's
-layer between it and PyTorch's in the order in which ``super()`` looks.
+A layer is swapped by giving the module another class. The object stays, with its parameters, hooks, name and all references
+to it. A user's subclass (nnU-Net's RobustCrossEntropyLoss) gets a class of its own, in whose method resolution order this
+package's layer comes before PyTorch's.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ M = TypeVar("M", bound=nn.Module)
 class SwapReport:
     """What `swap_layers` did. Names are those of `nn.Module.named_modules`; the root's is ``""``.
 
-    It tells of classes of modules and nothing else. What a ``forward`` computes by calling functions is not looked at:
-    `detaug.training.audit`, on the GPU that is to train, decides whether a step is deterministic.
+    It covers classes of modules only, not the functions that a ``forward`` calls: whether a step is deterministic,
+    `detaug.training.audit` decides, on the GPU that is to train.
 
     Attributes:
         swapped: name → (class before, class now).
-        could_not: name → why a module of a class that has a deterministic layer keeps its own.
+        could_not: name → why a module keeps its class although there is a deterministic one.
         already: name → class, of modules that were deterministic layers before.
-        modules: how many modules were looked at.
+        modules: how many modules there are.
     """
 
     swapped: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -66,8 +66,9 @@ class SwapReport:
         counts = (
             f"swapped {len(self.swapped)}, already deterministic {len(self.already)}, could not {len(self.could_not)}"
         )
-        by = "by their classes; detaug.training.audit looks at what they compute"
-        lines = [f"{counts}, of {self.modules} modules ({by})"]
+        lines = [
+            f"{counts}, of {self.modules} modules (by their classes; detaug.training.audit looks at what they compute)"
+        ]
         lines += [f"  swapped    {_shown(name)}: {old} -> {new}" for name, (old, new) in self.swapped.items()]
         lines += [f"  already    {_shown(name)}: {kind}" for name, kind in self.already.items()]
         lines += [f"  could not  {_shown(name)}: {why}" for name, why in self.could_not.items()]
@@ -79,15 +80,15 @@ def make_deterministic(model: M) -> M:
 
         model, loss = make_deterministic(model), make_deterministic(loss)
 
-    Modules in lists, tuples and dictionaries among a module's attributes are found too. Hooks, parameters and
-    state_dict keys stay as they are, `isinstance` with the original class holds, and the model can be copied and
-    pickled. Calling it again changes nothing. Call it before torch.compile; a swapped model cannot be scripted.
+    It also finds modules in lists, tuples and dictionaries among a module's attributes. Hooks, parameters and state_dict keys
+    stay, `isinstance` with the original class holds, and the model can be copied and pickled. A second call changes
+    nothing. Call it before torch.compile; a swapped model cannot be scripted.
 
     Args:
-        model: any module; a loss is one as well. It may itself be a layer that is swapped.
+        model: any module, also a loss or a single layer.
 
     Returns:
-        The same object, as torch's own converters do. `swap_layers` does the same and returns the report.
+        The same object, as torch's own converters do. `swap_layers` returns the report instead.
 
     Raises:
         TypeError: `model` is not an `nn.Module`.
@@ -123,19 +124,15 @@ def _original(kind: type) -> type[nn.Module] | None:
 
 @functools.cache
 def _deterministic(kind: Any) -> type[nn.Module]:
-    """The class that a module of class `kind` is given: of PyTorch's own layers this package's; of a subclass of one, a
-    new class, in which ``super().forward`` in the user's code finds this package's.
-
-    Raises:
-        TypeError: Python cannot combine the two classes.
-    """
+    """The new class of a module of class `kind`: for PyTorch's own layers, this package's; for a subclass of one, a new
+    class, in which ``super().forward`` in the user's code finds this package's. TypeError: Python cannot combine them."""
     original: Any = _original(kind)
     layer = REPLACEMENTS[original]
     if kind is original:
         return layer
 
     def reduce(self: Any, protocol: Any) -> Any:
-        # The class made here cannot be imported; the user's can, and from it this one is made again.
+        # The class made here cannot be imported, but it can be made again from the user's.
         maker, arguments, *rest = super(combined, self).__reduce_ex__(protocol)
         if arguments and arguments[0] is combined:
             return (_new_instance, (kind, *arguments[1:]), *rest)
@@ -143,7 +140,7 @@ def _deterministic(kind: Any) -> type[nn.Module]:
 
     namespace = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce_ex__": reduce}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # that a class such as NLLLoss2d has an older name
+        warnings.simplefilter("ignore", FutureWarning)  # of deprecated classes such as NLLLoss2d
         combined: Any = type(kind)(f"Deterministic{kind.__name__}", (kind, layer), namespace)
     made: type[nn.Module] = combined
     return made
@@ -166,7 +163,7 @@ def _swap(name: str, module: nn.Module, report: SwapReport) -> None:
             report.could_not[name] = f"{scripted}: it is TorchScript already; call make_deterministic before torch.jit"
         return
     if original is nn.Upsample and str(getattr(module, "mode", "")).startswith("nearest"):
-        return  # which does not vary
+        return  # reproducible
     obstacle = _obstacle(module, original)
     if obstacle is None:
         try:

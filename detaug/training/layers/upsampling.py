@@ -1,9 +1,8 @@
-"""Linear and cubic interpolation with gradients that do not vary from run to run.
+"""Linear and cubic interpolation with reproducible gradients.
 
-The forward pass is PyTorch's own, with its rules for sizes, scale factors and aligned corners. The gradients of linear,
-bilinear, bicubic, trilinear and area interpolation add atomically on CUDA devices; newer releases of PyTorch replace some
-of them in deterministic mode by compositions of `index_put`, which sort. These do neither. The modes nearest and
-nearest-exact, which do not vary, and antialiasing are PyTorch's.
+The forward pass is PyTorch's. PyTorch's gradients of linear, bilinear, bicubic, trilinear and area interpolation add
+atomically on CUDA; newer releases replace some of them in deterministic mode by compositions of `index_put`, which sort.
+These do neither. The modes nearest and nearest-exact, which are reproducible, and antialiasing are PyTorch's.
 """
 
 from __future__ import annotations
@@ -17,14 +16,7 @@ import torch
 from torch.nn import functional
 
 from detaug.training.layers import pooling
-from detaug.training.layers.linear_maps import (
-    Band,
-    apply,
-    has_channels_last,
-    in_format,
-    precise,
-    transposed_along_axes,
-)
+from detaug.training.layers.linear_maps import Band, apply, precise, transposed_along_axes
 
 #: Modes that are computed here → number of spatial axes.
 AXES = {"linear": 1, "bilinear": 2, "bicubic": 2, "trilinear": 3}
@@ -51,13 +43,13 @@ def interpolate(
     one_given = (size is None) != (scale_factor is None)
     if not known or not one_given or antialias or not input.is_floating_point():
         arguments = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
-        return functional.interpolate(input, *arguments)  # which knows best what it refuses, and says so
+        return functional.interpolate(input, *arguments)  # its errors too
     if mode == "area":
         pool = (pooling.adaptive_avg_pool1d, pooling.adaptive_avg_pool2d, pooling.adaptive_avg_pool3d)[input.ndim - 3]
         return pool(input, size if size is not None else _scaled(input, scale_factor))
     if recompute_scale_factor and scale_factor is not None:
         size, scale_factor = _scaled(input, scale_factor), None
-    place = (tuple(input.shape[2:]), has_channels_last(input), mode, bool(align_corners))
+    place = (tuple(input.shape[2:]), mode, bool(align_corners))
     each = tuple(scale_factor) if isinstance(scale_factor, Sequence) else scale_factor
     return apply(_Interpolation(*place, tuple(size) if isinstance(size, Sequence) else size, each), input)
 
@@ -87,7 +79,6 @@ class _Interpolation:
     """Interpolation as a linear map of images of one size."""
 
     inputs: tuple[int, ...]
-    channels_last: bool
     mode: str
     align_corners: bool
     size: Any
@@ -101,8 +92,8 @@ class _Interpolation:
         )
 
     def _by_kernel(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The kernel itself. In deterministic mode, PyTorch's function would take a slow composition of index_put
-        instead, for the sake of a gradient that is not needed here, and round differently."""
+        """The kernel itself. In deterministic mode, PyTorch's function would call a slow composition of index_put instead,
+        for a gradient that is not needed here, and round differently."""
         size = [self.size] * len(self.inputs) if isinstance(self.size, int) else self.size
         scales = None if self.scale_factor is None else [self._scale(number) for number in range(len(self.inputs))]
         name = f"upsample_{self.mode}{len(self.inputs)}d"
@@ -114,7 +105,7 @@ class _Interpolation:
         return None if factor is None else float(factor[axis] if isinstance(factor, tuple) else factor)
 
     def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
-        return in_format(transposed_along_axes(gradient, self.inputs, self._band), self.channels_last)
+        return transposed_along_axes(gradient, self.inputs, self._band)
 
     def _band(self, axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
         """Output o looks at position ``ratio * o`` (aligned corners) or ``ratio * (o + 0.5) - 0.5``, and reaches `half`

@@ -1,10 +1,10 @@
-"""`deterministic_mode`: every switch that decides whether torch computes the same twice, set together and put back.
+"""`deterministic_mode`: sets every switch that reproducible results of torch need, and puts them back.
 
-What each is for, by PyTorch's documentation ("Reproducibility" unless another page is named):
+Reasons are from PyTorch's documentation ("Reproducibility" unless another page is named):
 
 | switch | set to | why |
 |---|---|---|
-| `torch.backends.cudnn.benchmark` | False | it chooses a convolution algorithm by timing, anew in each run |
+| `torch.backends.cudnn.benchmark` | False | it chooses a convolution algorithm by timing in each run |
 | `torch.backends.cudnn.deterministic` | True | of cuDNN's algorithms only those that are reproducible |
 | `torch.use_deterministic_algorithms` | True or "warn" | the same for torch's own operations; those without such an \
 algorithm raise (or warn, and stay as they were) |
@@ -20,11 +20,8 @@ matters to a program that reads memory it never wrote |
 | `torch.backends.cudnn.enabled` | only with ``cudnn=False`` | the last resort: PyTorch's own convolutions |
 | `torch.set_num_threads`, `torch.set_num_interop_threads` | only with ``threads=`` | on a CPU, sums are split among threads |
 
-Left alone, because they are reproducible on one machine: reduced-precision reductions of float16 and bfloat16, the
-choice of a linear algebra library. Memory-efficient attention has a reproducible backward pass only with ``mode=True``,
-not with ``"warn"`` (PyTorch documentation, `scaled_dot_product_attention`). NCCL has settings of its own (``NCCL_ALGO``).
-`torch.nn.RNN`, `LSTM` and `GRU` on CUDA are cuDNN's: some of its releases differ in their backward pass
-unless ``CUBLAS_WORKSPACE_CONFIG`` (set here) or ``CUDA_LAUNCH_BLOCKING=1`` is set before CUDA starts (PyTorch, `torch.nn.RNN`).
+Not changed, because they are reproducible on one machine: reduced-precision reductions of float16 and bfloat16, the
+choice of a linear algebra library. docs/training-gpu.md covers RNNs, attention and NCCL.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ from detaug.training.switches.modes import (
     preserved_switches,
     set_deterministic_mode,
 )
-from detaug.training.switches.table import Mode, Switch, checked_mode, chosen_switches
+from detaug.training.switches.table import Mode, Switch, checked_mode, chosen_switches, set_variable
 
 __all__ = [
     "Change",
@@ -48,4 +45,5 @@ __all__ = [
     "deterministic_mode",
     "preserved_switches",
     "set_deterministic_mode",
+    "set_variable",
 ]

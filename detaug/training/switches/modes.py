@@ -1,4 +1,4 @@
-"""Setting the switches and putting them back, also where blocks nest or two threads' blocks overlap."""
+"""Sets the switches and puts them back, also where blocks nest or two threads' blocks overlap."""
 
 from __future__ import annotations
 
@@ -10,22 +10,20 @@ from typing import Any, NamedTuple
 
 import torch
 
-from detaug.training.switches import table
-from detaug.training.switches.table import CUBLAS_ALLOWED, CUBLAS_VARIABLE, NOT_SET, Mode, Switch
+from detaug.training.switches.table import CUBLAS_ALLOWED, CUBLAS_VARIABLE, NOT_SET, Mode, Switch, chosen_switches
 
 logger = logging.getLogger("detaug")
 
 
 class Change(NamedTuple):
-    """One switch that was set to another value than it had."""
+    """One switch's value before and after."""
 
     before: Any
     after: Any
 
 
 class Changes(dict[str, Change]):
-    """What `deterministic_mode` changed: name of the switch → (before, after). Switches that already stood right are
-    not in it. It prints as one line a switch."""
+    """What `deterministic_mode` changed: name of the switch → (before, after). It prints as one line a switch."""
 
     def __repr__(self) -> str:
         lines = [f"{name}: {change.before!r} -> {change.after!r}" for name, change in self.items()]
@@ -49,42 +47,38 @@ def deterministic_mode(
     cudnn: bool | None = None,
     threads: int | None = None,
 ) -> Iterator[Changes]:
-    """Inside, torch computes the same twice; afterwards every switch is as it was, also after an exception.
+    """Make torch's results reproducible inside the block; put every switch back at its end, also after an exception.
 
         with deterministic_mode() as changes:
             print(changes)
             train()
 
     It can be nested and used as a decorator. The switches belong to the process, not to a thread: where two threads'
-    modes overlap, the later one counts, and the last to leave puts everything back. See the package's table for what is
-    set and why.
+    blocks overlap, the later one counts, and the last to leave puts everything back. The package's docstring has the table
+    of switches and reasons. None leaves a switch as it is.
 
     Args:
         mode: True: operations without a deterministic algorithm raise; "warn": they warn and run
-            (`torch.use_deterministic_algorithms` with ``warn_only``); False: switched off, and only what chooses by timing
-            (cuDNN's benchmark, TunableOp), TF32, cuBLAS's workspace and memory filling are left as they are.
-        tf32: False (default): float32 is computed in float32; True: TF32 is allowed; None: left as it is.
-        fill_memory: whether `torch.empty` and its like are filled with NaN or the largest integer; None: left as it is.
-            False by default, where torch has True, because it costs time.
-        cublas: whether ``CUBLAS_WORKSPACE_CONFIG`` is set where it is not. A value that is there is kept; one that
-            cuBLAS does not promise anything for is kept with a warning. It is read once, when cuBLAS starts:
-            where CUDA is already running and it was not set, a warning says so.
-        cudnn: False switches cuDNN off altogether, the last resort where its deterministic algorithms are too few or
-            still differ (slow); None: left as it is.
-        threads: how many threads torch computes with on a CPU, within and between operations. Sums are split among
-            them, so their number is a part of what a result depends on; Determined sets both to 1. Between operations it
-            can be set once in a process, before its first parallel work, and is not put back. None: left as they are.
+            (`torch.use_deterministic_algorithms` with ``warn_only``); False: deterministic algorithms off; choices by timing
+            (cuDNN's benchmark, TunableOp), TF32, cuBLAS's workspace and memory filling stay as they are.
+        tf32: whether TF32 is allowed in float32 computations.
+        fill_memory: whether `torch.empty` and its like are filled with NaN or the largest integer. False by default, where
+            torch has True, because it costs time.
+        cublas: set ``CUBLAS_WORKSPACE_CONFIG`` unless it is set. A user's value is kept, with a warning where cuBLAS is not
+            reproducible with it. cuBLAS reads it once, when it starts: where CUDA is already running, a warning says so.
+        cudnn: False switches cuDNN off, the (slow) last resort where its deterministic algorithms are too few or differ.
+        threads: the number of torch's threads on a CPU, within and between operations. Sums are split among them, so
+            results depend on it; Determined sets both to 1. Between operations it can be set once in a process, before the
+            first parallel work, and is not put back.
 
     Yields:
         `Changes`, a mapping of switch → (before, after).
 
     Raises:
-        TypeError, ValueError: mode is none of False, True, "warn"; another argument is not a bool (or None), or `threads` is
-            no positive integer.
+        TypeError, ValueError: mode is none of False, True, "warn"; `threads` is no positive integer; another argument is
+            not a bool (or None).
     """
-    chosen = table.chosen_switches(
-        mode, tf32=tf32, fill_memory=fill_memory, cublas=cublas, cudnn=cudnn, threads=threads
-    )
+    chosen = chosen_switches(mode, tf32=tf32, fill_memory=fill_memory, cublas=cublas, cudnn=cudnn, threads=threads)
     with _lock:
         stored = _stored(chosen)
         _entered.append(stored)
@@ -107,16 +101,15 @@ def set_deterministic_mode(
     threads: int | None = None,
 ) -> Changes:
     """As `deterministic_mode`, for good. ``set_deterministic_mode(False)`` switches it off."""
+    chosen = chosen_switches(mode, tf32=tf32, fill_memory=fill_memory, cublas=cublas, cudnn=cudnn, threads=threads)
     with _lock:
-        return _set(
-            table.chosen_switches(mode, tf32=tf32, fill_memory=fill_memory, cublas=cublas, cudnn=cudnn, threads=threads)
-        )
+        return _set(chosen)
 
 
 @contextmanager
 def preserved_switches() -> Iterator[None]:
-    """Whatever is switched inside, every switch of the table is afterwards as it was."""
-    stored = _stored(table.chosen_switches(True, cudnn=True, threads=1))
+    """Puts every switch of the table back at the block's end."""
+    stored = _stored(chosen_switches(True, cudnn=True, threads=1))
     try:
         yield
     finally:
@@ -136,7 +129,7 @@ def _leave(stored: _Stored) -> None:
     position = next(number for number, each in enumerate(_entered) if each is stored)
     del _entered[position]
     if position < len(_entered):
-        # Another thread's mode began within this one and lasts: it is to put back what this one found.
+        # Another thread's block began within this one and lasts: it must put back what this one found.
         later = _entered[position]
         later.update({name: pair for name, pair in stored.items() if name in later})
         stored = {name: pair for name, pair in stored.items() if name not in later}
@@ -149,8 +142,8 @@ def _set(switches: list[Switch]) -> Changes:
         if switch.name == CUBLAS_VARIABLE:
             _warn_of_cublas(was)
             if was != NOT_SET:
-                continue  # the user's own value is kept
-        # Also as it was: a flag may have become unreadable, or half right, by the one before it.
+                continue  # the user's value is kept
+        # Read again: a flag may have become unreadable, or half right, by the one before it.
         if not (switch.is_right(was) and switch.is_right(switch.read())):
             switch.write(switch.wanted)
     pairs = {switch.name: Change(was, switch.read()) for switch, was in zip(switches, before, strict=True)}

@@ -1,4 +1,4 @@
-"""The switches: how each is read, set and put back, and in which order. The package's docstring has the reasons."""
+"""The switches: how each is read, set and put back, and in which order. The package's docstring gives the reasons."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Switch(NamedTuple):
     """One setting.
 
     Attributes:
-        read: what is in force; None where this torch does not have the switch.
-        wanted: what it is set to.
-        fine: further values that need no setting.
-        own: what is to be put back, where that is not what is in force (a setting that follows another).
+        read: gives the value in force; None where this torch does not have the switch.
+        wanted: the value to set.
+        fine: further values that need no change.
+        own: gives the value to put back, where that is not the one in force (a setting that follows another).
         once: it can be set once in a process, and is not put back.
     """
 
@@ -47,15 +47,15 @@ class Switch(NamedTuple):
     once: bool = False
 
     def is_right(self, value: Any) -> bool:
-        """Whether `value`, as `read` gave it, is to be left as it is."""
+        """Whether `value`, from `read`, needs no change."""
         return value in (self.wanted, *self.fine, None, UNREADABLE)
 
     def to_put_back(self) -> Any:
-        """What `put_back` takes later."""
+        """The value for `put_back`."""
         return self.own() if self.own else self.read()
 
     def put_back(self, value: Any) -> None:
-        """Set what `to_put_back` gave, if it is not so already."""
+        """Set what `to_put_back` gave."""
         if value not in (None, UNREADABLE) and not self.once and self.to_put_back() != value:
             self.write(value)
 
@@ -108,10 +108,16 @@ def chosen_switches(
         return switches  # choices by timing stay off
     switches += [
         _attribute("torch.backends.cudnn.benchmark", False),
-        Switch("torch.cuda.tunable", _read_tunable, lambda value: torch.cuda.tunable.enable(value), False),
+        _quiet(
+            "torch.cuda.tunable",
+            lambda: torch.cuda.tunable.is_enabled(),
+            lambda on: torch.cuda.tunable.enable(on),
+            False,
+        ),
     ]
     if cublas:
-        switches.append(Switch(CUBLAS_VARIABLE, _read_cublas, _write_cublas, CUBLAS_ALLOWED[0], CUBLAS_ALLOWED))
+        read, write = partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET), partial(set_variable, CUBLAS_VARIABLE)
+        switches.append(Switch(CUBLAS_VARIABLE, read, write, CUBLAS_ALLOWED[0], CUBLAS_ALLOWED))
     if fill_memory is not None:
         switches.append(_attribute("torch.utils.deterministic.fill_uninitialized_memory", fill_memory))
     return switches if tf32 is None else switches + _tf32_switches(tf32)
@@ -124,14 +130,14 @@ def _attribute(name: str, wanted: Any, fine: tuple[Any, ...] = ()) -> Switch:
 
 
 def _quiet(name: str, read: Callable[[], Any], write: Callable[[Any], object], wanted: Any, fine: Any = ()) -> Switch:
-    """Without torch's notes that one of two ways to set it is going to be removed."""
+    """A switch without torch's warnings that one of two ways to set it is deprecated."""
 
     def read_quietly() -> Any:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return read()
-        except AttributeError:  # this torch does not have it
+        except AttributeError:  # an older torch, or one without CUDA
             return None
         except RuntimeError:
             return UNREADABLE
@@ -167,22 +173,12 @@ def _write_inductor(value: bool) -> None:
         config.deterministic = value
 
 
-def _read_tunable() -> bool | None:
-    try:
-        return bool(torch.cuda.tunable.is_enabled())
-    except AttributeError:  # an older torch, or one that was built without CUDA
-        return None
-
-
-def _read_cublas() -> str:
-    return os.environ.get(CUBLAS_VARIABLE, NOT_SET)
-
-
-def _write_cublas(value: str) -> None:
-    if value == NOT_SET:
-        os.environ.pop(CUBLAS_VARIABLE, None)
+def set_variable(name: str, value: str | None) -> None:
+    """Set an environment variable; None and `NOT_SET` remove it."""
+    if value in (None, NOT_SET):
+        os.environ.pop(name, None)
     else:
-        os.environ[CUBLAS_VARIABLE] = value
+        os.environ[name] = str(value)
 
 
 def _write_interop(number: int) -> None:
@@ -190,7 +186,7 @@ def _write_interop(number: int) -> None:
         torch.set_num_interop_threads(number)
     except RuntimeError:  # once in a process, and before the first parallel work
         logger.warning(
-            "torch has %d threads between operations, and no longer takes another number: set threads=%d earlier",
+            "torch has %d threads between operations, and no longer accepts another number: set threads=%d earlier",
             torch.get_num_interop_threads(),
             number,
         )
@@ -200,12 +196,11 @@ def _write_interop(number: int) -> None:
 
 
 def _tf32_switches(tf32: bool) -> list[Switch]:
-    """torch's three flags of old, and the settings per backend and operation since torch 2.9.
+    """torch's three old flags, and the settings per backend and operation since torch 2.9.
 
-    Both are kept in step, because torch refuses to read a flag (and, on a GPU, to multiply) where the two contradict each
+    Both change together, because torch refuses to read a flag (and, on a GPU, to multiply) where they contradict each
     other: "mix of the legacy and new APIs" (PyTorch documentation, CUDA semantics, "TensorFloat-32 on Ampere"). Matmul's
-    flag comes before matmul's precision, which it overwrites, and the flags before `fp32_precision`, which they
-    overwrite: set and put back in this order, each ends with its own value.
+    flag overwrites matmul's precision, and the flags overwrite `fp32_precision`: in this order, each ends with its own value.
     """
     read, write = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
     switches = [
@@ -224,8 +219,8 @@ def _precision_switch(backend: str, operation: str, tf32: bool) -> Switch:
     get, put = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
 
     def own() -> str:
-        """The operation's own setting, ``"none"`` where it follows its backend's. torch only tells what is in force, so
-        the settings above it are lifted for the moment of the question."""
+        """The operation's own setting, ``"none"`` where it follows its backend's. torch only reads what is in force, so the
+        settings above it are lifted for a moment."""
         everything = get("generic", "all")
         put("generic", "all", "none")
         beside = get(backend, "all")

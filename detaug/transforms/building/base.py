@@ -89,7 +89,7 @@ class Transform(ABC):
         return self.draw(rng, shapes, {})
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:
-        """Apply params to a sample's arrays; the arrays handed in stay as they are. Raises as `__call__`."""
+        """Apply params to a sample's arrays; the given arrays are unchanged. Raises as `__call__`."""
         roles = sample_roles(arrays, self.keys)
         check_dimensions(arrays, roles, self.spatial_dims())
 
@@ -127,7 +127,7 @@ class Transform(ABC):
 
     @abstractmethod
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        """Draw params. ``context`` holds the image where a user's callable asked for it; else it is empty."""
+        """Draw params. ``context`` holds the image where a user's callable takes it; else it is empty."""
 
     @abstractmethod
     def change(self, workspace: Workspace, params: Params) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None) -> dict[str, Any]:
-    """Each sample by itself, with a Generator of its own: of the running augmenter's sample children, or, with ``rng``,
+    """Each sample separately, with its own Generator: of the running augmenter's sample children, or, with ``rng``,
     one keyed by a draw from it.
 
     Raises:

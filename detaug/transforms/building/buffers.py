@@ -1,4 +1,4 @@
-"""Memory for new arrays, used again once nobody holds what was in it.
+"""Memory for new arrays, reused once nothing holds its contents.
 
 A fresh array of some megabytes costs more than most transforms that fill it: the operating system maps and clears its
 pages one by one. Memory of arrays that are no longer referenced is kept here, a little of it, for the next ones.
@@ -74,7 +74,7 @@ def _give_back(memory: np.ndarray) -> None:
 
 
 def _drop_others(size: int) -> None:
-    """Let go of memory of other sizes, so that a change of patch size does not leave it lying here for ever."""
+    """Free memory of other sizes, so that it does not stay after a change of the patch size."""
     global _kept
     for other in [n for n in _free if n != size]:
         _kept -= other * len(_free.pop(other))

@@ -52,7 +52,7 @@ def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
 
 
 def channels_drawn(rng: np.random.Generator, channels: Sequence[int], probability: float) -> list[int]:
-    """Those channels for which a draw of their own comes out, in order."""
+    """The channels whose own draw succeeds, in order."""
     return [channel for channel in channels if happens(rng, probability)]
 
 

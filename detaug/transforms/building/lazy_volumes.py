@@ -28,11 +28,11 @@ class LazyVolume(ABC):
         """All channels of the voxels ``starts`` to ``stops`` (excluded), one number per spatial axis, within the shape.
 
         Returns:
-            (C, *extents), C-contiguous, and nobody else's.
+            (C, *extents), C-contiguous, that nothing else holds.
         """
 
     def read_all(self) -> np.ndarray:
-        """The whole array, C-contiguous, and nobody else's."""
+        """The whole array, C-contiguous, that nothing else holds."""
         return self.read([0] * (len(self.shape) - 1), self.shape[1:])
 
     def planes_as_channels(self) -> LazyVolume:

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from itertools import product
 from typing import Any
 
@@ -45,12 +46,7 @@ def map_keypoints(keypoints: np.ndarray, dims: int, function: PointMap) -> np.nd
     Raises:
         TypeError, ValueError: see `checked_points`.
     """
-    checked_points("keypoints", keypoints, dims)
-    finite = np.isfinite(keypoints).all(axis=1)
-    result = keypoints.astype(_result_type(keypoints))
-    if finite.any():
-        result[finite] = function(keypoints[finite].astype(np.float64))
-    return result
+    return _finite_rows_mapped("keypoints", keypoints, dims, function)
 
 
 def map_boxes(boxes: np.ndarray, dims: int, function: PointMap) -> np.ndarray:
@@ -59,21 +55,25 @@ def map_boxes(boxes: np.ndarray, dims: int, function: PointMap) -> np.ndarray:
     Raises:
         TypeError, ValueError: see `checked_points`.
     """
-    checked_points("bbox", boxes, dims)
-    finite = np.isfinite(boxes).all(axis=1)
-    result = boxes.astype(_result_type(boxes))
-    if not finite.any():
-        return result
-    ends = boxes[finite].astype(np.float64).reshape(-1, 2, dims)
-    lower: np.ndarray | None = None
-    upper: np.ndarray | None = None
-    for which in product((0, 1), repeat=dims):
-        corner = function(np.stack([ends[:, end, axis] for axis, end in enumerate(which)], axis=1))
-        lower = corner if lower is None else np.minimum(lower, corner)
-        upper = corner if upper is None else np.maximum(upper, corner)
-    assert lower is not None
-    assert upper is not None
-    result[finite] = np.concatenate((lower, upper), axis=1)
+
+    def around_corners(rows: np.ndarray) -> np.ndarray:
+        ends = rows.reshape(-1, 2, dims)
+        corners = [
+            function(np.stack([ends[:, end, axis] for axis, end in enumerate(which)], axis=1))
+            for which in product((0, 1), repeat=dims)
+        ]
+        return np.concatenate((reduce(np.minimum, corners), reduce(np.maximum, corners)), axis=1)
+
+    return _finite_rows_mapped("bbox", boxes, dims, around_corners)
+
+
+def _finite_rows_mapped(key: str, rows: np.ndarray, dims: int, function: PointMap) -> np.ndarray:
+    """`function` of the rows without NaN and infinities, in float64; the other rows are unchanged."""
+    checked_points(key, rows, dims)
+    finite = np.isfinite(rows).all(axis=1)
+    result = rows.astype(rows.dtype if rows.dtype.kind == "f" else np.float32)
+    if finite.any():
+        result[finite] = function(rows[finite].astype(np.float64))
     return result
 
 
@@ -111,7 +111,3 @@ def spatial_shape(shapes: Mapping[str, Any]) -> tuple[int, ...]:
         spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
         raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
     return found[0]
-
-
-def _result_type(rows: np.ndarray) -> np.dtype[Any]:
-    return rows.dtype if rows.dtype.kind == "f" else np.dtype(np.float32)

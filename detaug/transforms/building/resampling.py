@@ -86,7 +86,7 @@ class PatchMap:
         return starts if inside else None
 
     def region(self, modes: Iterable[tuple[str, str]]) -> tuple[list[int], list[int]]:
-        """The box ``starts``, ``stops`` (excluded) of the source outside of which no voxel is looked at.
+        """The box ``starts``, ``stops`` (excluded) of the source outside of which no voxel is read.
 
         Args:
             modes: mode and border mode of everything that will be resampled.

@@ -218,7 +218,7 @@ def _parted(role: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     if sum(counts) != len(value):
         raise ValueError(
             f"{', '.join(given)} are all {role}, {sum(counts)} channels together, and the pipeline made {len(value)} of "
-            "them: it cannot be said which belong to which name. Pass them as one array"
+            "them: which of them belong to which name is unknown. Pass them as one array"
         )
     found: dict[str, Any] = {}
     for (name, array), part in zip(given.items(), np.split(value, np.cumsum(counts)[:-1]), strict=True):

@@ -1,4 +1,4 @@
-"""The arrays that transforms work on: NumPy inside, and a note of which of them may be written into."""
+"""The arrays that transforms work on: NumPy inside, and which of them may be written to."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ VOXEL_KEYS = (*IMAGE_KEYS, "segmentation")
 class Workspace:
     """One sample's arrays on their way through transforms.
 
-    What the caller handed in is never written into: the first transform that changes an array makes it anew (in one
-    pass, from `source_and_destination`, where it can), and from then on the array is *owned* and later transforms work
-    in place. Images are float32 while they are here.
+    The caller's arrays are never written to: the first transform that changes an array makes a new one (in one
+    pass, from `source_and_destination`, where it can); that array is *owned*, and later transforms work in
+    place. Images are float32 while they are here.
 
     Args:
         arrays: ``image`` and ``regression_target`` of shape (C, X, Y) or (C, X, Y, Z), floating point; ``segmentation`` of
-            such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through untouched. NumPy
+            such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through unchanged. NumPy
             arrays or CPU tensors; the first three also a `LazyVolume`, of which only what is needed is read.
 
     Raises:
@@ -60,7 +60,7 @@ class Workspace:
         return self[key] if key in self._arrays else None
 
     def lazy(self, key: str) -> LazyVolume | None:
-        """The volume that stands for the array, as long as nobody has asked for all of its voxels."""
+        """The volume that represents the array until all of its voxels are needed."""
         value = self._arrays.get(key)
         return value if isinstance(value, LazyVolume) else None
 
@@ -76,7 +76,7 @@ class Workspace:
         return key in self._owned
 
     def put(self, key: str, value: Any, *, owned: bool = True) -> None:
-        """Set a key to an array that nobody else holds (or, with ``owned=False``, to a view of one that somebody does)."""
+        """Set a key to an array that nothing else holds (or, with ``owned=False``, to a view of one that something does)."""
         self._arrays[key] = value
         self._owned.discard(key)
         if owned:
@@ -126,9 +126,9 @@ class Workspace:
         return source, destination
 
     def result(self) -> dict[str, Any]:
-        """All arrays, each of the kind (NumPy or torch) and, for images, of the dtype in which it was handed in.
+        """All arrays, each of the kind (NumPy or torch) and, for images, of the input's dtype.
 
-        What no transform touched is the very object that came in.
+        An array that no transform changed is the input object itself.
         """
         return {key: self._finished(key, self[key]) for key in self.keys()}
 

@@ -1,4 +1,4 @@
-"""What happens to worker processes while their batches are taken: stopped for a while, or killed."""
+"""Stops or kills worker processes while their batches are taken."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.inspection import inspected
 
-#: Workers that are hit while they start: fewer than make the engine give up.
+#: How many workers may be hit while they start: fewer than make the engine give up.
 _MOST_UNREADY = 5
 
 
@@ -20,14 +21,14 @@ class Disturbance:
 
     Args:
         kill: SIGKILL; else SIGSTOP, and SIGCONT a random time later.
-        chance: decides whom and when.
+        rng: decides which worker and when.
         most: no more than this many times.
     """
 
-    def __init__(self, kill: bool, chance: random.Random, most: int) -> None:
+    def __init__(self, kill: bool, rng: random.Random, most: int) -> None:
         self.times = 0
         self._kill = kill
-        self._chance = chance
+        self._rng = rng
         self._most = most
         self._unready = 0
         self._over = threading.Event()
@@ -44,24 +45,24 @@ class Disturbance:
             thread.join()
 
     def _disturb(self, augmenter: DeterministicAugmenter) -> None:
-        while not self._over.wait(self._chance.uniform(0.001, 0.03)) and self.times < self._most:
+        while not self._over.wait(self._rng.uniform(0.001, 0.03)) and self.times < self._most:
             self.strike(augmenter)
 
     def strike(self, augmenter: DeterministicAugmenter) -> None:
         """Disturb one worker now, if there is one."""
-        engine = augmenter._engine
-        # Workers that are still starting are meant as well, but not for ever: then there would be none.
+        engine = inspected(augmenter).engine
+        # Workers that are still starting are hit as well, but only a few: else no worker would ever be ready.
         pids = engine.worker_pids(ready=self._unready >= _MOST_UNREADY) if engine is not None else []
         if engine is None or not pids:
             return
-        pid = self._chance.choice(pids)
+        pid = self._rng.choice(pids)
         self._unready += pid not in engine.worker_pids(ready=True)
         try:
             if self._kill:
                 os.kill(pid, signal.SIGKILL)
             else:
                 os.kill(pid, signal.SIGSTOP)
-                self._over.wait(self._chance.uniform(0.001, 0.1))
+                self._over.wait(self._rng.uniform(0.001, 0.1))
                 os.kill(pid, signal.SIGCONT)
             self.times += 1
         except ProcessLookupError:

@@ -34,7 +34,7 @@ _WHATS = {
     "nothing": "made twice in equal circumstances",
     "history": "made twice, after other batches",
     "alone": "each batch alone in a fresh process, in epochs 0 and 2",
-    "chance": "other random numbers from the operating system",
+    "randomness": "other random numbers from the operating system",
     "clock": "another clock",
     "process": "another process number",
     "folders": "folders listed in another order",
@@ -48,7 +48,7 @@ _MOST_ALONE = 4
 _WHATS_ALONE = {
     "history": "after other batches",
     "clock": "another clock",
-    "chance": "other random numbers from the operating system",
+    "randomness": "other random numbers from the operating system",
 }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.inspection import inspected
 from detaug.errors import BatchError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
@@ -50,7 +51,7 @@ class Reference:
     """The batches as this process makes them, one after the other.
 
     Attributes:
-        keys: where the augmenter stood before each.
+        keys: the augmenter's position before each.
         prints: their fingerprints.
         branch: of the augmenter.
         stateless: what the loader was taken for.
@@ -86,7 +87,7 @@ class RealRuns:
         made = call_factory(self._factory, self._settings.stateless)
         self._batches_per_epoch = self._settings.batches_per_epoch or made.batches_per_epoch
         if self._batches_per_epoch is None and not made.source.pass_per_epoch:
-            # So that the second epoch is looked at as well.
+            # So that the rows reach the second epoch.
             self._batches_per_epoch = max(1, (2 * self._settings.batches + 2) // 3)
         del made
         with closing(self._augmenter(0)) as augmenter:
@@ -97,7 +98,7 @@ class RealRuns:
                 raise UnusableError(f"the pipeline fails: {error}") from error
             if not prints:
                 raise UnusableError("the loader gives no batches")
-            stateless = augmenter._source.stateless
+            stateless = inspected(augmenter).source.stateless
             return Reference(keys, prints, augmenter.branch, stateless, self._batches_per_epoch)
 
     def runs(self, reference: Reference) -> Iterator[RealRun]:
@@ -136,9 +137,9 @@ class RealRuns:
     def _disturbed(
         self, reference: Reference, processes: int, method: str, kill: bool
     ) -> tuple[list[tuple[int, str]], str]:
-        chance = random.Random(f"{self._settings.seed}/{method}/{kill}")
-        disturbance = Disturbance(kill, chance, self._settings.disturbances)
-        struck: set[int] = set(chance.sample(range(len(reference.prints)), min(3, len(reference.prints))))
+        rng = random.Random(f"{self._settings.seed}/{method}/{kill}")
+        disturbance = Disturbance(kill, rng, self._settings.disturbances)
+        struck: set[int] = set(rng.sample(range(len(reference.prints)), min(3, len(reference.prints))))
         number = iter(range(len(reference.prints) + 1))
 
         def before(augmenter: DeterministicAugmenter) -> None:
@@ -151,10 +152,10 @@ class RealRuns:
         return list(enumerate(prints)), f"{disturbance.times} {'kills' if kill else 'stops'}"
 
     def _resumed(self, reference: Reference, processes: int) -> tuple[list[tuple[int, str]], str]:
-        chance = random.Random(f"{self._settings.seed}/resume")
+        rng = random.Random(f"{self._settings.seed}/resume")
         count = len(reference.prints)
         room = range(1, max(2, count - count // 3)) if count > 1 else range(0)
-        places = sorted(chance.sample(room, min(self._settings.resumes, len(room))))
+        places = sorted(rng.sample(room, min(self._settings.resumes, len(room))))
         found: list[tuple[int, str]] = []
         method = self._settings.start_methods[0]
         for turn, place in enumerate(places):
@@ -249,7 +250,7 @@ def _processes(count: int) -> str:
 
 
 def _scramble(_: Any) -> None:
-    """As a training script might that draws numbers of its own."""
+    """As a training script might that draws its own numbers."""
     random.seed(random.SystemRandom().getrandbits(64))
     np.random.seed(random.SystemRandom().getrandbits(32))
     torch.default_generator.manual_seed(random.SystemRandom().getrandbits(62))

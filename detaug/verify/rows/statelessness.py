@@ -15,13 +15,13 @@ from detaug.verify.trials.bench import Subject, Trial, perform
 def judge_statelessness(
     subject: Subject, keys: list[BatchKey], stateless: bool, search_seconds: float | None
 ) -> Stateless:
-    """Make the loader's batches forwards and backwards, as declaring it so would have them made: by one copy.
+    """Make the loader's batches forwards and backwards by one copy, as with ``stateless=True``.
 
     Args:
         subject: the pipeline.
         keys: the batches to make.
-        stateless: detaug takes it for stateless without being told.
-        search_seconds: for the search for the line that speaks against it; None: as long as it takes.
+        stateless: whether detaug treats the loader as stateless without a declaration.
+        search_seconds: for the search for the line that prevents it; None: no limit.
     """
     alone = replace(subject, stateless=True, loader_only=True)
     try:

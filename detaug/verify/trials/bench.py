@@ -39,7 +39,7 @@ class Hooks(Protocol):
 
 @dataclass(frozen=True)
 class Subject:
-    """The pipeline that is looked at.
+    """The pipeline on trial.
 
     Attributes:
         factory: gives the pipeline, freshly made, at every call.
@@ -90,7 +90,7 @@ class Outcome:
 
     Attributes:
         prints: a fingerprint for each batch; where it could not be made, what was raised.
-        sites: which lines asked for chance, the clock, ... (see `detaug.verify.trials.conditions.Calls`).
+        sites: which lines asked for random numbers, the clock, ... (see `detaug.verify.trials.conditions.Calls`).
         outputs, lines: what was watched, of the last batch.
         earlier_lines: of the pipeline's making and of the batches before.
         fixed_seeds: lines that seed a generator with the same seed in every batch, and the seed.

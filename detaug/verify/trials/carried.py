@@ -120,7 +120,7 @@ class Snapshot:
 
 
 def _put_into(value: Any, saved: Any) -> bool:
-    """Make `value` what `saved` is, in place, so that whoever else holds it sees it too; whether that could be done."""
+    """Restore `value` to `saved`, in place, so that other holders see it too; whether that was possible."""
     if type(value) is not type(saved):
         return False
     if isinstance(value, (np.ndarray, torch.Tensor)):

@@ -1,4 +1,4 @@
-"""What surrounds a pipeline, held still or changed: chance from the system, clock, process number, folders, threads.
+"""The surroundings of a pipeline, held constant or changed: the system's randomness, clock, process number, folders, threads.
 
 Everything is held still in two runs but for one thing: if the batches differ, that thing is what they depend on. Where
 only the calls from one line are changed, it is that line.
@@ -13,7 +13,7 @@ from typing import Any
 from detaug.watching.interception import Site
 
 #: What can be changed, by the names of the fields of `Conditions`.
-FACTORS = ("chance", "clock", "process", "folders", "threads", "global_state")
+FACTORS = ("randomness", "clock", "process", "folders", "threads", "global_state")
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Conditions:
     """Each number names one state of one thing; 0 is the still one.
 
     Attributes:
-        chance: what the operating system gives for randomness.
+        randomness: random bytes of the operating system.
         clock: what `time` and `datetime` say. 0: a millisecond passes from call to call; otherwise random times do.
         process: what `os.getpid` and the like say.
         folders: the order in which folders list their files. 0: sorted.
@@ -30,7 +30,7 @@ class Conditions:
         only: nothing is changed but what this line is given.
     """
 
-    chance: int = 0
+    randomness: int = 0
     clock: int = 0
     process: int = 0
     folders: int = 0
@@ -45,12 +45,12 @@ class Conditions:
 
 @dataclass
 class Calls:
-    """Which lines asked for what, in the order in which they first did, and by which function.
+    """Which lines asked for what, and by which function, in order of their first call.
 
     Attributes:
         sites: for each factor.
-        start_over: to be called before every batch, which then meets the same clock and the same chance wherever in
-            the order of batches it comes.
+        start_over: call it before every batch, which then gets the same clock and the same random bytes at any place in
+            the order of batches.
         batch: how many batches were begun.
         seeds: which lines seeded a generator while a batch was made, with which seeds, and in which batches.
     """

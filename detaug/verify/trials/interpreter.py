@@ -1,4 +1,4 @@
-"""Trials in another interpreter, with a hash seed of its own."""
+"""Trials in another interpreter, with its own hash seed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Elsewhere:
         if not data:
             last = said.strip().splitlines()[-1:] or [f"exit code {code}"]
             raise UnusableError(f"the pipeline cannot be made in another interpreter: {last[0]}")
-        outcomes: list[Outcome] = pickle.loads(data)  # from our own child, through a pipe that nobody else holds
+        outcomes: list[Outcome] = pickle.loads(data)  # from our own child, through a pipe that no other process holds
         return outcomes
 
     def _read(self) -> bytes:
@@ -83,7 +83,7 @@ def start(subject: Subject, trials: Sequence[Trial], hash_seed: int) -> Elsewher
     except Exception as error:
         raise UnusableError(f"the factory cannot be pickled for another interpreter: {error}") from error
     ours, theirs = os.pipe()
-    errors = tempfile.TemporaryFile()  # noqa: SIM115  (a pipe that nobody reads meanwhile would fill up)
+    errors = tempfile.TemporaryFile()  # noqa: SIM115  (an unread pipe would fill up)
     os.set_inheritable(theirs, True)
     try:
         process = subprocess.Popen(

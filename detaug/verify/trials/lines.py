@@ -14,7 +14,7 @@ from typing import Any
 from detaug.verify.trials.values import attributes_of, digest
 from detaug.watching.interception import Site, is_machinery, is_standard_library, module_of, site_of
 
-#: Followed no further than this: a loop over voxels in Python would take for ever.
+#: Traced no further than this: a loop over voxels in Python would take too long.
 _MAX_EVENTS = 60_000
 _MAX_SECONDS = 30.0
 
@@ -51,7 +51,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Parting:
+class Divergence:
     """Where two runs part.
 
     Attributes:
@@ -82,8 +82,8 @@ class LineRecorder:
     """Follows what runs inside `following`.
 
     Args:
-        names: only these variables (attributes, variables of modules), in functions that speak of them; empty: all.
-        check_time: is called at every call and line, and may raise to end it all.
+        names: only these variables (attributes, variables of modules), in functions that name them; empty: all.
+        check_time: called at every call and line; may raise to stop.
     """
 
     def __init__(self, names: frozenset[str] = frozenset(), check_time: Callable[[], None] = _unlimited) -> None:
@@ -178,7 +178,7 @@ class _Call:
         return found
 
     def _of_the_class(self, value: Any) -> Iterator[tuple[str, Any]]:
-        """Attributes of its class that this function speaks of."""
+        """Attributes of its class that this function names."""
         for name in self._names:
             if name not in getattr(value, "__dict__", {}) and _is_data(getattr(type(value), name, None)):
                 yield name, getattr(type(value), name)
@@ -206,26 +206,26 @@ def _is_data(value: Any) -> bool:
     )
 
 
-def parting_of(first: list[Event], second: list[Event]) -> Parting | None:
+def divergence_of(first: list[Event], second: list[Event]) -> Divergence | None:
     """The first place at which two runs are not the same; None where none was seen."""
     last = None
     for here, there in zip(first, second, strict=False):
         if (here.file, here.function) != (there.file, there.function):
             last = last or here
-            return Parting(Site(last.file, last.line), last.function, [], False)
+            return Divergence(Site(last.file, last.line), last.function, [], False)
         last = here
         if (here.kind, here.line) != (there.kind, there.line):
-            return Parting(Site(here.file, here.before or here.line), here.function, [], False)
+            return Divergence(Site(here.file, here.before or here.line), here.function, [], False)
         if here.values != there.values:
             names = sorted(
                 name for name in {*here.values, *there.values} if here.values.get(name) != there.values.get(name)
             )
             if here.given is not None and here.given[1].issuperset(names):
-                return Parting(here.given[0], here.function, [], False)
+                return Divergence(here.given[0], here.function, [], False)
             on_entry = here.kind == "call"
             # At a return, `before` is the return statement itself, unless the function ran off its end.
             line = here.line if here.kind != "line" else here.before
-            return Parting(Site(here.file, line or here.line), here.function, names, on_entry)
+            return Divergence(Site(here.file, line or here.line), here.function, names, on_entry)
     return None
 
 

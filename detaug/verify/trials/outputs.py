@@ -79,7 +79,7 @@ class OutputRecorder:
         self._kept: list[Any] = []
 
     def _find_all(self) -> None:
-        """Every batch has copies of its own."""
+        """Every batch has its own copies."""
         objects = self._objects()
         self._source = objects["source"]
         self._names.clear()

@@ -1,4 +1,4 @@
-"""What stands in the place of `os.urandom`, `time.time`, `os.listdir` and the like while a trial runs."""
+"""Replacements for `os.urandom`, `time.time`, `os.listdir` and the like during a trial."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from detaug.verify.trials.conditions import Calls, Conditions
-from detaug.watching.interception import Site, caller_of_chance, direct_caller, first_outside_library
+from detaug.watching.interception import Site, caller_of_randomness, direct_caller, first_outside_library
 
 _WALL, _SINCE_START = 1_700_000_000.0, 10_000.0
 _CLOCKS = [
@@ -64,7 +64,7 @@ class Substitutes:
         self._clocks = {number: _Clock(number) for number in {0, self._conditions.clock}}
 
     def replacements(self) -> dict[Any, Any]:
-        """Each function, and what stands in its place."""
+        """Each function, and its replacement."""
         found: dict[Any, Any] = {os.urandom: self._urandom, uuid.uuid1: self._uuid1, torch.seed: self._torch_seed}
         if hasattr(os, "getrandom"):
             found[os.getrandom] = self._urandom
@@ -91,27 +91,27 @@ class Substitutes:
         chosen = self._conditions.only
         return int(getattr(self._conditions, factor)) if chosen is None or chosen == site else 0
 
-    # --- chance
+    # --- randomness
 
     def _bytes(self, site: Site, function: str, size: int) -> bytes:
-        self._calls.note("chance", site, function)
+        self._calls.note("randomness", site, function)
         self._drawn += 1
-        key = f"{self._number('chance', site)}/{self._drawn}".encode()
+        key = f"{self._number('randomness', site)}/{self._drawn}".encode()
         return hashlib.shake_128(key).digest(size)
 
     def _urandom(self, size: int, flags: int = 0) -> bytes:
         frame = sys._getframe(1)
-        site = caller_of_chance(frame)
+        site = caller_of_randomness(frame)
         return _Real.urandom(size) if site is None else self._bytes(site, "os.urandom", size)
 
     def _uuid1(self, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-        site = caller_of_chance(sys._getframe(1))
+        site = caller_of_randomness(sys._getframe(1))
         if site is None:
             return _Real.uuid1(node, clock_seq)
         return uuid.UUID(bytes=self._bytes(site, "uuid.uuid1", 16), version=1)
 
     def _torch_seed(self) -> int:
-        site = caller_of_chance(sys._getframe(1))
+        site = caller_of_randomness(sys._getframe(1))
         if site is None:
             return _Real.torch_seed()
         number = int.from_bytes(self._bytes(site, "torch.seed", 7), "little")
@@ -121,14 +121,14 @@ class Substitutes:
     def _seeding(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def seed(*arguments: Any, **options: Any) -> Any:
             for given in (*arguments, *options.values()):
-                self._calls.note_seed(caller_of_chance(sys._getframe(1)), given)
+                self._calls.note_seed(caller_of_randomness(sys._getframe(1)), given)
             return function(*arguments, **options)
 
         seed.__name__ = function.__name__
         return seed
 
     def _seed_python(self, a: Any = None, version: int = 2) -> None:
-        site = caller_of_chance(sys._getframe(1))
+        site = caller_of_randomness(sys._getframe(1))
         if a is not None:
             self._calls.note_seed(site, a)
             site = None
@@ -141,10 +141,10 @@ class Substitutes:
 
         def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
             if a is None:
-                site = caller_of_chance(sys._getframe(1))
+                site = caller_of_randomness(sys._getframe(1))
                 a = None if site is None else self._bytes(site, "random.Random", 32)
             else:
-                self._calls.note_seed(caller_of_chance(sys._getframe(1)), a)
+                self._calls.note_seed(caller_of_randomness(sys._getframe(1)), a)
             original(generator, a, version)
 
         random.Random.seed = seed  # type: ignore[method-assign,assignment]
@@ -208,7 +208,7 @@ class Substitutes:
 
     def _time(self, site: Site, function: str, unit: float, base: float) -> Any:
         self._calls.note("clock", site, function)
-        # All go on, so that a line that is told another time leaves the others' as it is.
+        # All clocks advance, so that another time for one line does not change the others'.
         now = {number: clock.read() for number, clock in self._clocks.items()}
         seconds = base + now[self._number("clock", site)]
         return int(seconds * 1_000_000) * 1_000 if unit == 1e9 else seconds

@@ -21,11 +21,11 @@ from detaug.watching.interception import Substitution
 
 @contextmanager
 def under(conditions: Conditions) -> Iterator[Calls]:
-    """Inside, the pipeline's code meets these conditions; the standard library's own affairs and detaug's do not."""
+    """Applies these conditions to the pipeline's code inside the block, but not to the standard library and detaug."""
     calls = Calls()
     stage = Substitutes(conditions, calls)
     with ExitStack() as stack:
-        stack.enter_context(_nobody_told_of_garbage())
+        stack.enter_context(_garbage_callbacks_off())
         stack.enter_context(_substituted(stage.replacements()))
         stack.enter_context(stage.unseeded_python_generators())
         stack.enter_context(stage.thread_starts())
@@ -45,8 +45,8 @@ def _substituted(replacements: dict[Any, Any]) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _nobody_told_of_garbage() -> Iterator[None]:
-    """Libraries that time the garbage collector (hypothesis, dask) would read the clock at moments that nothing governs."""
+def _garbage_callbacks_off() -> Iterator[None]:
+    """Libraries that time the garbage collector (hypothesis, dask) would read the clock at unpredictable moments."""
     before = list(gc.callbacks)
     gc.callbacks.clear()
     try:
@@ -57,8 +57,8 @@ def _nobody_told_of_garbage() -> Iterator[None]:
 
 @contextmanager
 def _threads_held_up(number: int) -> Iterator[None]:
-    """Threads that start inside sleep for random times when they start, and now and then on their way."""
-    chance = random.Random(number)
+    """Delays threads that start inside the block, when they start and at random later."""
+    delays = random.Random(number)
     interval = sys.getswitchinterval()
     begun = threading.local()
 
@@ -67,9 +67,9 @@ def _threads_held_up(number: int) -> Iterator[None]:
             return
         if not getattr(begun, "yes", False):
             begun.yes = True
-            time.sleep(chance.uniform(0.0, 0.02))
-        elif chance.random() < 0.05:
-            time.sleep(chance.uniform(0.0, 0.005))
+            time.sleep(delays.uniform(0.0, 0.02))
+        elif delays.random() < 0.05:
+            time.sleep(delays.uniform(0.0, 0.005))
 
     before = threading.getprofile() if hasattr(threading, "getprofile") else None
     threading.setprofile(hold_up)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import xxhash
 
-#: Of larger arrays a part is looked at: they are digested at every line.
+#: Of larger arrays (bytes) only a sample is digested, because that happens at every line.
 _WHOLE_BYTES = 1 << 18
 _SAMPLE = 1 << 14
 _ITEMS = 64
@@ -80,7 +80,7 @@ def _feed_parts(hashed: Any, value: Any, depth: int) -> None:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """What an object has of its own, in slots too."""
+    """An object's own attributes, also those in slots."""
     kind: Any = type(value)
     found = dict(getattr(value, "__dict__", None) or {})
     found.update({name: getattr(value, name) for name in _slots_of(kind) if hasattr(value, name)})

@@ -1,0 +1,32 @@
+"""What other rooms may look at in an augmenter: `detaug.verify` reads it here, and no private attribute anywhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from detaug.sources import Source
+
+if TYPE_CHECKING:
+    from detaug.engine.augmenter import DeterministicAugmenter
+    from detaug.engine.executor import Engine
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """An augmenter's inside.
+
+    Attributes:
+        source: where its raw batches come from, with what was found out about the loader.
+        engine: what makes its batches; None before the first of them, and after `close`.
+        drew_its_seed: no seed was given.
+    """
+
+    source: Source
+    engine: Engine | None
+    drew_its_seed: bool
+
+
+def inspected(augmenter: DeterministicAugmenter) -> Inspection:
+    """The augmenter's inside as it is now."""
+    return Inspection(augmenter._source, augmenter._engine, augmenter._drawn)
