@@ -6,6 +6,7 @@ All take the arguments of `training_transforms`.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -52,8 +53,13 @@ def _builder(build: Callable[..., Compose]) -> Callable[..., Compose]:
 
     @functools.wraps(build)
     def builder(*positional: Any, **named: Any) -> Compose:
-        return build(Arguments(*positional, **named))
+        try:
+            given = Arguments(*positional, **named)
+        except TypeError as error:
+            raise TypeError(str(error).replace(f"{Arguments.__name__}.__new__", build.__name__)) from None
+        return build(given)
 
+    builder.__signature__ = inspect.signature(training_transforms)  # type: ignore[attr-defined]
     return either_spelling(builder)
 
 
@@ -113,17 +119,21 @@ def _da5_pipeline(given: Arguments, **modes: str) -> Compose:
 
 def without_mirroring(build: Callable[..., Compose]) -> Callable[..., Compose]:
     """The same pipeline without mirroring, whatever ``mirror_axes`` says, as ``nnUNetTrainerNoMirroring``."""
-    return _builder(lambda given: build(*given._replace(mirror_axes=None)))
+    return _builder(functools.wraps(build)(lambda given: build(*given._replace(mirror_axes=None))))
 
 
 def mirroring_but_the_last_axis(build: Callable[..., Compose]) -> Callable[..., Compose]:
     """Mirrored along axes 0 and 1 (2-D: 0), whatever ``mirror_axes`` says, as ``nnUNetTrainer_onlyMirror01``."""
-    return _builder(lambda given: build(*given._replace(mirror_axes=tuple(range(len(given.patch_size) - 1)))))
+    return _builder(
+        functools.wraps(build)(
+            lambda given: build(*given._replace(mirror_axes=tuple(range(len(given.patch_size) - 1))))
+        )
+    )
 
 
 def without_dummy_2d(build: Callable[..., Compose]) -> Callable[..., Compose]:
     """Always deformed in 3-D, whatever ``do_dummy_2d`` says, as ``nnUNetTrainer_noDummy2DDA``."""
-    return _builder(lambda given: build(*given._replace(do_dummy_2d=False)))
+    return _builder(functools.wraps(build)(lambda given: build(*given._replace(do_dummy_2d=False))))
 
 
 @_builder
