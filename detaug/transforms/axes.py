@@ -18,8 +18,8 @@ from detaug.transforms.building import buffers, draws
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.points import move_points, spatial_shape
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
+from detaug.transforms.geometry.points import move_points, spatial_shape
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from detaug.transforms.building import buffers, draws
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import finite, spatial_size
 from detaug.transforms.building.lazy_volumes import read_around
-from detaug.transforms.building.points import move_points, spatial_shape
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
+from detaug.transforms.geometry.points import move_points, spatial_shape
 
 PAD_MODES = ("constant", "reflect", "replicate")
 KERNELS: tuple[Kernel, ...] = (pick,)  # what `crop_array` may call

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.points import checked_points
 from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.geometry.points import checked_points
 
 # where the number of channels is kept while the planes are channels
 _COUNTS = {"image": "nchannels_img", "segmentation": "nchannels_seg", "regression_target": "nchannels_regr_trg"}

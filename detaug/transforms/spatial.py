@@ -10,15 +10,16 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.transforms import cropping
-from detaug.transforms.building import draws, elastic
-from detaug.transforms.building.affine import rotation_and_scaling
+from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import finite, probability, radians, random_scalar, spatial_size
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.points import move_points, spatial_shape
-from detaug.transforms.building.resampling import BORDER_MODES, IMAGE_MODES, TIEBREAKS, PatchMap
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 from detaug.transforms.cropping import crop_in
+from detaug.transforms.geometry import elastic
+from detaug.transforms.geometry.affine import rotation_and_scaling
+from detaug.transforms.geometry.points import move_points, spatial_shape
+from detaug.transforms.geometry.resampling import BORDER_MODES, IMAGE_MODES, TIEBREAKS, PatchMap
 
 _PAD_MODES = {"zeros": "constant", "constant": "constant", "border": "replicate", "reflection": "reflect"}
 
@@ -60,10 +61,10 @@ class SpatialTransform(Transform):
     only) and ``rng``.
 
     Params: ``center_location_in_pixels`` (one float per axis), ``affine`` (rows of the matrix, or None), ``elastic``
-    (None, or ``key``, ``sigmas`` and ``magnitudes`` of a `detaug.transforms.building.elastic.DisplacementField`).
+    (None, or ``key``, ``sigmas`` and ``magnitudes`` of a `detaug.transforms.geometry.elastic.DisplacementField`).
 
     Keypoints and boxes go where the voxels go: a keypoint p of the source comes to the place of the patch whose voxel shows
-    the source at p (see `detaug.transforms.building.points`).
+    the source at p (see `detaug.transforms.geometry.points`).
 
     Raises:
         TypeError, ValueError: arguments of a wrong kind or out of range.

@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import grid_sample
 
 from detaug.transforms import SpatialTransform
-from detaug.transforms.building.elastic import DisplacementField
+from detaug.transforms.geometry.elastic import DisplacementField
 
 
 def reference_params(transform: SpatialTransform, params: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from scipy.ndimage import fourier_gaussian
 
 from detaug.kernels.normals import add_normals
 from detaug.kernels.threefry import key_words
-from detaug.transforms.building.elastic import DisplacementField
+from detaug.transforms.geometry.elastic import DisplacementField
 
 KEY = 0x0123_4567_89AB_CDEF
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from detaug.transforms.building.points import map_boxes, map_keypoints, map_points
+from detaug.transforms.geometry.points import map_boxes, map_keypoints, map_points
 
 TURN = [[math.cos(0.3), -math.sin(0.3)], [math.sin(0.3), math.cos(0.3)]]
 

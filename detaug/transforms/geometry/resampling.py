@@ -13,10 +13,10 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import buffers
-from detaug.transforms.building.affine import Matrix, applied, identity, inverse
-from detaug.transforms.building.elastic import DisplacementField
 from detaug.transforms.building.label_codes import as_int16
-from detaug.transforms.building.points import map_points
+from detaug.transforms.geometry.affine import Matrix, applied, identity, inverse
+from detaug.transforms.geometry.elastic import DisplacementField
+from detaug.transforms.geometry.points import map_points
 
 IMAGE_MODES = {"nearest": coordinates.NEAREST, "bilinear": coordinates.LINEAR, "bicubic": coordinates.CUBIC}
 BORDER_MODES = {

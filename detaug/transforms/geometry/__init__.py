@@ -1,0 +1,1 @@
+"""Maps of space: where the voxels of a patch and points come from."""
