@@ -6,6 +6,8 @@ import os
 
 import pytest
 
+from tests.support.cheap_forks import make_forks_cheap
+
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.
 _LONGEST = (
     "tests/nnunet/trainers/test_command_line.py",
@@ -35,3 +37,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((place for place, start in enumerate(_LONGEST) if name.startswith(start)), len(_LONGEST))
 
     items.sort(key=place)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """All files have been imported; from here on most tests fork."""
+    if not session.config.option.collectonly:
+        make_forks_cheap()
+
+
+#: Files whose tests kill helpers, or look at all processes and descriptors there are. `tests/stress` is about them as well.
+WITH_SPARES = {"test_hangs", "test_kills", "test_same_batches", "test_shutdown", "test_slots_and_forks"}
+
+
+@pytest.fixture(autouse=True)
+def no_spares(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere helpers of this process have no spares, as where the kernel has no pidfds: three forks fewer for every
+    augmenter. Programs that a test starts have them."""
+    if request.path.parent.name not in ("engine", "stress") and request.path.stem not in WITH_SPARES:
+        from detaug.engine.local.handles import Helper
+
+        monkeypatch.setattr(Helper, "fork_spare", lambda self, detached: None)

@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 import detaug
+from tests.support.preloaded import PRELOADED
 
 _MARK = "DETAUG_ACCEPTANCE_RUN"
 _PACKAGES = str(Path(detaug.__file__).resolve().parent.parent)
@@ -49,7 +50,8 @@ def wait_until(condition: Callable[[], bool], what: str, patience: float = 60.0)
 
 @dataclass
 class Script:
-    """A user's script run as a program in a session of its own; every process of it can be told by its environment."""
+    """A user's script run as a program in a session of its own; every process of it can be told by that, or, where it has
+    made another session, by its environment."""
 
     process: subprocess.Popen[str]
     mark: str
@@ -71,10 +73,10 @@ class Script:
         found = []
         for process in psutil.process_iter():
             try:
-                ours = process.environ().get(_MARK) == self.mark
+                ours = os.getsid(process.pid) == self.pid or process.environ().get(_MARK) == self.mark
                 if ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process.pid)
-            except psutil.Error:
+            except (psutil.Error, ProcessLookupError):
                 continue
         return found
 
@@ -140,21 +142,29 @@ def heed_interrupts() -> None:
 
 
 def start_script(
-    folder: Path, body: str, *arguments: str, prelude: str = PRELUDE, wrap: tuple[str, ...] = ()
+    folder: Path, body: str, *arguments: str, prelude: str = PRELUDE, wrap: tuple[str, ...] = (), fresh: bool = False
 ) -> Script:
-    """Run `prelude` and, under the main guard that spawn asks for, `body`; both are a user's own words."""
+    """Run `prelude` and, under the main guard that spawn asks for, `body`; both are a user's own words.
+
+    Args:
+        folder: where the script lies and runs.
+        wrap: a command that is to run the interpreter.
+        fresh: in an interpreter of its own, not in a fork of one that has imported detaug.
+    """
     file = folder / f"script_{uuid.uuid4().hex[:8]}.py"
     guarded = textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
     file.write_text(f"{prelude}\nif __name__ == '__main__':\n{guarded}\n")
     mark = uuid.uuid4().hex
-    process = subprocess.Popen(
+    environment, marked = environment_of_a_script(), {_MARK: mark}
+    preloaded = None if fresh or wrap else PRELOADED.run(file, arguments, folder, environment, marked)
+    process = preloaded or subprocess.Popen(
         [*wrap, sys.executable, str(file), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
         text=True,
         cwd=folder,
-        env={**environment_of_a_script(), _MARK: mark},
+        env={**environment, **marked},
         start_new_session=True,
         preexec_fn=heed_interrupts,
     )

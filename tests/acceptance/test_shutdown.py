@@ -114,28 +114,7 @@ ENDINGS = {
 }
 
 
-EACH_IN_A_FORK = """
-import functools, textwrap
-augmenter = functools.partial(augmenter, check_every=0)
-for name, code in {endings!r}.items():
-    print(name)
-    if not os.fork():
-        exec(textwrap.dedent(code), globals())
-        break  # and this program comes to its end
-    assert os.wait()[1] == 0, name
-"""
-
-
-def test_nothing_is_left_and_nothing_printed_after_any_ending(script: Callable[..., Script]) -> None:
-    """Torch is imported once; each ending is a program's of its own."""
-    endings = {name: code.format(proof=PROOF) for name, code in ENDINGS.items()}
-    run = script(EACH_IN_A_FORK.format(endings=endings), "fork")
-    ends_quietly(run, *(line for name in endings for line in (name, "end")))
-
-
-@pytest.mark.parametrize(
-    "ending", [name if name == "interpreter exit" else pytest.param(name, marks=pytest.mark.slow) for name in ENDINGS]
-)
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_nothing_is_left_and_nothing_printed_after(script: Callable[..., Script], ending: str) -> None:
     ends_quietly(script(ENDINGS[ending].format(proof=PROOF), "fork"), "end")
 
