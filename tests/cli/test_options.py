@@ -20,6 +20,7 @@ from detaug.cli import main
 from detaug.cli.options import Commands, json_option
 from detaug.reports.progress import progress
 from tests.acceptance.processes import heed_interrupts
+from tests.support.preloaded import run_code
 
 REPOSITORY = Path(__file__).parents[2]
 QUICK = ("--batches", "3", "--processes", "2", "--start-method", "fork", "--hash-seeds", "")
@@ -28,13 +29,12 @@ ENVIRONMENT = {**{k: v for k, v in os.environ.items() if k != "COLUMNS"}, "PYTHO
 
 
 def detaug(*arguments: str, folder: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*DETAUG, *arguments], capture_output=True, text=True, timeout=240, check=False, cwd=folder, env=ENVIRONMENT
-    )
+    code = "from detaug.cli import main; main(prog_name='detaug')"
+    return run_code(code, *arguments, folder=folder, environment=ENVIRONMENT)
 
 
 def test_python_m_detaug_is_the_command_line() -> None:
-    done = detaug("--help")
+    done = subprocess.run([*DETAUG, "--help"], capture_output=True, text=True, check=False, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Usage: detaug [OPTIONS] COMMAND")
 

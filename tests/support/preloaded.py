@@ -18,6 +18,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -62,13 +63,21 @@ class Preloaded:
 
     def run(
         self,
-        file: Path,
+        program: Path | str,
         arguments: Sequence[str],
         folder: Path,
         environment: Mapping[str, str],
-        variables: Mapping[str, str],
+        variables: Mapping[str, str] | None = None,
     ) -> Program | None:
-        """Run a script with `variables` besides an environment that all have; None where that cannot be done in this way."""
+        """Run a program; None where that cannot be done in this way.
+
+        Args:
+            program: a script, or code as ``python -c`` takes it.
+            arguments: those of ``sys.argv`` behind the first.
+            folder: the current one.
+            environment: the program's whole environment.
+            variables: more of it.
+        """
         if not _POSSIBLE:
             return None
         if self._control is None or self._owner != os.getpid():
@@ -76,7 +85,9 @@ class Preloaded:
         assert self._control is not None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        request = [str(file), list(arguments), str(folder), {**environment, **variables}]
+        script = str(program) if isinstance(program, Path) else ""
+        code = program.read_text() if isinstance(program, Path) else program
+        request = [script, code, list(arguments), str(folder), {**environment, **(variables or {})}]
         socket.send_fds(self._control, [json.dumps(request).encode()], [out_end, err_end, theirs.fileno()])
         theirs.close()
         os.close(out_end)
@@ -91,7 +102,7 @@ class Preloaded:
                 [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env=dict(environment),
+                env={**environment, "PYTHONUNBUFFERED": "1"},
                 start_new_session=True,
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
@@ -99,6 +110,21 @@ class Preloaded:
 
 
 PRELOADED = Preloaded()
+
+
+def run_code(
+    code: str, *arguments: str, folder: Path, environment: Mapping[str, str], timeout: float = 240.0
+) -> subprocess.CompletedProcess[str]:
+    """As ``subprocess.run([sys.executable, "-c", code, *arguments], ...)``."""
+    program = PRELOADED.run(code, arguments, folder, environment)
+    if program is None:
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(
+            command, cwd=folder, env=dict(environment), capture_output=True, text=True, timeout=timeout, check=False
+        )
+    with program:
+        out, err = program.communicate(timeout=timeout)
+    return subprocess.CompletedProcess([], program.returncode, out, err)
 
 
 def serve(descriptor: int) -> None:
@@ -145,24 +171,24 @@ def _serve(control: socket.socket) -> Callable[[], None] | None:
                 os.close(each)
             for _, tell in running.values():
                 tell.close()
-            file, arguments, folder, environment = json.loads(text)
-            return lambda: _be(file, arguments, folder, environment)
+            return partial(_be, *json.loads(text))
         os.close(out)
         os.close(err)
         running[os.pidfd_open(pid)] = pid, socket.socket(fileno=ended)
         control.send(str(pid).encode())
 
 
-def _be(file: str, arguments: list[str], folder: str, environment: dict[str, str]) -> None:
+def _be(file: str, code: str, arguments: list[str], folder: str, environment: dict[str, str]) -> None:
     """Be the program."""
     os.setsid()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = [file, *arguments]
+    sys.argv = [file or "-c", *arguments]
     sys.path[0] = os.path.dirname(file)
     main = types.ModuleType("__main__")
-    main.__file__ = file
+    if file:
+        main.__file__ = file
     main.__dict__["__builtins__"] = sys.modules["builtins"]
     sys.modules["__main__"] = main
-    exec(compile(Path(file).read_text(), file, "exec"), main.__dict__)
+    exec(compile(code, file or "<string>", "exec"), main.__dict__)

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from detaug.cli import main
+from tests.support.preloaded import run_code
 
 from . import pipelines
 
@@ -20,11 +21,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def detaug(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from detaug.cli import main; main()", "verify", *arguments]
     environment = {**os.environ, "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=280, check=False, cwd=folder, env=environment
-    )
+    code = "from detaug.cli import main; main()"
+    return run_code(code, "verify", *arguments, folder=folder, environment=environment, timeout=280)
 
 
 @pytest.mark.parametrize("arguments", [("--processes", "1"), pytest.param((), marks=pytest.mark.slow)])
