@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
+from tests.support.augmenters import mark_rare_cases
 from tests.support.cheap_forks import make_forks_cheap
 
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.
 _LONGEST = (
-    "tests/nnunet/trainers/test_command_line.py",
-    "tests/transforms/test_same_bytes.py",
-    "tests/nnunet/",
-    "tests/acceptance/test_training_toolkit.py",
-    "tests/examples/",
-    "tests/acceptance/",
-    "tests/verify/",
+    "tests/peers/nnunet/trainers/test_command_line.py",
+    "tests/peers/nnunet/verification/test_nnunet_verify_training.py",
+    "tests/peers/acceptance/test_training_toolkit.py",
+    "tests/peers/test_albumentations.py",
+    "tests/peers/nnunet/",
+    "tests/peers/examples/test_examples.py",
+    "tests/peers/acceptance/",
+    "tests/unit/training/test_audit.py",
+    "tests/processes/transforms/test_same_bytes.py",
+    "tests/processes/purity/test_seen_",
+    "tests/stress/",
+    "tests/processes/engine/test_surroundings.py",
+    "tests/processes/acceptance/test_same_batches.py",
+    "tests/processes/verify/",
+    "tests/processes/acceptance/",
 )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With `-n 2 --dist loadfile` files are handed out in the order below, not by their number of tests."""
+    """With `--dist loadfile` files are handed out in the order below, not by their number of tests."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, where tests run side by side."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Marks before `-m` looks at them; then the longest files first, where tests run side by side."""
+    mark_rare_cases(items)
+    yield
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
 
