@@ -287,5 +287,5 @@ def short_form() -> dict[str, Callable[[], Outcome]]:
         "leaks": lambda: leaks(60),
         "batches": lambda: many_batches(1000),
         "epochs": lambda: many_epochs(30),
-        "starts": lambda: many_starts(30),
+        "starts": lambda: many_starts(15),
     }

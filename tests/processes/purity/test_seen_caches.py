@@ -263,7 +263,7 @@ def test_a_transform_that_writes_in_place_leaves_the_cache_alone(batch_size: int
         )
     )
     found.assert_right()
-    for way in ("0 workers", "3 workers"):
+    for way in ("0 workers", "2 workers"):
         for epoch in (0, 2):
             assert all((np.asarray(batch) % 2 == 1).all() for batch in found.epoch(way, epoch))
             assert max(int(np.max(batch)) for batch in found.epoch(way, epoch)) <= 2 * ITEMS + 1

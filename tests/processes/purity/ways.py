@@ -93,7 +93,7 @@ def check_every(num_processes: int) -> int:
     return AS_A_USER_HAS_IT if num_processes else EVERY_BATCH
 
 
-def run_all_ways(make: Make, processes: tuple[int, ...] = (0, 3), kill: bool = True) -> Findings:
+def run_all_ways(make: Make, processes: tuple[int, ...] = (0, 2), kill: bool = True) -> Findings:
     """Run a pipeline in all ways.
 
     Args:
