@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -170,10 +171,15 @@ class Wrapped(torch.utils.data.IterableDataset[Any]):
 
 @pytest.mark.parametrize("wrapped", [Wrapped, Items])
 @pytest.mark.parametrize("take", [0, 3])
-def test_torch_loader_with_workers_around_it_says_what_is_wrong(wrapped: Any, take: int) -> None:
+def test_torch_loader_with_workers_around_it_says_what_is_wrong(
+    wrapped: Any, take: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # so long does torch wait for its own worker, which failed, before it ends it
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     with started(take=take) as augmenter:
         loader = torch.utils.data.DataLoader(
             wrapped(augmenter), batch_size=None, num_workers=1, multiprocessing_context="fork"
         )
         with pytest.raises(RuntimeError, match="made in another process"):
             next(iter(loader))
+        gc.collect()  # the iterator, here and not in another test
