@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.augmenters import mark_rare_cases
-from tests.support.cheap_forks import make_forks_cheap
+from tests.support.cheap_forks import make_forks_cheap, use_huge_pages
 
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.
 _LONGEST = (
@@ -55,6 +55,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """All files have been imported; from here on most tests fork."""
     if not session.config.option.collectonly:
         make_forks_cheap()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_other_files_left_in_huge_pages() -> None:
+    use_huge_pages()
 
 
 #: Files whose tests kill helpers, or look at all processes and descriptors there are. `tests/stress` is about them as well.

@@ -23,11 +23,13 @@ def make_forks_cheap() -> None:
     """Freeze all objects that there are now, and move private memory into huge pages."""
     gc.collect()
     gc.freeze()
-    if sys.platform.startswith("linux") and mmap.PAGESIZE == 4096:
-        _collapse()
+    use_huge_pages()
 
 
-def _collapse() -> None:
+def use_huge_pages() -> None:
+    """Move private memory into huge pages; milliseconds for what is there already."""
+    if not sys.platform.startswith("linux") or mmap.PAGESIZE != 4096:
+        return
     madvise = ctypes.CDLL(None).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     with open("/proc/self/maps") as file:
