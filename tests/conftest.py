@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
+from tests.support.augmenters import mark_rare_cases
+from tests.support.cheap_forks import make_forks_cheap, use_huge_pages
+
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.
 _LONGEST = (
-    "tests/nnunet/trainers/test_command_line.py",
-    "tests/transforms/test_same_bytes.py",
-    "tests/nnunet/",
-    "tests/acceptance/test_training_toolkit.py",
-    "tests/examples/",
-    "tests/acceptance/",
-    "tests/verify/",
+    "tests/peers/nnunet/trainers/test_command_line.py",
+    "tests/peers/nnunet/verification/test_nnunet_verify_training.py",
+    "tests/peers/acceptance/test_training_toolkit.py",
+    "tests/peers/test_albumentations.py",
+    "tests/peers/nnunet/",
+    "tests/peers/examples/test_examples.py",
+    "tests/peers/acceptance/",
+    "tests/unit/training/test_audit.py",
+    "tests/processes/transforms/test_same_bytes.py",
+    "tests/processes/purity/test_seen_",
+    "tests/stress/",
+    "tests/processes/engine/test_surroundings.py",
+    "tests/processes/acceptance/test_same_batches.py",
+    "tests/processes/verify/",
+    "tests/processes/acceptance/",
 )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """With `-n 2 --dist loadfile` files are handed out in the order below, not by their number of tests."""
+    """With `--dist loadfile` files are handed out in the order below, not by their number of tests."""
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, where tests run side by side."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Marks before `-m` looks at them; then the longest files first, where tests run side by side."""
+    mark_rare_cases(items)
+    yield
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
 
@@ -35,3 +49,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((place for place, start in enumerate(_LONGEST) if name.startswith(start)), len(_LONGEST))
 
     items.sort(key=place)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """All files have been imported; from here on most tests fork."""
+    if not session.config.option.collectonly:
+        make_forks_cheap()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_other_files_left_in_huge_pages() -> None:
+    use_huge_pages()
+
+
+#: Files whose tests kill helpers, or look at all processes and descriptors there are. `tests/stress` is about them as well.
+WITH_SPARES = {"test_hangs", "test_kills", "test_same_batches", "test_shutdown", "test_slots_and_forks"}
+
+
+@pytest.fixture(autouse=True)
+def no_spares(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere helpers of this process have no spares, as where the kernel has no pidfds: three forks fewer for every
+    augmenter. Programs that a test starts have them."""
+    if request.path.parent.name not in ("engine", "stress") and request.path.stem not in WITH_SPARES:
+        from detaug.engine.local.handles import Helper
+
+        monkeypatch.setattr(Helper, "fork_spare", lambda self, detached: None)

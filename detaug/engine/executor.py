@@ -2,8 +2,8 @@
 
 The augmenter knows what is to be made (`Work`); an `Executor` starts an `Engine` for it. A batch's bytes follow from the
 work alone, so an executor may choose where and when each is made, and nothing else. All of them share the `Schedule`, which
-says what is to be made next, what is due, and what becomes of the position. `tests/engine/test_executors.py` is the suite
-that every executor passes.
+says what is to be made next, what is due, and what becomes of the position. `tests/processes/engine/test_executors.py` is the
+suite that every executor passes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A libm chooses among variants by the CPU it finds, and so do vectorised NumPy and torch. What is here uses
 only additions, multiplications, comparisons and bit operations, each rounded as IEEE 754 says. Every function is within
-2 ulp of the exact value (`tests/kernels/test_elementary.py` measures it over the ranges given below). Coefficients are
+2 ulp of the exact value (`tests/unit/kernels/test_elementary.py` measures it over the ranges given below). Coefficients are
 minimax fits on the reduced range, rounded to float32 one after another; polynomials are summed in pairs (Estrin's
 scheme), for a CPU has more than one multiplier.
 """

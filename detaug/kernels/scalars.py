@@ -4,7 +4,7 @@
 fused multiply-add) and whose results change between versions. Parameters of transforms are computed with what is here:
 plain Python additions, multiplications and divisions, `math.sqrt` and `math.floor`, each rounded as IEEE 754 says.
 Absolute errors of sine and cosine are below 2e-16 up to 1,000 radians and 3e-16 up to a million; relative errors of
-exp (where the result is a normal number) and log are below 4e-16 (`tests/test_arithmetic.py`).
+exp (where the result is a normal number) and log are below 4e-16 (`tests/unit/test_arithmetic.py`).
 """
 
 from __future__ import annotations

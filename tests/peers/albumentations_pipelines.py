@@ -11,8 +11,7 @@ import albumentations
 import numpy as np
 
 from detaug import DeterministicAugmenter
-
-from .items import Example, from_blank, from_images
+from tests.peers.items import Example, from_blank, from_images
 
 SHAPE = (20, 24, 3)
 

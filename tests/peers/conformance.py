@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from detaug import DeterministicAugmenter, fingerprint
-
-from .items import ITEMS, Example, loads
+from tests.peers.items import ITEMS, Example, loads
 
 #: A sequence of epochs with a jump.
 EPOCHS = (0, 2)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from .items import Example
+from tests.peers.items import Example
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

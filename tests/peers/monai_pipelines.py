@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from detaug import DeterministicAugmenter
-
-from .items import ITEMS, Example, from_blank, from_images, image, note_load
+from tests.peers.items import ITEMS, Example, from_blank, from_images, image, note_load
 
 SHAPE = (1, 20, 22)
 

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from detaug import DeterministicAugmenter
-
-from .items import Example, from_blank, from_images
+from tests.peers.items import Example, from_blank, from_images
 
 SHAPE = (3, 16, 18)
 

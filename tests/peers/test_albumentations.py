@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("albumentations", reason="Albumentations is not installed (the extra `peers`)")
 
-from .albumentations_pipelines import EXAMPLES
-from .conformance import Conformance
+from tests.peers.albumentations_pipelines import EXAMPLES
+from tests.peers.conformance import Conformance
 
 __all__ = ["EXAMPLES"]
 

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("monai", reason="MONAI is not installed (the extra `peers`)")
 
-from .conformance import Conformance, build
-from .items import ITEMS, loads
-from .monai_pipelines import EXAMPLES
+from tests.peers.conformance import Conformance, build
+from tests.peers.items import ITEMS, loads
+from tests.peers.monai_pipelines import EXAMPLES
 
 _EPOCHS = 4
 

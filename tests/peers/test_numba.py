@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("numba", reason="Numba is not installed")
 
-from .conformance import Conformance
-from .other_pipelines import NUMBA as EXAMPLES
+from tests.peers.conformance import Conformance
+from tests.peers.other_pipelines import NUMBA as EXAMPLES
 
 __all__ = ["EXAMPLES"]
 

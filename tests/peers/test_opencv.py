@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("cv2", reason="OpenCV is not installed")
 
-from .conformance import Conformance
-from .other_pipelines import OPENCV as EXAMPLES
+from tests.peers.conformance import Conformance
+from tests.peers.other_pipelines import OPENCV as EXAMPLES
 
 __all__ = ["EXAMPLES"]
 

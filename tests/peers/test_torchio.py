@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torchio", reason="TorchIO is not installed (the extra `peers`)")
 
-from .conformance import Conformance, alone, running
-from .torchio_pipelines import EXAMPLES, QUEUE
+from tests.peers.conformance import Conformance, alone, running
+from tests.peers.torchio_pipelines import EXAMPLES, QUEUE
 
 __all__ = ["EXAMPLES"]
 

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torchvision", reason="Torchvision is not installed")
 
-from .conformance import Conformance
-from .other_pipelines import TORCHVISION as EXAMPLES
+from tests.peers.conformance import Conformance
+from tests.peers.other_pipelines import TORCHVISION as EXAMPLES
 
 __all__ = ["EXAMPLES"]
 

@@ -10,8 +10,7 @@ import torch
 import torchio
 
 from detaug import DeterministicAugmenter
-
-from .items import ITEMS, Example, from_blank, image, note_load
+from tests.peers.items import ITEMS, Example, from_blank, image, note_load
 
 SHAPE = (1, 12, 12, 10)
 

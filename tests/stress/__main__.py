@@ -10,8 +10,8 @@ import time
 import click
 from rich.console import Console
 
-from .outcome import Outcome, table_of
-from .rows import long_form, short_form
+from tests.stress.outcome import Outcome, table_of
+from tests.stress.rows import long_form, short_form
 
 
 @click.command()

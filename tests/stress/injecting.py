@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from detaug import DeterministicAugmenter
-from tests.acceptance.processes import descendants
+from tests.support.processes import descendants
 
 
 class Injector:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 import psutil
 
-from .outcome import Outcome
+from tests.stress.outcome import Outcome
 
 _MIB = 2**20
 #: Memory that the interpreter and the C library may take or keep without it being a leak (bytes).

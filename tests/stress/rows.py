@@ -14,11 +14,10 @@ from types import FrameType
 from typing import Any
 
 from detaug.memory.limits import private_memory
-
-from .injecting import Injector
-from .outcome import Outcome
-from .resources import Resources, judge_flatness
-from .streams import Counting, Endless, EndsItsProcess, Leaking, made, prints, undisturbed
+from tests.stress.injecting import Injector
+from tests.stress.outcome import Outcome
+from tests.stress.resources import Resources, judge_flatness
+from tests.stress.streams import Counting, Endless, EndsItsProcess, Leaking, made, prints, undisturbed
 
 _MIB = 2**20
 
@@ -288,5 +287,5 @@ def short_form() -> dict[str, Callable[[], Outcome]]:
         "leaks": lambda: leaks(60),
         "batches": lambda: many_batches(1000),
         "epochs": lambda: many_epochs(30),
-        "starts": lambda: many_starts(30),
+        "starts": lambda: many_starts(15),
     }

@@ -12,8 +12,8 @@ import torch
 
 import detaug
 from detaug import DeterministicAugmenter, fingerprint
-from tests.acceptance.faults import once
-from tests.engine.misbehaving import ENDINGS
+from tests.processes.engine.misbehaving import ENDINGS
+from tests.support.faults import once
 
 SEED = 20
 NUM_STREAMS = 6

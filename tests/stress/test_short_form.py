@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .rows import interrupts, long_form, short_form
-from .streams import Counting, Endless
+from tests.stress.rows import interrupts, long_form, short_form
+from tests.stress.streams import Counting, Endless
 
 
 @pytest.mark.timeout(120)

@@ -1,0 +1,47 @@
+"""Each example runs by itself, as a reader would run it, and reaches its last line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+LAST_LINES = {
+    "custom_loop_resume.py": "same batches, same weights",
+    "nnunet_loader.py": "nnU-Net's batches are the same with 1 and with 2 processes",
+    "torch_dataset.py": "same batches with 0 and with 2 processes; another order and other augmentation in each epoch",
+    "verify_lightning.py": "the Lightning training is reproducible and resumes exactly",
+    "verify_plain_loop.py": "the loop is reproducible and resumes exactly",
+}
+
+
+def run(script: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / script)], capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+SLOW = {"nnunet_loader.py"}  # nnU-Net plans and preprocesses a data set first
+
+
+@pytest.mark.parametrize(
+    "script", [pytest.param(each, marks=pytest.mark.slow) if each in SLOW else each for each in sorted(LAST_LINES)]
+)
+def test_example_says_what_it_shows(script: str) -> None:
+    pytest.importorskip("nilearn")
+    if script == "nnunet_loader.py":
+        pytest.importorskip("nnunetv2")
+    if script == "verify_lightning.py" and not any(map(find_spec, ("lightning", "pytorch_lightning"))):
+        pytest.skip("needs Lightning")
+    done = run(script)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == LAST_LINES[script]
+
+
+def test_every_example_is_run() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(LAST_LINES)

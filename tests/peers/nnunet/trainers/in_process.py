@@ -1,0 +1,44 @@
+"""nnU-Net's trainers made in this process, as its command line makes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+from detaug.nnunet import DetAugLoading, DeterministicTraining
+from tests.peers.nnunet.trainers.datasets import KINDS
+
+CPU = torch.device("cpu")
+
+
+class Short(nnUNetTrainer):
+    """Two epochs of two batches."""
+
+    def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU):
+        super().__init__(plans, configuration, fold, dataset_json, device)
+        self.num_epochs = 2
+        self.num_iterations_per_epoch = 2
+        self.num_val_iterations_per_epoch = 1
+        self.save_every = 1
+
+
+class ShortDetAug(DetAugLoading, Short):
+    pass
+
+
+class ShortDeterministic(DeterministicTraining, Short):
+    pass
+
+
+def new_trainer(
+    root: Path, trainer: type, configuration: str = "3d_fullres", fold: Any = 0, kind: str = "plain", device: Any = CPU
+) -> Any:
+    """A trainer whose folders are those of the environment."""
+    folder = root / "preprocessed" / KINDS[kind].name
+    plans = json.loads((folder / "nnUNetPlans.json").read_text())
+    plans["continue_training"] = False
+    return trainer(plans, configuration, fold, json.loads((folder / "dataset.json").read_text()), device)

@@ -1,0 +1,122 @@
+"""What can be wrong is said before a training starts."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2, nnUNetDatasetNumpy
+
+from detaug.nnunet.trainers.nnunet_version import UnsupportedNNUNet
+from tests.peers.nnunet.trainers.in_process import ShortDetAug, ShortDeterministic, new_trainer
+
+BOTH = pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])
+
+
+class Trained(AssertionError):
+    """A batch was trained on."""
+
+
+@pytest.fixture
+def copied(nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the preprocessed data set to do harm to; the configuration's folder."""
+    root = tmp_path / "copy"
+    shutil.copytree(nnunet_environment / "preprocessed", root / "preprocessed")
+    monkeypatch.setenv("nnUNet_preprocessed", str(root / "preprocessed"))
+    return root / "preprocessed" / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres"
+
+
+def start(folder: Path, trainer: type) -> None:
+    class Started(trainer):  # type: ignore[misc]
+        def train_step(self, batch: dict) -> dict:
+            raise Trained
+
+    new_trainer(folder.parents[2], Started).run_training()
+
+
+def cut_short(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+HARM: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a missing image": (lambda folder: (folder / "brain_002.b2nd").unlink(), "brain_002"),
+    "a missing segmentation": (lambda folder: (folder / "brain_002_seg.b2nd").unlink(), "brain_002: missing"),
+    "missing properties": (lambda folder: (folder / "brain_002.pkl").unlink(), "brain_002: missing"),
+    "half an image": (lambda folder: cut_short(folder / "brain_002.b2nd"), "brain_002: "),
+    "half the properties": (lambda folder: cut_short(folder / "brain_002.pkl"), "brain_002: "),
+    "an empty file": (lambda folder: (folder / "brain_002_seg.b2nd").write_bytes(b""), "brain_002: "),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("harm", HARM)
+def test_cases_that_are_not_there_or_not_whole(copied: Path, trainer: type, harm: str) -> None:
+    do, message = HARM[harm]
+    do(copied)
+    with pytest.raises((ValueError, OSError), match=message):
+        start(copied, trainer)
+
+
+@BOTH
+def test_a_whole_data_set_starts(copied: Path, trainer: type) -> None:
+    with pytest.raises(Trained):
+        start(copied, trainer)
+
+
+@BOTH
+def test_a_folder_that_is_not_there(copied: Path, trainer: type) -> None:
+    shutil.rmtree(copied)
+    with pytest.raises((ValueError, OSError), match="nnUNetPlans_3d_fullres"):
+        start(copied, trainer)
+
+
+@BOTH
+def test_another_version_of_nnunet(
+    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: type
+) -> None:
+    metadata = tmp_path / "site" / "nnunetv2-3.1.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("Metadata-Version: 2.1\nName: nnunetv2\nVersion: 3.1\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    made = new_trainer(nnunet_environment, trainer)
+    with pytest.raises(UnsupportedNNUNet, match=r"nnunetv2 3.1 is installed.* support 2.8.x"):
+        made.run_training()
+    monkeypatch.setenv("DETAUG_ANY_NNUNET", "1")
+    new_trainer(nnunet_environment, trainer).initialize()
+
+
+@BOTH
+def test_a_seed_that_is_none(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, trainer: type) -> None:
+    monkeypatch.setenv("DETAUG_SEED", "seven")
+    with pytest.raises(ValueError, match="DETAUG_SEED='seven'"):
+        new_trainer(nnunet_environment, trainer).run_training()
+
+
+def test_without_a_seed_one_is_drawn_and_logged(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DETAUG_SEED")
+    one, other = (new_trainer(nnunet_environment, ShortDetAug) for _ in range(2))
+    assert one.run_seed != other.run_seed
+    assert f"DETAUG_SEED={one.run_seed} repeats this training" in Path(one.log_file).read_text()
+
+
+@BOTH
+def test_packed_cases_are_unpacked_before_anyone_opens_them(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, trainer: type
+) -> None:
+    """nnU-Net starts its workers first, which may then read half a file."""
+    for file in sorted(copied.glob("brain_*[0-9].b2nd")):
+        name = file.stem
+        data, labels, _, properties = nnUNetDatasetBlosc2(str(copied)).load_case(name)
+        nnUNetDatasetNumpy.save_case(data[...], labels[...], properties, str(copied / name))
+    for file in copied.glob("*.b2nd"):
+        file.unlink()
+
+    class Looking(trainer):  # type: ignore[misc]
+        def get_dataloaders(self) -> tuple:
+            assert len(list(copied.glob("*.npy"))) == 2 * len(list(copied.glob("*.npz")))
+            return super().get_dataloaders()
+
+    with pytest.raises(Trained):
+        start(copied, Looking)

@@ -1,0 +1,302 @@
+"""Checkpoints: equal trainings write equal files, and a training is only continued as itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+from detaug import StateMismatch
+from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, write_checkpoint
+from detaug.nnunet.trainers.mixin import best_so_far
+from detaug.nnunet.trainers.run_record import RunRecord
+from tests.peers.nnunet.trainers.in_process import Short, ShortDetAug, ShortDeterministic, new_trainer
+
+LOGGED = {
+    "mean_fg_dice": [np.float64(0.25), np.float64(0.5)],
+    "ema_fg_dice": [np.float64(0.25), np.float64(0.275)],
+    "dice_per_class_or_region": [[np.float32(0.2), np.float32(0.3)], [np.float32(0.4), np.float32(0.6)]],
+    "train_losses": [np.float32(1), np.float32(0.5)],
+    "val_losses": [np.float32(1), np.float32(0.75)],
+    "lrs": [0.01, 0.005],
+}
+
+
+def trained(root: Path, trainer: type, times: tuple[float, float] = (1e9, 2e9)) -> Any:
+    """A trainer as after its second epoch."""
+    made = new_trainer(root, trainer)
+    made.initialize()
+    made.current_epoch = 1
+    made.logger.load_checkpoint(
+        {**LOGGED, "epoch_start_timestamps": list(times), "epoch_end_timestamps": [time + 1 for time in times]}
+    )
+    made._best_ema = LOGGED["ema_fg_dice"][-1]
+    return made
+
+
+def written(made: Any, name: str = "checkpoint_latest.pth") -> bytes:
+    file = Path(made.output_folder) / name
+    made.save_checkpoint(str(file))
+    return file.read_bytes()
+
+
+def test_times_names_and_reloading_change_no_byte(nnunet_environment: Path) -> None:
+    made = trained(nnunet_environment, ShortDetAug)
+    first = written(made)
+    assert written(made, "checkpoint_final.pth") == first, "the name is not in it"
+    assert written(trained(nnunet_environment, ShortDetAug, (3e9, 4e9))) == first, "nor when it was trained"
+    again = new_trainer(nnunet_environment, ShortDetAug)
+    again.load_checkpoint(str(Path(made.output_folder) / "checkpoint_final.pth"))
+    again.current_epoch -= 1  # as nnU-Net's on_train_end
+    assert written(again) == first, "nor whether its objects were computed or loaded"
+
+
+def test_nnunets_own_checkpoints_hold_all_of_that(nnunet_environment: Path) -> None:
+    made = trained(nnunet_environment, ShortDetAug)
+    folder = Path(made.output_folder)
+    stock = {}
+    for name in ("a", "b"):
+        nnUNetTrainer.save_checkpoint(made, str(folder / name))
+        stock[name] = (folder / name).read_bytes()
+    assert stock["a"] != stock["b"], "the file's name"
+    again = new_trainer(nnunet_environment, Short)
+    nnUNetTrainer.load_checkpoint(again, str(folder / "a"))
+    again.current_epoch -= 1
+    (folder / "again").mkdir()
+    nnUNetTrainer.save_checkpoint(again, str(folder / "again" / "a"))
+    assert (folder / "again" / "a").read_bytes() != stock["a"], "what pickle has met before"
+
+
+def test_times_come_back_for_the_plot(nnunet_environment: Path) -> None:
+    made = trained(nnunet_environment, ShortDetAug)
+    written(made)
+    file = str(Path(made.output_folder) / "checkpoint_latest.pth")
+    stored = torch.load(file, weights_only=False)["logging"]
+    assert stored["epoch_start_timestamps"] == stored["epoch_end_timestamps"] == [0.0, 0.0]
+    again = new_trainer(nnunet_environment, ShortDetAug)
+    again.load_checkpoint(file)
+    assert again.logger.get_value("epoch_end_timestamps", None) == [1e9 + 1, 2e9 + 1]
+    assert made.logger.get_value("epoch_end_timestamps", None) == [1e9 + 1, 2e9 + 1], "and the running one keeps them"
+
+
+def test_the_best_average_is_never_stale(nnunet_environment: Path) -> None:
+    """nnU-Net writes checkpoint_latest before it updates _best_ema."""
+    made = trained(nnunet_environment, ShortDetAug)
+    made._best_ema = LOGGED["ema_fg_dice"][0]
+    written(made)
+    file = Path(made.output_folder) / "checkpoint_latest.pth"
+    assert torch.load(file, weights_only=False)["_best_ema"] == LOGGED["ema_fg_dice"][1]
+    nnUNetTrainer.save_checkpoint(made, str(file))
+    assert torch.load(file, weights_only=False)["_best_ema"] == LOGGED["ema_fg_dice"][0], "nnU-Net's own is"
+    assert best_so_far(None, []) is None
+    assert best_so_far(0.5, [0.25]) == 0.5
+    assert best_so_far(None, [0.25]) == 0.25
+    assert best_so_far(0.5, [float("nan")]) == 0.5
+
+
+def test_nnunet_reads_what_was_written(nnunet_environment: Path) -> None:
+    made = trained(nnunet_environment, ShortDetAug)
+    written(made)
+    stock = new_trainer(nnunet_environment, Short)
+    stock.load_checkpoint(str(Path(made.output_folder) / "checkpoint_latest.pth"))
+    assert stock.current_epoch == 2
+    state = stock.network.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in made.network.state_dict().items())
+
+
+def test_equal_values_have_equal_bytes(tmp_path: Path) -> None:
+    name = "name"
+    number = np.float64(0.5)
+    shared = OrderedDict({name: number, "again": number, "other": [name, name]})
+    shared._metadata = {"version": 1}  # type: ignore[attr-defined]
+    write_checkpoint(shared, tmp_path / "shared")
+    apart = OrderedDict({"".join(["na", "me"]): np.float64(0.5), "again": np.float64(0.5)})
+    apart["other"] = ["".join(["na", "me"]), "".join(["n", "ame"])]
+    apart._metadata = {"version": 1}  # type: ignore[attr-defined]
+    write_checkpoint(apart, tmp_path / "apart")
+    assert (tmp_path / "shared").read_bytes() == (tmp_path / "apart").read_bytes()
+    plain = []
+    for value in (shared, apart):
+        torch.save(value, tmp_path / "file")
+        plain.append((tmp_path / "file").read_bytes())
+    assert plain[0] != plain[1], "torch.save's differ"
+
+
+def test_canonical_values_are_the_same_values() -> None:
+    tied = torch.arange(3.0)
+    value = {
+        "tensors": OrderedDict(a=tied, b=tied),
+        "numbers": (1, 2.5, True, None, np.float32(3), np.int64(4), np.array([1, 2], ">i2")),
+        "list": [[], {}, ()],
+    }
+    made = canonical(value)
+    assert made["tensors"]["a"] is made["tensors"]["b"] is tied
+    assert type(made["tensors"]) is OrderedDict
+    assert [type(each) for each in made["numbers"]] == [type(each) for each in value["numbers"]]
+    assert made["numbers"][:6] == value["numbers"][:6]
+    assert made["numbers"][6].dtype == np.dtype(">i2")
+    assert made["list"] == value["list"]
+
+
+def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path) -> None:
+    file = tmp_path / "checkpoint.pth"
+    write_checkpoint({"a": 1}, file)
+    before = file.read_bytes()
+    with pytest.raises(Exception, match="pickle"):
+        write_checkpoint({"a": lambda: None}, file)
+    assert file.read_bytes() == before
+    assert os.listdir(tmp_path) == ["checkpoint.pth"]
+
+
+def test_what_a_subclass_adds_and_saves_is_kept(nnunet_environment: Path) -> None:
+    class Adds(ShortDetAug):
+        def save_checkpoint(self, filename: str) -> None:
+            super().save_checkpoint(filename)
+            checkpoint = torch.load(filename, weights_only=False)
+            torch.save({**checkpoint, "more": 1}, filename)
+
+    made = trained(nnunet_environment, Adds)
+    written(made)
+    stored = torch.load(Path(made.output_folder) / "checkpoint_latest.pth", weights_only=False)
+    assert stored["more"] == 1
+    assert stored["detaug"]["seed"] == 1
+
+
+def test_torch_save_is_itself_again(tmp_path: Path) -> None:
+    original = torch.save
+    with pytest.raises(ZeroDivisionError), saves_through(lambda obj, f: None):
+        raise ZeroDivisionError
+    assert torch.save is original
+
+
+# --- continuing ---------------------------------------------------------------------------------------------------------
+
+
+def interrupted(root: Path, trainer: type = ShortDetAug) -> Path:
+    """A training that ended after its first epoch of two; its last checkpoint."""
+
+    class Interrupted(trainer):  # type: ignore[misc]
+        def on_epoch_end(self) -> None:
+            super().on_epoch_end()
+            raise KeyboardInterrupt
+
+    Interrupted.__name__ = trainer.__name__
+    made = new_trainer(root, Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.run_training()
+    return Path(made.output_folder) / "checkpoint_latest.pth"
+
+
+def continued(root: Path, file: Path, trainer: type = ShortDetAug) -> bytes:
+    made = new_trainer(root, trainer)
+    made.load_checkpoint(str(file))
+    made.run_training()
+    return (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
+
+
+@pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])
+def test_two_epochs_are_one_and_one_continued(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, trainer: type
+) -> None:
+    made = new_trainer(nnunet_environment, trainer)
+    made.run_training()
+    straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
+    shutil.rmtree(made.output_folder)
+    file = interrupted(nnunet_environment, trainer)
+    monkeypatch.delenv("DETAUG_SEED")
+    assert continued(nnunet_environment, file, trainer) == straight
+
+
+def test_a_finished_training_that_is_continued_writes_the_same_again(nnunet_environment: Path) -> None:
+    made = new_trainer(nnunet_environment, ShortDetAug)
+    made.run_training()
+    file = Path(made.output_folder) / "checkpoint_final.pth"
+    before = file.read_bytes()
+    assert continued(nnunet_environment, file) == before
+
+
+def test_what_a_network_draws_while_it_trains_is_continued_too(nnunet_environment: Path) -> None:
+    """Dropout, say: no random state is in a checkpoint, every epoch starts from its own."""
+
+    class Drawing(ShortDetAug):
+        def train_step(self, batch: dict) -> dict:
+            batch["data"] = batch["data"] * (torch.rand(()) + np.random.random())
+            return super().train_step(batch)
+
+    class NotReseeded(Drawing):
+        def on_train_epoch_start(self) -> None:
+            state = torch.get_rng_state()
+            super().on_train_epoch_start()
+            torch.set_rng_state(state)
+
+    same = []
+    for trainer in (Drawing, NotReseeded):
+        made = new_trainer(nnunet_environment, trainer)
+        made.run_training()
+        straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
+        shutil.rmtree(made.output_folder)
+        same.append(continued(nnunet_environment, interrupted(nnunet_environment, trainer), trainer) == straight)
+    assert same == [True, False]
+
+
+def with_record(file: Path, **changes: Any) -> Path:
+    checkpoint = torch.load(file, weights_only=False)
+    checkpoint["detaug"].update(changes)
+    torch.save(checkpoint, file)
+    return file
+
+
+def test_another_training_is_not_continued(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = interrupted(nnunet_environment)
+    monkeypatch.setenv("DETAUG_SEED", "2")
+    with pytest.raises(StateMismatch, match=r"seed: 1 in the checkpoint, 2 now \(unset DETAUG_SEED"):
+        continued(nnunet_environment, file)
+    monkeypatch.setenv("DETAUG_SEED", "1")
+    for name, value in {
+        "seed_scheme": 0, "numerics": 7, "data": "other", "world_size": 2, "iterations": [3, 1], "loading": "nnU-Net",
+    }.items():  # fmt: skip
+        shutil.copy(file, file.with_suffix(".kept"))
+        with pytest.raises(StateMismatch, match="in the checkpoint"):
+            continued(nnunet_environment, with_record(file, **{name: value}))
+        shutil.move(file.with_suffix(".kept"), file)
+    with pytest.raises(StateMismatch, match="this detaug reads"):
+        continued(nnunet_environment, with_record(file, unknown=1))
+
+
+def test_a_changed_data_set_is_not_continued(
+    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(nnunet_environment / "preprocessed", tmp_path / "copy" / "preprocessed")
+    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "copy" / "preprocessed"))
+    file = interrupted(tmp_path / "copy")
+    folder = tmp_path / "copy" / "preprocessed" / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres"
+    shutil.copy(folder / "brain_001.b2nd", folder / "brain_002.b2nd")
+    with pytest.raises(StateMismatch, match="preprocessed cases of this fold"):
+        continued(tmp_path / "copy", file)
+    monkeypatch.setenv("DETAUG_RESUME_CHANGED", "1")
+    continued(tmp_path / "copy", file)
+
+
+def test_a_checkpoint_without_a_seed_is_continued_and_the_log_says_so(nnunet_environment: Path) -> None:
+    made = trained(nnunet_environment, ShortDetAug)
+    file = Path(made.output_folder) / "checkpoint_latest.pth"
+    made.current_epoch = 0
+    nnUNetTrainer.save_checkpoint(made, str(file))
+    again = new_trainer(nnunet_environment, ShortDetAug)
+    again.load_checkpoint(str(file))
+    assert "no record of a seed" in Path(again.log_file).read_text()
+
+
+def test_the_record_is_plain_json() -> None:
+    record = RunRecord(seed=1, loading="detaug", data="0f", world_size=1, cpu_threads=1, iterations=(2, 1))
+    plain = json.loads(json.dumps(record.as_dict()))
+    assert RunRecord.from_checkpoint({"detaug": plain}) == record
+    assert RunRecord.from_checkpoint({}) is None

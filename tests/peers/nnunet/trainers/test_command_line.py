@@ -1,0 +1,153 @@
+"""`nnUNetv2_train -tr ...`, unmodified: the same files from the same seed, whatever happened on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import SimpleITK
+import torch
+
+from tests.peers.nnunet.trainers.command_line import Run, checkpoints
+from tests.peers.nnunet.trainers.datasets import RESIDUAL_ENCODER
+
+#: Trainings take as long as the machine lets them: two hours is a hang on any.
+pytestmark = pytest.mark.timeout(7200)
+
+TRAINERS = ["ShortDetAug", "ShortDeterministic"]
+
+
+def gone(pids: list[int], seconds: float = 20) -> bool:
+    """Whether none of these processes lives; they get some time for it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
+            return True
+        time.sleep(0.2)
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", [TRAINERS[0], pytest.param(TRAINERS[1], marks=pytest.mark.slow)])
+def test_killed_and_continued_is_as_if_nothing_had_happened(nnunet_root: Path, tmp_path: Path, trainer: str) -> None:
+    straight = Run(nnunet_root, tmp_path / "straight", trainer=trainer)
+    printed = straight.train("--npz", processes=2)
+    assert "seed 1" in printed
+    killed = Run(nnunet_root, tmp_path / "killed", trainer=trainer)
+    children = killed.train_until_killed(2, processes=3)
+    assert children, "there were workers to leave behind"
+    assert gone(children)
+    printed = killed.train("--c", "--npz", seed=None, processes=0)
+    assert "seed 1, the checkpoint's" in printed
+    assert set(checkpoints(straight.folder)) == {"checkpoint_best.pth", "checkpoint_final.pth"}
+    assert checkpoints(straight.folder) == checkpoints(killed.folder)
+    for file in ("brain_000.nii.gz", "summary.json"):
+        ours, theirs = (run.folder / "validation" / file for run in (straight, killed))
+        if file.endswith("json"):
+            same = [
+                path.read_text().replace(str(run.results), "") for path, run in ((ours, straight), (theirs, killed))
+            ]
+            assert same[0] == same[1]
+        else:
+            assert np.array_equal(*(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)) for path in (ours, theirs)))
+    with (
+        np.load(straight.folder / "validation" / "brain_000.npz") as one,
+        np.load(killed.folder / "validation" / "brain_000.npz") as other,
+    ):
+        assert np.array_equal(one["probabilities"], other["probabilities"])
+
+    # what a finished training still allows
+    before = checkpoints(straight.folder)
+    (straight.folder / "validation" / "brain_000.nii.gz").unlink()
+    straight.train("--val", processes=1, seed=None)
+    assert (straight.folder / "validation" / "brain_000.nii.gz").exists()
+    assert checkpoints(straight.folder) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(
+    ("kind", "configuration"),
+    [("plain", "2d"), ("flat", "3d_fullres"), ("regions", "3d_fullres"), ("ignore", "3d_fullres"), ("ignore", "2d")],
+)
+def test_every_kind_of_data_set_trains_to_the_same_bytes(
+    nnunet_kind: Callable[[str], Path], tmp_path: Path, kind: str, configuration: str, trainer: str
+) -> None:
+    root = nnunet_kind(kind)
+    runs = [
+        Run(root, tmp_path / name, kind, trainer, configuration, {"SHORT_EPOCHS": "3"})
+        for name in ("straight", "killed")
+    ]
+    runs[0].train(processes=2)
+    assert (runs[0].folder / "validation" / "summary.json").exists()
+    runs[1].train_until_killed(2, processes=1)
+    runs[1].train("--c", processes=0, SHORT_VALIDATION="0")
+    assert checkpoints(runs[0].folder) == checkpoints(runs[1].folder)
+
+
+@pytest.mark.slow
+def test_a_residual_encoder_trains_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> None:
+    runs = [
+        Run(nnunet_root, tmp_path / name, environment={"SHORT_EPOCHS": "3"}, plans=RESIDUAL_ENCODER)
+        for name in ("straight", "killed")
+    ]
+    runs[0].train(processes=2)
+    runs[1].train_until_killed(2, processes=1)
+    runs[1].train("--c", processes=0, SHORT_VALIDATION="0")
+    assert "AvgPool3d" in next(runs[0].folder.glob("training_log*")).read_text(), "its pooling was swapped"
+    assert checkpoints(runs[0].folder) == checkpoints(runs[1].folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_cascade_trains_to_the_same_bytes(nnunet_kind: Callable[[str], Path], tmp_path: Path, trainer: str) -> None:
+    root = nnunet_kind("cascade")
+    alone = Run(root, tmp_path / "alone", "cascade", trainer, "3d_cascade_fullres").attempt()
+    assert alone.returncode != 0
+    assert "train that stage first" in alone.stdout
+    final = []
+    for name, processes in (("one", 2), ("other", 0)):
+        for configuration in ("3d_lowres", "3d_cascade_fullres"):
+            run = Run(root, tmp_path / name, "cascade", trainer, configuration, {"SHORT_EPOCHS": "2"})
+            if configuration == "3d_lowres":
+                # every case needs a prediction of the first stage: fold "all" predicts all of them
+                run.command = lambda *flags, run=run: [
+                    *Run.command(run, *flags)[:3],
+                    "all",
+                    *Run.command(run, *flags)[4:],
+                ]  # type: ignore[method-assign]
+            run.train(processes=processes)
+        final.append(checkpoints(run.folder))
+    assert final[0]["checkpoint_final.pth"]
+    assert final[0] == final[1]
+
+
+@pytest.mark.slow
+def test_stock_trainings_differ(nnunet_root: Path, tmp_path: Path) -> None:
+    """What all this is for: the same commands without detaug's trainers."""
+    weights = []
+    for name in ("one", "other"):
+        run = Run(nnunet_root, tmp_path / name, trainer="ShortStock", environment={"SHORT_EPOCHS": "1"})
+        run.train(SHORT_VALIDATION="0")
+        checkpoint = torch.load(run.folder / "checkpoint_final.pth", weights_only=False)
+        weights.append(torch.cat([each.flatten() for each in checkpoint["network_weights"].values()]))
+    assert not torch.equal(*weights)
+
+
+@pytest.mark.slow
+def test_pretrained_weights_are_taken_and_the_rest_is_seeded(nnunet_root: Path, tmp_path: Path) -> None:
+    before = Run(nnunet_root, tmp_path / "before", environment={"SHORT_EPOCHS": "1"})
+    before.train(SHORT_VALIDATION="0")
+    file = str(before.folder / "checkpoint_final.pth")
+    final = []
+    for name, processes in (("one", 2), ("other", 0)):
+        run = Run(nnunet_root, tmp_path / name, environment={"SHORT_EPOCHS": "1"})
+        assert "Loading pretrained weights" in run.train(
+            "-pretrained_weights", file, seed=3, processes=processes, SHORT_VALIDATION="0"
+        )
+        final.append(checkpoints(run.folder)["checkpoint_final.pth"])
+    assert final[0] == final[1]

@@ -1,0 +1,328 @@
+"""What the trainers do in nnU-Net's hooks, each with what happens without it."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
+from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
+from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from nnunetv2.training.nnUNetTrainer.variants.data_augmentation.nnUNetTrainerDA5 import nnUNetTrainerDA5
+from torch import nn
+
+import detaug.nnunet
+from detaug import DeterministicAugmenter, fingerprint
+from detaug.nnunet import DetAugLoading, DeterministicTraining, PatchSource, trainers, training_transforms
+from detaug.nnunet.variants import da5_transforms
+from tests.peers.nnunet.trainers.in_process import Short, ShortDetAug, ShortDeterministic, new_trainer
+
+BOTH = pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])
+
+
+def weights(trainer: Any) -> str:
+    return fingerprint(dict(trainer.network.state_dict()))
+
+
+# --- network ------------------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_the_seed_decides_the_first_weights(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, trainer: type
+) -> None:
+    found = []
+    for seed in ("1", "1", "2"):
+        monkeypatch.setenv("DETAUG_SEED", seed)
+        made = new_trainer(nnunet_environment, trainer)
+        made.initialize()
+        found.append(weights(made))
+    assert found[0] == found[1] != found[2]
+
+
+def test_without_it_they_are_others_every_time(nnunet_environment: Path) -> None:
+    found = []
+    for _ in range(2):
+        made = new_trainer(nnunet_environment, Short)
+        made.initialize()
+        found.append(weights(made))
+    assert found[0] != found[1]
+
+
+@BOTH
+def test_no_layer_is_left_that_cannot_repeat_itself(nnunet_environment: Path, trainer: type) -> None:
+    made = new_trainer(nnunet_environment, trainer)
+    made.initialize()
+    kinds = {type(module) for part in (made.network, made.loss) for module in part.modules()}
+    assert not kinds & {nn.CrossEntropyLoss, nn.NLLLoss, nn.AvgPool3d, nn.AvgPool2d}
+    losses = [module for module in made.loss.modules() if isinstance(module, nn.CrossEntropyLoss)]
+    assert losses, "nnU-Net's cross-entropy is still one"
+    stock = new_trainer(nnunet_environment, Short)
+    stock.initialize()
+    stock_losses = [type(module) for module in stock.loss.modules() if isinstance(module, nn.CrossEntropyLoss)]
+    assert type(losses[0]) is not stock_losses[0]
+
+
+def test_torch_compile_is_never_used(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("nnUNet_compile", "true")
+    device = torch.device("cuda")
+    assert new_trainer(nnunet_environment, Short, device=device)._do_i_compile()
+    assert not new_trainer(nnunet_environment, ShortDetAug, device=device)._do_i_compile()
+
+
+# --- random numbers and switches -----------------------------------------------------------------------------------------
+
+
+def drawn() -> tuple[float, float, float]:
+    return random.random(), float(np.random.random()), float(torch.rand(()))
+
+
+def test_every_epoch_starts_from_its_own_random_state(nnunet_environment: Path) -> None:
+    made = new_trainer(nnunet_environment, ShortDetAug)
+    made.initialize()
+    found: dict[tuple[int, int], Any] = {}
+    for epoch, rank in ((0, 0), (1, 0), (0, 1)):
+        for _ in range(2):
+            made.current_epoch, made.local_rank = epoch, rank
+            made.logger.local_logger.my_fantastic_logging["lrs"] = [0.0] * epoch
+            made.on_train_epoch_start()
+            now = drawn()
+            assert found.setdefault((epoch, rank), now) == now
+    assert len({numbers for state in found.values() for numbers in state}) == 9
+
+
+def test_without_it_an_epoch_draws_what_the_one_before_it_left(nnunet_environment: Path) -> None:
+    made = new_trainer(nnunet_environment, Short)
+    made.initialize()
+    made.on_train_epoch_start()
+    before = drawn()
+    made.on_train_epoch_start()
+    assert drawn() != before
+
+
+def switches() -> tuple[bool, bool, bool, bool]:
+    return (
+        torch.backends.cudnn.benchmark,
+        torch.backends.cudnn.deterministic,
+        torch.are_deterministic_algorithms_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    )
+
+
+RIGHT = (False, True, True, False)
+
+
+def test_switches_are_right_wherever_nnunet_computes(nnunet_environment: Path) -> None:
+    """`run_training` resets two of them after the trainer is made, nnUNetPredictor one of them."""
+    made = new_trainer(nnunet_environment, ShortDetAug)
+    made.initialize()
+    assert switches() == RIGHT
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = False, True
+    made.on_train_epoch_start()
+    assert switches() == RIGHT
+
+    seen = []
+    made.network.register_forward_hook(lambda *_: seen.append(switches()))
+    nnUNetPredictor(device=torch.device("cuda"))
+    assert torch.backends.cudnn.benchmark, "nnU-Net sets it"
+    with made._switches_at_every_forward_pass():
+        nnUNetPredictor(device=torch.device("cuda"))
+        made.network(torch.zeros(1, 1, 28, 28, 28))
+    assert seen == [RIGHT]
+    made.network(torch.zeros(1, 1, 28, 28, 28))
+
+
+def test_cublas_is_set_unless_the_user_has(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    new_trainer(nnunet_environment, ShortDetAug).initialize()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    new_trainer(nnunet_environment, ShortDetAug).initialize()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+
+
+def test_torch_has_a_fixed_number_of_threads_on_a_cpu(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        new_trainer(nnunet_environment, ShortDetAug).initialize()
+        assert torch.get_num_threads() == 1
+        monkeypatch.setenv("DETAUG_CPU_THREADS", "2")
+        new_trainer(nnunet_environment, ShortDetAug).initialize()
+        assert torch.get_num_threads() == 2
+        monkeypatch.setenv("DETAUG_CPU_THREADS", "many")
+        with pytest.raises(ValueError, match="DETAUG_CPU_THREADS='many'"):
+            new_trainer(nnunet_environment, ShortDetAug).initialize()
+    finally:
+        torch.set_num_threads(before)
+
+
+# --- loaders ------------------------------------------------------------------------------------------------------------
+
+
+def loaders(made: Any) -> tuple[Any, Any]:
+    made.initialize()
+    return made.get_dataloaders()
+
+
+@BOTH
+def test_loaders_begin_with_the_first_batch(nnunet_environment: Path, trainer: type) -> None:
+    train, val = loaders(new_trainer(nnunet_environment, trainer))
+    for loader, name, length in ((train, "train", 2), (val, "val", 1)):
+        assert isinstance(loader, DeterministicAugmenter)
+        assert (loader.seed, loader.name, loader.epoch, loader.step, len(loader)) == (1, name, 0, 0, length)
+        assert fingerprint(next(loader)) == fingerprint(loader.replay(0, 0))
+    kind = PatchSource if trainer is ShortDetAug else nnUNetDataLoader
+    assert type(train.generator) is kind is type(val.generator)
+
+
+def test_nnunet_itself_throws_a_batch_away(nnunet_environment: Path) -> None:
+    drawn_from = []
+
+    class Watched(Short):
+        def get_tr_and_val_datasets(self) -> Any:
+            train, val = super().get_tr_and_val_datasets()
+            for data in (train, val):
+                original = data.load_case
+                data.load_case = lambda name, original=original: (drawn_from.append(name), original(name))[1]
+            return train, val
+
+    loaders(new_trainer(nnunet_environment, Watched))
+    assert len(drawn_from) == 4, "two cases each"
+    drawn_from.clear()
+    loaders(new_trainer(nnunet_environment, type("Ours", (DeterministicTraining, Watched), {})))
+    assert drawn_from == []
+
+
+def test_training_and_validation_draw_from_different_branches(nnunet_environment: Path) -> None:
+    """nnUNetTrainerNoDA on fold "all": both loaders are the same but for their branch of the seed tree."""
+    made = new_trainer(nnunet_environment, trainers.trainer_named("nnUNetTrainerDetAugNoDA"), fold="all")
+    train, val = loaders(made)
+    assert fingerprint(train.replay(0, 0)) != fingerprint(val.replay(0, 0))
+    with DeterministicAugmenter(val.generator, None, 0, seed=1, name="train") as one_branch:
+        assert fingerprint(train.replay(0, 0)) == fingerprint(one_branch.replay(0, 0))
+
+
+@BOTH
+def test_processes_and_history_change_no_batch(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, trainer: type
+) -> None:
+    """Among the stock transforms: the blur that is chosen by timing it."""
+    found = []
+    for processes in ("0", "2"):
+        monkeypatch.setenv("nnUNet_n_proc_DA", processes)
+        made = new_trainer(nnunet_environment, trainer)
+        made.num_iterations_per_epoch = 12
+        train, val = loaders(made)
+        with train, val:
+            assert train.num_processes == int(processes)
+            found.append([fingerprint(next(train)) for _ in range(12)])
+            found[-1] += [fingerprint(train.replay(0, step)) for step in (7, 3)]
+    assert found[0] == found[1]
+    assert found[0][-2:] == [found[0][7], found[0][3]]
+
+
+def test_an_epochs_batches_are_its_own(nnunet_environment: Path) -> None:
+    made = new_trainer(nnunet_environment, ShortDetAug)
+    made.current_epoch = 5
+    train, _ = loaders(made)
+    assert (train.epoch, train.step) == (5, 0)
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_a_trainer_gets_as_many_batches_as_it_asks_for(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, processes: str
+) -> None:
+    """As from nnU-Net's own augmenters. Short's epochs have two batches."""
+    monkeypatch.setenv("nnUNet_n_proc_DA", processes)
+    train, val = loaders(new_trainer(nnunet_environment, ShortDetAug))
+    with train, val:
+        for epoch in (0, 1):
+            train.set_epoch(epoch)
+            taken = [fingerprint(next(train)) for _ in range(5)]
+            assert (train.epoch, train.step) == (epoch, 5)
+            assert taken == [fingerprint(train.replay(epoch, step)) for step in range(5)]
+        state = train.state_dict()
+        following = fingerprint(next(train))
+    resumed, other = loaders(new_trainer(nnunet_environment, ShortDetAug))
+    with resumed, other:
+        resumed.load_state_dict(state)
+        resumed.set_epoch(1)
+        assert fingerprint(next(resumed)) == following
+
+
+def test_trainers_of_other_people_keep_what_they_changed(nnunet_environment: Path) -> None:
+    class Own(Short):
+        def get_dataloaders(self) -> Any:
+            train, val = super().get_dataloaders()
+            train.data_loader.oversample_foreground_percent = 1.0
+            return train, val
+
+        @staticmethod
+        def get_training_transforms(*arguments: Any, **options: Any) -> Any:
+            return nnUNetTrainer.get_training_transforms(*arguments, **options)
+
+    class Theirs(DetAugLoading, Own):
+        pass
+
+    train, _ = loaders(new_trainer(nnunet_environment, Theirs))
+    assert train.generator.oversample_foreground_percent == 1.0
+    assert isinstance(train.generator.transforms, ComposeTransforms)
+    assert next(train)["data"].shape == (2, 1, 28, 28, 28)
+
+
+def test_pipelines_of_nnunets_variants_are_detaugs() -> None:
+    class Ours(DetAugLoading, nnUNetTrainerDA5):
+        pass
+
+    assert Ours.get_training_transforms is da5_transforms
+    assert detaug.nnunet.nnUNetTrainerDetAug.get_training_transforms is training_transforms
+    named = trainers.trainer_named("nnUNetTrainerDetAugDA5_10epochs")
+    assert named.get_training_transforms is da5_transforms
+    assert named.__name__ == "nnUNetTrainerDetAugDA5_10epochs"
+    assert trainers.trainer_named("nnUNetTrainerDeterministic_5epochs").__mro__[1] is DeterministicTraining
+    with pytest.raises(AttributeError, match="nnUNetTrainerDetAug_3epochs"):
+        trainers.trainer_named("nnUNetTrainerDetAug_3epochs")
+
+
+def test_the_signature_is_nnunets_own() -> None:
+    for trainer in (detaug.nnunet.nnUNetTrainerDetAug, detaug.nnunet.nnUNetTrainerDeterministic):
+        assert inspect.signature(trainer.__init__) == inspect.signature(nnUNetTrainer.__init__)
+
+
+def test_workers_end_with_a_training_that_fails(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("nnUNet_n_proc_DA", "2")
+
+    class Failing(ShortDetAug):
+        def train_step(self, batch: dict) -> dict:
+            raise ZeroDivisionError
+
+    made = new_trainer(nnunet_environment, Failing)
+    with pytest.raises(ZeroDivisionError):
+        made.run_training()
+    with pytest.raises(Exception, match="closed"):
+        next(made.dataloader_train)
+
+
+def test_detaug_nnunet_is_imported_without_nnunet() -> None:
+    program = (
+        "import sys; sys.modules['nnunetv2'] = None\n"
+        "import detaug.nnunet\n"
+        "print(detaug.nnunet.training_transforms, detaug.nnunet.PatchSource)\n"
+        "try: detaug.nnunet.nnUNetTrainerDetAug\n"
+        "except ModuleNotFoundError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert 'pip install "detaug[nnunet]"' in done.stdout

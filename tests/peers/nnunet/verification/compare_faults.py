@@ -1,0 +1,49 @@
+"""Train every faulty trainer twice, in this one process, and print as JSON where its trainings parted.
+
+    python -m tests.peers.nnunet.verification.compare_faults FOLDER TRAINER ...
+
+nnU-Net's folders are in the environment. A trainer's name with a plus before it is trained in two parts the second time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from detaug.nnunet.verification import Settings, run
+from detaug.nnunet.verification.comparing import bookkeeping_origin, origins, sha256
+from detaug.nnunet.verification.settings import Part
+from detaug.nnunet.verification.trace import read
+
+
+def train(parts: list[Part], folder: Path) -> Path:
+    for part in parts:
+        os.environ.update(run.environment(part))
+        run.train(part, folder / run.TRACE)
+    return next((folder / "results").glob("*/*/fold_0/checkpoint_final.pth"))
+
+
+def compare(trainer: str, root: Path, resumed: bool) -> list[dict[str, object]]:
+    settings = Settings("1", "3d_fullres", 0, trainer, device="cpu", iterations=1, validation_iterations=1)
+    folders = [root / trainer / name for name in ("first", "second")]
+    checkpoints = []
+    for number, folder in enumerate(folders):
+        (folder / "results").mkdir(parents=True)
+        whole = Part(settings, str(folder / "results"), 0)
+        halves = [replace(whole, stop_after=1), replace(whole, resume=True)]
+        checkpoints.append(train(halves if resumed and number else [whole], folder))
+    found = origins(*(read(folder / run.TRACE) for folder in folders), resumed_at=1 if resumed else None)
+    if not found and sha256(checkpoints[0]) != sha256(checkpoints[1]):
+        found = (bookkeeping_origin(*checkpoints),)
+    return [{**vars(origin), "text": str(origin)} for origin in found]
+
+
+if __name__ == "__main__":
+    root, names = Path(sys.argv[1]), sys.argv[2:]
+    with contextlib.redirect_stdout(sys.stderr):
+        found = {name: compare(name.removeprefix("+"), root, name.startswith("+")) for name in names}
+    print(json.dumps(found))

@@ -1,0 +1,153 @@
+"""`detaug nnunet verify` with nnU-Net's own trainings of real MRI: detaug's trainers pass, planted faults are named."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.processes import heed_interrupts
+
+#: Trainings take as long as the machine lets them: two hours is a hang on any.
+pytestmark = pytest.mark.timeout(7200)
+
+FAULTY = Path(__file__).parent / "faulty"
+REPOSITORY = Path(__file__).parents[4]
+LAYER = "encoder.stages.1.0.convs.0"
+
+#: Trainer -> what is said of it: kind, name, epoch, phase, step.
+FAULTS = {
+    "UnseededTransform": ("data", "data", 0, "training", 0),
+    "UnseededValidation": ("data", "data", 0, "validation", 0),
+    "UnseededWeights": ("initial weights", f"{LAYER}.conv.weight", 0, "", None),
+    "NoisyForward": ("forward", f"output of {LAYER}.norm", 0, "training", 0),
+    "NoisyGradient": ("backward", f"{LAYER}.conv.weight", 0, "training", 0),
+    "NoisyOptimizer": ("optimizer", f"{LAYER}.conv.weight", 0, "training", 0),
+    "ForgetsMomentum": ("resume", "momentum_buffer of encoder.stages.0.0.convs.0.conv.weight", 1, "", None),
+    "TimeInCheckpoint": ("bookkeeping", "checkpoint_final.pth['written_at']", None, "", None),
+}
+#: The second training of this one is resumed.
+RESUMED = ("ForgetsMomentum",)
+
+
+def environment(root: Path) -> dict[str, str]:
+    known = {key: value for key, value in os.environ.items() if not key.startswith(("nnUNet", "DETAUG"))}
+    folders = {"nnUNet_raw": root / "raw", "nnUNet_preprocessed": root / "preprocessed", "nnUNet_extTrainer": FAULTY}
+    return {**known, **{key: str(value) for key, value in folders.items()}}
+
+
+def verify(root: Path, *arguments: str) -> subprocess.Popen[str]:
+    code = "from detaug.cli import main; main(prog_name='detaug')"
+    command = [sys.executable, "-c", code, "nnunet", "verify", "1", *arguments, "--device", "cpu"]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, env=environment(root), stdout=pipe, stderr=pipe, text=True, preexec_fn=heed_interrupts
+    )
+
+
+def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
+    out, err = process.communicate()
+    return process.returncode, out + err
+
+
+@pytest.fixture(scope="module")
+def told(nnunet_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of all faulty trainers, where their trainings parted: one process for all, as importing nnU-Net takes longest."""
+    names = [f"+{name}" if name in RESUMED else name for name in FAULTS]
+    folder = tmp_path_factory.mktemp("faulty")
+    command = [sys.executable, "-m", "tests.peers.nnunet.verification.compare_faults", str(folder), *names]
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment(nnunet_root), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {name.removeprefix("+"): found for name, found in json.loads(done.stdout).items()}
+
+
+@pytest.mark.parametrize("trainer", FAULTS)
+def test_a_planted_fault_is_named(told: dict[str, Any], trainer: str) -> None:
+    (origin,) = told[trainer]
+    assert tuple(origin[key] for key in ("kind", "name", "epoch", "phase", "step")) == FAULTS[trainer]
+
+
+def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    short = ("--iterations", "1", "--validation-iterations", "1")
+    code, said = finished(verify(nnunet_root, "3d_fullres", *short, "--json", str(file)))
+    assert code == 0, said
+    assert "all 3 trainings wrote the same checkpoint, byte for byte" in said
+    result = json.loads(file.read_text())
+    assert [row["verdict"] for row in result["rows"]] == ["reference", "equal", "equal"]
+    assert [row["processes"] for row in result["rows"]] == [[2], [0], [1, 3]]
+    assert len({row["sha256"] for row in result["rows"]}) == 1
+    assert len(result["rows"][0]["sha256"]) == 64
+    assert not any(row["origins"] for row in result["rows"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("configuration", ["2d", "3d_fullres"])
+@pytest.mark.parametrize("trainer", ["nnUNetTrainerDeterministic", "nnUNetTrainerDetAug"])
+def test_detaugs_trainers_pass_in_two_and_three_dimensions(nnunet_root: Path, trainer: str, configuration: str) -> None:
+    code, said = finished(verify(nnunet_root, configuration, "-tr", trainer, "--epochs", "3"))
+    assert code == 0, said
+
+
+@pytest.mark.slow
+def test_nnunets_own_trainer_is_told_from_its_weights_and_batches(nnunet_root: Path, tmp_path: Path) -> None:
+    keep = tmp_path / "kept"
+    file = tmp_path / "result.json"
+    arguments = ("-tr", "nnUNetTrainer", "--keep", str(keep), "--json", str(file))
+    code, said = finished(verify(nnunet_root, "3d_fullres", *arguments))
+    assert code == 1, said
+    for row in json.loads(file.read_text())["rows"][1:]:
+        assert [origin["kind"] for origin in row["origins"]] == ["initial weights", "data"]
+    assert "different: 2 of 2 trainings differ from the first" in said
+    assert len(list(keep.glob("*/results/*/*/fold_0/checkpoint_final.pth"))) == 3
+    assert {file.name for file in keep.glob("*/*.*")} == {"log.txt", "trace.jsonl"}
+
+
+@pytest.mark.slow
+def test_a_fault_is_named_on_the_command_line(nnunet_root: Path) -> None:
+    code, said = finished(verify(nnunet_root, "3d_fullres", "-tr", "NoisyGradient"))
+    assert code == 1, said
+    assert f"began with backward: {LAYER}.conv.weight" in said
+
+
+@pytest.mark.slow
+def test_a_trainer_that_cannot_be_resumed_fails_in_that_row(nnunet_root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    code, said = finished(verify(nnunet_root, "3d_fullres", "-tr", "CannotResume", "--json", str(file)))
+    assert code == 1, said
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["verdict"] for row in rows] == ["reference", "equal", "failed"]
+    assert rows[2]["failure"] == "NotImplementedError: this trainer knows no checkpoints"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("trainer", ["nnUNetTrainer", "nnUNetTrainerDetAug"])
+def test_no_process_goes_on_when_it_is_stopped(
+    nnunet_root: Path, tmp_path: Path, trainer: str, how: signal.Signals
+) -> None:
+    keep = tmp_path / "kept"
+    trace = keep / "straight-2" / "trace.jsonl"
+    process = verify(nnunet_root, "3d_fullres", "-tr", trainer, "--iterations", "1000", "--keep", str(keep))
+    try:
+        # the first step is over: all workers are there
+        while not trace.exists() or trace.read_bytes().count(b"\n") < 2:
+            assert process.poll() is None, finished(process)
+            time.sleep(0.2)
+        started = psutil.Process(process.pid).children(recursive=True)
+        assert len(started) >= 2
+        process.send_signal(how)
+        code, _ = finished(process)
+    finally:
+        process.kill()
+    assert code not in (0, 2)
+    _, left = psutil.wait_procs(started, timeout=60)
+    assert left == []

@@ -1,0 +1,121 @@
+"""Bad input gets an immediate, clear ValueError or TypeError, and nothing hangs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints
+from tests.support.faults import Chatty, Nested
+from tests.support.loaders import IndexLoader, Noise, RandomLoader
+from tests.support.processes import descendants
+
+pytestmark = pytest.mark.timeout(60)
+
+# options → a word that the message must hold
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"seed": -1}, "-1"),
+    ({"seed": 1.5}, "1.5"),
+    ({"seed": "7"}, "7"),
+    ({"seed": [1, -2]}, "-2"),
+    ({"seed": []}, "seed"),
+    ({"seed": 1, "seeds": [1, 2]}, "seeds"),
+    ({"seeds": [1]}, "seeds"),
+    ({"seeds": [1, 2, 3]}, "seeds"),
+    ({"seeds": [1, -2]}, "-2"),
+    ({"seeds": [1, 2], "num_streams": 3}, "num_streams"),
+    ({"num_processes": -1}, "num_processes"),
+    ({"num_processes": 1.5}, "num_processes"),
+    ({"num_processes": "2"}, "num_processes"),
+    ({"num_processes": None}, "num_processes"),
+    ({"num_cached": -1}, "num_cached"),
+    ({"num_cached": "many"}, "num_cached"),
+    ({"rank": 2, "world_size": 2}, "rank"),
+    ({"rank": -1, "world_size": 2}, "rank"),
+    ({"world_size": 0}, "world_size"),
+    ({"rank": 0.5, "world_size": 2}, "rank"),
+    ({"batches_per_epoch": 0}, "batches_per_epoch"),
+    ({"batches_per_epoch": -1}, "batches_per_epoch"),
+    ({"batches_per_epoch": 2.5}, "batches_per_epoch"),
+    ({"num_streams": 0}, "num_streams"),
+    ({"num_streams": -3}, "num_streams"),
+    ({"num_streams": 1.0}, "num_streams"),
+    ({"start_method": "thread"}, "start_method"),
+    ({"max_restarts": -1}, "max_restarts"),
+    ({"stall_timeout": -1}, "stall_timeout"),
+    ({"stall_timeout": "soon"}, "stall_timeout"),
+    ({"on_error": "ignore"}, "on_error"),
+    ({"on_error": None}, "on_error"),
+    ({"name": 3}, "name"),
+    ({"version": 3.5}, "version"),
+]
+
+
+@pytest.mark.parametrize(("options", "word"), BAD, ids=lambda value: str(value))
+def test_argument_is_refused_at_once_by_name(make: Maker, options: dict[str, Any], word: str) -> None:
+    arguments = {"data_loader": RandomLoader(), "transform": None, "num_processes": 2, **options}
+    with pytest.raises((ValueError, TypeError), match=word):
+        make(**arguments)
+    assert not descendants()
+
+
+def test_numpy_ints_are_ints(make: Maker) -> None:
+    augmenter = make(
+        RandomLoader(), Noise(), np.int64(0), np.int32(2), seed=np.int64(3), num_streams=np.int8(2),
+        batches_per_epoch=np.int16(4), rank=np.int64(0), world_size=np.uint8(1),
+    )  # fmt: skip
+    plain = make(RandomLoader(), Noise(), 0, 2, seed=3, num_streams=2, batches_per_epoch=4)
+    assert prints(augmenter) == prints(plain)
+    assert len(augmenter) == 4
+
+
+@pytest.mark.parametrize("transform", [3, "noise", [Noise()]])
+def test_transform_that_cannot_be_called_is_refused_at_once(make: Maker, transform: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        make(RandomLoader(), transform, 2, seed=1)
+    assert not descendants()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_batch_that_cannot_be_pickled_is_named_by_key(make: Maker, n: int, start_method: str) -> None:
+    if n == 2 and start_method != "fork":
+        pytest.skip("once is enough")
+    with pytest.raises((ValueError, TypeError), match="handle"):
+        next(make(Chatty(), None, n, seed=1, start_method=start_method))
+
+
+def test_batch_that_cannot_be_pickled_is_named_down_to_the_nested_key(make: Maker) -> None:
+    with pytest.raises((ValueError, TypeError)) as caught:
+        next(make(Nested(), None, 1, seed=1, start_method="fork"))
+    assert "meta" in str(caught.value)
+    assert "handle" in str(caught.value)
+
+
+def test_transform_on_a_batch_that_is_no_dict_says_so(make: Maker) -> None:
+    for n in (0, 2):
+        with pytest.raises((ValueError, TypeError)):
+            next(make(IndexLoader(10, 2), Noise(), n, seed=1, start_method="fork"))
+
+
+@pytest.mark.parametrize("word", ["end", ""])
+def test_batches_that_stock_augmenters_take_for_the_end_are_batches(make: Maker, word: str) -> None:
+    for n in (0, 1):
+        assert list(make([word, 1, word], None, n, seed=1, num_streams=1, start_method="fork")) == [word, 1, word]
+
+
+def test_unknown_option_is_refused(make: Maker) -> None:
+    with pytest.raises(TypeError, match="num_workers"):
+        make(RandomLoader(), None, 0, seed=1, num_workers=3)
+
+
+def test_missing_arguments_are_named(make: Maker) -> None:
+    with pytest.raises(TypeError, match="num_processes"):
+        make(RandomLoader(), None)
+
+
+def test_seed_is_keyword_only(make: Maker) -> None:
+    with pytest.raises(TypeError):
+        make(RandomLoader(), None, 0, 2, None, False, 0.02, 1)

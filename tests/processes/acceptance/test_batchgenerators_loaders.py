@@ -1,0 +1,302 @@
+"""batchgenerators' loaders behave as they do under its own augmenters, for any number of processes."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from batchgenerators.dataloading.data_loader import DataLoaderFromDataset, SlimDataLoaderBase
+from batchgenerators.dataloading.dataset import Dataset
+from batchgenerators.examples.multithreaded_dataloading import DummyDL, DummyDLWithShuffle
+
+import detaug
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.loaders import IndexLoader
+from tests.support.processes import descendants
+
+
+def flat(batches: Any) -> list[int]:
+    return [index for batch in batches for index in batch]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 4])
+def test_example_loader_gives_0_to_99_in_order_each_time(make: Maker, n: int) -> None:
+    augmenter = make(DummyDL(4), None, n, 1, None, False, seed=1, start_method="fork")
+    for _ in range(3):
+        assert list(augmenter) == list(range(100))
+    assert bool(n) == bool(descendants())
+
+
+def test_example_loader_gives_0_to_99_in_order_under_every_start_method(make: Maker, start_method: str) -> None:
+    augmenter = make(DummyDL(3), None, 2, seed=1, start_method=start_method)
+    assert list(augmenter) == list(range(100))
+    assert descendants()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_example_loader_that_shuffles_by_itself_gives_its_own_passes(make: Maker, n: int) -> None:
+    alone = DummyDLWithShuffle(1)
+    passes = [list(alone) for _ in range(4)]
+    augmenter = make(DummyDLWithShuffle(3), None, n, seed=1, start_method="fork")
+    assert [list(augmenter) for _ in range(3)] == passes[:3]
+    augmenter.set_epoch(3)
+    assert list(augmenter) == passes[3], "jumping forward steps through the passes in between"
+    augmenter.set_epoch(1)
+    assert list(augmenter) == passes[1]
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("batch_size", [1, 12, 75])
+@pytest.mark.parametrize("n", [0, 2])
+def test_unshuffled_loader_walks_through_its_data(make: Maker, threads: int, batch_size: int, n: int) -> None:
+    loader = IndexLoader(123, batch_size, threads, return_incomplete=True, shuffle=False)
+    augmenter = make(loader, None, n, 1, None, False, seed=1, start_method="fork")
+    for _ in range(3):
+        assert flat(augmenter) == list(range(123))
+
+
+@pytest.mark.parametrize("seed_for_shuffle", [1, None])
+def test_shuffled_loader_walks_through_a_new_permutation_each_epoch(make: Maker, seed_for_shuffle: int | None) -> None:
+    runs = []
+    for n in (0, 1, 2, 5):
+        loader = IndexLoader(123, 12, 3, seed_for_shuffle, return_incomplete=True)
+        augmenter = make(loader, None, n, seed=1, start_method="fork")
+        runs.append([flat(augmenter) for _ in range(3)])
+    for epoch in runs[0]:
+        assert sorted(epoch) == list(range(123))
+        assert epoch != list(range(123))
+    assert len({tuple(epoch) for epoch in runs[0]}) == 3
+    assert all(run == runs[0] for run in runs)
+
+
+@pytest.mark.parametrize("other", [{"seed": 2}, {"name": "val"}, {"seed_for_shuffle": 2}])
+def test_permutation_depends_on_seed_name_and_seed_for_shuffle(make: Maker, other: dict[str, Any]) -> None:
+    def order(seed_for_shuffle: int = 1, **options: Any) -> list[int]:
+        return flat(make(IndexLoader(50, 5, 2, seed_for_shuffle), None, 0, **{"seed": 1, **options}))
+
+    assert order() == order()
+    assert order() != order(**other)
+
+
+def test_set_epoch_jumps_to_the_permutation_of_that_epoch(make: Maker) -> None:
+    def new(n: int) -> Any:
+        return make(IndexLoader(40, 4, 2), None, n, seed=1, start_method="fork")
+
+    augmenter = new(0)
+    epochs = [list(augmenter) for _ in range(4)]
+    jumping = new(2)
+    for epoch in (3, 1, 2, 2, 0):
+        jumping.set_epoch(epoch)
+        assert list(jumping) == epochs[epoch]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_incomplete_batches_come_only_if_asked_for(make: Maker, n: int) -> None:
+    def sizes(**options: Any) -> list[int]:
+        loader = IndexLoader(123, 12, 3, shuffle=False, **options)
+        return [len(batch) for batch in make(loader, None, n, seed=1, start_method="fork")]
+
+    assert sizes(return_incomplete=False) == [12] * 10
+    assert sizes(return_incomplete=True) == [12] * 10 + [3]
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 45])
+@pytest.mark.parametrize("threads", [1, 4, 7])
+@pytest.mark.parametrize("return_incomplete", [True, False])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_every_size_gives_as_many_batches_as_it_should(
+    make: Maker, length: int, threads: int, return_incomplete: bool, shuffle: bool
+) -> None:
+    for batch_size in (1, 3, 32):
+        full = length // batch_size
+        expected = full + bool(length % batch_size) if return_incomplete else full
+        items = length if return_incomplete else full * batch_size
+        loader = IndexLoader(length, batch_size, threads, return_incomplete=return_incomplete, shuffle=shuffle)
+        for n in (0, 2) if (length, batch_size, threads) == (45, 3, 4) else (0,):
+            augmenter = make(loader, None, n, 5, None, False, wait_time=0, seed=1, start_method="fork")
+            augmenter._start()
+            for _ in range(3):
+                batches = list(augmenter)
+                assert len(batches) == expected
+                assert len(set(flat(batches))) == len(flat(batches)) == items
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_endless_loader_never_stops_and_draws_from_all_its_data(make: Maker, n: int) -> None:
+    augmenter = make(IndexLoader(30, 12, infinite=True), None, n, seed=1, start_method="fork")
+    batches = take(augmenter, 100)
+    assert {len(batch) for batch in batches} == {12}
+    assert set(flat(batches)) == set(range(30))
+    assert len({tuple(batch) for batch in batches}) == 100
+
+
+def test_endless_loader_is_the_same_for_any_number_of_processes(make: Maker) -> None:
+    runs = [
+        prints(take(make(IndexLoader(30, 4, infinite=True), None, n, seed=1, start_method="fork"), 30))
+        for n in (0, 1, 2, 5)
+    ]
+    assert all(run == runs[0] for run in runs)
+
+
+class Squares(Dataset):
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, item: int) -> dict[str, Any]:
+        return {"index": int(item), "data": np.full((1, 2), item**2, np.float32)}
+
+
+@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_loader_from_a_batchgenerators_dataset(make: Maker, n: int, shuffle: bool) -> None:
+    loader = DataLoaderFromDataset(Squares(), 3, 2, return_incomplete=True, shuffle=shuffle)
+    augmenter = make(loader, None, n, seed=1, start_method="fork")
+    for _ in range(2):
+        batches = list(augmenter)
+        assert [len(batch["index"]) for batch in batches] == [3, 3, 3, 1]
+        indices = np.concatenate([batch["index"] for batch in batches])
+        assert sorted(indices) == list(range(10))
+        assert (sorted(indices) == indices.tolist()) is (not shuffle)
+        assert np.array_equal(np.concatenate([batch["data"] for batch in batches])[:, 0], indices.astype(float) ** 2)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_stop_iteration_ends_an_epoch_and_the_next_begins(make: Maker, n: int) -> None:
+    augmenter = make(DummyDL(2), None, n, seed=1, start_method="fork")
+    for _ in range(2):
+        assert [next(augmenter) for _ in range(100)] == list(range(100))
+        with pytest.raises(StopIteration):
+            next(augmenter)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_restart_begins_anew_and_may_come_at_any_time(make: Maker, n: int) -> None:
+    augmenter = make(DummyDL(2), None, n, seed=1, start_method="fork")
+    augmenter.restart()
+    assert list(augmenter) == list(range(100))
+    augmenter.restart()
+    assert list(augmenter) == list(range(100))
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_start_and_finish_may_be_called_as_on_batchgenerators_augmenters(make: Maker, n: int) -> None:
+    augmenter = make(DummyDL(2), None, n, seed=1, start_method="fork")
+    augmenter._finish()
+    augmenter._start()
+    augmenter._start()
+    assert bool(descendants()) == bool(n)
+    assert take(augmenter, 3) == [0, 1, 2]
+    augmenter._finish()
+    augmenter._finish()
+    assert not descendants()
+    augmenter._start()
+    assert isinstance(next(augmenter), int)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_next_is_a_method_too(make: Maker, n: int) -> None:
+    augmenter = make(DummyDL(2), None, n, seed=1, start_method="fork")
+    assert [augmenter.next() for _ in range(3)] == [0, 1, 2]
+
+
+class ThreadIdReporter(DummyDL):
+    def generate_train_batch(self) -> tuple[int, int]:
+        return super().generate_train_batch(), self.thread_id
+
+
+@pytest.mark.parametrize("n", [0, 2, 3])
+def test_thread_id_is_the_stream(make: Maker, n: int) -> None:
+    augmenter = make(ThreadIdReporter(3), None, n, seed=1, start_method="fork")
+    assert list(augmenter) == [(i, i % 3) for i in range(100)]
+
+
+class StreamChecker(IndexLoader):
+    def generate_train_batch(self) -> list[int]:
+        assert detaug.current().step % 3 == self.thread_id
+        return super().generate_train_batch()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_step_and_thread_id_belong_together(make: Maker, n: int) -> None:
+    augmenter = make(StreamChecker(31, 2, 3, return_incomplete=True), None, n, seed=1, start_method="fork")
+    assert [len(list(augmenter)) for _ in range(2)] == [16, 16]
+
+
+def test_one_warning_when_a_stateful_loader_has_fewer_streams_than_processes(
+    make: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with warnings.catch_warnings(record=True) as caught, caplog.at_level(logging.WARNING):
+        warnings.simplefilter("always")
+        list(make(DummyDL(1), None, 3, seed=1, start_method="fork"))
+    said = [str(w.message) for w in caught] + [r.getMessage() for r in caplog.records]
+    assert sum("stream" in text for text in said) == 1
+
+
+class Searches(IndexLoader):
+    def generate_train_batch(self) -> list[int]:
+        return [next(i for i in self.get_indices() if i > 10_000)]
+
+
+class SearchesSlim(SlimDataLoaderBase):
+    def generate_train_batch(self) -> int:
+        return next(i for i in range(3) if i > 10_000)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_search_without_a_match_in_a_stateless_loader_is_an_error_and_no_end(make: Maker, n: int) -> None:
+    for augmenter in (
+        make(Searches(30, 2, infinite=True), None, n, seed=1, start_method="fork"),
+        make(SearchesSlim(None, 1), None, n, seed=1, stateless=True, batches_per_epoch=5, start_method="fork"),
+    ):
+        with pytest.raises(RuntimeError, match="raised StopIteration"):
+            next(augmenter)
+
+
+class Slim(SlimDataLoaderBase):
+    """One case after the other; ends with `end`, without declaring that its copies share the cases out."""
+
+    def __init__(self, end: int | None = None) -> None:
+        super().__init__(None, 1)
+        self.place, self.end = 0, end
+
+    def generate_train_batch(self) -> int:
+        if self.place == self.end:
+            self.place = 0
+            raise StopIteration
+        self.place += 1
+        return self.place - 1
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_slim_loader_goes_on_through_its_epochs_stream_by_stream(make: Maker, n: int) -> None:
+    augmenter = make(Slim(), None, n, seed=1, batches_per_epoch=250, start_method="fork")
+    assert augmenter.num_streams == 12
+    epochs = [list(augmenter) for _ in range(5)]
+    # Streams 0 to 9 have 21 turns of each epoch, 10 and 11 have 20.
+    assert sorted({case for epoch in epochs for case in epoch}) == list(range(5 * 21))
+    alone = make(Slim(), None, n, seed=1, batches_per_epoch=250, num_streams=1, start_method="fork")
+    assert [case for _ in range(5) for case in alone] == list(range(1250))
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_slim_loader_needs_no_number_of_batches_to_begin_another_epoch(make: Maker, n: int) -> None:
+    augmenter = make(Slim(), None, n, seed=1, num_streams=1, start_method="fork")
+    for epoch in range(3):
+        augmenter.set_epoch(epoch)
+        assert [next(augmenter) for _ in range(4)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_slim_loader_that_ends_after_all_is_told_of(make: Maker, n: int, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert len(list(make(Slim(5), None, n, seed=1, start_method="fork"))) == 60
+    assert any("every item" in r.getMessage() and "num_streams=1" in r.getMessage() for r in caplog.records)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        alone = make(Slim(5), None, n, seed=1, num_streams=1, start_method="fork")
+        assert [list(alone) for _ in range(2)] == [list(range(5))] * 2
+    assert not any("every item" in r.getMessage() for r in caplog.records)

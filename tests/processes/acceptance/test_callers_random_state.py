@@ -1,0 +1,147 @@
+"""The caller's global random state is its own; the worker's is reseeded for every batch."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
+
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.faults import RaisesAt
+from tests.support.loaders import IndexLoader, Noise, RandomLoader, RandomSampler, Samples, Walker
+
+
+def global_state() -> tuple[Any, ...]:
+    name, key, *rest = np.random.get_state()
+    return random.getstate(), name, key.tobytes(), tuple(rest), torch.get_rng_state().numpy().tobytes()
+
+
+def disturb() -> None:
+    random.seed(99)
+    np.random.seed(98)
+    torch.manual_seed(97)
+    random.gauss(0, 1)  # leaves a cached second value behind, which is part of the state
+    np.random.standard_normal()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("loader", [RandomLoader, RandomSampler, Walker])
+def test_making_batches_leaves_the_callers_state_as_it_was(make: Maker, loader: type, n: int) -> None:
+    disturb()
+    before = global_state()
+    augmenter = make(loader(), Noise(), n, seed=1, batches_per_epoch=4, start_method="fork")
+    for _ in range(2):
+        for _batch in augmenter:
+            assert global_state() == before
+    augmenter.replay(0, 2)
+    assert global_state() == before
+    augmenter.set_epoch(7)
+    augmenter.load_state_dict(augmenter.state_dict())
+    next(augmenter)
+    augmenter.close()
+    assert global_state() == before
+
+
+def test_drawing_a_seed_and_building_take_nothing_from_the_callers_state(make: Maker) -> None:
+    disturb()
+    before = global_state()
+    make(RandomLoader(), None, 2, start_method="fork")
+    make(IndexLoader(10, 2, seed_for_shuffle=None), None, 0)
+    make.from_dataset(Samples(), 2, num_processes=0)
+    assert global_state() == before
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_error_in_the_loader_leaves_the_callers_state_as_it_was(make: Maker, n: int) -> None:
+    disturb()
+    before = global_state()
+    augmenter = make(RaisesAt((1,)), None, n, seed=1, start_method="fork")
+    next(augmenter)
+    with pytest.raises(ValueError, match="voxel"):
+        next(augmenter)
+    with pytest.raises(ValueError, match="voxel"):
+        augmenter.replay(0, 1)
+    assert global_state() == before
+
+
+def test_datasets_in_the_calling_process_leave_the_state_as_it_was(make: Maker) -> None:
+    disturb()
+    before = global_state()
+    augmenter = make.from_dataset(Samples(), 3, num_processes=0, seed=1)
+    for _ in range(2):
+        list(augmenter)
+    assert global_state() == before
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_what_the_caller_draws_in_between_changes_no_batch(make: Maker, n: int) -> None:
+    expected = prints(take(make(Walker(), Noise(), 0, seed=1), 10))
+    augmenter = make(Walker(), Noise(), n, seed=1, start_method="fork")
+    got = []
+    for step in range(10):
+        random.seed(step)
+        np.random.seed(step)
+        torch.manual_seed(step)
+        got += prints([next(augmenter)])
+        random.random(), np.random.rand(3), torch.rand(2)
+    assert got == expected
+
+
+class DrawsUnevenly(SlimDataLoaderBase):
+    """Reads its first numbers, then draws a number of times that has nothing to do with the seed."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 1)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        batch = {
+            "gauss": [random.gauss(0, 1), float(np.random.standard_normal()), float(torch.randn(()))],
+            "first": [random.random(), float(np.random.rand()), float(torch.rand(()))],
+        }
+        for _ in range(random.SystemRandom().randrange(1, 12)):
+            random.gauss(0, 1), np.random.standard_normal(), torch.randn(3)
+        return batch
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_all_three_global_generators_are_reseeded_for_every_batch(make: Maker, n: int) -> None:
+    runs = []
+    for _ in range(2):
+        batches = take(make(DrawsUnevenly(), None, n, seed=1, start_method="fork"), 20)
+        for key in ("gauss", "first"):
+            for library in range(3):
+                assert len({batch[key][library] for batch in batches}) == 20
+        runs.append(prints(batches))
+    assert runs[0] == runs[1]
+
+
+def test_three_global_generators_do_not_draw_from_one_state(make: Maker) -> None:
+    first = next(make(DrawsUnevenly(), None, 0, seed=1))
+    assert len({round(x, 6) for x in first["first"]}) == 3
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_callers_thread_count_is_its_own(make: Maker, n: int) -> None:
+    threads = torch.get_num_threads()
+    augmenter = make(RandomLoader(), None, n, seed=1, start_method="fork")
+    take(augmenter, 3)
+    augmenter.replay(0, 0)
+    assert torch.get_num_threads() == threads
+
+
+def test_workers_keep_their_maths_to_one_thread(make: Maker, start_method: str) -> None:
+    def threads(**batch: Any) -> dict[str, Any]:
+        import threadpoolctl
+        import torch
+
+        np.dot(np.ones((50, 50)), np.ones((50, 50)))
+        return {"torch": torch.get_num_threads(), "pools": [p["num_threads"] for p in threadpoolctl.threadpool_info()]}
+
+    batch = next(make(RandomLoader(), threads, 1, seed=1, start_method=start_method))
+    assert batch["torch"] == 1
+    assert set(batch["pools"]) <= {1}

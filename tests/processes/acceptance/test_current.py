@@ -1,0 +1,138 @@
+"""detaug.current() tells people's own code where it is and gives it the batch's Generator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
+
+import detaug
+from detaug import SeedTree
+from tests.support.augmenters import Maker
+from tests.support.comparing import take
+from tests.support.loaders import Samples
+from tests.support.witness import WITNESS, assert_made_by_workers, witness
+
+
+def draw() -> list[int]:
+    return [int(x) for x in detaug.current().generator.integers(2**62, size=2)]
+
+
+class Asks(SlimDataLoaderBase):
+    def __init__(self, threads: int | None = None) -> None:
+        super().__init__(None, 1, threads)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        now = detaug.current()
+        return {
+            "first": draw(),
+            "second": draw(),
+            "where": (now.epoch, now.step),
+            "sample": now.sample,
+            "kind": (type(now.generator).__name__, type(now.generator.bit_generator).__name__),
+            WITNESS: witness(),
+        }
+
+
+class TransformAsks:
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        now = detaug.current()
+        return {**batch, "third": draw(), "where in transform": (now.epoch, now.step)}
+
+
+OPTIONS: dict[str, Any] = {"seed": 31, "num_streams": 3, "batches_per_epoch": 7}
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_loader_and_transform_know_epoch_and_step(make: Maker, mark: str, n: int) -> None:
+    augmenter = make(Asks(), TransformAsks(), n, start_method="fork", **OPTIONS)
+    for epoch in range(2):
+        batches = list(augmenter)
+        if n:
+            assert_made_by_workers("fork", batches)
+        assert [b["where"] for b in batches] == [(epoch, step) for step in range(7)]
+        assert [b["where in transform"] for b in batches] == [b["where"] for b in batches]
+        assert {b["sample"] for b in batches} == {None}
+        assert {b["kind"] for b in batches} == {("Generator", "PCG64DXSM")}
+
+
+def test_every_start_method_gives_the_same_numbers(make: Maker, mark: str, start_method: str) -> None:
+    inside = take(make(Asks(), TransformAsks(), 0, **OPTIONS), 7)
+    batches = take(make(Asks(), TransformAsks(), 1, start_method=start_method, **OPTIONS), 7)
+    assert_made_by_workers(start_method, batches)
+    for key in ("first", "second", "third"):
+        assert [b[key] for b in batches] == [b[key] for b in inside]
+
+
+@pytest.mark.parametrize("name", ["", "train", "a/b"])
+@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("stateless", [False, True])
+def test_generator_of_a_batch_is_the_one_of_the_seed_tree(make: Maker, name: str, n: int, stateless: bool) -> None:
+    augmenter = make(Asks(), None, n, name=name, stateless=stateless, start_method="fork", **OPTIONS)
+    tree = SeedTree(31).child(name) if name else SeedTree(31)
+    for epoch in range(2):
+        for step, batch in enumerate(augmenter):
+            generator = tree.generator(epoch, step, num_streams=3)
+            assert batch["first"] == [int(x) for x in generator.integers(2**62, size=2)]
+            assert batch["second"] == [int(x) for x in generator.integers(2**62, size=2)]
+
+
+def test_streams_a_loader_declares_are_those_of_the_seed_tree(make: Maker) -> None:
+    tree = SeedTree(31)
+    for step, batch in enumerate(take(make(Asks(threads=4), None, 0, seed=31), 9)):
+        generator = tree.generator(0, step, num_streams=4)
+        assert batch["first"] == [int(x) for x in generator.integers(2**62, size=2)]
+
+
+def test_generator_goes_on_within_a_batch_and_into_the_transform(make: Maker) -> None:
+    for batch in take(make(Asks(), TransformAsks(), 0, **OPTIONS), 7):
+        assert len({*batch["first"], *batch["second"], *batch["third"]}) == 6
+
+
+def test_drawing_from_the_generator_does_not_touch_the_global_ones_and_the_other_way_round(make: Maker) -> None:
+    class Draws(SlimDataLoaderBase):
+        def __init__(self, own_first: bool) -> None:
+            super().__init__(None, 1)
+            self.own_first = own_first
+
+        def generate_train_batch(self) -> dict[str, Any]:
+            if self.own_first:
+                own, numpy = draw(), np.random.rand(3).tolist()
+            else:
+                numpy, own = np.random.rand(3).tolist(), draw()
+            return {"own": own, "numpy": numpy}
+
+    one, other = (take(make(Draws(flag), None, 0, seed=1), 5) for flag in (True, False))
+    assert one == other
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_each_sample_of_a_dataset_has_its_own_generator(make: Maker, n: int) -> None:
+    augmenter = make.from_dataset(
+        Samples(12), 4, num_processes=n, seed=31, name="train", num_streams=2, start_method="fork"
+    )
+    tree = SeedTree(31).child("train")
+    for epoch in range(2):
+        for step, batch in enumerate(augmenter):
+            assert batch["sample"].tolist() == [0, 1, 2, 3]
+            assert batch["epoch"].tolist() == [epoch] * 4
+            assert batch["step"].tolist() == [step] * 4
+            for sample in range(4):
+                generator = tree.generator(epoch, step, num_streams=2, sample=sample)
+                assert batch["own"][sample].tolist() == generator.random(2).tolist()
+
+
+def test_replay_has_the_same_current(make: Maker) -> None:
+    augmenter = make(Asks(), TransformAsks(), 2, start_method="fork", **OPTIONS)
+    batches = list(augmenter)
+    again = augmenter.replay(0, 4)
+    for key in ("first", "second", "third", "where", "where in transform"):
+        assert again[key] == batches[4][key]
+
+
+def test_outside_of_a_batch_there_is_no_current_batch(make: Maker) -> None:
+    take(make(Asks(), None, 0, seed=1), 3)
+    with pytest.raises(RuntimeError, match="batch"):
+        detaug.current()

@@ -1,0 +1,347 @@
+"""How epochs begin, end and follow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.faults import RaisesAt, Recorder
+from tests.support.loaders import (
+    EpochReporter,
+    EpochReportingTransform,
+    IndexLoader,
+    Noise,
+    RandomLoader,
+    RandomSampler,
+    Samples,
+)
+from tests.support.processes import wait_until
+from tests.support.witness import assert_made_by_workers
+
+OPTIONS: dict[str, Any] = {"seed": 3, "batches_per_epoch": 5, "start_method": "fork"}
+
+
+def where(batches: list[Any]) -> list[tuple[int, int]]:
+    return [tuple(batch["where"]) for batch in batches]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_each_for_loop_runs_one_epoch(make: Maker, n: int) -> None:
+    augmenter = make(RandomSampler(), None, n, **OPTIONS)
+    assert len(augmenter) == 5
+    for epoch in range(3):
+        assert where(list(augmenter)) == [(epoch, step) for step in range(5)]
+
+
+class Pass:
+    """Four batches per pass, and nothing says so."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(4))
+
+
+class LongerThanItSays(Pass):
+    """Has a length, which is true."""
+
+    def __len__(self) -> int:
+        return 4
+
+
+#: A loader of four batches per epoch, options, and what makes (epoch, step) out of the batches of all epochs.
+OF_FOUR: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a number of batches": (RandomSampler, {"batches_per_epoch": 4}),
+    "a number of batches, goes on": (RandomLoader, {"batches_per_epoch": 4}),
+    "a finite DataLoader": (lambda: IndexLoader(8, 2), {}),
+    "a finite DataLoader, three streams": (lambda: IndexLoader(8, 2, 3), {}),
+    "no length": (Pass, {}),
+    "no length, a larger number of batches": (Pass, {"batches_per_epoch": 9}),
+    "a length": (LongerThanItSays, {}),
+    "a list": (lambda: [3, 1, 2, 5], {}),
+}
+
+
+def next_calls(augmenter: Any) -> list[Any]:
+    """As Lightning and Ignite take an epoch: the end is never seen."""
+    iterator = iter(augmenter)
+    return [next(iterator) for _ in range(4)]
+
+
+def break_at_the_last(augmenter: Any) -> list[Any]:
+    batches = []
+    for batch in augmenter:
+        batches.append(batch)
+        if len(batches) == 4:
+            break
+    return batches
+
+
+def begun_and_ended(augmenter: Any) -> list[Any]:
+    return take(augmenter, 2) + [batch for _, batch in zip(range(2), augmenter, strict=False)]
+
+
+LOOPS: dict[str, Callable[[Any], list[Any]]] = {
+    "next()": next_calls,
+    "islice": lambda augmenter: take(augmenter, 4),
+    "zip": lambda augmenter: [batch for _, batch in zip(range(4), augmenter, strict=False)],
+    "break": break_at_the_last,
+    "enumerate": lambda augmenter: [batch for _, batch in enumerate(augmenter)],
+    "for": list,
+    "iter() twice": lambda augmenter: [iter(augmenter), *iter(augmenter)][1:],
+    "in two parts": begun_and_ended,
+}
+
+
+@pytest.mark.parametrize("loader", OF_FOUR)
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_no_epoch_is_empty_however_it_is_taken(make: Maker, loader: str, n: int) -> None:
+    make_loader, options = OF_FOUR[loader]
+
+    def new(processes: int) -> Any:
+        return make(make_loader(), None, processes, seed=3, start_method="fork", **options)
+
+    expected = new(0)
+    epochs = [prints(expected) for _ in range(len(LOOPS) + 1)]
+    augmenter = new(n)
+    for epoch, loop in zip(epochs, LOOPS, strict=False):
+        assert prints(LOOPS[loop](augmenter)) == epoch, loop
+    assert prints(augmenter) == epochs[-1]
+
+
+@pytest.mark.parametrize("loader", OF_FOUR)
+@pytest.mark.parametrize("n", [0, 2])
+def test_iter_at_an_unseen_end_after_resume(make: Maker, loader: str, n: int) -> None:
+    make_loader, options = OF_FOUR[loader]
+
+    def new() -> Any:
+        return make(make_loader(), None, n, seed=3, start_method="fork", **options)
+
+    first = new()
+    take(first, 4)
+    assert first.epoch == 0
+    state = first.state_dict()
+    second = prints(first)
+    goes_on = new()
+    goes_on.load_state_dict(state)
+    assert prints(goes_on) == second
+    told = new()
+    told.load_state_dict(state)
+    told.set_epoch(0)
+    assert list(told) == [], "the rest of the epoch that was asked for"
+    assert prints(told) == second
+
+
+@pytest.mark.parametrize("loader", ["a number of batches", "a finite DataLoader", "no length", "a list"])
+@pytest.mark.parametrize("n", [0, 2])
+def test_no_epoch_of_any_rank_is_empty(make: Maker, loader: str, n: int) -> None:
+    make_loader, options = OF_FOUR[loader]
+    for rank in range(2):
+        augmenter = make(make_loader(), None, n, seed=3, rank=rank, world_size=2, start_method="fork", **options)
+        for _ in range(3):
+            assert len(take(augmenter, 2)) == 2
+        assert len(list(augmenter)) == 2
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_empty_epochs_stay_empty(make: Maker, n: int) -> None:
+    augmenter = make([], None, n, seed=3, start_method="fork")
+    for epoch in range(3):
+        assert augmenter.epoch == epoch
+        assert list(augmenter) == []
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_iter_in_mid_epoch_loses_no_batch_where_the_end_is_unknown(make: Maker, n: int) -> None:
+    augmenter = make(Pass(), None, n, seed=3, start_method="fork")
+    for step in range(4):
+        iter(augmenter)
+        assert (augmenter.epoch, augmenter.step) == (0, step)
+        assert next(augmenter) == step
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_failure_that_iter_meets_is_raised_by_next(make: Maker, n: int) -> None:
+    augmenter = make(RaisesAt((2,)), None, n, seed=3, start_method="fork")
+    take(augmenter, 2)
+    iterator = iter(augmenter)
+    assert augmenter.step == 2
+    with pytest.raises(ValueError, match="voxel spacing"):
+        next(iterator)
+
+
+def test_iter_of_a_closed_augmenter_starts_nothing(make: Maker) -> None:
+    augmenter = make(Pass(), None, 2, seed=3, start_method="fork")
+    take(augmenter, 2)
+    augmenter.close()
+    iterator = iter(augmenter)
+    with pytest.raises(RuntimeError, match="closed"):
+        next(iterator)
+
+
+def test_an_epoch_without_a_batch_for_every_rank_is_refused(make: Maker) -> None:
+    for number in (1, 2):
+        with pytest.raises(ValueError, match=rf"batches_per_epoch.*{number}.*world_size=3.*at least 3"):
+            make(RandomSampler(), None, 0, seed=3, batches_per_epoch=number, world_size=3)
+    with pytest.raises(ValueError, match=r"2 batches per epoch.*world_size=3"):
+        make.from_dataset(Samples(8), 4, num_processes=0, seed=3, world_size=3)
+    with pytest.raises(ValueError, match=r"2 batches per epoch.*world_size=3"):
+        make(IndexLoader(4, 2), None, 0, seed=3, world_size=3)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_iter_does_not_move_the_position_in_mid_epoch(make: Maker, n: int) -> None:
+    augmenter = make(RandomSampler(), None, n, **OPTIONS)
+    assert iter(augmenter) is not None
+    assert where([next(augmenter)]) == [(0, 0)]
+    iter(augmenter)
+    assert (augmenter.epoch, augmenter.step) == (0, 1)
+    for batch in augmenter:
+        assert where([batch]) == [(0, 1)]
+        break
+    assert where(list(augmenter)) == [(0, 2), (0, 3), (0, 4)]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_next_goes_on_for_ever_in_the_epoch_of_an_endless_loader(make: Maker, n: int) -> None:
+    augmenter = make(RandomSampler(), None, n, seed=3, start_method="fork")
+    assert where(take(augmenter, 60)) == [(0, step) for step in range(60)]
+    with pytest.raises(TypeError):
+        len(augmenter)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_epoch_and_step_name_the_batch_that_is_due(make: Maker, n: int) -> None:
+    augmenter = make(RandomSampler(), None, n, **OPTIONS)
+    for step in range(5):
+        assert (augmenter.epoch, augmenter.step) == (0, step)
+        assert where([next(augmenter)]) == [(0, step)]
+    with pytest.raises(StopIteration):
+        next(augmenter)
+    assert (augmenter.epoch, augmenter.step) == (1, 0)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_set_epoch_goes_to_the_first_step_of_that_epoch_from_anywhere(make: Maker, n: int) -> None:
+    reference = make(RandomSampler(), Noise(), 0, **OPTIONS)
+    expected = [prints(reference) for _ in range(4)]
+    augmenter = make(RandomSampler(), Noise(), n, **OPTIONS)
+    augmenter.set_epoch(3)
+    assert prints(augmenter) == expected[3]
+    augmenter.set_epoch(1)
+    assert prints(take(augmenter, 2)) == expected[1][:2]
+    augmenter.set_epoch(1)
+    assert prints(augmenter) == expected[1]
+    assert prints(augmenter) == expected[2], "the epoch after the one that was set"
+    augmenter.set_epoch(0)
+    augmenter.set_epoch(0)
+    assert prints(augmenter) == expected[0]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_usual_training_loop_runs_every_epoch_once(make: Maker, n: int) -> None:
+    augmenter = make(RandomSampler(), None, n, **OPTIONS)
+    seen = []
+    for epoch in range(augmenter.epoch, 3):
+        augmenter.set_epoch(epoch)
+        seen += where(list(augmenter))
+    assert seen == [(epoch, step) for epoch in range(3) for step in range(5)]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_fixed_number_of_next_calls_per_epoch_works_as_in_nnunet(make: Maker, n: int) -> None:
+    augmenter = make(RandomSampler(), None, n, seed=3, start_method="fork")
+    seen = []
+    for epoch in range(3):
+        augmenter.set_epoch(epoch)
+        seen += where([next(augmenter) for _ in range(4)])
+    assert seen == [(epoch, step) for epoch in range(3) for step in range(4)]
+
+
+def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(make: Maker, mark: str, tmp_path: Path) -> None:
+    augmenter = make(Recorder(str(tmp_path)), None, 2, check_every=0, **OPTIONS)
+    batches = take(augmenter, 5)
+    assert_made_by_workers("fork", batches)
+    wait_until(lambda: bool(list(tmp_path.glob("1-0-*"))), "step 0 of epoch 1 is made before anybody asks")
+    augmenter.set_epoch(1)
+    list(augmenter)
+    assert len(list(tmp_path.glob("1-0-*"))) == 1, "and it is not made again"
+
+
+def test_prefetched_batches_are_kept_when_the_epoch_is_ended_by_stop_iteration(make: Maker, tmp_path: Path) -> None:
+    augmenter = make(Recorder(str(tmp_path)), None, 2, check_every=0, **OPTIONS)
+    for epoch in range(3):
+        augmenter.set_epoch(epoch)
+        list(augmenter)
+    for epoch in range(3):
+        for step in range(5):
+            assert len(list(tmp_path.glob(f"{epoch}-{step}-*"))) == 1
+
+
+def test_no_more_than_the_window_is_made_ahead(make: Maker, tmp_path: Path) -> None:
+    augmenter = make(Recorder(str(tmp_path)), None, 2, 3, seed=3, check_every=0, start_method="fork")
+    take(augmenter, 4)
+    wait_until(lambda: len(list(tmp_path.glob("0-8-*"))) == 1, "the window of 2 + 3 steps fills up")
+    # What would be made too many cannot be waited for; the files are looked at twice, some batches later.
+    assert max(int(p.name.split("-")[1]) for p in tmp_path.iterdir()) <= 9
+    take(augmenter, 3)
+    assert max(int(p.name.split("-")[1]) for p in tmp_path.iterdir()) <= 12
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_loader_and_transform_with_set_epoch_are_told_before_their_first_batch(make: Maker, mark: str, n: int) -> None:
+    augmenter = make(EpochReporter(), EpochReportingTransform(), n, **OPTIONS)
+    batches = [batch for _ in range(3) for batch in augmenter]
+    if n:
+        assert_made_by_workers("fork", batches)
+    for epoch in (7, 2):
+        augmenter.set_epoch(epoch)
+        batches += augmenter
+    assert [b["where"][0] for b in batches] == [0] * 5 + [1] * 5 + [2] * 5 + [7] * 5 + [2] * 5
+    for batch in batches:
+        assert batch["loader"] == batch["transform"] == batch["where"][0]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_replay_tells_the_epoch_too_and_tells_it_back(make: Maker, n: int) -> None:
+    augmenter = make(EpochReporter(), EpochReportingTransform(), n, **OPTIONS)
+    take(augmenter, 2)
+    batch = augmenter.replay(4, 1)
+    assert batch["loader"] == batch["transform"] == 4
+    batch = next(augmenter)
+    assert batch["loader"] == batch["transform"] == 0
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_finite_loader_shorter_than_batches_per_epoch_ends_the_epoch(make: Maker, n: int) -> None:
+    augmenter = make(IndexLoader(6, 2, shuffle=False), None, n, seed=1, batches_per_epoch=50, start_method="fork")
+    assert list(augmenter) == [[0, 1], [2, 3], [4, 5]]
+    assert list(augmenter) == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_batches_per_epoch_cuts_a_longer_finite_loader(make: Maker, n: int) -> None:
+    augmenter = make(IndexLoader(20, 2, shuffle=False), None, n, seed=1, batches_per_epoch=3, start_method="fork")
+    assert len(augmenter) == 3
+    assert list(augmenter) == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("epoch", [-1, 2**32, 2**64])
+def test_epoch_out_of_range_is_refused(make: Maker, epoch: int) -> None:
+    with pytest.raises(ValueError, match=str(epoch)):
+        make(RandomLoader(), None, 0, **OPTIONS).set_epoch(epoch)
+
+
+@pytest.mark.parametrize("epoch", [1.0, "1", None])
+def test_epoch_that_is_no_integer_is_refused(make: Maker, epoch: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        make(RandomLoader(), None, 0, **OPTIONS).set_epoch(epoch)
+
+
+def test_last_epoch_there_is_can_be_run(make: Maker) -> None:
+    augmenter = make(RandomSampler(), None, 0, **OPTIONS)
+    augmenter.set_epoch(2**32 - 1)
+    assert where(take(augmenter, 5)) == [(2**32 - 1, step) for step in range(5)]

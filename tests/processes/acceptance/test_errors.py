@@ -1,0 +1,191 @@
+"""An exception in a loader or transform surfaces at its own place in the order."""
+
+from __future__ import annotations
+
+import subprocess
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.faults import Exits, RaisesAt, ReaderError, TransformRaisesAt, UnpicklableError
+from tests.support.loaders import Noise, RandomLoader
+from tests.support.witness import assert_made_by_workers
+
+pytestmark = pytest.mark.timeout(120)
+
+KINDS = {
+    "value": ValueError,
+    "key": KeyError,
+    "reader": ReaderError,
+    "unpicklable": UnpicklableError,
+    "assertion": AssertionError,
+    "memory": MemoryError,
+    "file": FileNotFoundError,
+    "unicode": UnicodeDecodeError,
+    "command": subprocess.CalledProcessError,
+}
+
+
+def everything_shown(error: BaseException) -> str:
+    """What a user sees when nobody catches it."""
+    return "".join(traceback.format_exception(error))
+
+
+def run_into_error(augmenter: Any, error: type[BaseException] = ValueError) -> tuple[list[Any], BaseException]:
+    batches: list[Any] = []
+    try:
+        for _ in range(50):
+            batches.append(next(augmenter))
+    except error as caught:
+        return batches, caught
+    raise AssertionError(f"no {error.__name__} in {len(batches)} batches")
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("at", [0, 5])
+def test_error_comes_at_its_step_after_all_batches_before_it(make: Maker, mark: str, n: int, at: int) -> None:
+    expected = prints(take(make(RandomLoader(), None, 0, seed=1), at))
+    for _ in range(2):
+        batches, _error = run_into_error(make(RaisesAt((at,)), None, n, seed=1, start_method="fork"))
+        assert prints(batches) == expected
+        if n and batches:
+            assert_made_by_workers("fork", batches)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("n", [0, 1])
+def test_error_can_be_caught_by_its_own_type(make: Maker, kind: str, n: int) -> None:
+    run_into_error(make(RaisesAt((1,), kind), None, n, seed=1, start_method="fork"), KINDS[kind])
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_error_of_a_class_of_the_users_can_be_caught_under(make: Maker, method: str) -> None:
+    run_into_error(make(RaisesAt((1,), "reader"), None, 1, seed=1, start_method=method), ReaderError)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "attributes"),
+    [
+        ("reader", {"file": "case_017.nii.gz", "line": 3}),
+        ("file", {"errno": 2, "filename": "case_017.nii.gz"}),
+        ("unicode", {"object": b"\xff", "reason": "invalid start byte"}),
+        ("command", {"returncode": 3, "cmd": ["dcm2niix", "case_017"]}),
+    ],
+)
+def test_error_keeps_what_it_holds(make: Maker, kind: str, attributes: dict[str, Any], n: int) -> None:
+    _, error = run_into_error(make(RaisesAt((1,), kind), None, n, seed=1, start_method="fork"), Exception)
+    holder = error if isinstance(error, KINDS[kind]) and hasattr(error, next(iter(attributes))) else error.__cause__
+    assert {name: getattr(holder, name, "missing") for name in attributes} == attributes
+
+
+@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_error_shows_where_it_was_raised_and_how_to_replay_it(make: Maker, kind: str, n: int) -> None:
+    _, error = run_into_error(make(RaisesAt((3,), kind), None, n, seed=1, start_method="fork"), KINDS[kind])
+    shown = everything_shown(error)
+    assert "read_the_broken_case" in shown, "the function that raised is in the traceback"
+    assert "raise error" in shown, "and so is its line"
+    assert "epoch 0" in shown.lower()
+    assert "step 3" in shown.lower()
+    assert "replay(0, 3)" in shown.replace("epoch=", "").replace("step=", "")
+    assert {"value": "voxel spacing is zero", "reader": "broken in line 3"}.get(kind, "") in shown
+    assert {"key": "case_017", "file": "case_017.nii.gz"}.get(kind, "") in shown
+
+
+def test_message_itself_names_epoch_step_and_replay(make: Maker) -> None:
+    augmenter = make(RaisesAt((3,), epochs=(2,)), None, 2, seed=1, batches_per_epoch=6, start_method="fork")
+    augmenter.set_epoch(2)
+    _, error = run_into_error(augmenter)
+    message = str(error).lower()
+    assert "epoch 2" in message
+    assert "step 3" in message
+    assert "replay(" in message
+
+
+def test_error_in_a_transform_names_the_transform(make: Maker) -> None:
+    _, error = run_into_error(make(RandomLoader(), TransformRaisesAt((2,)), 1, seed=1, start_method="fork"))
+    shown = everything_shown(error)
+    assert "TransformRaisesAt" in shown
+    assert "step 2" in shown.lower()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_next_raises_the_error_again(make: Maker, n: int) -> None:
+    augmenter = make(RaisesAt((2,)), None, n, seed=1, start_method="fork")
+    run_into_error(augmenter)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="voxel spacing is zero"):
+            next(augmenter)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_after_an_error_another_epoch_can_be_run(make: Maker, n: int) -> None:
+    options: dict[str, Any] = {"seed": 1, "batches_per_epoch": 6, "start_method": "fork"}
+    good = make(RandomLoader(), None, 0, **options)
+    good.set_epoch(1)
+    expected = prints(good)
+    augmenter = make(RaisesAt((2,)), None, n, **options)
+    run_into_error(augmenter)
+    augmenter.set_epoch(1)
+    assert prints(augmenter) == expected
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_after_an_error_restart_or_set_epoch_run_into_it_again(make: Maker, n: int) -> None:
+    augmenter = make(RaisesAt((2,)), None, n, seed=1, batches_per_epoch=6, start_method="fork")
+    expected = prints(run_into_error(augmenter)[0])
+    augmenter.set_epoch(0)
+    assert prints(run_into_error(augmenter)[0]) == expected
+    augmenter.restart()
+    batches, _ = run_into_error(augmenter)
+    assert prints(batches) == expected[len(expected) - len(batches) :]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_error_of_one_stream_of_a_stateful_loader_comes_at_its_step(make: Maker, n: int) -> None:
+    augmenter = make(RaisesAt((7,)), Noise(), n, seed=1, num_streams=3, stateless=False, start_method="fork")
+    batches, _ = run_into_error(augmenter)
+    assert len(batches) == 7
+
+
+@pytest.mark.parametrize("kind", ["value", "reader"])
+def test_replay_of_the_failing_step_raises_the_error_here(make: Maker, kind: str) -> None:
+    augmenter = make(RaisesAt((2,), kind), None, 2, seed=1, start_method="fork")
+    run_into_error(augmenter, KINDS[kind])
+    with pytest.raises(KINDS[kind]) as caught:
+        augmenter.replay(0, 2)
+    frames = {frame.name for frame in traceback.extract_tb(caught.value.__traceback__)}
+    assert "read_the_broken_case" in frames, "the debugger can walk into the frame that raised"
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_loader_that_exits_the_interpreter_ends_in_an_error_not_in_silence(make: Maker, n: int) -> None:
+    augmenter = make(Exits(), None, n, seed=1, max_restarts=1, start_method="fork")
+    take(augmenter, 2)
+    with pytest.raises((Exception, SystemExit)) as caught:
+        next(augmenter)
+    assert not isinstance(caught.value, StopIteration)
+
+
+def test_local_exception_class_is_the_same_class_here(make: Maker, start_method: str) -> None:
+    class LocalError(Exception):
+        pass
+
+    def transform(**batch: Any) -> Any:
+        raise LocalError("of a class defined in a function")
+
+    augmenter = make(RandomLoader(), transform, 1, seed=1, start_method=start_method)
+    with pytest.raises(LocalError, match="of a class defined in a function"):
+        next(augmenter)
+
+
+def test_error_does_not_leave_the_first_steps_of_the_window_behind(make: Maker, tmp_path: Path) -> None:
+    # The failing step is the first to be due, while later steps of the same window are made already.
+    augmenter = make(RaisesAt((0,)), None, 2, 20, seed=1, start_method="fork")
+    batches, _ = run_into_error(augmenter)
+    assert batches == []

@@ -1,0 +1,200 @@
+"""Map-style torch Datasets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import DeterministicAugmenter
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints
+from tests.support.loaders import Pairs, Samples
+from tests.support.processes import descendants
+
+
+def indices(batches: Any) -> list[int]:
+    return [int(i) for batch in batches for i in batch["index"]]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_shuffled_anew_in_each_epoch_and_the_same_for_any_processes(make: Maker, n: int) -> None:
+    def run(processes: int) -> list[list[Any]]:
+        augmenter = make.from_dataset(Samples(21), 4, num_processes=processes, seed=1, start_method="fork")
+        assert len(augmenter) == 6
+        return [list(augmenter) for _ in range(3)]
+
+    epochs = run(n)
+    assert bool(descendants()) == bool(n)
+    orders = [indices(epoch) for epoch in epochs]
+    assert all(sorted(order) == list(range(21)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 3
+    assert [prints(epoch) for epoch in epochs] == [prints(epoch) for epoch in run(0)]
+
+
+def test_every_start_method_gives_the_same_epochs(make: Maker, start_method: str) -> None:
+    expected = prints(make.from_dataset(Samples(9), 2, num_processes=0, seed=1))
+    augmenter = make.from_dataset(Samples(9), 2, num_processes=2, seed=1, start_method=start_method)
+    assert prints(augmenter) == expected
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_unshuffled_goes_through_in_order_with_a_short_last_batch(make: Maker, n: int) -> None:
+    augmenter = make.from_dataset(Samples(10), 4, shuffle=False, num_processes=n, seed=1, start_method="fork")
+    batches = list(augmenter)
+    assert indices(batches) == list(range(10))
+    assert [len(batch["index"]) for batch in batches] == [4, 4, 2]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_drop_last_leaves_the_short_batch_out(make: Maker, n: int) -> None:
+    augmenter = make.from_dataset(Samples(10), 4, drop_last=True, num_processes=n, seed=1, start_method="fork")
+    assert len(augmenter) == 2
+    assert [len(batch["index"]) for batch in augmenter] == [4, 4]
+
+
+def test_other_seed_and_name_shuffle_otherwise(make: Maker) -> None:
+    def order(**options: Any) -> list[int]:
+        return indices(make.from_dataset(Samples(30), 5, num_processes=0, **options))
+
+    assert len({tuple(order(seed=1)), tuple(order(seed=2)), tuple(order(seed=1, name="val"))}) == 3
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_batches_are_collated_as_torch_does(make: Maker, n: int) -> None:
+    augmenter = make.from_dataset(Pairs(4), 2, shuffle=False, num_processes=n, seed=1, start_method="fork")
+    reference = list(torch.utils.data.DataLoader(Pairs(4), 2))
+    for batch, expected in zip(augmenter, reference, strict=True):
+        assert type(batch) is type(expected)
+        for got, wanted in zip(batch, expected, strict=True):
+            assert got.dtype == wanted.dtype
+            assert torch.equal(got, wanted)
+
+
+def stack(samples: list[tuple[torch.Tensor, int]]) -> dict[str, Any]:
+    return {"data": np.stack([image.numpy() for image, _ in samples]), "labels": [label for _, label in samples]}
+
+
+class AddOne:
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        return {**batch, "data": batch["data"] + 1}
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_own_collate_function_and_transform(make: Maker, n: int) -> None:
+    augmenter = make.from_dataset(
+        Pairs(5), 2, shuffle=False, collate_fn=stack, transform=AddOne(), num_processes=n, seed=1, start_method="fork"
+    )
+    batches = list(augmenter)
+    assert [batch["labels"] for batch in batches] == [[0, 1], [2, 3], [4]]
+    assert batches[1]["data"][:, 0, 0].tolist() == [3.0, 4.0]
+
+
+def test_draws_of_a_sample_do_not_depend_on_the_samples_before_it(make: Maker) -> None:
+    class Uneven(Samples):
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            sample = super().__getitem__(index)
+            sample["own"] = sample["own"][:1]
+            for _ in range(index % 3 if self.extra else 0):
+                torch.rand(1), np.random.rand()
+            return sample
+
+    few, many = Uneven(12), Uneven(12)
+    few.extra, many.extra = False, True
+    one, other = (make.from_dataset(d, 4, num_processes=0, seed=1) for d in (few, many))
+    for a, b in zip(one, other, strict=True):
+        assert torch.equal(torch.as_tensor(a["own"]), torch.as_tensor(b["own"]))
+
+
+class WithEpoch(Samples):
+    def set_epoch(self, epoch: int) -> None:
+        self.told = epoch
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"told": self.told, "index": index}
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_dataset_with_set_epoch_is_told(make: Maker, n: int) -> None:
+    augmenter = make.from_dataset(WithEpoch(8), 2, num_processes=n, seed=1, start_method="fork")
+    for epoch in range(3):
+        assert {int(t) for batch in augmenter for t in batch["told"]} == {epoch}
+
+
+def test_subset_and_concatenation_of_torch_work(make: Maker) -> None:
+    both = torch.utils.data.ConcatDataset([Pairs(3), torch.utils.data.Subset(Pairs(10), [7, 8])])
+    augmenter = make.from_dataset(both, 1, shuffle=False, num_processes=1, seed=1, start_method="fork")
+    assert [int(label) for _, label in augmenter] == [0, 1, 2, 7, 8]
+
+
+def test_default_number_of_processes_works() -> None:
+    with DeterministicAugmenter.from_dataset(Pairs(4), 2, seed=1, start_method="fork") as augmenter:
+        assert len(list(augmenter)) == 2
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self) -> Any:
+        return iter(range(3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ((Pairs(4), 0), {}),
+        ((Pairs(4), -1), {}),
+        ((Pairs(4), 1.5), {}),
+        ((Pairs(4), 2), {"num_processes": -1}),
+        ((Pairs(4), 2), {"seed": -1}),
+        ((Stream(), 2), {}),
+        ((object(), 2), {}),
+        ((Pairs(4), 2), {"on_error": "ignore"}),
+    ],
+)
+def test_bad_arguments_are_refused_at_once(make: Maker, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        make.from_dataset(*arguments, **{"num_processes": 0, "seed": 1, **options})
+
+
+def test_empty_dataset_has_empty_epochs_or_is_refused(make: Maker) -> None:
+    try:
+        augmenter = make.from_dataset(Pairs(0), 2, num_processes=0, seed=1)
+    except ValueError:
+        return
+    assert list(augmenter) == []
+
+
+class Lookup(Samples):
+    """Searches for what belongs to a sample; for one of them there is nothing."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {"index": next(i for i in range(self.n) if i == index and i != 14)}
+
+
+class LookupOfMany(Lookup):
+    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
+        return [self[index] for index in indices]
+
+
+def no_collate(samples: list[Any]) -> Any:
+    return next(iter([]))
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_search_without_a_match_is_an_error_and_no_end(make: Maker, n: int) -> None:
+    for dataset, what in ((Lookup(25), r"Lookup\[14\]"), (LookupOfMany(25), r"LookupOfMany.__getitems__\(\[14\]\)")):
+        augmenter = make.from_dataset(dataset, 1, shuffle=False, num_processes=n, seed=1, start_method="fork")
+        assert len([next(augmenter) for _ in range(14)]) == 14
+        with pytest.raises(RuntimeError, match=what):
+            next(augmenter)
+    skipping = make.from_dataset(
+        Lookup(25), 1, shuffle=False, num_processes=n, seed=1, start_method="fork", on_error="skip"
+    )
+    assert indices(skipping) == [i for i in range(25) if i != 14]
+
+
+def test_collate_without_a_match_is_an_error_and_no_end(make: Maker) -> None:
+    augmenter = make.from_dataset(Pairs(4), 2, shuffle=False, collate_fn=no_collate, num_processes=0, seed=1)
+    with pytest.raises(RuntimeError, match=r"no_collate.*\[0, 1\]"):
+        next(augmenter)

@@ -1,0 +1,155 @@
+"""The augmenter where users run it: below spawned ranks, after other threads, in scripts of every kind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.augmenters import Maker
+from tests.support.processes import PRELUDE, Script, environment_of_a_script
+from tests.support.witness import WITNESS, assert_made_by_workers, witness
+
+pytestmark = pytest.mark.timeout(120)
+
+RANKS = """
+def rank_of_two(rank, start_method):
+    import torch
+    from detaug import fingerprint
+    with augmenter(rank=rank, world_size=2, batches_per_epoch=10) as aug:
+        batches = list(aug)
+    assert os.getpid() not in {batch.pop("pid") for batch in batches}
+    with open(f"rank-{rank}", "w") as file:
+        file.write(" ".join(fingerprint(batch) for batch in batches))
+"""
+
+
+def test_ranks_started_by_torch_spawn_partition_one_stream(script: Callable[..., Script], start_method: str) -> None:
+    run = script(
+        """
+        import torch.multiprocessing
+        from detaug import fingerprint
+        torch.multiprocessing.spawn(rank_of_two, (START_METHOD,), nprocs=2)
+        with augmenter(num_processes=0, batches_per_epoch=10) as aug:
+            alone = []
+            for batch in aug:
+                del batch["pid"]
+                alone.append(fingerprint(batch))
+        ranks = [open(f"rank-{rank}").read().split() for rank in range(2)]
+        print(ranks == [alone[0::2], alone[1::2]])
+        """,
+        start_method,
+        prelude=PRELUDE + RANKS,
+    )
+    run.finish()
+    assert run.err == ""
+    assert run.lines == ["True"]
+    run.assert_nobody_left()
+
+
+class MultipliesMatrices:
+    """Does what takes torch's thread pool, in the worker."""
+
+    def __iter__(self) -> MultipliesMatrices:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        a = torch.rand(300, 300)
+        return {"data": a @ a, "sum": torch.nn.functional.conv2d(a[None, None], a[None, None, :9, :9]),
+                WITNESS: witness()}  # fmt: skip
+
+
+def test_forked_workers_may_use_torch_after_the_parent_used_its_threads(make: Maker, mark: str) -> None:
+    a = torch.rand(500, 500)
+    (a @ a).sum()
+    batches = [next(make(MultipliesMatrices(), None, 2, seed=1, start_method="fork")) for _ in range(2)]
+    assert_made_by_workers("fork", batches)
+
+
+def test_standard_input_may_be_closed(script: Callable[..., Script], start_method: str) -> None:
+    run = script(
+        """
+        os.close(0)
+        with augmenter() as aug:
+            batches = [next(aug) for _ in range(10)]
+            assert os.getpid() not in {batch["pid"] for batch in batches}
+        print("end")
+        """,
+        start_method,
+    )
+    run.finish()
+    assert run.err == ""
+    assert run.lines == ["end"]
+
+
+def test_script_without_a_main_guard_works_or_says_why_not(script: Callable[..., Script], start_method: str) -> None:
+    run = script(
+        "pass",
+        start_method,
+        prelude=PRELUDE + "\nwith augmenter() as aug:\n    next(aug)\n    print('end')\n",
+    )
+    run.finish()
+    if run.process.returncode == 0:
+        assert run.lines.count("end") == 1
+    else:
+        assert start_method != "fork"
+        assert "__main__" in run.err
+    run.assert_nobody_left()
+
+
+def test_code_typed_into_an_interpreter_works_or_says_why_not(start_method: str) -> None:
+    code = PRELUDE + "\nwith augmenter() as aug:\n    next(aug)\n    print('end')\n"
+    run = subprocess.run(
+        [sys.executable, "-c", code, start_method],
+        env=environment_of_a_script(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.stdout == "end\n" or (start_method != "fork" and "__main__" in run.stderr)
+
+
+def test_loader_and_transform_of_the_script_itself_travel(script: Callable[..., Script], start_method: str) -> None:
+    run = script(
+        """
+        with augmenter(transform=Halve()) as aug:
+            batches = [next(aug) for _ in range(6)]
+        assert os.getpid() not in {batch["pid"] for batch in batches}
+        print(max(batch["data"].max() for batch in batches) <= 0.5, type(batches[0]["made by"]) is Halve)
+        """,
+        start_method,
+        prelude=PRELUDE
+        + """
+class Halve:
+    def __call__(self, **batch):
+        return {**batch, "data": batch["data"] / 2, "made by": self}
+""",
+    )
+    run.finish()
+    assert run.err == ""
+    assert run.lines == ["True True"]
+
+
+def test_change_of_folder_does_not_hurt_replaced_workers(script: Callable[..., Script], start_method: str) -> None:
+    run = script(
+        """
+        with augmenter() as aug:
+            first = next(aug)
+            os.mkdir("elsewhere")
+            os.chdir("elsewhere")
+            sys.path.clear()
+            os.kill(first["pid"], signal.SIGKILL)
+            pids = {next(aug)["pid"] for _ in range(30)}
+        assert os.getpid() not in pids
+        print("end")
+        """,
+        start_method,
+    )
+    run.finish()
+    assert run.lines == ["end"]
+    assert "Traceback" not in run.err

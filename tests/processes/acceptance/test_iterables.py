@@ -1,0 +1,337 @@
+"""Any copyable iterator or iterable is a loader, and so is a callable that makes one."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from batchgenerators.examples.multithreaded_dataloading import DummyDL
+
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.loaders import IndexLoader
+
+
+class IteratorOnly:
+    """Has __next__ and nothing else."""
+
+    def __init__(self, end: int | None = None) -> None:
+        self.count, self.end = 0, end
+
+    def __next__(self) -> int:
+        if self.count == self.end:
+            raise StopIteration
+        self.count += 1
+        return self.count - 1
+
+
+class Reiterable:
+    """Makes a new generator for each pass."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for i in range(5):
+            yield {"i": i, "draw": random.random()}
+
+
+class Split:
+    """An iterable that takes its share by thread id, without a base class of batchgenerators."""
+
+    def __init__(self, n: int, number_of_threads_in_multithreaded: int) -> None:
+        self.n, self.number_of_threads_in_multithreaded = n, number_of_threads_in_multithreaded
+        self.thread_id = 0
+
+    def set_thread_id(self, thread_id: int) -> None:
+        self.thread_id = thread_id
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.thread_id, self.n, self.number_of_threads_in_multithreaded))
+
+
+class Endless:
+    """Random batches without an end, without set_thread_id."""
+
+    def __iter__(self) -> Endless:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        return {"draw": random.random(), "numpy": np.random.rand(2)}
+
+
+def count_to(n: int) -> Iterator[int]:
+    yield from range(n)
+
+
+class Wraps:
+    """An iterator around a finite loader, as people write it; nothing in it speaks of an end."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __iter__(self) -> Wraps:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.inner)
+
+
+class Cases:
+    """Endless: one case after the other, over and over."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.place = n, 0
+
+    def __next__(self) -> int:
+        self.place += 1
+        return (self.place - 1) % self.n
+
+
+def all_cases(n: int) -> Iterator[int]:
+    while True:
+        yield from range(n)
+
+
+FINITE: dict[str, tuple[Callable[[], Any], list[Any]]] = {
+    "a list": (lambda: [3, 1, 2], [3, 1, 2]),
+    "a tuple of arrays": (lambda: ({"a": 1}, {"a": 2}), [{"a": 1}, {"a": 2}]),
+    "a range": (lambda: range(5), [0, 1, 2, 3, 4]),
+    "a list iterator": (lambda: iter([3, 1, 2]), [3, 1, 2]),
+    "a class with only __next__": (lambda: IteratorOnly(4), [0, 1, 2, 3]),
+    "a function that makes a generator": (lambda: functools.partial(count_to, 4), [0, 1, 2, 3]),
+    "a lambda that makes a generator": (lambda: lambda: (i * i for i in range(4)), [0, 1, 4, 9]),
+    "a class that makes an iterator": (lambda: functools.partial(IteratorOnly, 3), [0, 1, 2]),
+    "an empty list": (list, []),
+}
+
+
+@pytest.mark.parametrize("what", FINITE)
+@pytest.mark.parametrize("n", [0, 2])
+def test_first_epoch_of_a_finite_iterable_is_what_it_holds(make: Maker, what: str, n: int) -> None:
+    loader, expected = FINITE[what]
+    assert list(make(loader(), None, n, seed=1, num_streams=1, start_method="fork")) == expected
+
+
+@pytest.mark.parametrize("what", ["a list", "a range", "a lambda that makes a generator"])
+@pytest.mark.parametrize("n", [0, 2])
+def test_iterables_can_be_run_again_and_again(make: Maker, what: str, n: int) -> None:
+    loader, expected = FINITE[what]
+    augmenter = make(loader(), None, n, seed=1, num_streams=1, start_method="fork")
+    for _ in range(3):
+        assert list(augmenter) == expected
+
+
+@pytest.mark.parametrize("what", ["a list", "a class with only __next__", "a lambda that makes a generator"])
+def test_start_method_does_not_matter(make: Maker, what: str, start_method: str) -> None:
+    loader, expected = FINITE[what]
+    assert list(make(loader(), None, 1, seed=1, num_streams=1, start_method=start_method)) == expected
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_reiterable_draws_anew_in_each_epoch_and_the_same_in_each_run(make: Maker, n: int) -> None:
+    def run(processes: int) -> list[list[str]]:
+        augmenter = make(Reiterable(), None, processes, seed=1, num_streams=1, start_method="fork")
+        return [prints(augmenter) for _ in range(3)]
+
+    epochs = run(n)
+    assert [len(epoch) for epoch in epochs] == [5, 5, 5]
+    assert len({p for epoch in epochs for p in epoch}) == 15
+    assert epochs == run(0)
+
+
+@pytest.mark.parametrize("n", [0, 2, 3])
+def test_iterable_with_set_thread_id_is_split_among_its_streams(make: Maker, n: int) -> None:
+    augmenter = make(Split(20, 3), None, n, seed=1, start_method="fork")
+    for _ in range(2):
+        assert list(augmenter) == list(range(20))
+
+
+@pytest.mark.parametrize("n", [0, 2, 5])
+def test_endless_iterable_without_thread_id_has_different_numbers_in_every_stream(make: Maker, n: int) -> None:
+    batches = take(make(Endless(), None, n, seed=1, num_streams=4, start_method="fork"), 40)
+    assert len({batch["draw"] for batch in batches}) == 40
+    assert prints(batches) == prints(take(make(Endless(), None, 0, seed=1, num_streams=4), 40))
+
+
+@pytest.mark.parametrize("n", [0, 2, 3])
+def test_iterator_that_wraps_a_finite_loader_gives_every_item_once_per_epoch(make: Maker, n: int) -> None:
+    shuffled = IndexLoader(30, 3, return_incomplete=True)
+    augmenter = make(Wraps(shuffled), None, n, seed=1, start_method="fork")
+    assert augmenter.num_streams == 1
+    epochs = [[i for batch in augmenter for i in batch] for _ in range(3)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(30))] * 3
+    walked = make(Wraps(DummyDL(1)), None, n, seed=1, start_method="fork")
+    assert [list(walked) for _ in range(2)] == [list(range(100))] * 2
+
+
+ENDLESS: dict[str, Callable[[], Any]] = {
+    "an iterator": lambda: Cases(1000),
+    "a function that makes a generator": lambda: functools.partial(all_cases, 1000),
+    "an iterable": lambda: Repeated(1000),
+}
+
+
+class Repeated:
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __iter__(self) -> Iterator[int]:
+        return all_cases(self.n)
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+@pytest.mark.parametrize("n", [0, 2])
+def test_endless_loader_goes_on_from_epoch_to_epoch(make: Maker, what: str, n: int) -> None:
+    augmenter = make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=250, start_method="fork")
+    assert [case for _ in range(5) for case in augmenter] == [i % 1000 for i in range(1250)]
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_endless_loader_is_where_it_was_after_jumps_resume_and_replay(make: Maker, what: str) -> None:
+    def new(n: int) -> Any:
+        return make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=40, num_streams=3, start_method="fork")
+
+    augmenter = new(2)
+    epochs = [list(augmenter) for _ in range(4)]
+    # Streams 0, 1 and 2 have 14, 13 and 13 turns of each epoch; each goes on by itself.
+    assert sorted(case for epoch in epochs for case in epoch) == sorted([*range(56), *range(52), *range(52)])
+    for epoch in (3, 1, 1, 2, 0):
+        augmenter.set_epoch(epoch)
+        assert list(augmenter) == epochs[epoch]
+    assert [augmenter.replay(epoch, 17) for epoch in (2, 0, 3)] == [epochs[epoch][17] for epoch in (2, 0, 3)]
+    with pytest.raises(ValueError, match="there is no step 40"):
+        augmenter.replay(1, 40)
+    augmenter.set_epoch(2)
+    begun = take(augmenter, 11)
+    resumed = new(1)
+    resumed.load_state_dict(augmenter.state_dict())
+    assert begun + list(resumed) == epochs[2]
+    assert list(resumed) == epochs[3]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_loader_that_ends_although_it_goes_on_ends_its_epoch(make: Maker, n: int) -> None:
+    def new() -> Any:
+        return make(DummyDL(1), None, n, seed=1, batches_per_epoch=30, start_method="fork")
+
+    hundred = list(range(100))
+    expected = [hundred[:30], hundred[30:60], hundred[60:90], hundred[90:], hundred[:30]]
+    augmenter = new()
+    assert [list(augmenter) for _ in range(5)] == expected
+    assert augmenter.replay(3, 9) == 99
+    with pytest.raises(ValueError, match="there is no step 10 in epoch 3"):
+        augmenter.replay(3, 10)
+    for k in (0, 4, 10):
+        first = new()
+        first.set_epoch(3)
+        begun = take(first, k)
+        second = new()
+        second.load_state_dict(first.state_dict())
+        second.set_epoch(3)
+        assert begun + list(second) == expected[3]
+        assert list(second) == expected[4]
+        make.close()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_pass_as_long_as_an_epoch_leaves_no_epoch_empty(make: Maker, n: int) -> None:
+    augmenter = make(DummyDL(3), None, n, seed=1, batches_per_epoch=100, start_method="fork")
+    assert [list(augmenter) for _ in range(3)] == [list(range(100))] * 3
+
+
+class OwnGenerator:
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def __next__(self) -> float:
+        return float(self.rng.random())
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_streams_of_an_iterator_with_a_generator_of_its_own_differ(make: Maker, n: int) -> None:
+    augmenter = make(OwnGenerator(), None, n, seed=1, num_streams=4, batches_per_epoch=20, start_method="fork")
+    assert len({draw for _ in range(2) for draw in augmenter}) == 40
+
+
+def test_epoch_that_is_left_before_the_end_of_a_pass_is_told_of(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    augmenter = make(IteratorOnly(10), None, 0, seed=1)
+    assert take(augmenter, 3) == [0, 1, 2]
+    with caplog.at_level(logging.WARNING):
+        augmenter.set_epoch(1)
+    assert any("batches_per_epoch" in r.getMessage() for r in caplog.records)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_class_with_only_next_that_never_ends(make: Maker, n: int) -> None:
+    augmenter = make(IteratorOnly(), None, n, seed=1, num_streams=2, start_method="fork")
+    assert take(augmenter, 8) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_generator_object_is_refused_with_advice(make: Maker, n: int) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"callable|function|lambda"):
+        make((i for i in range(5)), None, n, seed=1, start_method="fork")
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_generator_object_inside_a_loader_is_refused_with_its_place(make: Maker, n: int) -> None:
+    class Holds(Endless):
+        def __init__(self) -> None:
+            self.numbers = (i for i in range(5))
+
+    with pytest.raises((TypeError, ValueError), match="generator"):
+        next(make(Holds(), None, n, seed=1, start_method="fork"))
+
+
+@pytest.mark.parametrize("rubbish", [None, 3, object(), 1.5])
+def test_object_that_is_no_loader_is_refused(make: Maker, rubbish: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        next(make(rubbish, None, 0, seed=1))
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_streams_of_different_length_leave_no_gap_behind(make: Maker, n: int) -> None:
+    # 7 items over 3 streams: 3, 2 and 2 turns; the last turn is delivered by stream 0 alone.
+    augmenter = make(Split(7, 3), None, n, seed=1, start_method="fork")
+    assert [list(augmenter) for _ in range(2)] == [list(range(7))] * 2
+
+
+class UnevenStreams(Split):
+    """Stream 0 ends at once, stream 1 after two turns, stream 2 after five."""
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter([(self.thread_id, turn) for turn in range((0, 2, 5)[self.thread_id])])
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+def test_stream_that_ends_early_is_passed_over(make: Maker, n: int) -> None:
+    augmenter = make(UnevenStreams(0, 3), None, n, seed=1, start_method="fork")
+    for _ in range(2):
+        assert list(augmenter) == [(1, 0), (2, 0), (1, 1), (2, 1), (2, 2), (2, 3), (2, 4)]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_steps_are_virtual_where_streams_end_early(make: Maker, n: int) -> None:
+    augmenter = make(UnevenStreams(0, 3), None, n, seed=1, start_method="fork")
+    list(augmenter)
+    assert augmenter.replay(0, 1) == (1, 0)
+    assert augmenter.replay(0, 14) == (2, 4)
+    with pytest.raises((ValueError, IndexError)):
+        augmenter.replay(0, 0)
+
+
+@pytest.mark.parametrize("k", range(8))
+def test_uneven_streams_resume_anywhere(make: Maker, k: int) -> None:
+    def new() -> Any:
+        return make(UnevenStreams(0, 3), None, 2, seed=1, start_method="fork")
+
+    whole = list(new())
+    first = new()
+    begun = take(first, k)
+    second = new()
+    second.load_state_dict(first.state_dict())
+    rest = take(second, 7 - k) if k < 7 else []
+    assert begun + rest == whole

@@ -1,0 +1,226 @@
+"""A dead worker costs nothing but time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support import witness
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.faults import DiesInPickling, Gated, KillsItself, StatefulKillsItself, TransformKillsItself
+from tests.support.loaders import Noise, RandomLoader, RandomSampler, Walker
+from tests.support.processes import descendants, wait_until
+from tests.support.witness import WITNESS, assert_made_by_workers
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def everything_said(caplog: pytest.LogCaptureFixture, caught: list[warnings.WarningMessage]) -> str:
+    return "\n".join(
+        [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] + [str(w.message) for w in caught]
+    )
+
+
+def run_noting_warnings(augmenter: Any, n: int, caplog: pytest.LogCaptureFixture) -> tuple[list[Any], str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        batches = take(augmenter, n)
+    return batches, everything_said(caplog, caught)
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGABRT", "exit"])
+def test_worker_that_dies_in_the_loader_is_replaced_with_a_warning(
+    make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    expected = prints(take(make(RandomSampler(), Noise(), 0, seed=4), 12))
+    flag = tmp_path / "died"
+    augmenter = make(KillsItself(5, str(flag), how), Noise(), 2, seed=4, start_method="fork")
+    batches, said = run_noting_warnings(augmenter, 12, caplog)
+    assert flag.exists(), "the worker did not die"
+    assert_made_by_workers("fork", batches)
+    assert prints(batches) == expected
+    assert ("7" if how == "exit" else how) in said
+
+
+def test_worker_that_dies_is_replaced_under_every_start_method(
+    make: Maker, mark: str, tmp_path: Path, start_method: str
+) -> None:
+    expected = prints(take(make(RandomSampler(), None, 0, seed=4), 10))
+    flag = tmp_path / "died"
+    batches = take(make(KillsItself(3, str(flag)), None, 2, seed=4, start_method=start_method), 10)
+    assert flag.exists()
+    assert_made_by_workers(start_method, batches)
+    assert prints(batches) == expected
+
+
+def test_streams_of_a_dead_worker_are_rebuilt(make: Maker, mark: str, tmp_path: Path) -> None:
+    expected = take(make(StatefulKillsItself(-1, str(tmp_path / "never")), Noise(), 0, seed=4, num_streams=4), 24)
+    flag = tmp_path / "died"
+    loader = StatefulKillsItself(13, str(flag))
+    batches = take(make(loader, Noise(), 2, seed=4, num_streams=4, stateless=False, start_method="fork"), 24)
+    assert flag.exists()
+    assert_made_by_workers("fork", batches, at_least=2)
+    assert [batch["count"] for batch in batches] == [step // 4 + 1 for step in range(24)]
+    assert prints(batches) == prints(expected)
+
+
+def test_worker_that_dies_in_the_transform_is_replaced(make: Maker, mark: str, tmp_path: Path) -> None:
+    expected = prints(take(make(RandomLoader(), None, 0, seed=4), 10))
+    flag = tmp_path / "died"
+    batches = take(make(RandomLoader(), TransformKillsItself(4, str(flag)), 2, seed=4, start_method="fork"), 10)
+    assert flag.exists()
+    assert prints(batches) == expected
+
+
+def test_worker_that_dies_while_it_hands_its_batch_over_is_replaced(make: Maker, mark: str, tmp_path: Path) -> None:
+    expected = prints(take(make(RandomLoader(), None, 0, seed=4), 10))
+    flag = tmp_path / "died"
+    batches = take(make(DiesInPickling(4, str(flag)), None, 2, seed=4, start_method="fork"), 10)
+    assert flag.exists()
+    assert batches[4].pop("lethal").flag == str(flag)
+    assert prints(batches) == expected
+
+
+@pytest.mark.parametrize("always_at", [0, 3])
+@pytest.mark.parametrize("how", ["SIGKILL", "exit"])
+def test_batch_that_always_kills_its_worker_ends_in_an_error_at_its_place(
+    make: Maker, mark: str, tmp_path: Path, how: str, always_at: int
+) -> None:
+    expected = prints(take(make(RandomSampler(), None, 0, seed=4, num_streams=2), always_at))
+    loader = KillsItself(always_at, str(tmp_path / "flag"), how, always=True)
+    augmenter = make(loader, None, 2, seed=4, num_streams=2, max_restarts=2, start_method="fork")
+    assert prints(take(augmenter, always_at)) == expected
+    with pytest.raises(RuntimeError, match="epoch 0") as caught:
+        next(augmenter)
+    message = str(caught.value).lower()
+    assert f"step {always_at}" in message
+    assert f"stream {always_at % 2}" in message
+    assert ("sigkill" if how == "SIGKILL" else "7") in message
+
+
+def test_batch_that_kills_fewer_workers_than_allowed_is_delivered(make: Maker, mark: str, tmp_path: Path) -> None:
+    expected = prints(take(make(RandomSampler(), None, 0, seed=4), 6))
+    flag = tmp_path / "died"
+    augmenter = make(KillsItself(3, str(flag)), None, 1, seed=4, max_restarts=2, start_method="fork")
+    assert prints(take(augmenter, 6)) == expected
+    assert flag.exists()
+
+
+@pytest.mark.parametrize("loader", [RandomSampler, Walker])
+def test_every_process_below_the_augmenter_may_be_killed_in_turn(
+    make: Maker, mark: str, start_method: str, loader: type
+) -> None:
+    expected = prints(take(make(loader(), None, 0, seed=6, num_streams=4), 40))
+    augmenter = make(loader(), None, 2, seed=6, num_streams=4, start_method=start_method)
+    batches = take(augmenter, 4)
+    assert_made_by_workers(start_method, batches)
+    victims = [process.pid for process in descendants()]
+    assert {batch[WITNESS]["pid"] for batch in batches} <= set(victims)
+    killed = 0
+    for pid in victims:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
+        except ProcessLookupError:  # it went with a helper that was killed before it
+            pass
+        batches += take(augmenter, 4)
+    assert killed >= 1
+    batches += take(augmenter, 40 - len(batches))
+    assert prints(batches) == expected
+
+
+def test_all_processes_below_the_augmenter_may_be_killed_at_once(make: Maker, mark: str, start_method: str) -> None:
+    expected = prints(take(make(RandomSampler(), None, 0, seed=6), 24))
+    augmenter = make(RandomSampler(), None, 2, seed=6, start_method=start_method)
+    batches = take(augmenter, 4)
+    assert_made_by_workers(start_method, batches)
+    for process in descendants():
+        process.kill()
+    batches += take(augmenter, 20)
+    assert prints(batches) == expected
+
+
+def test_worker_killed_in_the_middle_of_a_batch_is_replaced(make: Maker, mark: str, tmp_path: Path) -> None:
+    expected = prints(take(make(RandomSampler(), None, 0, seed=6), 12))
+    augmenter = make(Gated(str(tmp_path), shut_from=4), None, 2, seed=6, start_method="fork")
+    batches = take(augmenter, 4)
+    wait_until(lambda: bool(list(tmp_path.glob("begun-4-*"))), "step 4 is begun")
+    (begun,) = tmp_path.glob("begun-4-*")
+    os.kill(int(begun.name.split("-")[2]), signal.SIGKILL)
+    (tmp_path / "gate").touch()
+    batches += take(augmenter, 8)
+    assert len(list(tmp_path.glob("begun-4-*"))) == 2, "step 4 was begun again, by another process"
+    assert prints(batches) == expected
+
+
+def test_forked_replacement_knows_nothing_of_what_the_parent_did_later(
+    make: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(witness, "MARK", "before the start")
+    expected = prints(take(make(RandomSampler(), None, 0, seed=6), 30))
+    augmenter = make(RandomSampler(), None, 1, seed=6, start_method="fork")
+    batches = take(augmenter, 4)
+    monkeypatch.setattr(witness, "MARK", "later")
+    os.kill(batches[0][WITNESS]["pid"], signal.SIGKILL)
+    batches += take(augmenter, 26)
+    assert len({batch[WITNESS]["pid"] for batch in batches}) == 2
+    assert {batch[WITNESS]["mark"] for batch in batches} == {"before the start"}
+    assert prints(batches) == expected
+
+
+def kill_at_random(stop: threading.Event, progress: threading.Event, chance: random.Random, kills: list[int]) -> None:
+    """Kill some process at some moment after each batch that arrives, so that batches can still be made in between."""
+    while not stop.is_set():
+        if not progress.wait(0.1):
+            continue
+        if stop.wait(chance.uniform(0.0, 0.2)):
+            return
+        progress.clear()
+        victims = descendants()
+        if victims:
+            victim = chance.choice(victims)
+            try:
+                victim.kill()
+                kills.append(victim.pid)
+            except psutil.Error:
+                continue
+
+
+def run_under_random_kills(make: Maker, loader: type, n: int, **options: Any) -> None:
+    expected = prints(take(make(loader(), Noise(), 0, **options), n))
+    augmenter = make(loader(), Noise(delay=0.02), 3, start_method="fork", max_restarts=1000, **options)
+    batches = take(augmenter, 1)
+    stop, progress, kills = threading.Event(), threading.Event(), []
+    killer = threading.Thread(target=kill_at_random, args=(stop, progress, random.Random(n), kills))
+    killer.start()
+    try:
+        for _ in range(n - 1):
+            batches.append(next(augmenter))
+            progress.set()
+    finally:
+        stop.set()
+        killer.join()
+    assert len(kills) >= 3, "too few processes were killed to say anything"
+    assert prints(batches) == expected
+
+
+@pytest.mark.parametrize("loader", [RandomSampler, Walker])
+def test_kills_at_random_moments_do_not_change_the_stream(make: Maker, mark: str, loader: type) -> None:
+    run_under_random_kills(make, loader, 120, seed=9, num_streams=6)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("loader", [RandomSampler, Walker])
+def test_hundreds_of_kills_at_random_moments_do_not_change_the_stream(make: Maker, mark: str, loader: type) -> None:
+    run_under_random_kills(make, loader, 3000, seed=9, num_streams=6)

@@ -1,0 +1,402 @@
+"""A loader with `state_dict` and `load_state_dict` of its own is resumed through them, with the bytes of stepping forward."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detaug import DeterministicAugmenter, ReproducibilityError
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take, through_json
+from tests.support.processes import wait_until
+from tests.support.stateful_loaders import (
+    Arrays,
+    Chain,
+    Endless,
+    EpochChain,
+    Forgetful,
+    Growing,
+    NewGenerator,
+    Noise,
+    OwnGenerator,
+    Refusing,
+    StatefulDataLoader,
+    SteppedChain,
+    Tuples,
+    Unable,
+    calls,
+)
+
+BATCHES = 9
+Loader = Callable[[Path], Any]
+
+
+def chain_of_five(diary: Path) -> Chain:
+    return Chain(diary, 5)
+
+
+def epochs_of_five(diary: Path) -> EpochChain:
+    return EpochChain(diary, 5)
+
+
+LOADERS: dict[str, tuple[Loader, dict[str, Any]]] = {
+    "endless": (Chain, {"batches_per_epoch": BATCHES}),
+    "one long epoch": (Chain, {}),
+    "finite": (chain_of_five, {}),
+    "finite, and cut": (chain_of_five, {"batches_per_epoch": 4}),
+    "is told epochs": (epochs_of_five, {}),
+    "is told epochs, endless": (EpochChain, {"batches_per_epoch": BATCHES}),
+    "owns a generator": (OwnGenerator, {"batches_per_epoch": BATCHES}),
+    "makes a new generator": (NewGenerator, {"batches_per_epoch": BATCHES}),
+    "batchgenerators": (Endless, {"batches_per_epoch": BATCHES}),
+    "torchdata": (StatefulDataLoader, {}),
+    "grows": (Growing, {"batches_per_epoch": BATCHES}),
+}
+
+
+@pytest.fixture
+def diary(tmp_path: Path) -> Path:
+    return tmp_path / "diary"
+
+
+def batches_over_epochs(augmenter: DeterministicAugmenter, n: int) -> list[Any]:
+    batches: list[Any] = []
+    while len(batches) < n:
+        batches += take(augmenter, n - len(batches))
+    return batches
+
+
+def said(caplog: pytest.LogCaptureFixture) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("streams", [1, 3])
+@pytest.mark.parametrize("name", LOADERS)
+def test_run_goes_on_at_any_step_with_the_same_bytes_and_without_stepping(
+    make: Maker, diary: Path, name: str, streams: int
+) -> None:
+    loader, options = LOADERS[name]
+    options = {**options, "seed": 3, "num_streams": streams, "check_every": 0}
+    whole = make(loader(diary), Noise(), 0, **options)
+    states, batches = [], []
+    for _ in range(24):
+        states.append(through_json(whole.state_dict()))
+        batches += batches_over_epochs(whole, 1)
+    expected = prints(batches)
+    for k, n in ((1, 0), (5, 0), (BATCHES, 0), (13, 1) if streams == 1 else (17, 3), (14, 0)):
+        resumed = make(loader(diary), Noise(), n, start_method="fork", **options)
+        resumed.load_state_dict(states[k])
+        assert resumed.state_dict() == states[k], f"after {k} batches"
+        diary.unlink()
+        assert prints(batches_over_epochs(resumed, 6)) == expected[k : k + 6], f"after {k} batches, {n} processes"
+        make.close()
+        # the batches, what is prefetched, and at most each stream's end of an epoch
+        assert len(calls(diary)) <= 6 + (n + 2 if n else 0) + 3 * streams, f"after {k} batches, {n} processes"
+
+
+def at_turn(state: dict[str, Any], turn: int) -> dict[str, Any]:
+    """A chain's state after one batch of its only stream, as if it had come so far."""
+    states = json.loads(state["loader_states"])
+    states["0"]["turn"] = states["0"]["state"]["count"] = turn
+    return {**state, "step": turn, "taken": turn, "loader_states": json.dumps(states)}
+
+
+@pytest.mark.parametrize("turn", [10, 100_000])
+@pytest.mark.parametrize("n", [0, 1])
+def test_resume_costs_as_much_at_any_turn(make: Maker, diary: Path, n: int, turn: int) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "check_every": 0}
+    first = make(Chain(diary), None, 0, **options)
+    next(first)
+    resumed = make(Chain(diary), None, n, num_cached=0, start_method="fork", **options)
+    resumed.load_state_dict(at_turn(first.state_dict(), turn))
+    diary.unlink()
+    assert next(resumed)["count"] == turn + 1
+    make.close()
+    assert 1 <= len(calls(diary)) <= 2  # one may be prefetched
+
+
+def test_batch_is_as_if_stepped_forward(make: Maker, diary: Path) -> None:
+    """The same chain without a way back is what is meant by it."""
+    options: dict[str, Any] = {"seed": 3, "num_streams": 3, "batches_per_epoch": BATCHES}
+    stepped = prints(batches_over_epochs(make(SteppedChain(diary), Noise(), 0, **options), 20))
+    first = make(Chain(diary), Noise(), 2, start_method="fork", **options)
+    got = prints(batches_over_epochs(first, 11))
+    second = make(Chain(diary), Noise(), 1, start_method="fork", **options)
+    second.load_state_dict(through_json(first.state_dict()))
+    assert got + prints(batches_over_epochs(second, 9)) == stepped
+
+
+def test_state_belongs_to_what_was_delivered_and_not_to_what_is_prefetched(make: Maker, diary: Path) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1}
+    ahead = make(Chain(diary), None, 1, 6, start_method="fork", **options)
+    take(ahead, 3)
+    wait_until(lambda: len(calls(diary)) >= 9, "batches are prefetched")
+    alone = make(Chain(diary), None, 0, **options)
+    take(alone, 3)
+    assert ahead.state_dict() == alone.state_dict()
+    assert json.loads(ahead.state_dict()["loader_states"])["0"]["turn"] == 3
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_batch_that_is_put_back_takes_its_state_with_it(make: Maker, diary: Path, n: int) -> None:
+    augmenter = make(Chain(diary), None, n, start_method="fork", seed=3)
+    batches = take(augmenter, 4)
+    state = augmenter.state_dict()
+    batches += take(augmenter, 1)
+    augmenter._engine.put_back(batches[-1])  # as Ctrl-C does
+    assert augmenter.state_dict() == state
+    resumed = make(Chain(diary), None, 0, seed=3)
+    resumed.load_state_dict(state)
+    assert prints(take(resumed, 1)) == prints(batches[-1:])
+
+
+def test_states_go_with_the_state_dict_as_one_string_and_may_be_absent(make: Maker, diary: Path) -> None:
+    augmenter = make(Chain(diary), None, 0, seed=3, num_streams=2)
+    assert "loader_states" not in augmenter.state_dict()
+    expected = prints(take(augmenter, 5))
+    state = augmenter.state_dict()
+    assert all(type(value) in (int, str) for value in state.values())
+    rest = prints(take(augmenter, 2))
+    del state["loader_states"]  # as older versions saved it
+    older = make(Chain(diary), None, 0, seed=3, num_streams=2)
+    older.load_state_dict(state)
+    assert prints(take(older, 2)) == rest
+    stepped = make(SteppedChain(diary), None, 0, seed=3, num_streams=2)
+    assert prints(take(stepped, 5)) == expected
+    assert "loader_states" not in stepped.state_dict()
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_replay_before_and_behind_the_loaded_place(make: Maker, diary: Path, n: int) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 2, "check_every": 0}
+    first = make(Chain(diary), Noise(), 0, **options)
+    expected = prints(take(first, 30))
+    state = first.state_dict()
+    expected += prints(take(first, 6))
+    resumed = make(Chain(diary), Noise(), n, start_method="fork", **options)
+    resumed.load_state_dict(state)
+    diary.unlink()
+    assert prints([resumed.replay(0, 33)]) == expected[33:34]
+    assert len(calls(diary)) == 2
+    assert prints([resumed.replay(0, 7)]) == expected[7:8]
+    assert prints(take(resumed, 6)) == expected[30:]
+    assert prints([resumed.replay(0, 29)]) == expected[29:30]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_states_are_loaded_into_a_running_augmenter_backwards_and_forwards(make: Maker, diary: Path, n: int) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 3, "batches_per_epoch": BATCHES}
+    augmenter = make(Chain(diary), Noise(), n, start_method="fork", **options)
+    states, batches = [], []
+    for _ in range(30):
+        states.append(augmenter.state_dict())
+        batches += batches_over_epochs(augmenter, 1)
+    expected = prints(batches)
+    for k in (4, 20, 11, 0, 23):
+        augmenter.load_state_dict(states[k])
+        assert prints(batches_over_epochs(augmenter, 7)) == expected[k : k + 7]
+    augmenter.set_epoch(1)
+    assert prints(take(augmenter, 4)) == expected[BATCHES : BATCHES + 4]
+
+
+def test_worker_killed_after_a_resume_is_rebuilt_from_the_loaded_state(make: Maker, diary: Path) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 2, "check_every": 0}
+    first = make(Chain(diary), Noise(), 0, **options)
+    take(first, 60)
+    state = first.state_dict()
+    expected = prints(take(first, 30))
+    resumed = make(Chain(diary), Noise(), 2, start_method="fork", **options)
+    resumed.load_state_dict(state)
+    got = take(resumed, 10)
+    killed = resumed._engine.worker_pids()[0]
+    diary.unlink()
+    os.kill(killed, signal.SIGKILL)
+    got += take(resumed, 20)
+    assert prints(got) == expected
+    # no more than what it had made since the load, and what was made anew
+    assert len(calls(diary)) <= 5 + 20 + 8 + 4
+
+
+def test_worker_killed_in_a_run_is_rebuilt_from_the_last_state_once_states_were_seen_to_be_right(
+    make: Maker, diary: Path
+) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1}
+    expected = prints(take(make(Chain(diary), Noise(), 0, **options), 130))
+    augmenter = make(Chain(diary), Noise(), 1, 2, start_method="fork", **options)
+    got = take(augmenter, 100)
+    wait_until(lambda: augmenter.stats()["checked"] >= 3, "batches are checked")
+    first = augmenter._engine.worker_pids()[0]
+    os.kill(first, signal.SIGKILL)
+    got += take(augmenter, 30)
+    assert prints(got) == expected
+    second = got[-1]["witness"]["pid"]
+    assert second != first
+    assert calls(diary).count(second) <= 30 + 8
+
+
+def test_ranks_and_other_numbers_of_ranks(make: Maker, diary: Path) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 6, "batches_per_epoch": 12}
+    whole = prints(batches_over_epochs(make(Chain(diary), Noise(), 0, **options), 36))
+    first = make(Chain(diary), Noise(), 0, **options, rank=0, world_size=2)
+    assert prints(batches_over_epochs(first, 9)) == whole[0:18:2]
+    state = through_json(first.state_dict())
+    for world_size in (1, 2, 3):
+        for rank in range(world_size):
+            resumed = make(
+                Chain(diary), Noise(), rank % 2, start_method="fork", **options, rank=rank, world_size=world_size
+            )
+            resumed.load_state_dict(state)
+            expected = whole[18 + rank :: world_size][:5]
+            assert prints(batches_over_epochs(resumed, len(expected))) == expected
+
+
+def test_ranks_of_a_finite_loader(make: Maker, diary: Path) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 2}
+    whole = make(chain_of_five(diary), Noise(), 0, **options, rank=1, world_size=2)
+    states, batches = [], []
+    for _ in range(14):
+        states.append(whole.state_dict())
+        batches += batches_over_epochs(whole, 1)
+    expected = prints(batches)
+    for k in (3, 5, 8):
+        resumed = make(chain_of_five(diary), Noise(), 1, start_method="fork", **options, rank=1, world_size=2)
+        resumed.load_state_dict(states[k])
+        assert prints(batches_over_epochs(resumed, 5)) == expected[k : k + 5]
+
+
+@pytest.mark.parametrize("loader", [Tuples, Arrays, Unable])
+@pytest.mark.parametrize("n", [0, 2])
+def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
+    make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, loader: Loader, n: int
+) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 2, "start_method": "fork"}
+    with caplog.at_level(logging.WARNING, logger="detaug"):
+        first = make(loader(diary), Noise(), n, **options)
+        take(first, 7)
+        state = first.state_dict()
+        rest = prints(take(first, 4))
+        make.close()
+    assert "loader_states" not in state
+    assert said(caplog).count("stepped forward") == 1, said(caplog)
+    assert {Tuples: "tuple", Arrays: "numpy.ndarray", Unable: "not yet"}[loader] in said(caplog)
+    second = make(loader(diary), Noise(), n, **options)
+    second.load_state_dict(state)
+    assert prints(take(second, 4)) == rest
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_state_that_outgrows_the_limit_is_gone_on_from_where_it_was_last_known(
+    make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int
+) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "start_method": "fork"}
+    with caplog.at_level(logging.WARNING, logger="detaug"):
+        first = make(Growing(diary, by=4000), None, n, **options)
+        take(first, 40)
+        state = first.state_dict()
+        rest = prints(take(first, 3))
+        make.close()
+    assert said(caplog).count("stepped forward") == 1
+    assert 0 < json.loads(state["loader_states"])["0"]["turn"] < 40
+    assert len(state["loader_states"]) < 70_000
+    second = make(Growing(diary, by=4000), None, n, **options)
+    second.load_state_dict(state)
+    assert prints(take(second, 3)) == rest
+
+
+@pytest.mark.parametrize("check_every", [0, 1])
+@pytest.mark.parametrize("n", [0, 1])
+def test_loader_that_refuses_its_state_is_stepped_forward(
+    make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int, check_every: int
+) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 2, "start_method": "fork"}
+    first = make(Refusing(diary), Noise(), 0, check_every=0, **options)
+    take(first, 7)
+    state = first.state_dict()
+    rest = prints(take(first, 12))
+    second = make(Refusing(diary), Noise(), n, check_every=check_every, **options)
+    second.load_state_dict(state)
+    with caplog.at_level(logging.WARNING, logger="detaug"):
+        assert prints(take(second, 12)) == rest
+        make.close()
+    assert "no way back; its streams are stepped forward instead" in said(caplog)
+    assert second.stats()["mismatches"] == 0
+    assert ("loader_states" in second.state_dict()) == (not check_every)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_incomplete_state_is_noticed_in_the_run_that_takes_it_and_not_used(
+    make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int
+) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "start_method": "fork"}
+    expected = prints(take(make(SteppedChain(diary), None, 0, **options), 40))
+    with caplog.at_level(logging.WARNING, logger="detaug"):
+        augmenter = make(Forgetful(diary), None, n, **options)
+        got = take(augmenter, 30)
+        wait_until(lambda: "leave something out" in said(caplog), "it is said")
+        state = augmenter.state_dict()
+    assert "'sum'" in said(caplog)
+    assert "loader_states" not in state
+    assert prints(got) == expected[:30]
+    resumed = make(Forgetful(diary), None, n, **options)
+    resumed.load_state_dict(state)
+    assert prints(take(resumed, 10)) == expected[30:]
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_run_that_goes_on_from_an_incomplete_state_is_an_error(make: Maker, diary: Path, n: int) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "start_method": "fork"}
+    first = make(Forgetful(diary), None, 0, check_every=0, **options)
+    take(first, 6)
+    resumed = make(Forgetful(diary), None, n, **options)
+    resumed.load_state_dict(first.state_dict())
+    with pytest.raises(ReproducibilityError, match="state_dict"):
+        take(resumed, 1_000_000)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_incomplete_state_is_noticed_where_the_start_is_too_far_to_step_from(make: Maker, diary: Path, n: int) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "start_method": "fork"}
+    first = make(Forgetful(diary), None, 0, check_every=0, **options)
+    next(first)
+    resumed = make(Forgetful(diary), None, n, **options)
+    resumed.load_state_dict(at_turn(first.state_dict(), 100_000_000))
+    with pytest.raises(ReproducibilityError, match="leave something out"):
+        take(resumed, 1_000_000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nonsense",
+        "[]",
+        '{"7": {"epoch": 0, "turn": 1, "in_mid_pass": false, "state": {}}}',
+        '{"0": {"epoch": 0, "turn": 0, "in_mid_pass": false, "state": {}}}',
+        '{"0": {"epoch": 0, "turn": 1, "in_mid_pass": 1, "state": {}}}',
+        '{"0": {"epoch": true, "turn": 1, "in_mid_pass": false, "state": {}}}',
+        '{"0": {"turn": 1, "state": {}}}',
+        '{"0": {"epoch": 0, "turn": 1, "in_mid_pass": false, "state": NaN}}',
+    ],
+)
+def test_states_that_are_none_are_refused(make: Maker, diary: Path, text: str) -> None:
+    augmenter = make(Chain(diary), None, 0, seed=3, num_streams=2)
+    with pytest.raises(ValueError, match="loader_states"):
+        augmenter.load_state_dict({**augmenter.state_dict(), "loader_states": text})
+
+
+@pytest.mark.parametrize("method", ["spawn"])
+def test_states_travel_to_new_interpreters(make: Maker, diary: Path, method: str) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 2}
+    first = make(OwnGenerator(diary), Noise(), 0, **options)
+    take(first, 20)
+    state = first.state_dict()
+    expected = prints(take(first, 4))
+    resumed = make(OwnGenerator(diary), Noise(), 1, start_method=method, **options)
+    resumed.load_state_dict(state)
+    assert prints(take(resumed, 4)) == expected

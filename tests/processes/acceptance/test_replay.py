@@ -1,0 +1,106 @@
+"""replay makes batch (epoch, step) again, in the calling process, without disturbing anything."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
+from tests.support.witness import WITNESS, assert_made_by_workers
+
+OPTIONS: dict[str, Any] = {"seed": 12, "num_streams": 3, "batches_per_epoch": 7, "start_method": "fork"}
+
+
+@pytest.mark.parametrize("loader", [RandomSampler, Walker])
+@pytest.mark.parametrize("n", [0, 2])
+def test_replay_gives_the_same_bytes_in_any_order(make: Maker, mark: str, loader: type, n: int) -> None:
+    augmenter = make(loader(), Noise(), n, **OPTIONS)
+    epochs = [list(augmenter) for _ in range(2)]
+    if n:
+        assert_made_by_workers("fork", epochs[0])
+    for epoch, step in [(1, 6), (0, 0), (1, 0), (0, 6), (0, 3), (0, 3)]:
+        again = augmenter.replay(epoch, step)
+        assert prints([again]) == prints([epochs[epoch][step]])
+        assert again[WITNESS]["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("loader", [RandomSampler, Walker])
+@pytest.mark.parametrize("n", [0, 2])
+def test_running_stream_does_not_notice_a_replay(make: Maker, loader: type, n: int) -> None:
+    expected = make(loader(), Noise(), 0, **OPTIONS)
+    expected_prints = [prints(expected) for _ in range(2)]
+    augmenter = make(loader(), Noise(), n, **OPTIONS)
+    got: list[str] = []
+    for step in range(7):
+        got += prints([next(augmenter)])
+        position = (augmenter.epoch, augmenter.step)
+        augmenter.replay(0, 6 - step)
+        augmenter.replay(5, step)
+        assert (augmenter.epoch, augmenter.step) == position
+    assert got == expected_prints[0]
+    assert prints(augmenter) == expected_prints[1]
+
+
+def test_replay_needs_no_batch_before_it_and_no_worker(make: Maker) -> None:
+    expected = prints(make(Walker(), Noise(), 0, **OPTIONS))
+    augmenter = make(Walker(), Noise(), 2, **OPTIONS)
+    assert prints([augmenter.replay(0, 5)]) == [expected[5]]
+    assert (augmenter.epoch, augmenter.step) == (0, 0)
+    assert prints(augmenter) == expected
+
+
+def test_replay_reaches_batches_that_were_never_delivered(make: Maker) -> None:
+    augmenter = make(RandomSampler(), Noise(), 0, **OPTIONS)
+    early = augmenter.replay(9, 4)
+    augmenter.set_epoch(9)
+    assert prints(augmenter)[4] == prints([early])[0]
+
+
+def test_changes_to_a_replayed_batch_do_not_come_back(make: Maker) -> None:
+    augmenter = make(RandomSampler(), None, 0, **OPTIONS)
+    before = prints([augmenter.replay(0, 2)])
+    augmenter.replay(0, 2)["numpy"][...] = 0
+    assert prints([augmenter.replay(0, 2)]) == before
+
+
+def test_finite_loader_can_be_replayed(make: Maker) -> None:
+    augmenter = make(IndexLoader(20, 3, 2, return_incomplete=True), None, 2, seed=1, start_method="fork")
+    epochs = [list(augmenter) for _ in range(2)]
+    for epoch, step in [(1, 6), (0, 2), (1, 1)]:
+        assert augmenter.replay(epoch, step) == epochs[epoch][step]
+
+
+def test_dataset_can_be_replayed(make: Maker) -> None:
+    augmenter = make.from_dataset(Samples(10), 2, num_processes=2, seed=1, start_method="fork")
+    epochs = [list(augmenter) for _ in range(2)]
+    assert prints([augmenter.replay(1, 3)]) == prints([epochs[1][3]])
+
+
+@pytest.mark.parametrize(("epoch", "step"), [(-1, 0), (0, -1), (0, 7), (2**32, 0), (0, 2**80)])
+def test_replay_of_a_batch_that_does_not_exist_is_refused(make: Maker, epoch: int, step: int) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        make(RandomSampler(), None, 0, **OPTIONS).replay(epoch, step)
+
+
+@pytest.mark.parametrize(("epoch", "step"), [("0", 0), (0, 1.5), (None, 0)])
+def test_replay_of_what_is_no_integer_is_refused(make: Maker, epoch: Any, step: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        make(RandomSampler(), None, 0, **OPTIONS).replay(epoch, step)
+
+
+def test_replay_past_the_end_of_a_finite_loader_is_refused(make: Maker) -> None:
+    augmenter = make(IndexLoader(20, 5, shuffle=False), None, 0, seed=1)
+    with pytest.raises((ValueError, IndexError)):
+        augmenter.replay(0, 4)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_steps_of_replay_are_those_of_the_global_stream(make: Maker, rank: int) -> None:
+    augmenter = make(RandomSampler(), None, 0, seed=1, rank=rank, world_size=2)
+    first, second = take(augmenter, 2)
+    assert prints([augmenter.replay(0, rank)]) == prints([first])
+    assert prints([augmenter.replay(0, rank + 2)]) == prints([second])

@@ -1,0 +1,223 @@
+"""A checkpoint is a handful of integers; what follows it is what the uninterrupted run would have given."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from detaug import DeterministicAugmenter
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take, through_json
+from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
+from tests.support.witness import assert_made_by_workers
+
+BATCHES = 6
+OPTIONS: dict[str, Any] = {"seed": 77, "num_streams": 4, "batches_per_epoch": BATCHES}
+
+
+def three_epochs(make: Maker, loader: Any) -> list[str]:
+    augmenter = make(loader, Noise(), 0, **OPTIONS)
+    return [p for _ in range(3) for p in prints(augmenter)]
+
+
+@pytest.mark.parametrize("loader", [RandomSampler, Walker])
+@pytest.mark.parametrize("n", [0, 2])
+def test_state_of_any_step_of_the_second_epoch_resumes_exactly(make: Maker, mark: str, loader: type, n: int) -> None:
+    whole = three_epochs(make, loader())
+    for k in range(BATCHES + 1):
+        first = make(loader(), Noise(), n, start_method="fork", **OPTIONS)
+        list(first)
+        take(first, k)
+        state = through_json(first.state_dict())
+        make.close()
+        second = make(loader(), Noise(), n, start_method="fork", **OPTIONS)
+        second.load_state_dict(state)
+        rest = take(second, BATCHES - k) if k < BATCHES else []
+        assert prints(rest) == whole[BATCHES + k : 2 * BATCHES], f"after {k} batches"
+        if n and rest:
+            assert_made_by_workers("fork", rest)
+        make.close()
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, BATCHES - 1, BATCHES])
+def test_loops_go_on_after_the_state_as_they_would_have_without_it(make: Maker, k: int) -> None:
+    def loops(augmenter: DeterministicAugmenter) -> list[list[str]]:
+        return [prints(augmenter) for _ in range(3)]
+
+    uninterrupted = make(RandomSampler(), Noise(), 2, start_method="fork", **OPTIONS)
+    take(uninterrupted, k)
+    state = uninterrupted.state_dict()
+    resumed = make(RandomSampler(), Noise(), 2, start_method="fork", **OPTIONS)
+    resumed.load_state_dict(through_json(state))
+    assert (resumed.epoch, resumed.step) == (uninterrupted.epoch, uninterrupted.step)
+    assert loops(resumed) == loops(uninterrupted)
+
+
+def test_state_is_plain_ints_and_strings(make: Maker) -> None:
+    def walk(node: Any) -> None:
+        if isinstance(node, dict):
+            assert all(type(key) is str for key in node)
+            for value in node.values():
+                walk(value)
+        elif isinstance(node, list):
+            for value in node:
+                walk(value)
+        else:
+            assert node is None or type(node) in (int, str, bool), node
+
+    augmenter = make(RandomSampler(), Noise(), 0, **OPTIONS)
+    take(augmenter, 3)
+    state = augmenter.state_dict()
+    walk(state)
+    assert through_json(state) == state
+    assert len(json.dumps(state)) < 20_000
+
+
+def test_state_is_a_snapshot(make: Maker) -> None:
+    augmenter = make(RandomSampler(), None, 0, **OPTIONS)
+    state = augmenter.state_dict()
+    kept = through_json(state)
+    take(augmenter, 3)
+    assert state == kept
+
+
+def test_taking_a_state_does_not_disturb_the_stream(make: Maker) -> None:
+    whole = three_epochs(make, RandomSampler())
+    augmenter = make(RandomSampler(), Noise(), 2, start_method="fork", **OPTIONS)
+    got = []
+    for _ in range(BATCHES):
+        augmenter.state_dict()
+        got += prints([next(augmenter)])
+    assert got == whole[:BATCHES]
+
+
+@pytest.mark.parametrize("loader", [RandomSampler, Walker])
+def test_state_goes_from_any_number_of_processes_and_start_method_to_any_other(
+    make: Maker, mark: str, loader: type, start_method: str
+) -> None:
+    whole = three_epochs(make, loader())
+    first = make(loader(), Noise(), 0, **OPTIONS)
+    take(first, 2)
+    second = make(loader(), Noise(), 2, 5, start_method=start_method, **OPTIONS)
+    second.load_state_dict(first.state_dict())
+    batches = take(second, 2)
+    third = make(loader(), Noise(), 1, start_method="fork", **OPTIONS)
+    third.load_state_dict(second.state_dict())
+    batches += take(third, 2)
+    assert_made_by_workers(start_method, batches[:2])
+    assert prints(batches) == whole[2:BATCHES]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_state_may_be_loaded_into_a_running_augmenter_forwards_and_backwards(make: Maker, n: int) -> None:
+    whole = three_epochs(make, RandomSampler())
+    augmenter = make(RandomSampler(), Noise(), n, start_method="fork", **OPTIONS)
+    states = []
+    for _ in range(3):
+        iter(augmenter)
+        for _step in range(BATCHES):
+            states.append(augmenter.state_dict())
+            next(augmenter)
+    for k in (16, 2, 7, 0, 17, 9):
+        augmenter.load_state_dict(states[k])
+        assert prints([next(augmenter)]) == [whole[k]]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_resumed_training_loop_of_the_design_sees_the_same_batches(make: Maker, n: int) -> None:
+    def train(augmenter: DeterministicAugmenter, stop_after: int | None = None) -> list[tuple[int, str]]:
+        seen: list[tuple[int, str]] = []
+        for epoch in range(augmenter.epoch, 3):
+            augmenter.set_epoch(epoch)
+            for batch in augmenter:
+                seen += [(epoch, p) for p in prints([batch])]
+                if len(seen) == stop_after:
+                    return seen
+        return seen
+
+    options = {**OPTIONS, "start_method": "fork"}
+    whole = train(make(RandomSampler(), Noise(), n, **options))
+    assert len(whole) == 3 * BATCHES
+    for k in (1, BATCHES - 1, BATCHES, BATCHES + 1, 2 * BATCHES + 3):
+        first = make(RandomSampler(), Noise(), n, **options)
+        begun = train(first, stop_after=k)
+        second = make(RandomSampler(), Noise(), n, **options)
+        second.load_state_dict(through_json(first.state_dict()))
+        assert begun + train(second) == whole, f"stopped after {k} batches"
+        make.close()
+
+
+def test_finite_loader_resumes_in_mid_epoch(make: Maker) -> None:
+    def new(n: int) -> DeterministicAugmenter:
+        return make(IndexLoader(23, 2, 3, return_incomplete=True), None, n, seed=5, start_method="fork")
+
+    whole = [list(each) for each in (new(0),) * 3]
+    for k in (0, 1, 5, 11):
+        first = new(2)
+        list(first)
+        begun = take(first, k)
+        second = new(2)
+        second.load_state_dict(through_json(first.state_dict()))
+        assert begun + list(second) == whole[1]
+        assert list(second) == whole[2]
+        make.close()
+
+
+def test_dataset_resumes_in_mid_epoch(make: Maker) -> None:
+    def new(n: int) -> DeterministicAugmenter:
+        return make.from_dataset(Samples(10), 2, num_processes=n, seed=5, start_method="fork")
+
+    augmenter = new(0)
+    whole = [prints(augmenter), prints(augmenter)]
+    first = new(2)
+    list(first)
+    take(first, 2)
+    second = new(2)
+    second.load_state_dict(first.state_dict())
+    assert prints(second) == whole[1][2:]
+
+
+def test_set_epoch_after_loading_keeps_the_position_only_for_the_loaded_epoch_and_only_at_once(make: Maker) -> None:
+    whole = three_epochs(make, RandomSampler())
+    first = make(RandomSampler(), Noise(), 0, **OPTIONS)
+    list(first)
+    take(first, 4)
+    state = first.state_dict()
+
+    again = make(RandomSampler(), Noise(), 0, **OPTIONS)
+    again.load_state_dict(state)
+    assert (again.epoch, again.step) == (1, 4)
+    again.set_epoch(1)
+    assert (again.epoch, again.step) == (1, 4)
+
+    again.load_state_dict(state)
+    again.set_epoch(2)
+    assert (again.epoch, again.step) == (2, 0)
+    assert prints(take(again, 2)) == whole[12:14]
+
+    again.load_state_dict(state)
+    next(again)
+    again.set_epoch(1)
+    assert prints(take(again, 2)) == whole[6:8]
+
+
+def test_stateless_source_resumes_at_a_late_step_without_making_the_earlier_ones(make: Maker) -> None:
+    # No measure of speed: a million batches of 20 ms would take hours.
+    late = make(RandomSampler(delay=0.02), None, 0, seed=1, num_streams=4)
+    state = late.state_dict()
+    for key, value in state.items():
+        if key == "step" and value == 0:
+            state[key] = 1_000_000
+            break
+    else:
+        pytest.skip("the position is not under the key 'step' of the state")
+    late.load_state_dict(state)
+    assert late.step == 1_000_000
+    start = time.monotonic()
+    batch = next(late)
+    assert batch["where"] == (0, 1_000_000)
+    assert time.monotonic() - start < 60
+    assert prints([late.replay(0, 1_000_000)]) == prints([batch])

@@ -1,0 +1,129 @@
+"""A batch is a function of pipeline, seed, epoch and step: nothing else changes a byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.loaders import Noise, RandomLoader, RandomSampler, Walker
+from tests.support.witness import assert_made_by_workers
+
+EPOCHS, BATCHES = 3, 8
+OPTIONS: dict[str, Any] = {"seed": 20261, "num_streams": 5, "batches_per_epoch": BATCHES}
+
+
+def all_epochs(augmenter: Any) -> list[Any]:
+    return [batch for _ in range(EPOCHS) for batch in augmenter]
+
+
+@pytest.fixture(scope="module")
+def expected() -> Callable[[type], list[str]]:
+    known: dict[type, list[str]] = {}
+
+    def of(loader: type) -> list[str]:
+        if loader not in known:
+            maker = Maker()
+            known[loader] = prints(all_epochs(maker(loader(), Noise(), 0, **OPTIONS)))
+            maker.close()
+            assert len(set(known[loader])) == EPOCHS * BATCHES
+        return known[loader]
+
+    return of
+
+
+def run_twice_and_compare(
+    make: Maker, loader: type, n: int, start_method: str, tmp_path: Path, expected: list[str]
+) -> None:
+    for run in range(
+        2 if start_method == "fork" else 1
+    ):  # fresh interpreters take seconds, and are compared with the same
+        meeting = tmp_path / f"meeting-{run}"
+        meeting.mkdir()
+        slow = loader(delay=0.02, meeting=str(meeting), parties=n)
+        batches = all_epochs(make(slow, Noise(delay=0.02), n, start_method=start_method, **OPTIONS))
+        assert_made_by_workers(start_method, batches, at_least=n)
+        assert prints(batches) == expected, f"run {run}"
+        make.close()
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_processes_start_method_and_delays_do_not_change_the_batches_of_a_stateless_loader(
+    make: Maker, mark: str, n: int, start_method: str, tmp_path: Path, expected: Callable[[type], list[str]]
+) -> None:
+    run_twice_and_compare(make, RandomSampler, n, start_method, tmp_path, expected(RandomSampler))
+
+
+@pytest.mark.parametrize(("n", "method"), [(1, "fork"), (2, "fork"), (5, "fork"), (2, "spawn"), (2, "forkserver")])
+def test_processes_start_method_and_delays_do_not_change_the_batches_of_a_stateful_loader(
+    make: Maker, mark: str, n: int, method: str, tmp_path: Path, expected: Callable[[type], list[str]]
+) -> None:
+    run_twice_and_compare(make, Walker, n, method, tmp_path, expected(Walker))
+
+
+@pytest.mark.parametrize("num_cached", [1, 2, 20])
+def test_number_of_cached_batches_does_not_change_them(
+    make: Maker, mark: str, num_cached: int, expected: Callable[[type], list[str]]
+) -> None:
+    augmenter = make(RandomSampler(), Noise(), 2, num_cached, start_method="fork", **OPTIONS)
+    batches = all_epochs(augmenter)
+    assert_made_by_workers("fork", batches)
+    assert prints(batches) == expected(RandomSampler)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_saying_that_a_loader_is_stateless_does_not_change_its_batches(make: Maker, mark: str, n: int) -> None:
+    seen = [
+        prints(take(make(RandomLoader(), Noise(), n, seed=3, stateless=stateless, start_method="fork"), 12))
+        for stateless in (None, False, True)
+    ]
+    assert seen[0] == seen[1] == seen[2]
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_default_number_of_streams_does_not_depend_on_the_processes(make: Maker, mark: str, n: int) -> None:
+    inside = prints(take(make(Walker(), None, 0, seed=3), 20))
+    batches = take(make(Walker(), None, n, seed=3, start_method="fork"), 20)
+    assert_made_by_workers("fork", batches)
+    assert prints(batches) == inside
+
+
+def test_transform_may_be_none_or_positional_as_in_nondet(make: Maker) -> None:
+    positional = make(RandomLoader(), Noise(), 2, 2, None, False, 0.02, seed=5, start_method="fork")
+    by_name = make(
+        data_loader=RandomLoader(),
+        transform=Noise(),
+        num_processes=2,
+        num_cached=6,
+        seeds=None,
+        pin_memory=False,
+        wait_time=0.002,
+        seed=5,
+        start_method="fork",
+    )
+    assert prints(take(positional, 6)) == prints(take(by_name, 6))
+
+
+def test_two_augmenters_at_once_do_not_disturb_each_other(make: Maker, mark: str) -> None:
+    def options(seed: int) -> dict[str, Any]:
+        return {"seed": seed, "start_method": "fork"}
+
+    alone = [prints(take(make(RandomSampler(), Noise(), 0, seed=seed), 10)) for seed in (1, 2)]
+    both = [make(RandomSampler(), Noise(), 2, **options(seed)) for seed in (1, 2)]
+    mixed: list[list[Any]] = [[], []]
+    for _ in range(10):
+        for each, batches in zip(both, mixed, strict=True):
+            batches.append(next(each))
+    assert [prints(batches) for batches in mixed] == alone
+
+
+@pytest.mark.slow
+def test_a_long_run_with_five_processes_and_delays_stays_the_same(make: Maker, mark: str) -> None:
+    options: dict[str, Any] = {"seed": 8, "batches_per_epoch": 500}
+    inside = prints(take(make(RandomSampler(), Noise(), 0, **options), 500))
+    slow = RandomSampler(delay=0.01)
+    assert prints(take(make(slow, Noise(delay=0.01), 5, start_method="fork", **options), 500)) == inside

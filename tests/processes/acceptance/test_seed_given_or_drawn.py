@@ -1,0 +1,79 @@
+"""Where the seed comes from: the argument, the environment, or the operating system."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.loaders import Noise, RandomLoader, Samples
+
+
+def first(make: Maker, **options: Any) -> list[str]:
+    return prints(take(make(RandomLoader(), Noise(), 0, **options), 5))
+
+
+def test_seed_given_is_the_seed(make: Maker) -> None:
+    assert make(RandomLoader(), None, 0, seed=17).seed == 17
+    assert list(make(RandomLoader(), None, 0, seed=[1, 2, 3]).seed) == [1, 2, 3]
+
+
+def test_seed_that_is_drawn_is_logged_and_readable_and_gives_the_same_batches_again(
+    make: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        augmenter = make(RandomLoader(), Noise(), 0)
+    assert any(str(augmenter.seed) in record.getMessage() for record in caplog.records)
+    assert any(record.name.startswith("detaug") for record in caplog.records)
+    assert first(make, seed=augmenter.seed) == prints(take(augmenter, 5))
+
+
+def test_two_drawn_seeds_differ(make: Maker) -> None:
+    seeds = {str(make(RandomLoader(), None, 0).seed) for _ in range(20)}
+    assert len(seeds) == 20
+
+
+def test_dataset_without_a_seed_logs_one_too(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        augmenter = make.from_dataset(Samples(), 2, num_processes=0)
+    assert any(str(augmenter.seed) in record.getMessage() for record in caplog.records)
+
+
+def test_seed_from_the_environment_is_used_when_none_is_given(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = first(make, seed=4711)
+    monkeypatch.setenv("DETAUG_SEED", "4711")
+    assert make(RandomLoader(), None, 0).seed == 4711
+    assert first(make) == expected
+    assert make.from_dataset(Samples(), 2, num_processes=0).seed == 4711
+
+
+def test_seed_given_goes_before_the_environment(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DETAUG_SEED", "4711")
+    assert make(RandomLoader(), None, 0, seed=0).seed == 0
+    assert first(make, seed=1) != first(make)
+
+
+@pytest.mark.parametrize("text", ["abc", "-1", "1.5", "0x", "1 2 3 x"])
+def test_rubbish_in_the_environment_is_refused_by_name(make: Maker, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("DETAUG_SEED", text)
+    with pytest.raises(ValueError, match="DETAUG_SEED"):
+        make(RandomLoader(), None, 0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_old_style_seeds_are_a_seed_with_as_many_streams(make: Maker, n: int) -> None:
+    seeds = list(range(100, 100 + n))
+    old = make(RandomLoader(), Noise(), n, 2, seeds, start_method="fork")
+    new = make(RandomLoader(), Noise(), 0, seed=seeds, num_streams=n)
+    assert prints(take(old, 9)) == prints(take(new, 9))
+
+
+def test_old_style_seeds_repeat_and_differ_with_the_list(make: Maker) -> None:
+    def run(seeds: list[int]) -> list[str]:
+        return prints(take(make(RandomLoader(), Noise(), 2, 2, seeds, start_method="fork"), 6))
+
+    assert run([1, 2]) == run([1, 2])
+    assert not set(run([1, 2])) & set(run([2, 1]))

@@ -1,0 +1,341 @@
+"""Shutdown is clean: no process, descriptor or shared memory left, and nothing printed."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.augmenters import Maker
+from tests.support.comparing import take
+from tests.support.loaders import RandomSampler
+from tests.support.processes import Script, descendants, open_descriptors
+from tests.support.witness import assert_made_by_workers
+
+pytestmark = pytest.mark.timeout(90)
+
+
+def ends_quietly(run: Script, *lines: str, code: int = 0) -> None:
+    run.finish()
+    assert run.err == ""
+    assert run.lines == list(lines)
+    assert run.process.returncode == code
+    run.assert_nobody_left()
+
+
+PROOF = "assert os.getpid() not in {next(aug)['pid'] for _ in range(6)}"
+
+ENDINGS = {
+    "interpreter exit": """
+        aug = augmenter()
+        {proof}
+        print("end")
+    """,
+    "interpreter exit, with batches held": """
+        aug = augmenter()
+        {proof}
+        held = [next(aug) for _ in range(10)]
+        print("end")
+    """,
+    "interpreter exit before the first batch": """
+        aug = augmenter()
+        aug._start()
+        print("end")
+    """,
+    "interpreter exit of an augmenter never used": """
+        aug = augmenter()
+        print("end")
+    """,
+    "close": """
+        aug = augmenter()
+        {proof}
+        aug.close()
+        print("end")
+    """,
+    "close, twice": """
+        aug = augmenter()
+        {proof}
+        aug.close()
+        aug.close()
+        print("end")
+    """,
+    "_finish as nnU-Net calls it": """
+        aug = augmenter()
+        {proof}
+        aug._finish()
+        print("end")
+    """,
+    "with": """
+        with augmenter() as aug:
+            {proof}
+        print("end")
+    """,
+    "garbage collection": """
+        aug = augmenter()
+        {proof}
+        del aug
+        gc.collect()
+        print("end")
+    """,
+    "garbage collection of a cycle": """
+        aug = augmenter()
+        {proof}
+        aug.itself = aug
+        del aug
+        gc.collect()
+        print("end")
+    """,
+    "sys.exit in the loop": """
+        aug = augmenter()
+        {proof}
+        for batch in aug:
+            print("end")
+            sys.exit(0)
+    """,
+    "in another thread": """
+        import threading
+        def work():
+            with augmenter() as aug:
+                {proof}
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        print("end")
+    """,
+    "a module global with a reference to it": """
+        import detaug
+        detaug.kept = aug = augmenter()
+        {proof}
+        print("end")
+    """,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_nothing_is_left_and_nothing_printed_after(script: Callable[..., Script], ending: str) -> None:
+    ends_quietly(script(ENDINGS[ending].format(proof=PROOF), "fork"), "end")
+
+
+@pytest.mark.parametrize("ending", ["interpreter exit", "close"])
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_nothing_is_left_under_the_other_start_methods(script: Callable[..., Script], ending: str, method: str) -> None:
+    ends_quietly(script(ENDINGS[ending].format(proof=PROOF), method), "end")
+
+
+def test_exception_in_the_loop_shows_its_own_traceback_and_nothing_else(
+    script: Callable[..., Script], start_method: str
+) -> None:
+    run = script(
+        f"""
+        aug = augmenter()
+        {PROOF}
+        for batch in aug:
+            raise RuntimeError("in the user's loop")
+        """,
+        start_method,
+    )
+    run.finish()
+    assert run.process.returncode == 1
+    assert run.lines == []
+    lines = run.err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[-1] == "RuntimeError: in the user's loop"
+    assert run.err.count("Traceback") == 1
+    run.assert_nobody_left()
+
+
+def test_exception_leaves_a_with_block_unchanged(script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+        try:
+            with augmenter() as aug:
+                {PROOF}
+                raise KeyError("mine")
+        except KeyError as error:
+            print(error.args[0])
+        """,
+        "fork",
+    )
+    ends_quietly(run, "mine")
+
+
+INTERRUPTED = f"""
+    aug = augmenter()
+    {PROOF}
+    try:
+        print("ready")
+        while True:
+            next(aug)
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_ctrl_c_reaches_the_loop_and_nobody_else(script: Callable[..., Script], start_method: str) -> None:
+    run = script(INTERRUPTED, start_method)
+    assert run.read_line() == "ready"
+    run.interrupt()
+    ends_quietly(run, "ready", "interrupted")
+
+
+def test_ctrl_c_while_a_batch_is_waited_for_gets_through(script: Callable[..., Script], start_method: str) -> None:
+    run = script(
+        """
+        class Stuck(Loader):
+            def __next__(self):
+                open("begun", "w").close()
+                time.sleep(1000)
+        try:
+            with augmenter(Stuck()) as aug:
+                print("ready")
+                next(aug)
+        except KeyboardInterrupt:
+            print("interrupted")
+        """,
+        start_method,
+    )
+    assert run.read_line() == "ready"
+    run.interrupt()
+    ends_quietly(run, "ready", "interrupted")
+
+
+def test_ctrl_c_that_nobody_catches_shows_one_traceback(script: Callable[..., Script]) -> None:
+    run = script(INTERRUPTED.replace("except KeyboardInterrupt", "except ZeroDivisionError"), "fork")
+    assert run.read_line() == "ready"
+    run.interrupt()
+    run.finish()
+    assert run.lines == ["ready"]
+    assert run.err.count("Traceback") == 1
+    assert run.err.splitlines()[-1] == "KeyboardInterrupt"
+    run.assert_nobody_left()
+
+
+def test_after_ctrl_c_the_stream_goes_on_where_it_was(script: Callable[..., Script]) -> None:
+    run = script(
+        """
+        class Steps(Loader):
+            def __next__(self):
+                from detaug import current
+                return {"step": current().step}
+        aug = augmenter(Steps())
+        seen = []
+        done = False
+        while not done:
+            try:
+                print("ready")
+                while True:
+                    seen.append(next(aug)["step"])
+            except KeyboardInterrupt:
+                done = True
+        seen += [next(aug)["step"] for _ in range(50)]
+        # The batch that was on its way at that very moment may be lost with the exception, no more.
+        missing = set(range(seen[-1] + 1)) - set(seen)
+        print(seen == sorted(set(seen)), len(missing) <= 1)
+        """,
+        "fork",
+    )
+    assert run.read_line() == "ready"
+    run.interrupt()
+    ends_quietly(run, "ready", "True True")
+
+
+def test_terminated_program_leaves_nobody(script: Callable[..., Script], start_method: str) -> None:
+    run = script(f"aug = augmenter()\n{PROOF}\nprint('ready')\ntime.sleep(1000)", start_method)
+    assert run.read_line() == "ready"
+    run.process.terminate()
+    run.finish()
+    assert run.err == ""
+    run.assert_nobody_left()
+
+
+def test_users_own_forked_child_may_end_without_harm(script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+        aug = augmenter()
+        {PROOF}
+        for how in ("drop", "exit"):
+            child = os.fork()
+            if child == 0:
+                if how == "drop":
+                    del aug
+                    gc.collect()
+                    os._exit(0)
+                sys.exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        pids = {{next(aug)["pid"] for _ in range(20)}}
+        aug.close()
+        print("end")
+        """,
+        "fork",
+    )
+    ends_quietly(run, "end")
+
+
+def test_multiprocessing_pool_beside_it_works(script: Callable[..., Script]) -> None:
+    run = script(
+        f"""
+        import multiprocessing
+        aug = augmenter()
+        {PROOF}
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            assert pool.map(abs, range(-5, 0)) == [5, 4, 3, 2, 1]
+            next(aug)
+        aug.close()
+        print("end")
+        """,
+        "fork",
+    )
+    ends_quietly(run, "end")
+
+
+def test_close_leaves_no_process_and_no_descriptor_in_this_process(make: Maker, mark: str, start_method: str) -> None:
+    # A first round fills what the interpreter itself keeps for good.
+    make(RandomSampler(), None, 1, seed=1, start_method=start_method)._start()
+    make.close()
+    gc.collect()
+    before, here = open_descriptors(), {p.pid for p in descendants()}
+    shm = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
+    for _ in range(3):
+        augmenter = make(RandomSampler(), None, 2, seed=1, start_method=start_method)
+        batches = take(augmenter, 6)
+        assert_made_by_workers(start_method, batches)
+        del batches
+        make.close()
+    del augmenter
+    gc.collect()
+    assert {p.pid for p in descendants()} <= here
+    assert open_descriptors().items() <= before.items()
+    if Path("/dev/shm").exists():
+        assert set(os.listdir("/dev/shm")) <= shm
+
+
+def test_close_takes_every_process_with_it(make: Maker, start_method: str) -> None:
+    already = {p.pid for p in descendants()}
+    augmenter = make(RandomSampler(), None, 2, seed=1, start_method=start_method)
+    take(augmenter, 4)
+    assert {p.pid for p in descendants()} - already
+    augmenter.close()
+    assert {p.pid for p in descendants()} - already == set()
+
+
+def test_dropping_the_augmenter_takes_every_process_with_it(start_method: str) -> None:
+    from detaug import DeterministicAugmenter
+
+    already = {p.pid for p in descendants()}
+    augmenter = DeterministicAugmenter(RandomSampler(), None, 2, seed=1, start_method=start_method)
+    take(augmenter, 4)
+    del augmenter
+    gc.collect()
+    assert {p.pid for p in descendants()} - already == set()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_next_on_a_closed_augmenter_does_not_hang(make: Maker, n: int) -> None:
+    augmenter = make(RandomSampler(), None, n, seed=1, start_method="fork")
+    take(augmenter, 3)
+    augmenter.close()
+    with pytest.raises(RuntimeError, match="close"):
+        next(augmenter)

@@ -1,0 +1,234 @@
+"""on_error="skip" leaves failing steps out: the same ones every run, each logged."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from detaug.errors import BatchError
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.faults import RaisesAt, TransformRaisesAt
+from tests.support.loaders import IndexLoader, RandomLoader
+
+BAD = (0, 3, 4, 9)
+OPTIONS: dict[str, Any] = {"seed": 1, "batches_per_epoch": 12, "on_error": "skip", "start_method": "fork"}
+
+
+def steps(batches: list[Any]) -> list[int]:
+    return [batch["where"][1] for batch in batches]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("stateless", [True, False])
+def test_failing_steps_are_left_out_and_the_others_are_unchanged(make: Maker, n: int, stateless: bool) -> None:
+    good = prints(make(RandomLoader(), None, 0, seed=1, batches_per_epoch=12))
+    for _ in range(2):
+        batches = list(make(RaisesAt(BAD), None, n, stateless=stateless, **OPTIONS))
+        assert steps(batches) == [1, 2, 5, 6, 7, 8, 10, 11]
+        assert prints(batches) == [p for step, p in enumerate(good) if step not in BAD]
+
+
+class BadItems(IndexLoader):
+    """Finite; some of its items cannot be read."""
+
+    def generate_train_batch(self) -> list[int]:
+        indices = super().generate_train_batch()
+        if {3, 11, 19} & set(indices):
+            raise ValueError("voxel spacing is zero")
+        return indices
+
+
+class BadPass:
+    """A new generator for each pass, and a generator that raised has ended."""
+
+    def __iter__(self) -> Iterator[int]:
+        for item in range(9):
+            if item == 6:
+                raise ValueError("voxel spacing is zero")
+            yield item
+
+
+FINITE: dict[str, tuple[Callable[[], Any], dict[str, Any], list[Any]]] = {
+    "one stream": (lambda: BadItems(20, 1, shuffle=False), {}, [[i] for i in range(20) if i not in (3, 11, 19)]),
+    "three streams": (lambda: BadItems(20, 1, 3, shuffle=False), {}, [[i] for i in range(20) if i not in (3, 11, 19)]),
+    "pairs": (
+        lambda: BadItems(20, 2, 2, shuffle=False),
+        {},
+        [[i, i + 1] for i in range(0, 20, 2) if i not in (2, 10, 18)],
+    ),
+    "dead after it": (BadPass, {}, [0, 1, 2, 3, 4, 5]),
+}
+
+
+@pytest.mark.parametrize("what", FINITE)
+@pytest.mark.parametrize("n", [0, pytest.param(1, marks=pytest.mark.slow), 2])
+def test_failing_item_of_a_finite_loader_takes_no_other_with_it(make: Maker, what: str, n: int) -> None:
+    make_loader, options, expected = FINITE[what]
+
+    def new() -> Any:
+        return make(make_loader(), None, n, seed=1, on_error="skip", start_method="fork", **options)
+
+    augmenter = new()
+    assert [list(augmenter) for _ in range(3)] == [expected] * 3
+    for k in (0, 3, 4, len(expected)):
+        first = new()
+        list(first)
+        begun = take(first, k)
+        second = new()
+        second.load_state_dict(first.state_dict())
+        second.set_epoch(1)
+        assert begun + list(second) == expected
+        make.close()
+
+
+def test_replay_behind_a_failing_item_of_a_finite_loader(make: Maker) -> None:
+    augmenter = make(BadItems(20, 1, shuffle=False), None, 0, seed=1, on_error="skip")
+    for step in (12, 4, 2, 19, 18):
+        if step == 19:
+            with pytest.raises(ValueError, match="voxel spacing"):
+                augmenter.replay(0, step)
+        else:
+            assert augmenter.replay(0, step) == [step]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_each_skipped_step_is_logged_with_its_error(make: Maker, n: int, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        list(make(RandomLoader(), TransformRaisesAt(BAD), n, **OPTIONS))
+    said = [r.getMessage() + (r.exc_text or "") for r in caplog.records]
+    for step in BAD:
+        assert sum(f"epoch 0, step {step} " in text and "voxel spacing is zero" in text for text in said) == 1
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_epoch_in_which_every_step_fails_is_empty_and_ends(make: Maker, n: int) -> None:
+    augmenter = make(RaisesAt(tuple(range(12)), epochs=(0,)), None, n, **OPTIONS)
+    assert list(augmenter) == []
+    assert len(list(augmenter)) == 12
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_replay_of_a_skipped_step_raises_its_error(make: Maker, n: int) -> None:
+    augmenter = make(RaisesAt(BAD), None, n, **OPTIONS)
+    take(augmenter, 3)
+    with pytest.raises(ValueError, match="voxel spacing is zero"):
+        augmenter.replay(0, 3)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_state_between_skipped_steps_resumes_with_the_same_batches(make: Maker, n: int) -> None:
+    expected = prints(make(RaisesAt(BAD), None, 0, **OPTIONS))
+    for k in range(len(expected) + 1):
+        first = make(RaisesAt(BAD), None, n, **OPTIONS)
+        begun = prints(take(first, k))
+        second = make(RaisesAt(BAD), None, n, **OPTIONS)
+        second.load_state_dict(first.state_dict())
+        assert begun + prints(take(second, len(expected) - k)) == expected
+        make.close()
+
+
+ALWAYS = tuple(range(10_000))
+
+
+def outcomes(augmenter: Any, number: int = 40) -> list[Any]:
+    """Steps that came, and the step at which each error came."""
+    found: list[Any] = []
+    for _ in range(number):
+        try:
+            found.append(next(augmenter)["where"][1])
+        except BatchError as error:
+            found.append(("raised", error.epoch, error.step))
+        except StopIteration:
+            found.append("end")
+    return found
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("stateless", [True, False])
+def test_pipeline_that_always_fails_raises_after_max_skips_in_a_row(make: Maker, n: int, stateless: bool) -> None:
+    options: dict[str, Any] = {"seed": 1, "on_error": "skip", "start_method": "fork", "stateless": stateless}
+    augmenter = make(RaisesAt(ALWAYS), None, n, max_skips=7, **options)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"voxel spacing is zero\nThis .* leaves out at most 7 in a row") as caught:
+            next(augmenter)
+        assert caught.value.step == 7
+
+
+def test_default_ends_a_pipeline_that_always_fails(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    augmenter = make(RaisesAt(ALWAYS), None, 0, seed=1, on_error="skip")
+    with pytest.raises(ValueError, match=r"at most 100 in a row") as caught:
+        next(augmenter)
+    assert caught.value.step == 100
+    said = [record.getMessage() for record in caplog.records if "voxel spacing" in record.getMessage()]
+    assert sum("Traceback" in text for text in said) == 1, "in full once"
+    assert len(said) == 13, "10, and then at 16, 32 and 64"
+    assert "(64 times by now)" in said[-1]
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_skips_are_counted_in_a_row_and_across_epochs(make: Maker, n: int) -> None:
+    # 12 steps an epoch: three of epoch 0's end and two of each later epoch's beginning fail
+    options = {**OPTIONS, "max_skips": 4}
+    bad = make(RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **options)
+    expected = [*range(2, 9), "end", ("raised", 1, 1), ("raised", 1, 1)]
+    assert outcomes(bad, len(expected)) == expected
+    good = make(RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **{**options, "max_skips": 5})
+    assert outcomes(good, 16) == [*range(2, 9), "end", *range(2, 9), "end"]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_resumed_run_raises_at_the_same_batch(make: Maker, n: int) -> None:
+    def new() -> Any:
+        return make(RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **OPTIONS, max_skips=4)
+
+    expected = outcomes(new(), 10)
+    for taken in range(9) if n == 0 else (7, 8):
+        first = new()
+        begun = outcomes(first, taken)
+        second = new()
+        second.load_state_dict(json.loads(json.dumps(first.state_dict())))
+        assert begun + outcomes(second, 10 - taken) == expected
+        make.close()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_after_too_many_skips_another_epoch_can_be_run(make: Maker, n: int) -> None:
+    augmenter = make(RaisesAt(ALWAYS, epochs=(0,)), None, n, **OPTIONS, max_skips=3)
+    with pytest.raises(ValueError, match="at most 3"):
+        next(augmenter)
+    augmenter.set_epoch(1)
+    assert steps(list(augmenter)) == list(range(12))
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_none_leaves_out_any_number(make: Maker, n: int) -> None:
+    options = {**OPTIONS, "batches_per_epoch": 120}
+    assert list(make(RaisesAt(ALWAYS), None, n, **options, max_skips=None)) == []
+
+
+def test_ranks_count_their_own(make: Maker) -> None:
+    # of two ranks, rank 1 has the failing steps
+    options = {**OPTIONS, "max_skips": 2, "world_size": 2}
+    assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=0, **options), 7) == [0, 2, 4, 6, 8, 10, "end"]
+    assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=1, **options), 1) == [("raised", 0, 5)]
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "3", True])
+def test_max_skips_that_is_no_number_is_refused(make: Maker, wrong: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match="max_skips"):
+        make(RandomLoader(), None, 0, max_skips=wrong)
+
+
+def test_different_errors_are_each_told_in_full(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    def transform(**batch: Any) -> Any:
+        raise ValueError(f"no. {batch['where'][1] % 3} is broken")
+
+    list(make(RandomLoader(), transform, 0, **OPTIONS))
+    said = [record.getMessage() for record in caplog.records if "is broken" in record.getMessage()]
+    assert sum("Traceback" in text for text in said) == 3
+    assert len(said) == 12

@@ -1,0 +1,255 @@
+"""Who sees a batch's memory, for how long, and what it costs to keep a part of it."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import threading
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
+
+import detaug
+from detaug import DeterministicAugmenter
+from tests.support.augmenters import Maker
+from tests.support.comparing import take
+from tests.support.processes import wait_until
+
+FORK = multiprocessing.get_context("fork")
+MEGABYTE = 2**20
+
+
+class Steps(SlimDataLoaderBase):
+    """An array of `size(step)` bytes filled with the step, and small ones beside it."""
+
+    def __init__(self, size: int = MEGABYTE, small: int = 0) -> None:
+        super().__init__(None, 1)
+        self.size = size
+        self.small = small
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        step = detaug.current().step
+        small = [np.full(self.small // 8, step) for _ in range(3)] if self.small else []
+        return {"data": np.full(self.size // 8, step), "small": small}
+
+
+def mapped_blocks(pid: int | None = None) -> set[str]:
+    """The inodes of the shared memory that a process has mapped."""
+    with open(f"/proc/{pid or os.getpid()}/maps") as maps:
+        return {line.split()[4] for line in maps if "/memfd:detaug" in line}
+
+
+def resident_shared_memory() -> int:
+    """Bytes of detaug's blocks that this process and its descendants hold, each block once."""
+    sizes: dict[str, int] = {}
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        try:
+            with open(f"/proc/{process.pid}/maps") as maps:
+                lines = [line.split() for line in maps if "/memfd:detaug" in line]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        for line in lines:
+            begin, end = (int(number, 16) for number in line[0].split("-"))
+            sizes[line[4]] = end - begin
+    return sum(sizes.values())
+
+
+def report_what_is_seen(batch: Any, ask: Connection, tell: Connection) -> None:
+    tell.send(set(np.unique(batch["data"]).tolist()))
+    ask.recv()
+    tell.send(set(np.unique(batch["data"]).tolist()))
+
+
+def test_forked_child_sees_the_batch_it_was_given_and_no_later_one(make: Maker) -> None:
+    augmenter = make(Steps(), None, 2, 1, seed=1, start_method="fork")
+    take(augmenter, 4)
+    children = []
+    for _ in range(6):
+        batch = next(augmenter)
+        (asked, ask), (hear, told) = FORK.Pipe(False), FORK.Pipe(False)
+        child = FORK.Process(target=report_what_is_seen, args=(batch, asked, told))
+        child.start()
+        children.append((child, ask, hear, int(batch["data"][0])))
+        assert hear.recv() == {int(batch["data"][0])}
+    del batch
+    take(augmenter, 60)  # every slot that may be used again is, many times
+    for child, ask, hear, step in children:
+        ask.send(None)
+        assert hear.recv() == {step}
+        child.join()
+
+
+def test_child_that_was_forked_between_batches_does_not_keep_their_slots(make: Maker) -> None:
+    augmenter = make(Steps(), None, 2, 4, seed=1, start_method="fork")
+    held = take(augmenter, 20)[-1]
+    (asked, ask), (hear, told) = FORK.Pipe(False), FORK.Pipe(False)
+    child = FORK.Process(target=report_what_is_seen, args=(held, asked, told))
+    child.start()
+    hear.recv()
+    assert len(mapped_blocks(child.pid)) == 1, "what the user holds and nothing else"
+    ask.send(None)
+    child.join()
+
+
+def test_slots_are_used_again_when_the_user_forks_now_and_then(make: Maker) -> None:
+    augmenter = make(Steps(), None, 2, 1, seed=1, start_method="fork")
+    take(augmenter, 10)
+    for _ in range(10):
+        batch = next(augmenter)
+        child = FORK.Process(target=len, args=(batch,))
+        child.start()
+        child.join()
+        take(augmenter, 5)
+    del batch
+    take(augmenter, 5)
+    gc.collect()
+    assert len(mapped_blocks()) <= 3 * (2 + 1 + 4)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_memory_of_prefetched_batches_is_given_back_at_close(make: Maker, other: bool) -> None:
+    gc.collect()
+    before = resident_shared_memory()
+    augmenter = make(Steps(8 * MEGABYTE), None, 2, 10, seed=1, start_method="fork")
+    take(augmenter, 3)
+    wait_until(lambda: resident_shared_memory() - before >= 10 * 8 * MEGABYTE, "the window is full")
+    gc.disable()
+    try:
+        if other:  # its helper and its workers are forked while the first one's batches wait
+            second = make(Steps(1000), None, 2, 1, seed=1, start_method="fork")
+            take(second, 3)
+        augmenter.close()
+        assert resident_shared_memory() - before <= MEGABYTE
+    finally:
+        gc.enable()
+
+
+def test_small_part_of_a_batch_does_not_keep_its_slot(make: Maker) -> None:
+    augmenter = make(Steps(4 * MEGABYTE, small=1600), None, 2, 2, seed=1, start_method="fork")
+    kept = [next(augmenter)["small"][1] for _ in range(60)]
+    assert [int(label[0]) for label in kept] == list(range(60))
+    assert all(label.flags.writeable for label in kept)
+    assert len(mapped_blocks()) <= 2 * (2 + 2 + 2), "the slots were used again"
+
+
+class Growing(Steps):
+    """1 MiB at first, and 32 MiB later."""
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        step = detaug.current().step
+        return {"data": np.full((32 if step >= 20 else 1) * MEGABYTE, step % 100, np.uint8), "pid": os.getpid()}
+
+
+def test_slots_of_batches_that_have_grown_are_used_again(make: Maker) -> None:
+    augmenter = make(Growing(), None, 2, 2, seed=1, start_method="fork")
+    take(augmenter, 40)
+    for _ in range(10):
+        next(augmenter)  # the slots of those forty go back
+    blocks: set[str] = set()
+    for step in range(50, 90):
+        batch = next(augmenter)
+        assert batch["data"][-1] == step % 100
+        blocks |= mapped_blocks()
+    assert len(blocks) <= 2 * (2 + 2 + 2), "no new ones are made for ever"
+
+
+def test_batch_of_thousands_of_arrays_arrives(make: Maker) -> None:
+    augmenter = make(ManyArrays(), None, 2, seed=1, start_method="fork")
+    for step in range(6):
+        batch = next(augmenter)
+        assert len(batch) == 9000
+        assert all((array == step + i).all() for i, array in enumerate(batch))
+
+
+class ManyArrays(SlimDataLoaderBase):
+    def __init__(self) -> None:
+        super().__init__(None, 1)
+
+    def generate_train_batch(self) -> Any:
+        return [np.full(75, detaug.current().step + i) for i in range(9000)]
+
+
+@pytest.mark.slow
+def test_tens_of_thousands_of_batches_can_be_let_go_at_once(make: Maker) -> None:
+    augmenter = make(Steps(18_000), None, 2, seed=1, start_method="fork")
+    held = [next(augmenter) for _ in range(25_000)]
+    assert all(int(batch["data"][-1]) == step for step, batch in enumerate(held))
+    del held
+    for step in range(25_000, 25_400):
+        assert int(next(augmenter)["data"][0]) == step
+    assert len(mapped_blocks()) < 25_000
+
+
+class Refusing(SlimDataLoaderBase):
+    """Raises with a message larger than any packet."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 1)
+
+    def generate_train_batch(self) -> Any:
+        raise ValueError("x" * 300_000)
+
+
+def test_error_of_any_length_arrives(make: Maker) -> None:
+    augmenter = make(Refusing(), None, 2, seed=1, start_method="fork")
+    with pytest.raises(detaug.BatchError, match="xxxx"):
+        next(augmenter)
+
+
+def take_all(augmenter: DeterministicAugmenter, taken: list[int], most: int) -> None:
+    for _ in range(most):
+        taken.append(int(next(augmenter)["data"][0]))
+
+
+def test_several_threads_get_each_batch_exactly_once(make: Maker) -> None:
+    augmenter = make(Steps(800), None, 2, seed=1, start_method="fork")
+    taken: list[list[int]] = [[] for _ in range(4)]
+    threads = [threading.Thread(target=take_all, args=(augmenter, each, 200)) for each in taken]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert sorted(step for each in taken for step in each) == list(range(800))
+    assert all(each == sorted(each) for each in taken)
+
+
+class Stuck(SlimDataLoaderBase):
+    """Makes no batch before it is let go."""
+
+    def __init__(self, may_go_on: Any) -> None:
+        super().__init__(None, 1)
+        self.may_go_on = may_go_on
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        os.read(self.may_go_on, 1)
+        return {"data": np.zeros(1)}
+
+
+def test_all_threads_that_wait_for_a_batch_end_at_close(make: Maker) -> None:
+    never, _kept_open = os.pipe()
+    augmenter = make(Stuck(never), None, 2, seed=1, start_method="fork", stateless=True)
+    augmenter._start()
+    ends: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            next(augmenter)
+        except BaseException as error:
+            ends.append(error)
+
+    threads = [threading.Thread(target=wait) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    engine: Any = augmenter._engine
+    wait_until(lambda: len(engine._waiting) == 3, "all wait")
+    augmenter.close()
+    for thread in threads:
+        thread.join(30)
+    assert [type(error) for error in ends] == [RuntimeError] * 3
+    assert all("closed" in str(error) for error in ends)

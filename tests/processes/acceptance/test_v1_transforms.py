@@ -1,0 +1,120 @@
+"""batchgenerators' own transforms as `transform`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
+from batchgenerators.transforms.abstract_transforms import Compose, RndTransform
+from batchgenerators.transforms.channel_selection_transforms import DataChannelSelectionTransform
+from batchgenerators.transforms.color_transforms import (
+    BrightnessMultiplicativeTransform,
+    ContrastAugmentationTransform,
+    GammaTransform,
+)
+from batchgenerators.transforms.noise_transforms import (
+    GaussianBlurTransform,
+    GaussianNoiseTransform,
+    RicianNoiseTransform,
+)
+from batchgenerators.transforms.spatial_transforms import MirrorTransform, SpatialTransform, TransposeAxesTransform
+from batchgenerators.transforms.utility_transforms import NumpyToTensor
+
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.loaders import dawdle
+from tests.support.witness import WITNESS, assert_made_by_workers, witness
+
+
+class Volumes(SlimDataLoaderBase):
+    """Random patches of a fixed volume with its labels."""
+
+    def __init__(self, batch_size: int = 2, delay: float = 0.0) -> None:
+        volume = np.linspace(-1, 1, 24**3, dtype=np.float32).reshape(24, 24, 24)
+        super().__init__(np.stack([volume, (volume > 0).astype(np.float32)]), batch_size)
+        self._delay = delay
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        dawdle(self._delay)
+        corners = np.random.randint(0, 8, (self.batch_size, 3))
+        patches = np.stack([self._data[:, x : x + 16, y : y + 16, z : z + 16] for x, y, z in corners])
+        return {"data": patches[:, :1].copy(), "seg": patches[:, 1:].copy(), WITNESS: witness()}
+
+
+def pipeline() -> Compose:
+    return Compose(
+        [
+            SpatialTransform(
+                (12, 12, 12), (5, 5, 5), do_elastic_deform=True, alpha=(0, 100), sigma=(4, 6), do_rotation=True,
+                angle_x=(-0.3, 0.3), angle_y=(-0.3, 0.3), angle_z=(-0.3, 0.3), do_scale=True, scale=(0.8, 1.2),
+                border_mode_data="nearest", random_crop=True,
+            ),
+            MirrorTransform((0, 1, 2)),
+            TransposeAxesTransform((0, 1, 2), p_per_sample=0.5),
+            GaussianNoiseTransform((0, 0.1), p_per_sample=0.5),
+            RicianNoiseTransform((0, 0.1), p_per_sample=0.5),
+            GaussianBlurTransform((0.5, 1.0), p_per_sample=0.5),
+            BrightnessMultiplicativeTransform((0.7, 1.3), p_per_sample=0.5),
+            ContrastAugmentationTransform(p_per_sample=0.5),
+            GammaTransform((0.7, 1.5), True, p_per_sample=0.5),
+            RndTransform(DataChannelSelectionTransform([0]), prob=0.5),
+            NumpyToTensor(["data", "seg"], "float"),
+        ]
+    )  # fmt: skip
+
+
+OPTIONS: dict[str, Any] = {"seed": 55, "num_streams": 4}
+
+
+@pytest.fixture(scope="module")
+def expected() -> list[str]:
+    maker = Maker()
+    batches = take(maker(Volumes(), pipeline(), 0, **OPTIONS), 10)
+    maker.close()
+    assert all(isinstance(batch["data"], torch.Tensor) for batch in batches)
+    assert batches[0]["data"].shape == (2, 1, 12, 12, 12)
+    assert len(set(prints(batches))) == 10
+    return prints(batches)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("stateless", [True, None])
+def test_full_pipeline_gives_the_same_bytes(
+    make: Maker, mark: str, n: int, stateless: bool | None, expected: list[str]
+) -> None:
+    augmenter = make(Volumes(delay=0.02), pipeline(), n, stateless=stateless, start_method="fork", **OPTIONS)
+    batches = take(augmenter, 10)
+    assert_made_by_workers("fork", batches)
+    assert prints(batches) == expected
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_full_pipeline_gives_the_same_bytes_under(make: Maker, mark: str, method: str, expected: list[str]) -> None:
+    batches = take(make(Volumes(), pipeline(), 2, start_method=method, **OPTIONS), 10)
+    assert_made_by_workers(method, batches)
+    assert prints(batches) == expected
+
+
+def test_full_pipeline_replays(make: Maker, expected: list[str]) -> None:
+    assert prints([make(Volumes(), pipeline(), 2, start_method="fork", **OPTIONS).replay(0, 7)]) == [expected[7]]
+
+
+def test_numbers_of_torch_threads_in_the_caller_do_not_matter(make: Maker, expected: list[str]) -> None:
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            assert prints(take(make(Volumes(), pipeline(), 0, **OPTIONS), 4)) == expected[:4]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_pin_memory_without_a_gpu_gives_the_same_batches(make: Maker, expected: list[str]) -> None:
+    augmenter = make(Volumes(), pipeline(), 2, 2, None, True, start_method="fork", **OPTIONS)
+    batches = take(augmenter, 10)
+    assert prints(batches) == expected
+    if torch.cuda.is_available():
+        assert all(batch["data"].is_pinned() for batch in batches)

@@ -1,0 +1,198 @@
+"""`environment`: what is in the record, what is not, and that asking changes nothing."""
+
+from __future__ import annotations
+
+import getpass
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.doctor import machine
+from detaug.doctor.advice import advice
+from detaug.doctor.graphics_cards import card_names
+from detaug.doctor.kernel_cache import kernel_cache
+from detaug.doctor.machine import environment
+from detaug.kernels import cache, compiling
+from detaug.versions import NUMERICS, SEED_SCHEME, __version__
+
+
+def test_record_is_json_without_nan() -> None:
+    record = environment()
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+
+
+def test_versions_are_those_that_are_installed() -> None:
+    record = environment()
+    assert record["detaug"] == {"version": __version__, "seed_scheme": SEED_SCHEME, "numerics": NUMERICS}
+    assert record["python"]["version"] == platform.python_version()
+    packages = record["packages"]
+    assert packages["torch"] == torch.__version__
+    assert packages["numpy"] == np.__version__
+    assert packages["batchgenerators"] == importlib.metadata.version("batchgenerators")
+    assert {"scipy", "numba", "batchgeneratorsv2", "nnunetv2"} <= set(packages)
+
+
+def test_package_that_is_not_installed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PACKAGES", ("numpy", "no-such-package"))
+    assert environment()["packages"]["no-such-package"] is None
+
+
+def test_cores_threads_and_dispatch_levels_are_the_process_s_own() -> None:
+    record = environment()
+    assert record["cpu"]["torch_capability"] == torch.backends.cpu.get_cpu_capability()
+    assert 1 <= record["cpu"]["usable_cores"] <= record["cpu"]["logical_cores"]
+    assert record["threads"]["torch"] == torch.get_num_threads()
+    assert record["numpy"]["cpu_features"]
+    assert any(pool["user_api"] == "blas" for pool in record["blas"])
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(before + 1)
+        assert environment()["threads"]["torch"] == before + 1
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux: processor affinity is meant")
+def test_affinity_limits_the_usable_cores() -> None:
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert environment()["cpu"]["affinity"] == environment()["cpu"]["usable_cores"] == 1
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_control_group_s_quota_limits_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_group_lines", lambda name: ["150000 100000"] if name == "cpu.max" else [])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    cpu = environment()["cpu"]
+    assert (cpu["quota"], cpu["affinity"], cpu["usable_cores"]) == (1.5, 8, 1)
+
+
+def test_switches_are_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    monkeypatch.setenv("nnUNet_n_proc_DA", "3")
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    torch.set_deterministic_debug_mode("warn")
+    try:
+        record = environment()
+    finally:
+        torch.set_deterministic_debug_mode("default")
+    assert record["switches"]["torch.use_deterministic_algorithms"] == "warn"
+    assert record["switches"]["torch.backends.cudnn.benchmark"] is True
+    assert record["variables"]["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
+    assert record["variables"]["nnUNet_n_proc_DA"] == "3"
+    assert "PYTHONHASHSEED" not in record["variables"]
+    assert environment()["switches"]["torch.use_deterministic_algorithms"] is False
+
+
+def test_no_host_user_or_home_is_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "jane.doe"))
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "jane.doe" / "cache"))
+    monkeypatch.setenv("HOSTNAME", "ward-7.hospital.example")
+    monkeypatch.setattr(platform, "node", lambda: "ward-7.hospital.example")
+    record = environment()
+    text = json.dumps(record)
+    assert record["kernel_cache"]["folder"] == "~/cache/detaug"
+    assert "jane.doe" not in text
+    assert "hospital" not in text
+    if len(getpass.getuser()) > 4:
+        assert getpass.getuser() not in text
+
+
+def test_asking_changes_nothing_and_loads_nothing_heavy() -> None:
+    # in a fresh process, where nothing is fixed yet
+    code = """
+import json, multiprocessing, os, random, sys, warnings
+import numpy as np, torch
+from detaug.doctor.machine import environment
+warnings.simplefilter("error")
+def state():
+    return [multiprocessing.get_start_method(allow_none=True), torch.cuda.is_initialized(), dict(os.environ),
+            torch.get_num_threads(), torch.get_rng_state().tolist(), str(random.getstate()), str(np.random.get_state())]
+before = state()
+first, second = environment(), environment()
+assert state() == before
+assert first["switches"] == second["switches"] and first["variables"] == second["variables"]
+heavy = {"numba", "scipy", "nnunetv2", "batchgeneratorsv2", "torch._dynamo", "torch._inductor"} & set(sys.modules)
+assert not heavy, heavy
+print(json.dumps(first["multiprocessing"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["start_method"] is None
+
+
+def test_no_warning_comes_of_asking() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert environment()["multiprocessing"]["default_start_method"] in multiprocessing.get_all_start_methods()
+
+
+@pytest.mark.parametrize("chosen", ["folder", "file", "file, and no temporary folder", "nothing"])
+def test_kernel_cache_is_where_the_compiler_puts_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chosen: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("absent" if "no temporary" in chosen else "")))
+    if chosen == "nothing":
+        monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    else:
+        monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / chosen.partition(",")[0]))
+    before = sorted(tmp_path.rglob("*"))
+    record = kernel_cache()
+    assert sorted(tmp_path.rglob("*")) == before
+    used = cache.cache_folder()
+    assert record["writable"] is (used is not None)
+    assert record["folder"] == (used and str(used)) or record["folder"].startswith("~")
+    assert record["kernels"] == len(compiling.all_kernels())
+
+
+def test_cold_cache_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "empty"))
+    cold = kernel_cache()
+    assert (cold["compiled"], cold["warm"], cold["writable"]) == (0, False, True)
+    assert not (tmp_path / "empty").exists()
+
+
+def test_compiled_kernels_are_counted_for_this_source_and_python(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    version = f"py{sys.version_info.major}{sys.version_info.minor}"
+    now = tmp_path / "detaug" / cache.source_digest("median") / "kernels_0"
+    old = tmp_path / "detaug" / "0123456789abcdef" / "kernels_0"
+    for folder in (now, old):
+        folder.mkdir(parents=True)
+        (folder / f"median.median_filter-10.{version}.nbi").touch()
+        (folder / "median.median_filter-10.py27.nbi").touch()
+    assert kernel_cache()["compiled"] == 1
+
+
+def test_cards_are_read_from_the_driver_s_list() -> None:
+    assert card_names("GPU 0: NVIDIA A100-SXM4-40GB\nGPU 1: Odd: name\n\n") == ["NVIDIA A100-SXM4-40GB", "Odd: name"]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: its name and driver are meant")
+def test_gpu_and_driver_are_named() -> None:
+    torch.cuda.init()
+    gpu = environment()["gpu"]
+    assert gpu["devices"][0]["name"] == torch.cuda.get_device_name(0)
+    assert gpu["driver"]
+    assert gpu["cuda_started"] is True
+
+
+def test_there_is_advice_on_a_real_record() -> None:
+    assert advice(environment())

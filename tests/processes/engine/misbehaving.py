@@ -1,0 +1,217 @@
+"""Loaders whose process ends, hangs, leaks or meets a limit at one step. Importable by workers of every start method."""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import os
+import re
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from batchgenerators.dataloading.data_loader import DataLoader
+
+import detaug
+from tests.support.faults import once
+from tests.support.loaders import RandomLoader
+
+
+class CancelledError(BaseException):
+    """Not an Exception, as asyncio's and trio's ways to cancel."""
+
+
+def _cancel() -> None:
+    raise CancelledError("the reader was cancelled")
+
+
+def _read_address_zero() -> None:
+    faulthandler.disable()  # pytest's: it would print every thread and all extension modules of a crash that is wanted
+    ctypes.string_at(0)
+
+
+ENDINGS: dict[str, Callable[[], Any]] = {
+    "segmentation fault": _read_address_zero,
+    "killed as by the out-of-memory killer": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "os._exit(0)": lambda: os._exit(0),
+    "os._exit(7)": lambda: os._exit(7),
+    "sys.exit()": sys.exit,
+    "sys.exit(3)": lambda: sys.exit(3),
+    "sys.exit('no licence')": lambda: sys.exit("no licence"),
+    "closes every descriptor": lambda: os.closerange(3, 1000),
+}
+
+#: What a message says of each.
+REPORTS = {
+    "segmentation fault": "SIGSEGV",
+    "killed as by the out-of-memory killer": "SIGKILL",
+    "os._exit(0)": "exit code 0",
+    "os._exit(7)": "exit code 7",
+    "sys.exit()": "exit code 0",
+    "sys.exit(3)": "exit code 3",
+    "sys.exit('no licence')": "exit code 1",
+    "closes every descriptor": "exit code 0",
+}
+
+
+class Ends(RandomLoader):
+    """Its process ends at one step: once, or whenever there is no flag."""
+
+    def __init__(self, how: str, step: int = 3, flag: str | None = None) -> None:
+        super().__init__()
+        self._how, self._step, self._flag = how, step, flag
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        batch = super().generate_train_batch()
+        if detaug.current().step == self._step and (self._flag is None or once(self._flag)):
+            ENDINGS[self._how]()
+        return batch
+
+
+class EndsAmongQuickOnes(DataLoader):
+    """Batches that take microseconds, and travel several at a time; the process ends or hangs at one of them."""
+
+    def __init__(self, how: str, step: int) -> None:
+        super().__init__(None, 1, infinite=True)
+        self._how, self._step = how, step
+
+    def generate_train_batch(self) -> int:
+        step = detaug.current().step
+        if step == self._step:
+            ENDINGS[self._how]() if self._how in ENDINGS else time.sleep(1000)
+        return step
+
+
+class Cancels(RandomLoader):
+    def generate_train_batch(self) -> dict[str, Any]:
+        if detaug.current().step == 2:
+            _cancel()
+        return super().generate_train_batch()
+
+
+class Sleepy:
+    """A transform that does not come back from one step, the first time."""
+
+    def __init__(self, step: int, flag: str, seconds: float = 1000.0) -> None:
+        self._step, self._flag, self._seconds = step, flag, seconds
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        if detaug.current().step == self._step and once(self._flag):
+            time.sleep(self._seconds)
+        return batch
+
+
+class Chain:
+    """A composition of transforms in a class of the user's own."""
+
+    def __init__(self, *transforms: Any) -> None:
+        self.transforms = list(transforms)
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        for transform in self.transforms:
+            batch = transform(**batch)
+        return batch
+
+
+class StopsItsHelper(RandomLoader):
+    """Stops the process that starts workers, and then hangs itself: nobody is there to kill it."""
+
+    def __init__(self, step: int, flag: str) -> None:
+        super().__init__()
+        self._step, self._flag = step, flag
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        if detaug.current().step == self._step and once(self._flag):
+            os.kill(os.getppid(), signal.SIGSTOP)
+            time.sleep(1000)
+        return super().generate_train_batch()
+
+
+class WritesOnce(RandomLoader):
+    """At one step, the first time, writes to a file.
+
+    Args:
+        step: when.
+        file: what is written.
+        flag: a file that tells by whom.
+    """
+
+    def __init__(self, step: int, file: str, flag: str) -> None:
+        super().__init__()
+        self._step, self._file, self._flag = step, file, flag
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        if detaug.current().step == self._step and once(self._flag):
+            with open(self._flag, "w") as flag:
+                flag.write(str(os.getpid()))
+            os.close(os.open(self._file, os.O_CREAT | os.O_WRONLY))
+        return super().generate_train_batch()
+
+
+class Leaks(RandomLoader):
+    """Keeps 40 MB of every batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: list[Any] = []
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        LEAKED.append(np.ones(40 * 2**20, np.uint8))
+        return super().generate_train_batch()
+
+
+LEAKED: list[Any] = []
+
+
+class CountsAndLeaks(RandomLoader):
+    """The same, with a count that makes it a loader of streams."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = 0
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        LEAKED.append(np.ones(40 * 2**20, np.uint8))
+        self._count += 1
+        return {**super().generate_train_batch(), "count": self._count}
+
+
+def address_space() -> int:
+    with open("/proc/self/status") as status:
+        found = re.search(r"VmSize:\s+(\d+) kB", status.read())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+class MeetsALimit(RandomLoader):
+    """At step 2 a limit is set and met."""
+
+    def __init__(self, which: str) -> None:
+        super().__init__()
+        self.which = which
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        batch = super().generate_train_batch()
+        if detaug.current().step == 2:
+            batch["large"] = self._meet()
+        return batch
+
+    def _meet(self) -> Any:
+        if self.which == "array":
+            resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))
+            return np.ones(2**33, np.uint8)
+        large = np.ones(2**28, np.uint8)
+        if self.which == "batch":
+            room = address_space() + 2**27
+            resource.setrlimit(resource.RLIMIT_AS, (room, room))
+        elif self.which == "file size":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+        elif self.which == "descriptors":
+            lowest = os.open(os.devnull, os.O_RDONLY)
+            os.close(lowest)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, lowest))
+        return large

@@ -1,0 +1,185 @@
+"""The augmenter in a forked child of the process that made it: a clear error where it would wait for ever."""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from detaug import DeterministicAugmenter, fingerprint
+from tests.processes.engine.settings_pipelines import Counter, Shows, default_dtype
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def in_child(do: Callable[[], Any]) -> Any:
+    """What `do` gives in a forked child of this process; the text of the error if it raises."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            try:
+                said = json.dumps(do())
+            except Exception as error:
+                said = json.dumps(f"{type(error).__name__}: {error}")
+            os.write(write, said.encode())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as file:
+        text = file.read()
+    os.waitpid(pid, 0)
+    return json.loads(text)
+
+
+def started(num_processes: int = 2, take: int = 3) -> DeterministicAugmenter:
+    augmenter = DeterministicAugmenter(
+        Counter(), Shows(default_dtype), num_processes, seed=1, start_method="fork", batches_per_epoch=100
+    )
+    for _ in range(take):
+        next(augmenter)
+    return augmenter
+
+
+@pytest.mark.parametrize("take", [0, 3])
+@pytest.mark.parametrize(
+    "do",
+    [
+        lambda augmenter: fingerprint(next(augmenter)),
+        lambda augmenter: fingerprint(augmenter.next()),
+        lambda augmenter: len(list(augmenter)),
+        lambda augmenter: augmenter._start(),
+        lambda augmenter: augmenter.restart(),
+    ],
+    ids=["next", ".next", "for", "_start", "restart"],
+)
+def test_what_needs_workers_is_an_error_in_a_child(do: Callable[[Any], Any], take: int) -> None:
+    with started(take=take) as augmenter:
+        said = in_child(lambda: do(augmenter))
+        if said is not None:  # they are there already, and it had nothing to do
+            assert said.startswith("RuntimeError: this augmenter was made in another process")
+            assert f"pid {os.getpid()}" in said
+        assert augmenter.step == take
+        assert fingerprint(next(augmenter))
+
+
+def test_moving_is_an_error_in_a_child_where_workers_run() -> None:
+    with started() as augmenter:
+        state = augmenter.state_dict()
+        for do in (lambda: augmenter.set_epoch(2), lambda: augmenter.load_state_dict({**state, "step": 50})):
+            assert "made in another process" in in_child(do)
+
+
+def test_state_and_replay_work_in_a_child() -> None:
+    with started() as augmenter:
+        assert in_child(augmenter.state_dict) == augmenter.state_dict()
+        assert in_child(lambda: fingerprint(augmenter.replay(0, 1))) == fingerprint(augmenter.replay(0, 1))
+        assert in_child(lambda: [len(augmenter), augmenter.epoch, augmenter.step]) == [100, 0, 3]
+
+
+def test_closing_in_a_child_leaves_the_parents_workers_alone() -> None:
+    with started() as augmenter:
+        pids = augmenter._engine.worker_pids()  # type: ignore[union-attr]
+
+        def close() -> None:
+            augmenter.close()
+            augmenter.__exit__(None, None, None)
+
+        assert in_child(close) is None
+        child = multiprocessing.get_context("fork").Process(target=augmenter.close)  # its exit handlers run as well
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+        assert len([next(augmenter) for _ in range(50)]) == 50
+        assert set(pids) <= set(augmenter._engine.worker_pids())  # type: ignore[union-attr]
+
+
+def test_without_workers_a_child_goes_on() -> None:
+    with started(num_processes=0) as augmenter:
+        assert in_child(lambda: fingerprint(next(augmenter))) == fingerprint(next(augmenter))
+
+
+def _report_next(augmenter: DeterministicAugmenter, answers: Any) -> None:
+    try:
+        answers.send(fingerprint(next(augmenter)))
+    except RuntimeError as error:
+        answers.send(str(error))
+
+
+def test_process_of_multiprocessing_says_what_is_wrong() -> None:
+    context = multiprocessing.get_context("fork")
+    with started() as augmenter:
+        receive, send = context.Pipe(duplex=False)
+        child = context.Process(target=_report_next, args=(augmenter, send))
+        child.start()
+        assert receive.poll(30)
+        assert "made in another process" in receive.recv()
+        child.join()
+        assert child.exitcode == 0
+        assert fingerprint(next(augmenter))
+
+
+def test_child_of_a_fork_in_the_middle_of_a_start_does_not_wait_for_it() -> None:
+    with DeterministicAugmenter(Counter(), None, 1, seed=1, start_method="fork") as augmenter:
+        lock = augmenter.__dict__.setdefault("_starting", threading.RLock())
+        held, done = threading.Event(), threading.Event()
+
+        def start() -> None:  # as a thread does that asks for the first batch
+            with lock:
+                held.set()
+                done.wait(30)
+
+        thread = threading.Thread(target=start)
+        thread.start()
+        held.wait(30)
+        said = in_child(lambda: next(augmenter))
+        done.set()
+        thread.join()
+    assert said.startswith("RuntimeError: this augmenter was made in another process")
+
+
+class Items(torch.utils.data.Dataset[Any]):
+    """A map-style data set that takes what it gives from an augmenter."""
+
+    def __init__(self, augmenter: DeterministicAugmenter) -> None:
+        self.augmenter = augmenter
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return next(self.augmenter)
+
+
+class Wrapped(torch.utils.data.IterableDataset[Any]):
+    def __init__(self, augmenter: DeterministicAugmenter) -> None:
+        self.augmenter = augmenter
+
+    def __iter__(self) -> Any:
+        return self.augmenter
+
+
+@pytest.mark.parametrize("wrapped", [Wrapped, Items])
+@pytest.mark.parametrize("take", [0, 3])
+def test_torch_loader_with_workers_around_it_says_what_is_wrong(
+    wrapped: Any, take: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # so long does torch wait for its own worker, which failed, before it ends it
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    with started(take=take) as augmenter:
+        loader = torch.utils.data.DataLoader(
+            wrapped(augmenter), batch_size=None, num_workers=1, multiprocessing_context="fork"
+        )
+        with pytest.raises(RuntimeError, match="made in another process"):
+            next(iter(loader))
+        gc.collect()  # the iterator, here and not in another test

@@ -1,0 +1,121 @@
+"""Whoever meets a limit of the system is told which, its value, and what to do."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from detaug.errors import BatchError
+from detaug.memory.limits import LimitReached
+from tests.processes.engine.misbehaving import MeetsALimit
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.loaders import RandomLoader
+from tests.support.processes import Script, descendants, open_descriptors
+from tests.unit.engine.test_slots_under_limits import Kilobytes
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize(
+    ("which", "words"),
+    [
+        ("array", ["MemoryError", "limited to 4096 MiB (ulimit -v)", "free on the machine", "num_processes"]),
+        ("batch", ["bytes of shared memory for a batch", "(ulimit -v)", "smaller batches"]),
+        ("file size", ["bytes of shared memory for a batch", "limited to 1048576 bytes", "ulimit -f"]),
+        ("descriptors", ["bytes of shared memory for a batch", "open files", "ulimit -n"]),
+    ],
+)
+def test_batch_that_meets_a_limit_in_its_worker_says_so(make: Maker, which: str, words: list[str]) -> None:
+    augmenter = make(MeetsALimit(which), None, 1, seed=1, start_method="fork")
+    take(augmenter, 2)
+    with pytest.raises(BatchError, match="epoch 0, step 2") as caught:
+        next(augmenter)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@contextmanager
+def descriptors_left(number: int) -> Iterator[None]:
+    """This process may open so many more files."""
+    # what earlier tests left is not to give descriptors back meanwhile
+    gc.collect()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, open_descriptors())) + 40, before[1]))
+    try:
+        while True:
+            try:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError:
+                break
+        for _ in range(number):
+            os.close(held.pop())
+        yield
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("left", [0, 1, 2, 3, 4, 5])
+def test_start_without_descriptors_says_so_and_leaves_nothing(make: Maker, left: int) -> None:
+    make(RandomLoader(), None, 1, seed=1, start_method="fork")._start()
+    make.close()
+    before, here = open_descriptors(), {process.pid for process in descendants()}
+    with descriptors_left(left):
+        augmenter = make(RandomLoader(), None, 2, seed=1, start_method="fork")
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        with pytest.raises((LimitReached, RuntimeError), match=rf"{limit} open files here \(ulimit -n"):
+            next(augmenter)
+        augmenter.close()
+    # An earlier test's batches may have been collected meanwhile, and their memory closed.
+    assert open_descriptors().items() <= before.items()
+    assert {process.pid for process in descendants()} <= here
+
+
+def test_parent_without_descriptors_says_so_and_goes_on_when_there_are_some(make: Maker) -> None:
+    options = {"seed": 1, "batches_per_epoch": 20, "check_every": 0}
+    expected = prints(make(Kilobytes(), None, 0, **options))
+    augmenter = make(Kilobytes(), None, 2, **options, start_method="fork")
+    first = next(augmenter)
+    # The engine gives back what it started with, in its own thread: none of that is to be free later on.
+    seen, now = None, open_descriptors()
+    while seen != now:
+        time.sleep(0.5)
+        seen, now = now, open_descriptors()
+    held: list[object] = []
+    with descriptors_left(0), pytest.raises(BatchError, match=r"taken over from its worker.* open files"):
+        # The slots that are there already carry some batches; holding them all takes new ones.
+        held += [next(augmenter) for _ in range(19)]
+    del first, held
+    augmenter.set_epoch(0)
+    assert prints(augmenter) == expected
+
+
+def test_no_processes_left_is_said_with_the_limit(script: Callable[..., Script]) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("another user without processes takes root")
+    run = script(
+        """
+        import resource
+        os.setgid(65534)
+        os.setuid(65534)
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        try:
+            with augmenter() as aug:
+                next(aug)
+        except (OSError, RuntimeError) as error:
+            print("ulimit -u" in str(error), "limited to 1" in str(error))
+        """,
+        "fork",
+    )
+    run.finish()
+    assert run.lines == ["True True"]
+    run.assert_nobody_left()

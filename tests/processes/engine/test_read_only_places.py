@@ -1,0 +1,87 @@
+"""A container with nothing writable, or without /dev/shm, is enough."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.processes import Script
+
+pytestmark = pytest.mark.timeout(120)
+
+READ_ONLY = 'mount -o remount,ro,bind / && mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"'
+NO_SHM = (
+    "mount -t tmpfs tmpfs /mnt && cp -a /dev/null /dev/zero /dev/random /dev/urandom /mnt && mount --bind /mnt /dev "
+    '&& exec "$@"'
+)
+
+PROBE = """
+    for place in (os.path.expanduser("~"), "/tmp", "."):
+        try:
+            open(os.path.join(place, "probe"), "w").close()
+            print("can write")
+        except OSError:
+            pass
+"""
+
+BODY = """
+    class Large(Loader):
+        def __next__(self):
+            return {"data": np.full((40, 2**20), 7, np.float32), "pid": os.getpid()}
+    print(os.path.exists("/dev/shm"))
+    with augmenter(Large()) as aug:
+        held = [next(aug) for _ in range(4)]
+    print(all((batch["data"] == 7).all() for batch in held))
+"""
+
+
+def wrapped(mounts: str) -> tuple[str, ...]:
+    command = ("unshare", "-m", "sh", "-c", mounts, "sh")
+    possible = (
+        sys.platform == "linux"
+        and os.geteuid() == 0
+        and shutil.which("unshare") is not None
+        and subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+    )
+    if not possible:
+        pytest.skip("a mount namespace takes root")
+    return command
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_nothing_need_be_writable(script: Callable[..., Script], method: str) -> None:
+    run = script(PROBE + BODY, method, wrap=wrapped(READ_ONLY))
+    run.finish()
+    assert run.err == ""
+    assert run.lines == ["True", "True"]
+
+
+def test_shared_memory_folder_may_be_absent(script: Callable[..., Script], start_method: str) -> None:
+    run = script(BODY, start_method, wrap=wrapped(NO_SHM))
+    run.finish()
+    assert run.err == ""
+    assert run.lines == ["False", "True"]
+
+
+KERNELS = """
+    from detaug.kernels.cache import cache_folder
+    from detaug.transforms.noise import GaussianNoise
+    import detaug
+    print(cache_folder())
+    t = GaussianNoise()
+    image = np.zeros((1, 4, 4, 4), np.float32)
+    print(t(image=image, rng=detaug.SeedTree(1).generator(0, 0))["image"].shape)
+"""
+
+
+def test_kernels_run_where_no_cache_can_be_written(script: Callable[..., Script]) -> None:
+    run = script(KERNELS, "fork", wrap=wrapped(READ_ONLY))
+    run.finish(patience=110)
+    assert run.err.count("compiled kernels cannot be kept on disk") == 1
+    assert len(run.err.splitlines()) == 1
+    assert run.lines[-1] == "(1, 4, 4, 4)"

@@ -1,0 +1,163 @@
+"""A worker that hangs is named with its batch and its place in the code; one that cannot be killed is given up."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from detaug.engine.local import stalls
+from tests.processes.engine.misbehaving import Chain, Sleepy, StopsItsHelper
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.faults import HangsOnce
+from tests.support.loaders import RandomLoader, RandomSampler
+from tests.support.processes import Script, descendants, wait_until
+from tests.support.witness import WITNESS
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture
+def half_a_second_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stalls, "SLOW_SECONDS", 0.5)
+
+
+def test_without_a_timeout_a_warning_names_batch_worker_transform_place_and_time(
+    make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, half_a_second_is_slow: None
+) -> None:
+    transform = Chain(Sleepy(-1, ""), Sleepy(4, str(tmp_path / "slept"), seconds=2.5))
+    expected = prints(take(make(RandomLoader(), None, 0, seed=2), 8))
+    batches = take(make(RandomLoader(), transform, 1, seed=2, start_method="fork"), 8)
+    assert prints(batches) == expected
+    warnings = [r.getMessage() for r in caplog.records if "has been making" in r.getMessage()]
+    assert warnings
+    pid = batches[0][WITNESS]["pid"]
+    for words in (f"(pid {pid})", "epoch 0, step 4", "Chain.__call__ > Sleepy.__call__", "misbehaving.py:"):
+        assert words in warnings[0]
+    assert f"for {0.5:.0f} s" in warnings[0] or "for 1 s" in warnings[0] or "for 2 s" in warnings[0]
+
+
+def test_place_in_a_loader_is_named_too(make: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    loader = HangsOnce(2, str(tmp_path / "hung"))
+    take(make(loader, None, 2, seed=2, stall_timeout=0.5, start_method="fork"), 6)
+    assert "HangsOnce.generate_train_batch > Event.wait" in caplog.text
+    assert "it made no progress for 0.5 s" in caplog.text
+
+
+def test_place_is_named_though_the_worker_holds_the_interpreters_lock(
+    script: Callable[..., Script], start_method: str
+) -> None:
+    run = script(
+        """
+        import logging
+        logging.basicConfig(format="%(message)s")
+        class Catastrophe(Loader):
+            def __next__(self):
+                import re
+                from detaug import current
+                if current().step == 2 and not os.path.exists("flag"):
+                    open("flag", "w").close()
+                    re.match("(a+)+$", "a" * 60 + "b")
+                return super().__next__()
+        with augmenter(Catastrophe(), num_processes=1, stall_timeout=1.0) as aug:
+            for _ in range(5):
+                next(aug)
+        """,
+        start_method,
+    )
+    run.finish()
+    assert "Catastrophe.__next__ > match" in run.err
+    assert run.process.returncode == 0
+
+
+def test_stopped_worker_is_said_to_be_stopped(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    expected = prints(take(make(RandomSampler(), None, 0, seed=2), 30))
+    augmenter = make(RandomSampler(), None, 2, seed=2, stall_timeout=0.5, start_method="fork")
+    batches = take(augmenter, 4)
+    os.kill(batches[-1][WITNESS]["pid"], signal.SIGSTOP)
+    batches += take(augmenter, 26)
+    assert prints(batches) == expected
+    assert "it is stopped (SIGSTOP" in caplog.text
+
+
+def test_helper_that_hangs_with_a_worker_is_replaced_with_it(
+    make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected = prints(take(make(RandomLoader(), None, 0, seed=2), 8))
+    loader = StopsItsHelper(3, str(tmp_path / "stopped"))
+    augmenter = make(loader, None, 2, seed=2, stall_timeout=0.5, start_method="fork")
+    assert prints(take(augmenter, 8)) == expected
+    assert "does not answer and is killed" in caplog.text
+
+
+def test_worker_that_dies_while_its_helper_is_stopped_is_replaced(make: Maker, mark: str) -> None:
+    expected = prints(take(make(RandomSampler(), None, 0, seed=2), 20))
+    augmenter = make(RandomSampler(), None, 2, seed=2, start_method="fork")
+    batches = take(augmenter, 4)
+    pid = batches[-1][WITNESS]["pid"]
+    (helper,) = {p.ppid() for p in descendants() if p.pid == pid}
+    os.kill(helper, signal.SIGSTOP)
+    os.kill(pid, signal.SIGKILL)
+    batches += take(augmenter, 16)
+    assert prints(batches) == expected
+
+
+UNKILLABLE = """
+    import logging
+    from detaug import current
+    logging.basicConfig(format="%(message)s")
+    class BelongsToNobody(Loader):
+        def __next__(self):
+            # As when it waits in the kernel for a dead file server: SIGKILL does not reach it.
+            if current().step == 3 and not os.path.exists("flag"):
+                open("flag", "w").write(str(os.getpid()))
+                os.setresuid(65534, 65534, 65534)
+                time.sleep(1000)
+            return super().__next__()
+    with augmenter(BelongsToNobody(), stall_timeout=0.5) as aug:
+        print(len([next(aug) for _ in range(12)]))
+    print("end")
+"""
+
+
+def test_worker_that_cannot_be_killed_is_abandoned(script: Callable[..., Script], tmp_path: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("a process that may not be killed takes root")
+    run = script(UNKILLABLE, "fork", wrap=("setpriv", "--bounding-set", "-kill"))
+    assert [run.read_line(), run.read_line()] == ["12", "end"]
+    run.process.wait()
+    os.kill(int((tmp_path / "flag").read_text()), signal.SIGKILL)
+    run.finish()
+    assert "cannot be killed and is abandoned" in run.err
+
+
+def test_time_in_which_the_whole_program_was_stopped_is_no_stall(script: Callable[..., Script]) -> None:
+    run = script(
+        """
+        import logging
+        logging.basicConfig(format="%(message)s")
+        class Slow(Loader):
+            def __next__(self):
+                time.sleep(0.6)
+                return super().__next__()
+        with augmenter(Slow(), stall_timeout=2.0) as aug:
+            next(aug)
+            print("ready")
+            print(len([next(aug) for _ in range(8)]))
+        """,
+        "fork",
+    )
+    assert run.read_line() == "ready"
+    os.killpg(run.pid, signal.SIGSTOP)  # as Ctrl-Z does
+    wait_until(lambda: "T" in Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2], "it is stopped")
+    time.sleep(4)
+    os.killpg(run.pid, signal.SIGCONT)
+    run.finish()
+    assert run.lines == ["ready", "8"]
+    assert run.err == ""

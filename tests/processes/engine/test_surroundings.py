@@ -1,0 +1,307 @@
+"""What a program has set is so in every worker, and in batches made in the calling process, whatever the start method."""
+
+from __future__ import annotations
+
+import decimal
+import locale
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import detaug
+from detaug import DeterministicAugmenter, fingerprint
+from detaug.processes.interpreters import known_hash_seed
+from detaug.processes.surroundings import ProcessSettings
+from tests.processes.engine import settings_pipelines as pipelines
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@contextmanager
+def put_back(change: Callable[[], Any], back: Callable[[], Any]) -> Iterator[None]:
+    change()
+    try:
+        yield
+    finally:
+        back()
+
+
+def set_strategy(strategy: str) -> None:
+    torch.backends.opt_einsum.strategy = strategy
+
+
+def with_decimals() -> AbstractContextManager[Any]:
+    return decimal.localcontext(decimal.Context(prec=7, rounding=decimal.ROUND_UP))
+
+
+def errors_of_warnings() -> AbstractContextManager[Any]:
+    stack = warnings.catch_warnings()
+
+    @contextmanager
+    def inside() -> Iterator[None]:
+        with stack:
+            warnings.simplefilter("error", RuntimeWarning)
+            yield
+
+    return inside()
+
+
+def other_locale() -> AbstractContextManager[Any]:
+    before = locale.setlocale(locale.LC_ALL)
+    wanted = "C.UTF-8" if locale.setlocale(locale.LC_CTYPE) == "C" else "C"
+    return put_back(lambda: locale.setlocale(locale.LC_ALL, wanted), lambda: locale.setlocale(locale.LC_ALL, before))
+
+
+#: what sees it, what sets it, and what is then seen; None: anything, as long as it is the same everywhere.
+SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], AbstractContextManager[Any]], Any]] = {
+    "denormals": (
+        pipelines.denormals,
+        lambda: put_back(lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)),
+        bytes(32),
+    ),
+    "default dtype": (
+        pipelines.default_dtype,
+        lambda: put_back(
+            lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)
+        ),
+        8,
+    ),
+    "default device": (
+        pipelines.default_device,
+        lambda: put_back(lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)),
+        "meta",
+    ),
+    "deterministic": (
+        pipelines.deterministic_algorithms,
+        lambda: put_back(
+            lambda: torch.use_deterministic_algorithms(True, warn_only=True),
+            lambda: torch.use_deterministic_algorithms(False),
+        ),
+        (True, True),
+    ),
+    "matmul": (
+        pipelines.matmul_precision,
+        lambda: put_back(
+            lambda: torch.set_float32_matmul_precision("high"),
+            lambda: torch.set_float32_matmul_precision("highest"),
+        ),
+        "high",
+    ),
+    "onednn": (pipelines.onednn, lambda: torch.backends.mkldnn.flags(enabled=False), False),
+    "einsum": (
+        pipelines.einsum,
+        lambda: put_back(lambda: set_strategy("greedy"), lambda: set_strategy("auto")),
+        "greedy",
+    ),
+    "gradients": (pipelines.gradients, torch.no_grad, False),
+    "autocast": (pipelines.autocast, lambda: torch.autocast("cpu", dtype=torch.bfloat16), "torch.float32"),
+    "numpy errors": (pipelines.numpy_errors, lambda: np.errstate(divide="raise"), "raised"),
+    "numpy buffer": (
+        pipelines.numpy_buffer,
+        lambda: put_back(lambda: np.setbufsize(4096), lambda: np.setbufsize(8192)),
+        4096,
+    ),
+    "decimals": (pipelines.decimals, with_decimals, "0.3333334"),
+    "locale": (pipelines.order_of_strings, other_locale, None),
+    "recursion": (
+        pipelines.recursion,
+        lambda: put_back(lambda: sys.setrecursionlimit(2345), lambda: sys.setrecursionlimit(1000)),
+        2345,
+    ),
+    "warnings": (pipelines.warning_as_error, errors_of_warnings, "raised"),
+    "threads": (
+        pipelines.threads,
+        lambda: put_back(lambda: torch.set_num_threads(2), lambda: torch.set_num_threads(1)),
+        (1, ["1", "1", "1"]),
+    ),
+}
+
+
+def seen_by(what: Callable[[], Any], num_processes: int, method: str, n: int = 3) -> list[Any]:
+    transform = pipelines.Shows(what)
+    with DeterministicAugmenter(
+        pipelines.Counter(), transform, num_processes, seed=1, stateless=True, start_method=method
+    ) as augmenter:
+        return [next(augmenter)["seen"] for _ in range(n)]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_setting_is_the_same_in_forked_workers_and_here(name: str) -> None:
+    what, setting, expected = SETTINGS[name]
+    with setting():
+        here = seen_by(what, 0, "fork")
+        forked = seen_by(what, 2, "fork")
+    assert fingerprint(forked) == fingerprint(here)
+    if expected is not None:
+        assert here == [expected] * 3
+
+
+class ShowsAll:
+    """Everything at once: one start of fresh interpreters shows all settings."""
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        names = [name for name in SETTINGS if name != "default device"]
+        return {"seen": {name: SETTINGS[name][0]() for name in names}}
+
+
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
+def test_all_settings_travel_to_fresh_interpreters(method: str) -> None:
+    with ExitStack() as stack:
+        for name in SETTINGS:
+            if name != "default device":  # nothing can be computed on "meta"
+                stack.enter_context(SETTINGS[name][1]())
+        seen = []
+        for num_processes in (0, 2):
+            augmenter = stack.enter_context(
+                DeterministicAugmenter(
+                    pipelines.Counter(), ShowsAll(), num_processes, seed=1, stateless=True, start_method=method
+                )
+            )
+            seen.append([next(augmenter) for _ in range(2)])
+    assert fingerprint(seen[0]) == fingerprint(seen[1])
+    for name, (_, _, expected) in SETTINGS.items():
+        if expected is not None and name != "default device":
+            # what autocast would see is computed in the default dtype, which is set as well
+            assert seen[1][0]["seen"][name] == ("torch.float64" if name == "autocast" else expected)
+
+
+@pytest.mark.parametrize("num_processes", [0, 1])
+def test_what_the_program_sets_later_does_not_reach_batches(num_processes: int) -> None:
+    transform = pipelines.Shows(pipelines.default_dtype)
+    with DeterministicAugmenter(
+        pipelines.Counter(), transform, num_processes, seed=1, start_method="fork"
+    ) as augmenter:
+        seen = [next(augmenter)["seen"]]
+        with SETTINGS["default dtype"][1]():
+            seen += [next(augmenter)["seen"] for _ in range(4)] + [augmenter.replay(0, 0)["seen"]]
+            assert torch.get_default_dtype() == torch.float64
+    assert seen == [4] * 6
+
+
+def test_batches_made_here_leave_every_setting_as_it_was() -> None:
+    before = ProcessSettings.here(), torch.get_num_threads(), dict(os.environ)
+    with DeterministicAugmenter(pipelines.Counter(), None, 0, seed=1) as augmenter:
+        next(augmenter)
+        for name in SETTINGS:
+            with SETTINGS[name][1]():
+                settings = ProcessSettings.here()
+                if name != "default device":
+                    next(augmenter)
+                assert ProcessSettings.here() == settings
+    assert (ProcessSettings.here(), torch.get_num_threads(), dict(os.environ)) == before
+
+
+LAZY = """
+import sys
+import numpy as np
+from detaug import DeterministicAugmenter
+from tests.processes.engine.settings_pipelines import Counter, LoadsLater
+
+name, number, method = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+assert name not in sys.modules
+with DeterministicAugmenter(Counter(), LoadsLater(name), number, seed=1, start_method=method) as augmenter:
+    print([next(augmenter)["seen"] for _ in range(3)])
+if number == 0 and name == "SimpleITK":
+    import os, SimpleITK
+    print(SimpleITK.ProcessObject.GetGlobalDefaultNumberOfThreads() == os.cpu_count())
+"""
+
+
+def run_python(code: str, *arguments: str, **variables: str) -> str:
+    root = str(Path(detaug.__file__).parents[1])
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONHASHSEED", "OMP_NUM_THREADS")}
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**environment, "PYTHONPATH": root, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize("number", [pytest.param("0", marks=pytest.mark.slow), "1"])
+@pytest.mark.parametrize("name", ["SimpleITK", "numexpr"])
+def test_library_imported_in_the_first_batch_has_one_thread(name: str, number: str) -> None:
+    pytest.importorskip(name)
+    lines = run_python(LAZY, name, number, "fork").splitlines()
+    assert lines[0] == "[1, 1, 1]"
+    assert lines[1:] in ([], ["True"])
+
+
+PARALLEL = """
+import sys, numba
+from detaug import DeterministicAugmenter
+from tests.processes.engine.settings_pipelines import Counter, SumsInParallel
+with DeterministicAugmenter(Counter(), SumsInParallel(), int(sys.argv[1]), seed=1, start_method="fork") as augmenter:
+    print([next(augmenter)["seen"] for _ in range(3)])
+print(numba.get_num_threads() == numba.config.NUMBA_NUM_THREADS)
+"""
+
+
+def test_kernel_whose_first_call_starts_numbas_threads_has_one() -> None:
+    here, worker = (run_python(PARALLEL, number, NUMBA_NUM_THREADS="2") for number in ("0", "1"))
+    assert here == worker
+    assert here.count(", 1)") == 3
+    assert here.endswith("True\n")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_batch_that_changes_the_number_of_threads_does_not_change_the_next(number: int) -> None:
+    with DeterministicAugmenter(
+        pipelines.Counter(), pipelines.ChangesThreads(), number, seed=1, start_method="fork"
+    ) as augmenter:
+        assert [next(augmenter)["seen"] for _ in range(4)] == [1] * 4
+
+
+HASHES = """
+import os, sys
+os.environ["PYTHONHASHSEED"] = sys.argv[2] or os.environ.get("PYTHONHASHSEED", "")
+from detaug import DeterministicAugmenter
+from detaug.processes.interpreters import known_hash_seed
+from tests.processes.engine.settings_pipelines import Counter, Shows, order_of_a_set
+with DeterministicAugmenter(Counter(), Shows(order_of_a_set), 2, seed=1, start_method=sys.argv[1], stateless=True) as aug:
+    print({tuple(next(aug)["seen"]) for _ in range(6)} | ({tuple(order_of_a_set())} if sys.argv[3] else set()))
+print(known_hash_seed())
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("given", "set_later"),
+    [pytest.param("77", "", marks=pytest.mark.slow), ("77", "5"), pytest.param("0", "5", marks=pytest.mark.slow)],
+)
+def test_sets_have_the_parents_order_in_fresh_workers(method: str, given: str, set_later: str) -> None:
+    orders, known = run_python(HASHES, method, set_later, "compare", PYTHONHASHSEED=given).splitlines()
+    assert orders.count("(") == 1, f"several orders: {orders}"
+    assert known == given
+
+
+def test_sets_have_one_order_in_all_fresh_workers_and_all_runs_where_the_parents_is_random() -> None:
+    runs = [run_python(HASHES, "spawn", later, "") for later in ("", "3")]
+    assert runs[0] == runs[1]
+    assert runs[0].count("(") == 1
+    assert runs[0].endswith("None\n")
+
+
+@pytest.mark.parametrize("given", ["0", "1", "4294967295"])
+def test_hash_seed_is_recognised(given: str) -> None:
+    code = "from detaug.processes.interpreters import known_hash_seed; print(known_hash_seed())"
+    assert run_python(code, PYTHONHASHSEED=given) == f"{given}\n"
+    assert run_python(code, PYTHONHASHSEED="random") == "None\n"
+
+
+def test_hash_seed_of_this_process_is_a_number_or_unknown() -> None:
+    seed = known_hash_seed()
+    assert seed is None or 0 <= seed < 2**32

@@ -1,0 +1,105 @@
+"""However a worker ends, its batch is made again; a batch that ends every worker is an error that says all."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from detaug.errors import BatchError, WorkerDied
+from tests.processes.engine.misbehaving import REPORTS, CancelledError, Cancels, Ends, EndsAmongQuickOnes, Sleepy
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+from tests.support.loaders import RandomLoader
+from tests.support.witness import assert_made_by_workers
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.mark.parametrize("how", REPORTS)
+def test_batch_of_a_worker_that_ended_is_made_again_with_the_same_bytes(
+    make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    expected = prints(take(make(RandomLoader(), None, 0, seed=3), 8))
+    flag = tmp_path / "ended"
+    batches = take(make(Ends(how, flag=str(flag)), None, 2, seed=3, start_method="fork"), 8)
+    assert flag.exists(), "the worker did not end"
+    assert_made_by_workers("fork", batches)
+    assert prints(batches) == expected
+    assert "epoch 0, step 3" in caplog.text
+    assert REPORTS[how] in caplog.text
+
+
+@pytest.mark.parametrize("how", REPORTS)
+def test_batch_that_ends_every_worker_is_an_error_with_batch_signal_and_peak_memory(make: Maker, how: str) -> None:
+    augmenter = make(Ends(how), None, 2, seed=3, max_restarts=2, start_method="fork")
+    take(augmenter, 3)
+    with pytest.raises(WorkerDied, match=r"epoch 0, step 3 .*ended 2 workers") as caught:
+        next(augmenter)
+    assert REPORTS[how] in str(caught.value)
+    assert "memory had peaked at" in str(caught.value)
+    assert ("out-of-memory killer" in str(caught.value)) == (REPORTS[how] == "SIGKILL")
+    assert (caught.value.epoch, caught.value.step) == (0, 3)
+
+
+@pytest.mark.parametrize("how", ["segmentation fault", "os._exit(7)"])
+@pytest.mark.parametrize("step", range(200, 207))
+def test_batch_that_ends_workers_is_named_also_among_many_that_travel_together(
+    make: Maker, caplog: pytest.LogCaptureFixture, how: str, step: int
+) -> None:
+    augmenter = make(EndsAmongQuickOnes(how, step), None, 2, num_cached=14, max_restarts=2, start_method="fork")
+    assert take(augmenter, step) == list(range(step))
+    with pytest.raises(WorkerDied, match=rf"epoch 0, step {step} .*ended 2 workers"):
+        next(augmenter)
+    assert f"while making epoch 0, step {step} " in caplog.text
+
+
+def test_batch_that_hangs_is_named_also_among_many_that_travel_together(make: Maker) -> None:
+    loader = EndsAmongQuickOnes("hangs", 203)
+    augmenter = make(loader, None, 2, num_cached=14, max_restarts=1, stall_timeout=0.5, start_method="fork")
+    take(augmenter, 203)
+    with pytest.raises(WorkerDied, match=r"epoch 0, step 203 .*no progress for 0\.5 s"):
+        next(augmenter)
+
+
+def test_batch_that_hangs_in_every_worker_is_an_error_that_says_where(make: Maker, tmp_path: Path) -> None:
+    augmenter = make(RandomLoader(), HangsAlways(), 1, seed=3, max_restarts=1, stall_timeout=0.5, start_method="fork")
+    take(augmenter, 3)
+    with pytest.raises(WorkerDied, match=r"no progress for 0\.5 s") as caught:
+        next(augmenter)
+    assert "HangsAlways.__call__" in str(caught.value)
+    assert "out-of-memory" not in str(caught.value)
+
+
+class HangsAlways(Sleepy):
+    def __init__(self) -> None:
+        super().__init__(3, "")
+
+    def __call__(self, **batch: object) -> dict[str, object]:
+        import time
+
+        import detaug
+
+        if detaug.current().step == 3:
+            time.sleep(1000)
+        return dict(batch)
+
+
+def test_exception_that_is_no_exception_arrives_as_an_error(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    augmenter = make(Cancels(), None, 2, seed=3, start_method="fork")
+    take(augmenter, 2)
+    with pytest.raises(BatchError, match="the reader was cancelled") as caught:
+        next(augmenter)
+    assert isinstance(caught.value.__cause__, CancelledError)
+    assert "_cancel" in caught.value.worker_traceback
+    assert "another one makes it again" not in caplog.text
+
+
+def test_warning_of_a_dead_worker_tells_its_peak_memory(
+    make: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    loader = Ends("segmentation fault", flag=str(tmp_path / "ended"))
+    take(make(loader, None, 1, seed=3, start_method="fork"), 5)
+    assert "memory having peaked at" in caplog.text

@@ -1,0 +1,269 @@
+"""Caches are the pipeline's own: a correct one stays right, and saves what it is there to save."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detaug import DeterministicAugmenter
+from tests.processes.purity.ways import Findings, Make, run_all_ways
+
+ITEMS, BATCH = 46, 4
+
+
+def _items(batches: list[Any]) -> list[int]:
+    return sorted(int(item) for batch in batches for item in np.asarray(batch).ravel())
+
+
+def assert_every_item_once(found: Findings) -> None:
+    """In both epochs, in every way that runs whole ones."""
+    found.assert_right()
+    for way in found.batches:
+        if way not in ("resumed", "replayed"):
+            assert _items(found.epoch(way, 0)) == list(range(ITEMS))
+            assert _items(found.epoch(way, 2)) == list(range(ITEMS))
+
+
+def making(dataset: Any, **options: Any) -> Make:
+    return lambda num_processes: DeterministicAugmenter.from_dataset(
+        dataset, BATCH, seed=71, num_processes=num_processes, **options
+    )
+
+
+class OneShard:
+    """Shards of seven items, of which the last one that was read is kept."""
+
+    def __init__(self) -> None:
+        self.shard: np.ndarray[Any, Any] | None = None
+        self.shard_id = -1
+
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __getitem__(self, index: int) -> int:
+        shard, place = divmod(index, 7)
+        if self.shard is None or shard != self.shard_id:
+            self.shard = np.arange(7 * shard, 7 * shard + 7)
+            self.shard_id = shard
+        return int(self.shard[place])
+
+
+class LargeShard(OneShard):
+    """The same with a buffer of 160 kB that is filled again and again, as readers of chunked files do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shard = np.full(20_000, -1)
+
+    def __getitem__(self, index: int) -> int:
+        shard, place = divmod(index, 7)
+        assert self.shard is not None
+        if shard != self.shard_id:
+            self.shard[:7] = np.arange(7 * shard, 7 * shard + 7)
+            self.shard_id = shard
+        return int(self.shard[place])
+
+
+class LeastRecentlyUsed:
+    """A dict and the list of its keys, which must stay in step."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, int] = {}
+        self.keys: list[int] = []
+
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __getitem__(self, index: int) -> int:
+        group = index // 5
+        if group in self.known:
+            self.keys.remove(group)
+        else:
+            self.known[group] = 5 * group
+        self.keys.append(group)
+        if len(self.keys) > 3:
+            del self.known[self.keys.pop(0)]
+        return self.known[group] + index % 5
+
+
+class CountedInBytes:
+    """A cache that must never hold more than it says."""
+
+    def __init__(self) -> None:
+        self.known: OrderedDict[int, np.ndarray[Any, Any]] = OrderedDict()
+        self.nbytes = 0
+
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __getitem__(self, index: int) -> int:
+        if index not in self.known:
+            self.known[index] = np.full(300, index)
+            self.nbytes += self.known[index].nbytes
+            while self.nbytes > 20_000:
+                self.nbytes -= self.known.popitem(last=False)[1].nbytes
+        assert self.nbytes == sum(array.nbytes for array in self.known.values()) <= 20_000
+        return int(self.known[index][7])
+
+
+class PlaceForEach:
+    """A list with a place for every item, as MONAI's ``CacheDataset(runtime_cache=True)`` has it. Writes down what it loads."""
+
+    def __init__(self, diary: Path | None = None) -> None:
+        self.places: list[np.ndarray[Any, Any] | None] = [None] * ITEMS
+        self.diary = diary
+
+    def __len__(self) -> int:
+        return ITEMS
+
+    def load(self, index: int) -> int:
+        if self.diary is not None:
+            with self.diary.open("a") as file:
+                file.write(f"{json.dumps([os.getpid(), index])}\n")
+        return index
+
+    def __getitem__(self, index: int) -> int:
+        place = self.places[index]
+        if place is None:
+            place = self.places[index] = np.array([self.load(index)])
+        return int(place[0])
+
+
+class Preallocated(PlaceForEach):
+    """One array for all items, 1.5 MB of unwritten memory, and which of its rows are filled."""
+
+    def __init__(self, diary: Path | None = None) -> None:
+        super().__init__(diary)
+        self.rows = np.empty((ITEMS, 4_000))
+        self.filled = np.zeros(ITEMS, bool)
+
+    def __getitem__(self, index: int) -> int:
+        if not self.filled[index]:
+            self.rows[index] = self.load(index)
+            self.filled[index] = True
+        return int(self.rows[index, 77])
+
+
+class OfAMethod(PlaceForEach):
+    """``functools.lru_cache`` on a method, which keeps results by the object."""
+
+    def __getitem__(self, index: int) -> int:
+        return self.remembered(index)
+
+    @lru_cache(maxsize=ITEMS)  # noqa: B019
+    def remembered(self, index: int) -> int:
+        return self.load(index)
+
+
+class Computed(PlaceForEach):
+    @cached_property
+    def table(self) -> list[int]:
+        return [self.load(index) for index in range(ITEMS)]
+
+    def __getitem__(self, index: int) -> int:
+        return self.table[index]
+
+
+@pytest.mark.parametrize(
+    "kind", [OneShard, LargeShard, LeastRecentlyUsed, CountedInBytes, PlaceForEach, Preallocated, OfAMethod, Computed]
+)
+def test_a_data_set_with_a_cache_gives_every_item_once(kind: type) -> None:
+    assert_every_item_once(run_all_ways(making(kind())))
+
+
+@pytest.mark.parametrize("kind", [OneShard, LargeShard, LeastRecentlyUsed, Preallocated])
+def test_a_cache_that_was_filled_before_it_was_handed_in_is_right_as_well(kind: type) -> None:
+    dataset = kind()
+    for index in (44, 3, 17, 4):
+        assert dataset[index] == index
+    assert_every_item_once(run_all_ways(making(dataset), processes=(0, 2), kill=False))
+    assert dataset[45] == 45
+
+
+@pytest.mark.parametrize("kind", [PlaceForEach, Preallocated, OfAMethod])
+@pytest.mark.parametrize("num_processes", [0, 1])
+def test_what_is_cached_is_loaded_once_for_each_process(kind: type, num_processes: int, tmp_path: Path) -> None:
+    diary = tmp_path / "loaded"
+    with making(kind(diary), check_every=0)(num_processes=num_processes) as augmenter:
+        for _ in range(3):
+            assert _items(list(augmenter)) == list(range(ITEMS))
+    loaded = [json.loads(line) for line in diary.read_text().splitlines()]
+    assert len({process for process, _ in loaded}) == 1
+    assert sorted(index for _, index in loaded) == list(range(ITEMS))
+
+
+class Atlas:
+    """A transform that reads something large on first use."""
+
+    def __init__(self, diary: Path) -> None:
+        self.diary = diary
+        self.atlas: np.ndarray[Any, Any] | None = None
+
+    def __call__(self, item: Any) -> Any:
+        if self.atlas is None:
+            with self.diary.open("a") as file:
+                file.write("read\n")
+            self.atlas = np.arange(3_000)
+        return item + int(self.atlas[2]) - 2
+
+
+def test_keep_lets_a_transforms_cache_stay(tmp_path: Path) -> None:
+    diary = tmp_path / "read"
+    for keep, times in (((), 12), (("atlas",), 1)):
+        with making(OneShard(), transform=Atlas(diary), keep=keep, check_every=0)(num_processes=0) as augmenter:
+            assert _items(list(augmenter)) == list(range(ITEMS))
+        assert diary.read_text().count("read") == times
+        diary.unlink()
+
+
+def test_a_kept_cache_is_right_in_all_ways(tmp_path: Path) -> None:
+    assert_every_item_once(run_all_ways(making(OneShard(), transform=Atlas(tmp_path / "read"), keep=("atlas",))))
+
+
+class Cases:
+    """A loader that hands out the arrays of its cache."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, np.ndarray[Any, Any]] = {}
+
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __getitem__(self, index: int) -> np.ndarray[Any, Any]:
+        return self.known.setdefault(index, np.full(3, index))
+
+
+class InPlace:
+    def __call__(self, batch: Any) -> Any:
+        for array in batch:
+            array *= 2
+            array += 1
+        return np.stack(batch)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+def test_a_transform_that_writes_in_place_leaves_the_cache_alone(batch_size: int) -> None:
+    dataset = Cases()
+    found = run_all_ways(
+        lambda num_processes: DeterministicAugmenter.from_dataset(
+            dataset,
+            batch_size,
+            seed=5,
+            collate_fn=list,
+            transform=InPlace(),
+            num_processes=num_processes,
+            batches_per_epoch=9,
+        )
+    )
+    found.assert_right()
+    for way in ("0 workers", "2 workers"):
+        for epoch in (0, 2):
+            assert all((np.asarray(batch) % 2 == 1).all() for batch in found.epoch(way, epoch))
+            assert max(int(np.max(batch)) for batch in found.epoch(way, epoch)) <= 2 * ITEMS + 1

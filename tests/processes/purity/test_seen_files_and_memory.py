@@ -1,0 +1,363 @@
+"""What processes would share: open files, memory, classes of the program. None of it is shared silently."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from batchgenerators.dataloading.data_loader import DataLoader
+
+from detaug import DeterministicAugmenter, fingerprint
+from tests.processes.purity.ways import Make, check_every, run_all_ways
+
+ITEMS, BATCH = 26, 3
+
+
+def _items(batches: list[Any]) -> list[int]:
+    return sorted(int(item) for batch in batches for item in np.asarray(batch).ravel())
+
+
+def from_dataset(dataset: Any, **options: Any) -> Make:
+    settings = {"batch_size": BATCH, "seed": 8, **options}
+    return lambda num_processes: DeterministicAugmenter.from_dataset(dataset, num_processes=num_processes, **settings)
+
+
+def making(loader: Any, transform: Any = None, **options: Any) -> Make:
+    settings: dict[str, Any] = {"seed": 8, "batches_per_epoch": 8, **options}
+    return lambda num_processes: DeterministicAugmenter(
+        loader, transform, num_processes, **{"check_every": check_every(num_processes), **settings}
+    )
+
+
+# --- what cannot be copied ----------------------------------------------------------------------------------------------
+
+
+class FromAFile:
+    """Records of a file that is opened when the data set is made."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "records"
+        path.write_bytes(b"".join(int(item).to_bytes(8, "little") for item in range(ITEMS)))
+        self.file: Any = path.open("rb", buffering=0)
+
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __getitem__(self, index: int) -> int:
+        self.file.seek(8 * index)
+        return int.from_bytes(self.file.read(8), "little")
+
+
+class Buffered(FromAFile):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.file = (folder / "records").open("rb")
+
+
+class FromAnArchive(FromAFile):
+    def __init__(self, folder: Path) -> None:
+        with zipfile.ZipFile(folder / "items.zip", "w") as archive:
+            for item in range(ITEMS):
+                archive.writestr(str(item), str(item) * 400)
+        self.archive = zipfile.ZipFile(folder / "items.zip")
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.archive.read(str(index))[: len(str(index))])
+
+
+class FromAGenerator(FromAFile):
+    def __init__(self, folder: Path) -> None:
+        self.numbers = (number for number in range(10**6))
+
+    def __getitem__(self, index: int) -> int:
+        return index + 0 * next(self.numbers)
+
+
+OPEN: dict[Any, str] = {
+    FromAFile: "data_loader.file",
+    Buffered: "data_loader.file",
+    FromAnArchive: "data_loader.archive",
+    FromAGenerator: "data_loader.numbers",
+}
+
+
+@pytest.mark.parametrize("kind", OPEN)
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_what_cannot_be_copied_is_refused_with_advice(kind: Any, num_processes: int, tmp_path: Path) -> None:
+    with pytest.raises(TypeError) as raised:
+        from_dataset(kind(tmp_path))(num_processes=num_processes)
+    assert OPEN[kind] in str(raised.value)
+    assert "first use" in str(raised.value)
+
+
+class InATransform:
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __call__(self, batch: Any) -> Any:
+        return batch
+
+
+@pytest.mark.parametrize("kind", [FromAFile, FromAnArchive, FromAGenerator])
+def test_so_it_is_in_a_transform_and_keep_takes_it_nevertheless(kind: Any, tmp_path: Path) -> None:
+    transform = InATransform(kind(tmp_path))
+    name = OPEN[kind].rpartition(".")[2]
+    with pytest.raises(TypeError, match=rf"transform\.inner\.{name}.*keep=\("):
+        from_dataset(list(range(ITEMS)), transform=transform)(num_processes=2)
+    found = run_all_ways(
+        from_dataset(list(range(ITEMS)), transform=transform, keep=(name,)), processes=(0, 2), kill=False
+    )
+    found.assert_right()
+
+
+class OpensOnFirstUse(FromAFile):
+    """As the advice has it, one file for each process."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.file.close()
+        self.path, self.file = folder / "records", None
+
+    def __getitem__(self, index: int) -> int:
+        if self.file is None:
+            self.file = self.path.open("rb", buffering=0)
+        return super().__getitem__(index)
+
+
+class WithALock(FromAFile):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.file, self.known = None, {}
+        self.lock, self.inner, self.local = threading.Lock(), threading.RLock(), threading.local()
+        self.local.count = 0
+
+    def __getitem__(self, index: int) -> int:
+        with self.lock, self.inner:
+            self.local.count = getattr(self.local, "count", 0) + 1
+            return int(self.known.setdefault(index, index))
+
+
+class FromAMemmap(FromAFile):
+    mode: Any = "r"
+
+    def __init__(self, folder: Path) -> None:
+        self.rows = np.memmap(folder / "rows", np.int64, "w+", shape=(ITEMS, 2000))
+        self.rows[:] = np.arange(ITEMS)[:, None]
+        self.rows.flush()
+        self.rows = np.memmap(folder / "rows", np.int64, self.mode, shape=(ITEMS, 2000))
+        self.views = {index: self.rows[index] for index in range(ITEMS)}
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.rows[index, 1999] + self.views[index][0]) // 2
+
+
+class OnDemand(FromAMemmap):
+    mode = "c"
+
+
+@pytest.mark.parametrize("kind", [OpensOnFirstUse, WithALock, FromAMemmap, OnDemand])
+def test_what_is_opened_by_each_process_is_right(kind: Any, tmp_path: Path) -> None:
+    found = run_all_ways(from_dataset(kind(tmp_path)), processes=(0, 2))
+    found.assert_right()
+    for way in ("0 workers", "2 workers"):
+        assert _items(found.epoch(way, 2)) == list(range(ITEMS))
+
+
+def test_a_callable_makes_what_cannot_be_copied(tmp_path: Path) -> None:
+    FromAnArchive(tmp_path)
+
+    def read() -> Iterator[int]:
+        with zipfile.ZipFile(tmp_path / "items.zip") as archive:
+            for name in archive.namelist():
+                yield int(archive.read(name)[: len(name)])
+
+    found = run_all_ways(making(read, batches_per_epoch=None), processes=(0, 2))
+    found.assert_right()
+    assert _items(found.epoch("2 workers", 2)) == list(range(ITEMS))
+
+
+# --- memory -------------------------------------------------------------------------------------------------------------
+
+
+class Views(DataLoader):
+    """Hands out views of its data, of a size that is shared or one that is not."""
+
+    def __init__(self, values: int, form: Callable[[Any, slice], Any]) -> None:
+        super().__init__(None, 1, infinite=True)
+        self.volume = np.arange(float(values))
+        self.cached = {0: np.arange(float(values)), 1: torch.arange(float(values), dtype=torch.float64)}
+        self.indices, self.form = [0], form
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        start = int(np.random.randint(5))
+        return {"data": self.form(self, slice(start, start + 200))}
+
+
+FORMS: dict[str, Callable[[Any, slice], Any]] = {
+    "view": lambda loader, part: loader.volume[part],
+    "whole array": lambda loader, part: loader.volume,
+    "reshaped view": lambda loader, part: loader.volume[part].reshape(10, 20).T,
+    "cached array": lambda loader, part: loader.cached[0],
+    "cached tensor": lambda loader, part: loader.cached[1],
+    "view of a tensor": lambda loader, part: loader.cached[1][part],
+    "tensor on an array": lambda loader, part: torch.from_numpy(loader.volume)[part],
+    "array on a tensor": lambda loader, part: loader.cached[1].numpy()[part],
+    "in a list": lambda loader, part: [loader.volume[part], (loader.volume[part],)],
+    "in a dict": lambda loader, part: {"a": loader.volume[part], "b": [loader.cached[1][part]]},
+}
+
+
+class Doubles:
+    """In place, wherever there is an array."""
+
+    def __call__(self, data: Any) -> dict[str, Any]:
+        self.double(data)
+        return {"data": data}
+
+    def double(self, value: Any) -> None:
+        if isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, (list, tuple)):
+            for each in value:
+                self.double(each)
+        else:
+            value *= 2
+            value[0] = -1
+
+
+@pytest.mark.parametrize("values", [300, 30_000])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_transform_may_write_to_what_a_loader_lends_it(form: str, values: int) -> None:
+    loader = Views(values, FORMS[form])
+    before = fingerprint([loader.volume, loader.cached])
+    processes = (0, 2) if values == 30_000 else (0,)  # workers share the large one
+    run_all_ways(making(loader, Doubles()), processes, kill=False).assert_right()
+    assert fingerprint([loader.volume, loader.cached]) == before
+
+
+class InItself(Views):
+    """The loader's own transforms write in place."""
+
+    def __init__(self, values: int, form: Any) -> None:
+        super().__init__(values, form)
+        self.transforms = Doubles()
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return self.transforms(**super().generate_train_batch())
+
+
+@pytest.mark.parametrize("values", [300, 30_000])
+def test_a_loader_that_writes_to_its_own_data_is_told_of(values: int) -> None:
+    loader = InItself(values, FORMS["view"])
+    before = fingerprint(loader.volume)
+    found = run_all_ways(making(loader), processes=(0, 2), kill=False)
+    assert found.words
+    assert fingerprint(loader.volume) == before
+
+
+@pytest.mark.parametrize("form", ["whole array", "cached tensor", "in a dict"])
+def test_replay_writes_into_nothing_of_the_callers(form: str) -> None:
+    loader = Views(20_000, FORMS[form])
+    before = fingerprint([loader.volume, loader.cached])
+    with making(loader, Doubles(), check_every=0)(num_processes=0) as augmenter:
+        first = augmenter.replay(0, 3)
+        first_print = fingerprint(first)
+        Doubles()(**first)
+        assert fingerprint(augmenter.replay(0, 3)) == first_print
+        assert fingerprint([loader.volume, loader.cached]) == before
+    assert loader.volume.flags.writeable
+
+
+class Scratch:
+    """Two large buffers of a transform's own, written again for every batch; one of them is handed out."""
+
+    def __init__(self) -> None:
+        self.buffer, self.tensor = np.zeros(20_000), torch.zeros(40_000)
+
+    def __call__(self, data: Any) -> dict[str, Any]:
+        self.buffer[:200] += data
+        self.tensor[:200] = torch.as_tensor(self.buffer[:200])
+        return {"data": self.buffer, "more": self.tensor}
+
+
+def test_large_buffers_of_a_transform_are_its_own_in_every_batch() -> None:
+    found = run_all_ways(making(Views(400, FORMS["view"]), Scratch()), processes=(0, 2))
+    found.assert_right()
+    for way in ("0 workers", "2 workers"):
+        for batch in found.epoch(way, 0):
+            assert 0 <= batch["data"][0] <= 4
+            assert batch["more"][199] == batch["data"][199] == batch["data"][0] + 199
+
+
+def test_batches_that_are_kept_do_not_change_when_later_ones_are_made() -> None:
+    for num_processes in (0, 2):
+        with making(Views(30_000, FORMS["whole array"]), Doubles())(num_processes=num_processes) as augmenter:
+            kept = [(batch, fingerprint(batch)) for batch in augmenter]
+        assert all(fingerprint(batch) == print_ for batch, print_ in kept)
+
+
+# --- classes of the user's program --------------------------------------------------------------------------------------
+
+SCRIPT = """
+import sys
+import numpy as np
+from detaug import DeterministicAugmenter
+
+class Base:
+    mode = "train"
+
+class Loader(Base):
+    instances = []
+    def __init__(self):
+        self.data = np.arange(50_000)
+        Loader.instances.append(1)
+    def __iter__(self):
+        return self
+    def __next__(self):
+        return {"data": self.data[:3] + np.random.randint(9)}
+
+class Transform:
+    strength = 1
+    def __call__(self, data):
+        return {"data": data * self.strength}
+
+def make(processes):
+    return DeterministicAugmenter(loader, transform, processes, seed=2, batches_per_epoch=6, check_every=CHECK)
+
+if __name__ == "__main__":
+    loader, transform = Loader(), Transform()
+    one = make(int(sys.argv[1]))
+    first = one.replay(0, 2)
+    next(one)
+    Loader.mode, Transform.strength = "val", 3
+    Loader.added = lambda self: 5
+    one.replay(1, 2)
+    one.close()
+    other = make(int(sys.argv[1]))
+    assert (Loader.mode, loader.mode, Base.mode, Transform.strength, transform.strength) == ("val", "val", "train", 3, 3)
+    assert Loader.added(loader) == 5 and loader.added() == 5
+    assert type(loader) is Loader and isinstance(loader, Base) and Loader.instances == [1]
+    again = other.replay(0, 2)
+    assert (again["data"] == 3 * first["data"]).all()
+    other.close()
+    assert (Loader.mode, Transform.strength, type(transform) is Transform) == ("val", 3, True)
+    print("right")
+"""
+
+
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_replay_does_not_undo_what_a_script_sets_on_its_classes(num_processes: int, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.replace("CHECK", "0"))
+    run = subprocess.run(
+        [sys.executable, str(script), str(num_processes)], capture_output=True, text=True, timeout=120, cwd=Path.cwd()
+    )
+    assert run.stdout == "right\n", run.stderr[-3000:]

@@ -1,0 +1,369 @@
+"""Every generator that a pipeline owns is found, wherever it is, and keyed by its path."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import DeterministicAugmenter, current
+from detaug.seeding.generator_kinds import write_torch_state
+from detaug.seeding.tree import SeedTree
+from tests.processes.purity.ways import Findings, Make, check_every, run_all_ways
+
+ITEMS, BATCH = 30, 3
+
+
+class Items:
+    """A data set whose items are what `draw` gives."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __getitem__(self, index: int) -> tuple[int, float]:
+        return index, float(self.draw())
+
+
+def _plain(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+def in_a_data_set(draw: Any) -> Make:
+    return lambda num_processes: DeterministicAugmenter.from_dataset(
+        Items(draw),
+        BATCH,
+        seed=6,
+        collate_fn=_plain,
+        num_processes=num_processes,
+        check_every=check_every(num_processes),
+    )
+
+
+class Adds:
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+
+    def __call__(self, samples: list[Any]) -> list[Any]:
+        return [(index, number + float(self.draw())) for index, number in samples]
+
+
+def as_transform(draw: Any) -> Make:
+    return lambda num_processes: DeterministicAugmenter.from_dataset(
+        Items(_zero),
+        BATCH,
+        seed=6,
+        collate_fn=_plain,
+        transform=Adds(draw),
+        num_processes=num_processes,
+        check_every=check_every(num_processes),
+    )
+
+
+def _zero() -> float:
+    return 0.0
+
+
+def assert_every_number_is_drawn_once(found: Findings) -> None:
+    """Right in all ways, and no worker, sample or batch repeats another one's numbers."""
+    found.assert_right()
+    for way in found.batches:
+        if way not in ("resumed", "replayed"):
+            numbers = [number for epoch in (0, 2) for batch in found.epoch(way, epoch) for _, number in batch]
+            assert len(set(numbers)) == len(numbers) == 2 * ITEMS
+
+
+# --- where they are -------------------------------------------------------------------------------------------------------
+
+
+class Holder:
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+
+    def __call__(self) -> float:
+        return float(self.generator.random())
+
+
+class Slotted:
+    __slots__ = ("generator",)
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+
+    __call__ = Holder.__call__
+
+
+class Behind900Dicts(Holder):
+    def __init__(self, generator: Any) -> None:
+        self.annotations = [{"id": number, "box": [number, {"area": number}]} for number in range(450)]
+        self.more = {number: {"name": str(number)} for number in range(450)}
+        self.last = {"end": [({"generator": generator},)]}
+
+    def __call__(self) -> float:
+        return float(self.last["end"][0][0]["generator"].random())
+
+
+class InAModule(torch.nn.Module):
+    def __init__(self, generator: Any) -> None:
+        super().__init__()
+        self.inner = torch.nn.ModuleList([torch.nn.Linear(1, 1)])
+        self.inner[0].generator = generator
+
+    def forward(self) -> float:
+        return float(self.inner[0].generator.random())
+
+
+@dataclass(frozen=True)
+class Frozen:
+    generator: Any
+    others: tuple[Any, ...] = field(default=())
+
+    __call__ = Holder.__call__
+
+
+class Named(NamedTuple):
+    name: str
+    generator: Any
+
+
+class InATuple(Holder):
+    def __init__(self, generator: Any) -> None:
+        self.named = Named("first", generator)
+
+    def __call__(self) -> float:
+        return float(self.named.generator.random())
+
+
+class WithCopyOfItsOwn(Holder):
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise RuntimeError("not by deepcopy")
+
+    def __getstate__(self) -> Any:
+        return {"inside": [self.generator]}
+
+    def __setstate__(self, state: Any) -> None:
+        (self.generator,) = state["inside"]
+
+
+class WithReduce(Holder):
+    def __reduce__(self) -> Any:
+        return WithReduce, (self.generator,)
+
+
+class InADictOfLambdas:
+    def __init__(self, generator: Any) -> None:
+        self.draws = {"a": lambda: 0.0, "b": lambda: generator.random()}
+
+    def __call__(self) -> float:
+        return float(self.draws["b"]())
+
+
+class Cyclic(Holder):
+    def __init__(self, generator: Any) -> None:
+        super().__init__(generator)
+        self.parent = {"child": self}
+
+
+class Queue(deque[Any]):
+    def __call__(self) -> float:
+        return float(self[1].random())
+
+
+def closure(generator: Any) -> Callable[[], float]:
+    def outer() -> Callable[[], float]:
+        return lambda: float(generator.random())
+
+    return outer()
+
+
+def _draw(generator: Any, *, scale: float = 1.0) -> float:
+    return float(generator.random()) * scale
+
+
+def bound_builtin(generator: Any) -> Any:
+    return generator.random
+
+
+class InAClass:
+    generator = np.random.default_rng(3)
+
+    def __call__(self) -> float:
+        return float(self.generator.random())
+
+
+GENERATOR = np.random.RandomState(4)
+
+
+class InTheModule:
+    def __call__(self) -> float:
+        return float(GENERATOR.random_sample())
+
+
+def _of_the_module() -> float:
+    return float(GENERATOR.random_sample())
+
+
+def _called_by_another(*, generator: Any = random.Random(3)) -> float:  # noqa: B008
+    return generator.random()
+
+
+def _calls_another() -> float:
+    return _called_by_another()
+
+
+def torch_generator() -> Callable[[], float]:
+    generator = torch.Generator()
+    return lambda: float(torch.rand((), generator=generator, dtype=torch.float64))
+
+
+HELD: dict[str, Callable[[Any], Any]] = {
+    "attribute": Holder,
+    "__slots__": Slotted,
+    "behind 900 dicts": Behind900Dicts,
+    "nn.Module": InAModule,
+    "frozen dataclass": Frozen,
+    "NamedTuple": InATuple,
+    "__getstate__": WithCopyOfItsOwn,
+    "__reduce__": WithReduce,
+    "dict of lambdas": InADictOfLambdas,
+    "cycle": Cyclic,
+    "subclass of deque": lambda generator: Queue([None, generator]),
+    "closure": closure,
+    "partial": lambda generator: partial(_draw, generator, scale=2.0),
+    "partial's keyword": lambda generator: partial(_draw, generator=generator),
+    "bound method": lambda generator: Holder(generator).__call__,
+    "method of the generator": bound_builtin,
+}
+NOWHERE: dict[str, Callable[[], Any]] = {
+    "class": InAClass,
+    "module": InTheModule,
+    "module, from a function": lambda: _of_the_module,
+    "default of a function that is called": lambda: _calls_another,
+    "torch.Generator in a closure": torch_generator,
+}
+KINDS: list[Callable[[], Any]] = [
+    lambda: np.random.default_rng(),
+    lambda: random.Random(8),
+    lambda: np.random.RandomState(8),
+    lambda: np.random.Generator(np.random.Philox(8)),
+]
+
+
+@pytest.mark.parametrize("place", [in_a_data_set, as_transform])
+@pytest.mark.parametrize("held", [*HELD, *NOWHERE])
+def test_every_number_is_drawn_once_wherever_the_generator_is(held: str, place: Any) -> None:
+    kind = KINDS[len(held) % len(KINDS)]
+    draw = NOWHERE[held]() if held in NOWHERE else HELD[held](kind())
+    assert_every_number_is_drawn_once(run_all_ways(place(draw), processes=(0,)))
+
+
+@pytest.mark.parametrize("place", [in_a_data_set, as_transform])
+def test_one_augmenter_over_all_of_them(place: Any) -> None:
+    draws = [
+        *(make(KINDS[number % 4]()) for number, make in enumerate(HELD.values())),
+        *(each() for each in NOWHERE.values()),
+    ]
+    assert_every_number_is_drawn_once(run_all_ways(place(lambda: sum(draw() for draw in draws))))
+    with place(lambda: sum(draw() for draw in draws))(num_processes=0) as augmenter:
+        next(augmenter)
+
+
+# --- by path --------------------------------------------------------------------------------------------------------------
+
+
+class Late:
+    """Makes a generator in an epoch, in front of the others. Issue: that shifted all of them."""
+
+    def __init__(self) -> None:
+        self.crop = None
+        self.parts: list[Any] = []
+        self.last = np.random.default_rng()
+
+    def __call__(self) -> float:
+        if self.crop is None:
+            self.crop = np.random.RandomState(np.random.randint(2**31))
+            self.parts.insert(0, random.Random(random.random()))
+        return float(self.last.random())
+
+
+@pytest.mark.parametrize("place", [in_a_data_set, as_transform])
+def test_a_generator_made_in_epoch_0_moves_no_others_numbers(place: Any) -> None:
+    assert_every_number_is_drawn_once(run_all_ways(place(Late())))
+
+
+def test_two_generators_at_two_places_draw_different_numbers() -> None:
+    pair = [np.random.default_rng(5), np.random.default_rng(5)]
+    found = run_all_ways(in_a_data_set(lambda: pair[0].random() - pair[1].random()), processes=(0,), kill=False)
+    assert all(number for batch in found.epoch("0 workers", 0) for _, number in batch)
+
+
+def test_one_generator_at_two_places_is_one_generator() -> None:
+    generator = np.random.default_rng(5)
+
+    class Both:
+        def __init__(self) -> None:
+            self.first, self.second = generator, Holder(generator)
+
+        def __call__(self) -> float:
+            assert self.first is self.second.generator
+            return float(self.first.random() - self.second.generator.random())
+
+    assert_every_number_is_drawn_once(run_all_ways(in_a_data_set(Both()), processes=(0, 2), kill=False))
+
+
+def test_the_users_own_generators_are_afterwards_as_they_were() -> None:
+    mine = np.random.default_rng(77)
+    InAClass.generator.random()
+    before = mine.bit_generator.state, InAClass.generator.bit_generator.state, str(GENERATOR.get_state())
+    draws = [Holder(mine), InAClass(), InTheModule()]
+    with in_a_data_set(lambda: sum(draw() for draw in draws))(num_processes=0) as augmenter:
+        list(augmenter)
+        augmenter.replay(4, 3)
+    assert before == (mine.bit_generator.state, InAClass.generator.bit_generator.state, str(GENERATOR.get_state()))
+
+
+def test_the_current_generator_draws_for_the_sample() -> None:
+    assert_every_number_is_drawn_once(run_all_ways(in_a_data_set(lambda: current().generator.random())))
+
+
+# --- torch's generator ------------------------------------------------------------------------------------------------------
+
+
+class OfTorch:
+    def __call__(self) -> float:
+        return float(torch.rand((), dtype=torch.float64) + 0 * torch.randn(1).item())
+
+
+def test_torchs_global_generator_is_as_good_as_the_others() -> None:
+    assert_every_number_is_drawn_once(run_all_ways(in_a_data_set(OfTorch()), processes=(0, 2), kill=False))
+
+
+def test_torchs_streams_differ_in_their_whole_state() -> None:
+    """Issue: of a seed its generator takes 32 bits. Here all 624 words differ, between batches and between epochs."""
+    tree, states = SeedTree(18), []
+    for epoch, step in ((0, 0), (0, 1), (1, 0), (0, 2**31)):
+        generator = torch.Generator()
+        write_torch_state(generator, tree.sequence(epoch, step))
+        states.append(generator.get_state().numpy()[24 : 24 + 8 * 624].view(np.uint64))
+    for one in range(4):
+        for other in range(one):
+            assert (states[one] != states[other]).sum() >= 622  # the first word is one bit, another may be equal once
+    assert all((state < 2**32).all() and len(set(state.tolist())) >= 622 for state in states)
+
+
+def test_batches_share_no_torch_draws() -> None:
+    generator, tree = torch.Generator(), SeedTree(4)
+    seen = set()
+    for step in range(3_000):
+        write_torch_state(generator, tree.sequence(0, step))
+        seen.add((generator.initial_seed(), int(torch.randint(2**62, (), generator=generator))))
+    assert len(seen) == 3_000

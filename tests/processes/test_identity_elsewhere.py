@@ -1,0 +1,54 @@
+"""A pipeline is described alike in every process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import detaug
+
+RICH = """
+import dataclasses, datetime, enum, functools, pathlib, random, re, operator
+import numpy as np, torch
+from detaug.pipeline.identity import describe
+
+class Key:
+    pass
+@dataclasses.dataclass
+class Settings:
+    names: frozenset
+    folder: pathlib.Path
+class Transform:
+    def __init__(self, keys, settings, function, **options):
+        self.keys, self.settings, self.function, self.options = keys, settings, function, options
+    def method(self):
+        pass
+class Loader:
+    def __init__(self, data, classes, lookup, generators, weights):
+        self._data, self.classes, self.lookup, self.generators, self.weights = data, classes, lookup, generators, weights
+words = [f"word_{i}" for i in range(200)]
+inner = Transform({"image", "label"}, Settings(frozenset(words), pathlib.Path("/data")), lambda x: x)
+loader = Loader(
+    [{"image": word, "tags": set(words[:9])} for word in words], {"a", ("b", 2), None, 3.5},
+    {Key(): {Key()}, frozenset(words[:5]): 1, inner: inner, "x": {word: i for i, word in enumerate(words)}},
+    [np.random.default_rng(), random.Random(), torch.Generator(), np.random.RandomState()],
+    {"array": np.arange(1e5), "tensor": torch.arange(100), "objects": np.array([Key(), {"p", "q"}], dtype=object)})
+outer = Transform(["a"], Settings(frozenset(words[:70]), pathlib.Path(".")), functools.partial(inner.method, {"z", "y"}),
+                  pattern=re.compile("a+"), when=datetime.datetime(2020, 1, 1), pick=operator.itemgetter("a", "b"))
+print("\\n".join([*describe(loader, "loader"), *describe(outer, "transform")]))
+"""
+
+
+def test_the_same_pipeline_is_described_alike_in_processes_with_other_hash_seeds():
+    packages = str(Path(detaug.__file__).parent.parent)
+    texts = set()
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": packages}
+        texts.add(subprocess.run([sys.executable, "-c", RICH], env=environment, capture_output=True, text=True,
+                                 check=True, timeout=120).stdout)  # fmt: skip
+    assert len(texts) == 1
+    (text,) = texts
+    assert len(text.splitlines()) > 30
+    assert "0x" not in text

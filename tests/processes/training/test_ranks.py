@@ -1,0 +1,222 @@
+"""Ranks and seeds in real process groups (gloo, four ranks and two), and what is known without one.
+
+Run as a program, this file is the process that starts the ranks: it has imported torch and used none of its threads, so
+that forking them is quick and safe.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed
+
+from detaug.training import isolate_rng, seed_everything
+from detaug.training.ranks import RankUnknown, broadcast_from_rank_0, known_rank, known_world_size, process_group
+
+
+def draws():
+    return [random.random(), float(np.random.random()), float(torch.rand(1))]
+
+
+def message_of(call):
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was raised"
+
+
+def seeds_in_this_group(rank):
+    """What every rank of a group does; each entry is compared between ranks."""
+    found = {"group": process_group(), "known": [known_rank(), known_rank(rank), known_world_size()]}
+    os.environ.pop("DETAUG_SEED", None)
+    found["drawn"] = seed_everything(), draws(), os.environ["DETAUG_SEED"]
+
+    os.environ.pop("DETAUG_SEED")
+    found["drawn, apart"] = seed_everything(diff_rank_seed=True), draws(), os.environ.pop("DETAUG_SEED")
+
+    os.environ["DETAUG_SEED"] = str(70 + rank)
+    found["from the environment"] = seed_everything(workers=False), draws(), os.environ["DETAUG_SEED"]
+
+    os.environ["DETAUG_SEED"] = "seven" if rank == 0 else "7"
+    found["wrong on rank 0"] = message_of(seed_everything)
+    os.environ.pop("DETAUG_SEED")
+
+    found["given"] = seed_everything(5, workers=False), draws()
+    found["given, apart"] = seed_everything(5, diff_rank_seed=True, workers=False), draws()
+    found["another rank"] = message_of(lambda: seed_everything(5, rank=rank + 1))
+    found["another rank, apart"] = message_of(lambda: seed_everything(5, rank=rank + 1, diff_rank_seed=True))
+    found["broadcast"] = broadcast_from_rank_0({"rank": rank, "text": "hello"})
+    return found
+
+
+def run_rank(rank, folder):
+    found = {}
+    for world_size in (4, 2):
+        if rank >= world_size:
+            break
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{folder}/meet{world_size}", rank=rank, world_size=world_size
+        )
+        found[world_size] = seeds_in_this_group(rank)
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+    Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
+
+
+def start_ranks(folder):
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=run_rank, args=(rank, folder)) for rank in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    sys.exit(max(abs(process.exitcode) for process in processes))
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What each rank found, by world size."""
+    folder = tmp_path_factory.mktemp("ranks")
+    kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "DETAUG_SEED")}
+    root = str(Path(__file__).parents[3])
+    environment = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([root, kept.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [sys.executable, __file__, str(folder)], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(4)]
+    return {4: [of_rank["4"] for of_rank in found], 2: [of_rank["2"] for of_rank in found[:2]]}
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch):
+    for variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("DETAUG_SEED", "")  # so that what a test leaves there is taken away again
+    with isolate_rng():
+        yield
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+class TestInAProcessGroup:
+    def test_the_group_says_which_rank_this_is(self, ranks, world_size):
+        assert [found["group"] for found in ranks[world_size]] == [[rank, world_size] for rank in range(world_size)]
+        assert [found["known"] for found in ranks[world_size]] == [[r, r, world_size] for r in range(world_size)]
+
+    def test_a_drawn_seed_is_one_on_all_ranks(self, ranks, world_size):
+        first, *others = (found["drawn"] for found in ranks[world_size])
+        assert all(other == first for other in others)
+        assert first[2] == str(first[0])
+
+    def test_ranks_can_draw_apart_and_still_return_the_common_seed(self, ranks, world_size):
+        returned, numbers, exported = zip(*(found["drawn, apart"] for found in ranks[world_size]), strict=True)
+        assert len(set(returned)) == 1
+        assert set(exported) == {str(returned[0])}
+        for generator in zip(*numbers, strict=True):
+            assert len(set(generator)) == world_size
+
+    def test_rank_0s_variable_counts_on_all_ranks(self, ranks, world_size):
+        for rank, (seed, numbers, variable) in enumerate(found["from the environment"] for found in ranks[world_size]):
+            assert seed == 70
+            assert numbers == ranks[world_size][0]["from the environment"][1]
+            assert variable == str(70 + rank), "workers=False leaves the environment alone"
+
+    def test_a_wrong_variable_on_rank_0_is_an_error_on_all_ranks_and_none_waits(self, ranks, world_size):
+        for found in ranks[world_size]:
+            assert found["wrong on rank 0"].startswith("ValueError: on rank 0: DETAUG_SEED='seven'")
+
+    def test_a_given_seed_draws_what_it_draws_without_a_group(self, ranks, world_size):
+        assert seed_everything(5) == 5
+        alone = draws()
+        for rank, found in enumerate(ranks[world_size]):
+            assert found["given"] == [5, alone]
+            seed_everything(5, rank=rank, diff_rank_seed=True)
+            assert found["given, apart"] == [5, draws()]
+
+    def test_a_rank_that_contradicts_the_group_is_refused(self, ranks, world_size):
+        for rank, found in enumerate(ranks[world_size]):
+            for case in ("another rank", "another rank, apart"):
+                assert found[case].startswith("ValueError: rank=")
+                assert f"rank {rank} of {world_size}" in found[case]
+
+    def test_any_object_of_rank_0_can_be_handed_round(self, ranks, world_size):
+        assert all(found["broadcast"] == {"rank": 0, "text": "hello"} for found in ranks[world_size])
+
+
+def test_without_a_group_the_environment_of_torchrun_tells(monkeypatch):
+    assert (process_group(), known_rank(), known_world_size()) == (None, None, None)
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert (process_group(), known_rank(), known_world_size()) == (None, 3, 8)
+    assert known_rank(5) == 5
+    assert known_rank(np.int64(5)) == 5
+
+
+@pytest.mark.parametrize("text", ["first", "-1", "1.0"])
+def test_a_wrong_variable_is_named(monkeypatch, text):
+    monkeypatch.setenv("RANK", text)
+    with pytest.raises(ValueError, match=f"RANK='{text}'"):
+        known_rank()
+    assert seed_everything(3) == 3, "nobody asked for the rank"
+
+
+@pytest.mark.parametrize(("rank", "error"), [(-1, ValueError), (1.0, TypeError), (True, TypeError), ("0", TypeError)])
+def test_a_wrong_rank_is_refused(rank, error):
+    with pytest.raises(error, match="rank must"):
+        seed_everything(3, rank=rank)
+
+
+def test_ranks_apart_need_a_rank(monkeypatch):
+    for kind in (RankUnknown, RuntimeError, ValueError):
+        with pytest.raises(kind, match="pass rank="):
+            seed_everything(3, diff_rank_seed=True)
+    monkeypatch.setenv("RANK", "2")
+    seed_everything(3, diff_rank_seed=True)
+    by_environment = draws()
+    seed_everything(3, rank=2, diff_rank_seed=True)
+    assert draws() == by_environment
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments"),
+    [({"WORLD_SIZE": "2"}, {}), ({"RANK": "1"}, {}), ({}, {"rank": 1}), ({"WORLD_SIZE": "2"}, {"rank": 0})],
+)
+def test_one_of_several_processes_does_not_draw_a_seed_for_itself(monkeypatch, variables, arguments):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for kind in (RuntimeError, ValueError):
+        with pytest.raises(kind, match="each would draw another"):
+            seed_everything(**arguments)
+    monkeypatch.setenv("DETAUG_SEED", "12")
+    assert seed_everything(**arguments) == 12
+
+
+def test_a_single_process_of_torchrun_may_draw(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert 0 <= seed_everything() < 2**63
+
+
+@pytest.mark.skipif(
+    not (torch.cuda.is_available() and torch.distributed.is_nccl_available()), reason="needs a CUDA device and NCCL"
+)
+def test_a_group_of_nccl_hands_round_too(tmp_path):
+    torch.distributed.init_process_group("nccl", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        assert 0 <= seed_everything() < 2**63
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    start_ranks(sys.argv[1])

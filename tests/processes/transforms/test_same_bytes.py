@@ -1,0 +1,180 @@
+"""The bytes of every pipeline and transform are the committed ones, whatever the CPU offers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detaug.versions import NUMERICS
+from tests.support.transforms import golden
+
+ROOT = Path(__file__).parents[3]
+
+# seconds: another CPU's kernels are compiled in the first slow run, and kept for all later ones
+COMPILING = 1200
+pytestmark = pytest.mark.timeout(COMPILING + 60)
+
+# Names differ between NumPy's versions; it ignores those that it does not know.
+NUMPY_FEATURES = (
+    "X86_V3 X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_KNL AVX512_KNM "
+    "AVX2 FMA3 F16C AVX FMA4 XOP"
+)
+# glibc 2.33 and later / before
+LIBM_FEATURES = ",".join(f"-{name},-{name}_Usable" for name in ("AVX512F", "AVX512VL", "AVX2", "FMA", "FMA4", "AVX"))
+
+ONE_THREAD = {"DETAUG_TEST_THREADS": "1", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+TWO_THREADS = {"DETAUG_TEST_THREADS": "2", "NUMBA_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+
+SETTINGS: dict[str, dict[str, str]] = {
+    "torch without vectors, one thread": {"ATEN_CPU_CAPABILITY": "default", **ONE_THREAD},
+    "torch with AVX2, two threads": {"ATEN_CPU_CAPABILITY": "avx2", **TWO_THREADS},
+    "NumPy without vectors": {"NPY_DISABLE_CPU_FEATURES": NUMPY_FEATURES},
+    "BLAS for Nehalem": {"OPENBLAS_CORETYPE": "Nehalem"},
+    "BLAS for Prescott": {"OPENBLAS_CORETYPE": "Prescott"},
+    "libm without fused multiply-add": {"GLIBC_TUNABLES": f"glibc.cpu.hwcaps={LIBM_FEATURES}"},
+    "kernels for the first x86-64": {"NUMBA_CPU_NAME": "generic"},
+}
+# What does not exclude each other, in one process; a setting alone is a slow case.
+TOGETHER: dict[str, dict[str, str]] = {
+    "no vectors, one thread": {
+        "ATEN_CPU_CAPABILITY": "default",
+        **ONE_THREAD,
+        "NPY_DISABLE_CPU_FEATURES": NUMPY_FEATURES,
+        "OPENBLAS_CORETYPE": "Nehalem",
+        "GLIBC_TUNABLES": SETTINGS["libm without fused multiply-add"]["GLIBC_TUNABLES"],
+    },
+    "torch with AVX2, two threads, BLAS for Prescott": {
+        **SETTINGS["torch with AVX2, two threads"],
+        **SETTINGS["BLAS for Prescott"],
+    },
+}
+ALL_AT_ONCE = {**TOGETHER["no vectors, one thread"], "NUMBA_CPU_NAME": "generic"}
+# Noise, powers and resampling: their kernels take seconds to compile, those of all transforms minutes.
+FEW = ("GaussianNoise", "Gamma", "SpatialTransform")
+
+
+@pytest.fixture(scope="module")
+def committed() -> dict[str, str]:
+    record = json.loads(golden.FILE.read_text())
+    assert record["numerics"] == NUMERICS, "the committed fingerprints belong to another numerics version"
+    fingerprints: dict[str, str] = record["fingerprints"]
+    return fingerprints
+
+
+@pytest.fixture
+def numba_cache(request: pytest.FixtureRequest) -> Path:
+    """Kept between test runs: kernels for another CPU take a few minutes to compile."""
+    cache = request.config.cache
+    assert cache is not None
+    return Path(cache.mkdir("numba"))
+
+
+def made_with(
+    environment: dict[str, str], only: tuple[str, ...] = (), interpreter: str = sys.executable
+) -> dict[str, Any]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("ATEN_CPU_CAPABILITY", "NUMBA_CPU_NAME")}
+    done = subprocess.run(
+        [interpreter, "-m", "tests.support.transforms.golden", *(("--only", *only) if only else ())],
+        cwd=ROOT,
+        env={**kept, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=COMPILING,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    made: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return made
+
+
+@lru_cache
+def surroundings_as_they_are() -> dict[str, Any]:
+    return golden.surroundings()
+
+
+def differing(made: dict[str, str], committed: dict[str, str]) -> list[str]:
+    return sorted(name for name in made.keys() | committed.keys() if made.get(name) != committed.get(name))
+
+
+def test_this_process_makes_the_committed_bytes(committed: dict[str, str]) -> None:
+    assert differing(golden.fingerprints(), committed) == []
+
+
+def test_seeds_give_different_bytes(committed: dict[str, str]) -> None:
+    pipelines = [name for name in committed if "seed" in name and not name.startswith("validation")]
+    assert len({committed[name] for name in pipelines}) == len(pipelines)
+
+
+@pytest.mark.parametrize("environment", TOGETHER.values(), ids=TOGETHER)
+def test_settings_together_make_the_committed_bytes(environment: dict[str, str], committed: dict[str, str]) -> None:
+    made = made_with(environment)
+    assert_took_effect(environment, made["surroundings"])
+    assert differing(made["fingerprints"], committed) == []
+
+
+def test_all_settings_at_once_make_the_committed_bytes_of_a_few_transforms(
+    committed: dict[str, str], numba_cache: Path
+) -> None:
+    made = made_with({**ALL_AT_ONCE, "NUMBA_CACHE_DIR": str(numba_cache)}, FEW)
+    assert_took_effect(ALL_AT_ONCE, made["surroundings"])
+    expected = {name: print_ for name, print_ in committed.items() if name.rpartition(",")[0] in FEW}
+    assert len(expected) == 2 * len(FEW)
+    assert differing(made["fingerprints"], expected) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_setting_makes_the_committed_bytes(setting: str, committed: dict[str, str], numba_cache: Path) -> None:
+    environment = dict(SETTINGS[setting])
+    if "NUMBA_CPU_NAME" in environment:
+        environment["NUMBA_CACHE_DIR"] = str(numba_cache)
+    made = made_with(environment)
+    assert_took_effect(environment, made["surroundings"])
+    assert differing(made["fingerprints"], committed) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_all_settings_at_once_make_the_committed_bytes(committed: dict[str, str], numba_cache: Path) -> None:
+    made = made_with({**ALL_AT_ONCE, "NUMBA_CACHE_DIR": str(numba_cache)})
+    assert_took_effect(ALL_AT_ONCE, made["surroundings"])
+    assert differing(made["fingerprints"], committed) == []
+
+
+def assert_took_effect(environment: dict[str, str], found: dict[str, Any]) -> None:
+    """A setting that is silently ignored would prove nothing."""
+    usual = surroundings_as_they_are()
+    if environment.get("ATEN_CPU_CAPABILITY") == "default":
+        assert found["torch"] in ("DEFAULT", "NO AVX")
+    if "NPY_DISABLE_CPU_FEATURES" in environment:
+        assert found["numpy"] == []
+    if environment.get("OPENBLAS_CORETYPE") == "Nehalem" and usual["blas"]:
+        assert found["blas"] == ["Nehalem"]
+    if environment.get("NUMBA_CPU_NAME") == "generic":
+        assert found["numba"] == "generic"
+    if "GLIBC_TUNABLES" in environment and usual["numpy"] and sys.platform == "linux":
+        assert found["libm"] != usual["libm"]
+    if "DETAUG_TEST_THREADS" in environment:
+        assert found["torch threads"] == int(environment["DETAUG_TEST_THREADS"])
+
+
+def other_pythons() -> list[str]:
+    """Interpreters that the caller names (DETAUG_TEST_PYTHONS, with detaug's dependencies installed)."""
+    named = os.environ.get("DETAUG_TEST_PYTHONS", "").split(os.pathsep)
+    return [found for name in named if name and (found := shutil.which(name))]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not other_pythons(), reason="DETAUG_TEST_PYTHONS names no interpreter")
+@pytest.mark.parametrize("interpreter", other_pythons())
+def test_other_pythons_make_the_committed_bytes(interpreter: str, committed: dict[str, str]) -> None:
+    assert differing(made_with({}, interpreter=interpreter)["fingerprints"], committed) == []

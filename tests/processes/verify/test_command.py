@@ -1,0 +1,118 @@
+"""`detaug verify` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from detaug.cli import main
+from tests.processes.verify import pipelines
+from tests.support.preloaded import run_code
+
+QUICK = ("--batches", "3", "--processes", "2", "--start-method", "fork", "--hash-seeds", "")
+ROOT = Path(__file__).parents[3]
+
+
+def detaug(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
+    code = "from detaug.cli import main; main()"
+    return run_code(code, "verify", *arguments, folder=folder, environment=environment, timeout=280)
+
+
+@pytest.mark.parametrize("arguments", [("--processes", "1"), pytest.param((), marks=pytest.mark.slow)])
+def test_sound_pipeline_exits_with_0_after_a_row_for_every_circumstance(arguments: tuple[str, ...]) -> None:
+    done = detaug("tests.processes.verify.pipelines:sound", "--batches", "3", *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    spawned = "1 process, spawn" if arguments else "2 processes, spawn"
+    rows = ("1 process, fork", spawned, "killed at random", "PYTHONHASHSEED 1, 2", "the pipeline alone")
+    for expected in rows:
+        assert expected in done.stdout
+    assert "different" not in done.stdout
+    assert "stateless=True: yes" in done.stdout
+
+
+def test_faulty_pipeline_exits_with_1_and_names_the_line_on_the_screen_and_in_json(tmp_path: Path) -> None:
+    done = detaug("tests.processes.verify.pipelines:default_rng", *QUICK, "--json", str(tmp_path / "found.json"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    line = pipelines.line_of("DefaultRng")
+    assert f"tests/processes/verify/pipelines.py:{line}: `return _plus" in done.stdout
+    assert "first differs in transform.transforms[1] (DefaultRng): ['data'] differs in 128 of 128" in done.stdout
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["ok"], found["causes"][0]["line"]) == (False, line)
+    assert found["rows"][0]["verdict"] == "equal"
+
+
+FILE = """
+import numpy as np
+
+class Loader:
+    def __next__(self):
+        return {"data": np.random.rand(3)}
+
+class Drift:
+    def __call__(self, **batch):
+        rng = np.random.default_rng()
+        return {"data": batch["data"] + rng.random()}
+
+def make():
+    return Loader(), Drift()
+
+def sound():
+    return Loader(), None
+"""
+
+
+@pytest.mark.slow
+def test_factory_in_a_file_of_its_own_is_found_and_sent_to_spawned_workers(tmp_path: Path) -> None:
+    (tmp_path / "my_pipeline.py").write_text(FILE)
+    done = detaug("my_pipeline.py:sound", *QUICK, "--start-method", "spawn", folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 processes, spawn" in done.stdout
+    done = detaug(str(tmp_path / "my_pipeline.py:make"), *QUICK)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "my_pipeline.py:10: `rng = np.random.default_rng()` draws random numbers" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Missing argument"),
+        (("tests.processes.verify.pipelines",), "not of the form"),
+        (("tests.processes.verify.nowhere:make",), "there is no module"),
+        (("tests.processes.verify.pipelines:no_pair", *QUICK), "must return (loader, transform)"),
+        (("tests.processes.verify.pipelines:fails", *QUICK), "this transform cannot be used"),
+        (("tests.processes.verify.pipelines:sound", "--batches", "0"), "--batches"),
+        (("tests.processes.verify.pipelines:sound", "--processes", "two"), "not a list of non-negative integers"),
+        (("tests.processes.verify.pipelines:sound", "--json", "nowhere/found.json"), "does not exist"),
+    ],
+)
+def test_wrong_use_is_answered_with_what_is_wrong(arguments: tuple[str, ...], message: str) -> None:
+    done = CliRunner().invoke(main, ["verify", *arguments])
+    assert done.exit_code == 2, done.output
+    assert message in " ".join(done.output.split())
+
+
+def test_wrong_use_exits_with_2() -> None:
+    done = detaug("tests.processes.verify.pipelines:nothing")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "there is no 'nothing' in tests.processes.verify.pipelines; it has " in " ".join(done.stderr.split())
+    assert done.stdout == ""
+
+
+def test_help_answers_without_torch() -> None:
+    code = """
+import sys
+from detaug.cli.verify import verify
+verify(["--help"], standalone_mode=False)
+print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--thorough" in done.stdout
+    assert done.stdout.rstrip().endswith("False")

@@ -1,0 +1,96 @@
+"""`DeterministicAugmenter(..., guard=True)` names lines that draw chance from the system, and no others."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detaug import DeterministicAugmenter, fingerprint
+from detaug.watching.guard import is_the_time
+from tests.processes.verify import pipelines
+
+
+def reports(caplog: pytest.LogCaptureFixture, factory: Any, processes: int, **options: Any) -> list[str]:
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="detaug"):
+        loader, transform = factory()
+        augmenter = DeterministicAugmenter(loader, transform, processes, seed=1, guard=True, check_every=0, **options)
+        for _ in range(5):  # as many as the finite loader has
+            next(augmenter)
+        augmenter.close()
+    return [record.getMessage() for record in caplog.records if "while a batch is made" in record.getMessage()]
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_every_line_that_draws_chance_from_the_system_is_reported_once(
+    caplog: pytest.LogCaptureFixture, processes: int
+) -> None:
+    names = (*pipelines.CHANCE, "TimeAsSeed")
+    found = reports(caplog, partial(pipelines.faulty, *names), processes)
+    assert sorted(text.split()[0] for text in found) == sorted(
+        f"{pipelines.__file__}:{pipelines.line_of(name)}"
+        if name != "TimeAsSeed"
+        else f"{pipelines.__file__}:{pipelines.line_of(name) + 1}"  # where the time becomes the seed
+        for name in names
+    )
+    assert sum("by the time of day" in text for text in found) == 1
+
+
+def test_workers_that_are_spawned_are_watched_as_well(caplog: pytest.LogCaptureFixture) -> None:
+    found = reports(caplog, pipelines.default_rng, 1, start_method="spawn")
+    assert [text.split()[0] for text in found] == [f"{pipelines.__file__}:{pipelines.line_of('DefaultRng')}"]
+
+
+@pytest.mark.parametrize("name", ["sound", "stateful", "finite"])
+def test_pipeline_that_draws_from_seeded_state_is_not_reported(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    assert reports(caplog, getattr(pipelines, name), 0) == []
+
+
+def test_batches_are_the_same_with_the_guard_and_without() -> None:
+    runs = []
+    for guard in (False, True):
+        loader, transform = pipelines.sound()
+        augmenter = DeterministicAugmenter(loader, transform, 0, seed=1, guard=guard, check_every=0)
+        runs.append([fingerprint(next(augmenter)) for _ in range(4)])
+    assert runs[0] == runs[1]
+
+
+def test_nothing_is_watched_between_batches(caplog: pytest.LogCaptureFixture) -> None:
+    loader, transform = pipelines.sound()
+    augmenter = DeterministicAugmenter(loader, transform, 0, seed=1, guard=True, check_every=0)
+    original = random.Random.seed
+    next(augmenter)
+    with caplog.at_level(logging.WARNING, logger="detaug"):
+        np.random.default_rng()
+        random.Random()
+        np.random.default_rng(int(time.time()))
+    assert caplog.records == []
+    assert random.Random.seed is original
+
+
+def test_temporary_files_of_the_standard_library_are_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    assert reports(caplog, lambda: (pipelines.Loader(), _uses_a_temporary_file), 0) == []
+
+
+def _uses_a_temporary_file(**batch: Any) -> Any:
+    import tempfile
+
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(batch["data"].tobytes())
+    return batch
+
+
+@pytest.mark.parametrize("unit", [1, 1e3, 1e6, 1e9])
+def test_present_time_is_known_in_every_unit_and_other_seeds_are_not_taken_for_it(unit: float) -> None:
+    now = time.time()
+    assert is_the_time(int(now * unit))
+    assert not is_the_time(int((now - 86_400) * unit))
+    if unit <= 1e3:
+        assert is_the_time(int(now * unit) % 2**32)
+    assert not any(is_the_time(seed) for seed in (0, 1, 42, 1234, 2**31, 2**63, 2**200, 3.5))

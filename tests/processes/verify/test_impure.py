@@ -1,0 +1,116 @@
+"""What verify says of pipelines that keep something from batch to batch: what is right stays equal, what is not is named."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from detaug.verify import Result, verify
+from detaug.watching.interception import Site
+from tests.processes.verify import impure
+
+QUICK: dict[str, Any] = {"batches": 5, "processes": [2], "start_methods": ["fork"], "hash_seeds": ()}
+ALONE = "the pipeline alone, after other batches"
+
+
+def verified(factory: Any, **options: Any) -> Result:
+    return verify(factory, **{**QUICK, **options})
+
+
+def verdicts(result: Result) -> dict[str, str]:
+    return {row.what: row.verdict for row in result.rows}
+
+
+def slow(*values: Any) -> list[Any]:
+    """Cases that another one holds together."""
+    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        impure.AllCaches,
+        *slow(impure.OneShard, impure.LeastRecentlyUsed, impure.CountedInBytes, impure.ListOfNone),
+    ],
+)
+def test_data_set_with_a_correct_cache_is_equal_in_every_row_alone_too(dataset: Any) -> None:
+    result = verified(dataset)
+    assert set(verdicts(result).values()) == {"equal"}, str(result)
+    assert result.stateless.allowed
+    assert result.causes == ()
+
+
+@pytest.mark.parametrize("names", [tuple(impure.MADE_PURE), *slow(*((name,) for name in impure.MADE_PURE))])
+def test_state_of_transforms_differs_alone_and_is_repaired_by_copies(names: tuple[str, ...]) -> None:
+    result = verified(partial(impure.transformed, *(impure.MADE_PURE[name] for name in names)))
+    found = verdicts(result)
+    assert found.pop(ALONE) == "differs; detaug repairs it"
+    assert set(found.values()) == {"equal"}, str(result)
+    assert result.ok
+    assert result.causes
+    assert all(cause.repaired for cause in result.causes)
+
+
+@pytest.mark.parametrize("kinds", [impure.NOT_EQUAL, *slow(*((kind,) for kind in impure.NOT_EQUAL))])
+def test_state_of_classes_and_modules_is_not_equal_and_its_lines_are_named(kinds: tuple[type, ...]) -> None:
+    result = verified(partial(impure.transformed, *kinds))
+    assert not result.ok
+    found = verdicts(result)
+    assert found["each batch alone in a fresh process, in epochs 0 and 2"] == "different"
+    assert found["made twice, after other batches"] == "different"
+    assert found["made twice in equal circumstances"] == "equal"
+    lines = {Site(impure.__file__, impure.line_of(kind)) for kind in kinds}
+    assert lines <= {cause.site for cause in result.causes}, str(result)
+
+
+@pytest.mark.parametrize("items", [*slow(999), 1_001])
+def test_loader_that_shuffles_its_list_is_equal_unless_it_is_declared_stateless(items: int) -> None:
+    factory = partial(shuffling, items)
+    honest = verified(factory)
+    assert set(verdicts(honest).values()) == {"equal"}, str(honest)
+    assert not honest.stateless.allowed
+    assert honest.stateless.site == Site(impure.__file__, impure.line_of(impure.ShufflesItsList))
+    declared = verified(factory, stateless=True)
+    assert not declared.ok
+    assert verdicts(declared)["each batch alone in a fresh process, in epochs 0 and 2"] == "different"
+    assert declared.cause is not None
+    assert declared.cause.site == Site(impure.__file__, impure.line_of(impure.ShufflesItsList))
+
+
+def shuffling(items: int) -> Any:
+    return impure.ShufflesItsList(items), None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stateless", [None, True])
+def test_views_that_a_transform_writes_to_do_not_reach_the_data(stateless: bool | None) -> None:
+    result = verified(views, stateless=stateless)
+    assert set(verdicts(result).values()) == {"equal"}, str(result)
+
+
+def views() -> Any:
+    return impure.GivesViews(), impure.InPlace()
+
+
+def test_generators_of_a_data_set_in_unlikely_places_are_seeded() -> None:
+    result = verified(impure.Noisy)
+    found = verdicts(result)
+    assert found.pop(ALONE) == "differs; detaug repairs it"
+    assert set(found.values()) == {"equal"}, str(result)
+
+
+def test_generators_that_get_the_same_seed_in_every_batch_are_mentioned_with_their_lines() -> None:
+    seeds = {impure.MadeOnFirstUse: 5, impure.SeedsTheGlobalState: 77}
+    result = verified(partial(impure.transformed, *seeds))
+    assert result.ok
+    notes = [note for note in result.notes if "every batch draws the same numbers" in note]
+    assert len(notes) == 2
+    for kind, seed in seeds.items():
+        start = f"{impure.__file__}:{impure.line_of(kind, '# SEEDED')}: seeds a generator with {seed} "
+        assert any(note.startswith(start) for note in notes), notes
+
+
+def test_generator_that_gets_a_seed_for_each_item_is_not_mentioned() -> None:
+    assert verified(impure.SeedsByItem).notes == ()

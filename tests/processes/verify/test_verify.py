@@ -1,0 +1,166 @@
+"""What `detaug.verify` says of sound pipelines, and of what is no pipeline."""
+
+from __future__ import annotations
+
+import json
+import random
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import detaug
+from detaug.verify import Result, UnusableError, verify
+from tests.processes.verify import pipelines
+
+QUICK: dict[str, Any] = {"batches": 4, "processes": [2], "start_methods": ["fork"], "hash_seeds": ()}
+
+
+@cache
+def result_of(name: str) -> Result:
+    return verify(getattr(pipelines, name), **QUICK)
+
+
+@pytest.mark.parametrize(
+    "name", ["sound", pytest.param("without_transform", marks=pytest.mark.slow), "stateful", "finite", "iterable"]
+)
+def test_sound_pipeline_is_equal_in_every_row(name: str) -> None:
+    assert_equal_in_every_row(result_of(name))
+
+
+def assert_equal_in_every_row(result: Result) -> None:
+    assert result.ok, str(result)
+    assert {row.verdict for row in result.rows} == {"equal"}
+    assert result.causes == ()
+    assert all(row.batches > 0 for row in result.rows)
+
+
+def test_rows_say_how_often_workers_were_stopped_and_killed() -> None:
+    rows = {row.what: row for row in result_of("sound").rows}
+    assert int(rows["2 processes, fork, killed at random"].detail.split()[0]) >= 1
+    assert int(rows["2 processes, fork, held up at random"].detail.split()[0]) >= 1
+    assert rows["resumed at random steps"].detail.startswith("at batch ")
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed", "reason"),
+    [
+        ("sound", True, "none of the loader's batches depends"),
+        ("stateful", False, "changes Walker.position"),
+        ("finite", False, "it holds its position"),
+        ("iterable", False, "cannot be stateless=True"),
+    ],
+)
+def test_it_says_whether_the_loader_may_be_declared_stateless(name: str, allowed: bool, reason: str) -> None:
+    found = result_of(name).stateless
+    assert found.allowed is allowed
+    assert reason in found.reason
+
+
+def test_line_that_speaks_against_stateless_is_named() -> None:
+    site = result_of("stateful").stateless.site
+    assert site is not None
+    with open(pipelines.__file__) as file:
+        assert file.read().splitlines()[site.line - 1].endswith("# CARRIED")
+
+
+@pytest.mark.slow
+def test_declaring_a_stateful_loader_stateless_is_shown_to_be_wrong() -> None:
+    assert not verify(pipelines.stateful, **QUICK, stateless=True).stateless.allowed
+
+
+@pytest.mark.slow
+def test_pipeline_that_can_only_be_forked_is_equal_there_and_not_run_elsewhere() -> None:
+    result = verify(pipelines.only_forked, **{**QUICK, "start_methods": ["fork", "spawn"]}, stateless=True)
+    verdicts = {row.what: row.verdict for row in result.rows}
+    assert verdicts.pop("2 processes, spawn") == "not run"
+    assert set(verdicts.values()) == {"equal"}
+    assert result.ok
+    assert "cannot be pickled" in str(result)
+    assert "equal in all rows but 1" in str(result)
+
+
+@pytest.mark.slow
+def test_thorough_run_of_a_sound_pipeline_is_equal_under_every_start_method() -> None:
+    result = verify(pipelines.sound, thorough=True, batches=6)
+    assert result.ok, str(result)
+    what = [row.what for row in result.rows]
+    for method in ("fork", "spawn", "forkserver"):
+        assert f"8 processes, {method}" in what
+        assert f"2 processes, {method}, killed at random" in what
+
+
+def test_harmless_habits_are_equal_and_callers_random_state_and_module_are_left_as_they_were() -> None:
+    random.seed(1)
+    np.random.seed(2)
+    torch.manual_seed(3)
+    expected = random.random(), np.random.rand(), torch.rand(1).item()
+    random.seed(1)
+    np.random.seed(2)
+    torch.manual_seed(3)
+    time_before, names_before = __import__("time").time, dict(vars(pipelines))
+    result = verify(pipelines.harmless, **QUICK)
+    assert (random.random(), np.random.rand(), torch.rand(1).item()) == expected
+    assert __import__("time").time is time_before
+    assert {name: id(value) for name, value in vars(pipelines).items()} == {
+        name: id(value) for name, value in names_before.items()
+    }
+    assert_equal_in_every_row(result)
+
+
+def test_result_goes_into_json_and_onto_the_screen() -> None:
+    result = detaug.verify(pipelines.default_rng, **QUICK)
+    assert isinstance(result, Result)
+    found = json.loads(json.dumps(result.as_json()))
+    assert found["ok"] is False
+    assert found["causes"][0]["line"] == pipelines.line_of("DefaultRng")
+    assert {row["verdict"] for row in found["rows"]} == {"equal", "different"}
+    assert found["stateless"]["allowed"] is True
+    text = str(result)
+    assert "killed at random" in text
+    assert f"pipelines.py:{pipelines.line_of('DefaultRng')}" in text.replace("\n", "")
+    # The first transform that differs is named with how many elements do, and by how much.
+    assert result.cause is not None
+    difference = result.cause.difference
+    assert difference is not None
+    assert difference.where == "transform.transforms[1] (DefaultRng)"
+    assert (difference.key, difference.elements, difference.of) == ("['data']", 128, 128)
+    assert difference.largest is not None
+    assert 0 < difference.largest < 1  # the fault adds a number below 1
+
+
+@pytest.mark.slow
+def test_progress_is_told_of_every_row() -> None:
+    told: list[tuple[str, int, int]] = []
+    result = verify(pipelines.sound, **QUICK, progress=lambda *what: told.append(what))
+    assert {row.what for row in result.rows} <= {what for what, _, _ in told}
+    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (pipelines.no_pair, r"must return \(loader, transform\)"),
+        (pipelines.fails, "this transform cannot be used"),
+        (lambda: (5, None), "data_loader must be"),
+        (lambda: ([object()], None), "cannot be"),
+        (lambda: ([], None), "no batch"),
+        ("tests.processes.verify.pipelines", "not of the form"),
+        ("tests.processes.verify.nowhere:sound", "there is no module"),
+        ("tests.processes.verify.pipelines:nothing", "there is no 'nothing'"),
+        ("tests.processes.verify.pipelines:not_callable", "not callable"),
+        ("nowhere/pipelines.py:sound", "there is no file"),
+        (5, "must be callable"),
+    ],
+)
+def test_what_is_no_pipeline_is_refused_with_the_reason(factory: Any, message: str) -> None:
+    with pytest.raises(UnusableError, match=message):
+        verify(factory, **QUICK)
+
+
+@pytest.mark.parametrize("option", [{"batches": 0}, {"processes": [-1]}, {"start_methods": ["thread"]}, {"seed": -1}])
+def test_arguments_that_cannot_be_right_are_refused(option: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        verify(pipelines.sound, **{**QUICK, **option})

@@ -1,0 +1,126 @@
+"""Fixtures that make augmenters and start programs, and which cases of a matrix run by default.
+
+A folder's conftest imports the fixtures that its tests want.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detaug import DeterministicAugmenter
+from tests.support import witness
+from tests.support.processes import Script, start_script
+
+START_METHODS = ("fork", "spawn", "forkserver")
+
+
+#: Where spawn's cases are always run: what the start method could change about batches, deaths of workers, and what travels.
+SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects", "test_bad_input"}
+
+
+def mark_rare_cases(items: list[pytest.Item]) -> None:
+    """Mark as slow what repeats the claim of another case.
+
+    forkserver's cases go with the slow tests: to the engine it differs from spawn in how a worker is born only. So do most
+    of spawn's, each of which starts several interpreters that import torch. Of several numbers of workers one is usual, the
+    largest: that the number changes nothing is what `test_same_batches` and `test_nnunet_loader` show."""
+    ours = [item for item in items if item.path.parent.name == "acceptance"]
+    numbers: defaultdict[str, set[int]] = defaultdict(set)
+    for item in ours:
+        numbers[_test_of(item)].add(_number_of_workers(item))
+    for item in ours:
+        if _number_of_workers(item) not in (0, max(numbers[_test_of(item)])) and item.path.stem not in EVERY_NUMBER:
+            item.add_marker(pytest.mark.slow)
+    for item in items:
+        parameters = getattr(item, "callspec", None)
+        values = [] if parameters is None else [each for each in parameters.params.values() if isinstance(each, str)]
+        rarely = item.path.stem not in SPAWN_ALWAYS or (parameters is not None and parameters.params.get("n") in (1, 5))
+        if "forkserver" in values or ("spawn" in values and rarely):
+            item.add_marker(pytest.mark.slow)
+
+
+#: Where every number of workers is run.
+EVERY_NUMBER = {"test_same_batches", "test_nnunet_loader"}
+
+#: Modules whose workers' batches are checked as a user has it. Elsewhere batches are checked where they are made without
+#: workers only: a check of a worker's batch costs a process, and `tests/processes/purity` is about those.
+WITH_CHECKS = {"test_same_batches", "test_loader_states", "test_nnunet_loader"}
+
+
+def _test_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _number_of_workers(item: pytest.Item) -> int:
+    number = item.callspec.params.get("n") if hasattr(item, "callspec") else None
+    return number if isinstance(number, int) else 0
+
+
+class Maker:
+    """Makes augmenters as a test asks for them and closes them when it is over."""
+
+    def __init__(self, checks: bool = True) -> None:
+        self._made: list[DeterministicAugmenter] = []
+        self._checks = checks
+
+    def __call__(self, *arguments: Any, **options: Any) -> DeterministicAugmenter:
+        processes = arguments[2] if len(arguments) > 2 else options.get("num_processes")
+        return self.keep(DeterministicAugmenter(*arguments, **self._with_checks(processes, options)))
+
+    def from_dataset(self, *arguments: Any, **options: Any) -> DeterministicAugmenter:
+        options = self._with_checks(options.get("num_processes"), options)
+        return self.keep(DeterministicAugmenter.from_dataset(*arguments, **options))
+
+    def _with_checks(self, processes: Any, options: dict[str, Any]) -> dict[str, Any]:
+        return options if self._checks or not processes else {"check_every": 0, **options}
+
+    def keep(self, augmenter: DeterministicAugmenter) -> DeterministicAugmenter:
+        self._made.append(augmenter)
+        return augmenter
+
+    def close(self) -> None:
+        while self._made:
+            self._made.pop().close()
+
+
+@pytest.fixture
+def make(request: pytest.FixtureRequest) -> Iterator[Maker]:
+    maker = Maker(request.path.stem in WITH_CHECKS)
+    yield maker
+    maker.close()
+
+
+@pytest.fixture
+def mark(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Change a module of the parent, as proof of the start method: only forked workers see it."""
+    monkeypatch.setattr(witness, "MARK", "changed in the parent")
+    return "changed in the parent"
+
+
+@pytest.fixture(params=START_METHODS)
+def start_method(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
+    """Start a user's script; whatever of it is left at the end of the test is killed."""
+    started: list[Script] = []
+
+    def start(body: str, *arguments: str, **options: Any) -> Script:
+        started.append(start_script(tmp_path, body, *arguments, **options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill_all()
+
+
+@pytest.fixture(autouse=True)
+def no_seed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DETAUG_SEED", raising=False)

@@ -1,0 +1,221 @@
+"""Loaders and transforms that misbehave in one way each. Importable by workers of every start method."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import detaug
+from tests.support.loaders import RandomLoader, RandomSampler
+from tests.support.witness import WITNESS, witness
+
+
+class ReaderError(Exception):
+    """The user's own, with a constructor of two arguments, so that plain pickling cannot rebuild it."""
+
+    def __init__(self, file: str, line: int) -> None:
+        super().__init__(f"{file} is broken in line {line}")
+        self.file, self.line = file, line
+
+
+class UnpicklableError(ValueError):
+    """An exception that holds what no pickler takes."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lock = threading.Lock()
+
+
+def read_the_broken_case(error: BaseException) -> None:
+    raise error
+
+
+def make_error(kind: str) -> BaseException:
+    return {
+        "value": lambda: ValueError("voxel spacing is zero"),
+        "key": lambda: KeyError("case_017"),
+        "reader": lambda: ReaderError("case_017.nii.gz", 3),
+        "unpicklable": lambda: UnpicklableError("holds a lock"),
+        "assertion": lambda: AssertionError(),
+        "memory": lambda: MemoryError("no room for case_017"),
+        "file": lambda: FileNotFoundError(errno.ENOENT, "No such file or directory", "case_017.nii.gz"),
+        "unicode": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        "command": lambda: subprocess.CalledProcessError(3, ["dcm2niix", "case_017"]),
+    }[kind]()
+
+
+class RaisesAt(RandomLoader):
+    """Raises at given steps of given epochs, whichever process makes them."""
+
+    def __init__(self, steps: tuple[int, ...], kind: str = "value", epochs: tuple[int, ...] = (0,)) -> None:
+        super().__init__()
+        self.steps, self.kind, self.epochs = steps, kind, epochs
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        now = detaug.current()
+        if now.step in self.steps and now.epoch in self.epochs:
+            read_the_broken_case(make_error(self.kind))
+        return super().generate_train_batch()
+
+
+class TransformRaisesAt:
+    def __init__(self, steps: tuple[int, ...], kind: str = "value") -> None:
+        self.steps, self.kind = steps, kind
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        if detaug.current().step in self.steps:
+            read_the_broken_case(make_error(self.kind))
+        return batch
+
+
+def once(flag: str) -> bool:
+    """True for the first caller on this machine that names the flag, and False ever after."""
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def die(how: str) -> None:
+    if how == "exit":
+        os._exit(7)
+    os.kill(os.getpid(), getattr(signal, how))
+    while True:  # the signal is on its way
+        time.sleep(1)
+
+
+class KillsItself(RandomSampler):
+    """Its process dies at one step: the first time only, or whenever `always` is set."""
+
+    def __init__(self, step: int, flag: str, how: str = "SIGKILL", always: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self._step, self._flag, self._how, self._always = step, flag, how, always
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        batch = super().generate_train_batch()
+        if detaug.current().step == self._step and (self._always or once(self._flag)):
+            die(self._how)
+        return batch
+
+
+class StatefulKillsItself(RandomLoader):
+    """The same for a loader that counts its batches."""
+
+    def __init__(self, step: int, flag: str, how: str = "SIGKILL") -> None:
+        super().__init__()
+        self._step, self._flag, self._how = step, flag, how
+        self._count = 0
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        self._count += 1
+        batch = {**super().generate_train_batch(), "count": self._count}
+        if detaug.current().step == self._step and once(self._flag):
+            die(self._how)
+        return batch
+
+
+class TransformKillsItself:
+    def __init__(self, step: int, flag: str) -> None:
+        self._step, self._flag = step, flag
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        if detaug.current().step == self._step and once(self._flag):
+            die("SIGKILL")
+        return batch
+
+
+class LethalToPickle:
+    """Kills, once, the process that pickles it."""
+
+    def __init__(self, flag: str) -> None:
+        self.flag = flag
+
+    def __reduce__(self) -> Any:
+        if once(self.flag):
+            die("SIGKILL")
+        return (LethalToPickle, (self.flag,))
+
+
+class DiesInPickling(RandomLoader):
+    """Its process dies in the middle of handing over the batch of one step."""
+
+    def __init__(self, step: int, flag: str) -> None:
+        super().__init__()
+        self._step, self._flag = step, flag
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        batch = super().generate_train_batch()
+        if detaug.current().step == self._step:
+            batch["lethal"] = LethalToPickle(self._flag)
+        return batch
+
+
+class HangsOnce(RandomSampler):
+    """Never comes back from one step, the first time it is asked for it."""
+
+    def __init__(self, step: int, flag: str) -> None:
+        super().__init__()
+        self._step, self._flag = step, flag
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        if detaug.current().step == self._step and once(self._flag):
+            threading.Event().wait()
+        return super().generate_train_batch()
+
+
+class Exits(RandomLoader):
+    """Calls sys.exit, as a command line tool misused as a library does."""
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        if detaug.current().step == 2:
+            sys.exit(3)
+        return super().generate_train_batch()
+
+
+class Gated(RandomSampler):
+    """Makes batches from `shut_from` on only once the file `gate` is there, and says by a file what it has begun."""
+
+    def __init__(self, folder: str, shut_from: int) -> None:
+        super().__init__()
+        self._folder, self._shut_from = folder, shut_from
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        step = detaug.current().step
+        Path(self._folder, f"begun-{step}-{os.getpid()}").touch()
+        while step >= self._shut_from and not Path(self._folder, "gate").exists():
+            time.sleep(0.005)
+        return super().generate_train_batch()
+
+
+class Recorder(RandomLoader):
+    """Leaves a file per batch it makes, so that a test sees what was made when and how often."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        now = detaug.current()
+        batch = super().generate_train_batch()
+        Path(self._folder, f"{now.epoch}-{now.step}-{os.getpid()}-{time.monotonic_ns()}").touch()
+        return batch
+
+
+class Chatty(RandomLoader):
+    """Holds what no pickler takes under a key of the batch."""
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"data": super().generate_train_batch()["numpy"], "handle": threading.Lock(), WITNESS: witness()}
+
+
+class Nested(RandomLoader):
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"data": 1, "meta": [{"handle": threading.Lock()}]}

@@ -1,0 +1,194 @@
+"""Programs for tests, started as forks of an interpreter that has imported detaug: in milliseconds rather than seconds.
+
+A program has its own session, pipes, environment, folder, arguments and ``__main__``, and ends as any other: its interpreter is
+finalized. Only ``/proc/PID`` shows the difference: the command line and environment there are those of the interpreter.
+
+The interpreter is no descendant of the process that runs the tests, and ends with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import types
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+_MOST = 2**20  # bytes of a request
+_POSSIBLE = sys.platform.startswith("linux") and hasattr(os, "pidfd_open")
+
+
+class Program(subprocess.Popen[str]):
+    """A program of which not we, but the interpreter that forked it sees the end."""
+
+    def __init__(self, pid: int, stdout: TextIO, stderr: TextIO, ended: socket.socket) -> None:
+        # what Popen's methods look at; its own __init__ would start a process
+        self.args, self.pid, self.returncode = "", pid, None  # type: ignore[assignment]
+        self.stdin, self.stdout, self.stderr = None, stdout, stderr
+        self.text_mode, self.encoding, self.errors = True, None, None
+        self._input, self._communication_started, self._child_created = None, False, True
+        self._waitpid_lock, self._sigint_wait_secs = threading.Lock(), 0.25
+        self._ended = ended
+
+    def _wait(self, timeout: float | None) -> int:
+        if self.returncode is None:
+            if not select.select([self._ended], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            answer = self._ended.recv(100)
+            self._ended.close()
+            self.returncode = int(answer) if answer else -signal.SIGKILL
+        return self.returncode
+
+    def _internal_poll(self, *_: Any, **__: Any) -> int | None:
+        try:
+            return self._wait(0.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+
+class Preloaded:
+    """The interpreter, started when it is first needed."""
+
+    def __init__(self) -> None:
+        self._control: socket.socket | None = None
+        self._owner = 0
+
+    def run(
+        self,
+        program: Path | str,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        variables: Mapping[str, str] | None = None,
+    ) -> Program | None:
+        """Run a program; None where that cannot be done in this way.
+
+        Args:
+            program: a script, or code as ``python -c`` takes it.
+            arguments: those of ``sys.argv`` behind the first.
+            folder: the current one.
+            environment: the program's whole environment.
+            variables: more of it.
+        """
+        if not _POSSIBLE:
+            return None
+        if self._control is None or self._owner != os.getpid():
+            self._start(environment)
+        assert self._control is not None
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        script = str(program) if isinstance(program, Path) else ""
+        code = program.read_text() if isinstance(program, Path) else program
+        request = [script, code, list(arguments), str(folder), {**environment, **(variables or {})}]
+        socket.send_fds(self._control, [json.dumps(request).encode()], [out_end, err_end, theirs.fileno()])
+        theirs.close()
+        os.close(out_end)
+        os.close(err_end)
+        return Program(int(self._control.recv(100)), open(out), open(err), ours)
+
+    def _start(self, environment: Mapping[str, str]) -> None:
+        self._owner = os.getpid()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            started = subprocess.Popen(
+                [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**environment, "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
+            started.wait()
+
+
+PRELOADED = Preloaded()
+
+
+def run_code(
+    code: str, *arguments: str, folder: Path, environment: Mapping[str, str], timeout: float = 240.0
+) -> subprocess.CompletedProcess[str]:
+    """As ``subprocess.run([sys.executable, "-c", code, *arguments], ...)``."""
+    program = PRELOADED.run(code, arguments, folder, environment)
+    if program is None:
+        command = [sys.executable, "-c", code, *arguments]
+        return subprocess.run(
+            command, cwd=folder, env=dict(environment), capture_output=True, text=True, timeout=timeout, check=False
+        )
+    with program:
+        out, err = program.communicate(timeout=timeout)
+    return subprocess.CompletedProcess([], program.returncode, out, err)
+
+
+def serve(descriptor: int) -> None:
+    """The interpreter's life: until nobody asks any more. In a program it returns after the program's last line."""
+    if os.fork():
+        os._exit(0)
+    import detaug
+    from detaug.engine.local import coordinator, worker  # noqa: F401
+    from tests.support.cheap_forks import make_forks_cheap
+
+    detaug.DeterministicAugmenter  # noqa: B018  (imported when first asked for)
+    make_forks_cheap()
+    with socket.socket(fileno=descriptor) as control:
+        program = _serve(control)
+    if program is not None:
+        program()
+
+
+def _serve(control: socket.socket) -> Callable[[], None] | None:
+    running: dict[int, tuple[int, socket.socket]] = {}  # pidfd → pid, whom to tell of its end
+    while True:
+        ready = select.select([control, *running], [], [])[0]
+        for pidfd in ready:
+            if isinstance(pidfd, int):
+                pid, tell = running.pop(pidfd)
+                status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                os.close(pidfd)
+                try:
+                    tell.send(str(status).encode())
+                except BrokenPipeError:
+                    pass
+                tell.close()
+        if control not in ready:
+            continue
+        text, descriptors, _, _ = socket.recv_fds(control, _MOST, 3)
+        if not text:
+            return None
+        out, err, ended = descriptors
+        pid = os.fork()
+        if not pid:
+            os.dup2(out, 1)
+            os.dup2(err, 2)
+            for each in (*descriptors, *running):
+                os.close(each)
+            for _, tell in running.values():
+                tell.close()
+            return partial(_be, *json.loads(text))
+        os.close(out)
+        os.close(err)
+        running[os.pidfd_open(pid)] = pid, socket.socket(fileno=ended)
+        control.send(str(pid).encode())
+
+
+def _be(file: str, code: str, arguments: list[str], folder: str, environment: dict[str, str]) -> None:
+    """Be the program."""
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [file or "-c", *arguments]
+    sys.path[0] = os.path.dirname(file)
+    main = types.ModuleType("__main__")
+    if file:
+        main.__file__ = file
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    sys.modules["__main__"] = main
+    exec(compile(code, file or "<string>", "exec"), main.__dict__)

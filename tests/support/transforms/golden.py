@@ -1,0 +1,151 @@
+"""Fingerprints of what the pipelines and each transform give: the same on every machine.
+
+`python -m tests.support.transforms.golden` prints them, with what the process found of the CPU; `--write` puts them into
+golden.json; that is right only together with a new `detaug.versions.NUMERICS`, if any has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import os
+import struct
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_info
+
+from detaug import SeedTree, fingerprint
+from detaug.nnunet import TRAINING_TRANSFORMS, training_transforms, validation_transforms
+from detaug.transforms import Transform
+from detaug.versions import NUMERICS
+from tests.support.transforms.every_transform import EVERY
+
+FILE = Path(__file__).with_name("golden.json")
+
+SEEDS = range(6)
+LITTLE, MUCH = math.radians(30), math.radians(180)
+SCALES = [[1, 1, 1], [0.5, 0.5, 0.5], [0.25, 0.25, 0.25]]
+
+
+def image(seed: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Even numbers from -2 to 2 in steps of 2^-22, which every machine makes alike."""
+    words = np.random.PCG64DXSM(seed).random_raw(math.prod(shape))
+    return ((words >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-22) - np.float32(2)).reshape(shape)
+
+
+def labels(seed: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Balls of labels 1 and 2 on 0, and an outer layer of -1; int16."""
+    made = np.zeros(shape, np.int16)
+    inside = tuple(slice(1, n - 1) for n in shape[1:])
+    where = np.indices(shape[1:])
+    words = np.random.PCG64DXSM(seed).random_raw(64)
+    for channel in made:
+        channel[...] = -1
+        channel[inside] = 0
+    for ball in range(8):
+        centre = [int(words[4 * ball + axis]) % n for axis, n in enumerate(shape[1:])]
+        distance = sum((place - middle) ** 2 for place, middle in zip(where, centre, strict=True))
+        made[:, (distance < 20 + 6 * ball) & (made[0] >= 0)] = 1 + ball % 2
+    return made
+
+
+def sample(seed: int, shape: tuple[int, ...], channels: int = 2) -> dict[str, np.ndarray]:
+    """A sample with two channels of labels."""
+    return {"image": image(seed, (channels, *shape)), "segmentation": labels(seed, (2, *shape))}
+
+
+def pipelines() -> dict[str, tuple[Transform, tuple[int, ...], int]]:
+    """Name -> pipeline, the shape that comes in, number of channels."""
+    cubic, flat, slabs = (20, 18, 16), (32, 28), (6, 28, 24)
+    da5 = TRAINING_TRANSFORMS["nnUNetTrainerDA5"]
+    cascade = {"is_cascaded": True, "foreground_labels": (1, 2)}
+    regions = {"regions": [[1, 2], 2], "ignore_label": 3, "use_mask_for_norm": [True, False]}
+    return {
+        "3-D": (training_transforms(cubic, (-LITTLE, LITTLE), SCALES, (0, 1, 2), False), (32, 29, 26), 1),
+        "3-D, regions": (training_transforms(cubic, (-LITTLE, LITTLE), None, (0,), False, **regions), (32, 29, 26), 2),
+        "2-D": (
+            training_transforms(flat, (-MUCH, MUCH), [s[:2] for s in SCALES], (0, 1), False),
+            (52, 45),
+            2,
+        ),
+        "dummy 2-D": (training_transforms(slabs, (-MUCH, MUCH), SCALES, (0, 1, 2), True), (6, 46, 39), 1),
+        "cascade": (training_transforms(cubic, (-LITTLE, LITTLE), SCALES, None, False, **cascade), (32, 29, 26), 1),
+        "DA5": (da5((18, 18, 12), (-LITTLE, LITTLE), SCALES, (0, 1, 2), False), (30, 30, 24), 1),
+        "validation": (validation_transforms(SCALES, **cascade), cubic, 1),
+    }
+
+
+def fingerprints(only: Collection[str] = ()) -> dict[str, str]:
+    """Name -> fingerprint; `only` of pipelines and transforms with these names, if there are any."""
+    return dict(_fingerprints(only))
+
+
+def _fingerprints(only: Collection[str]) -> Iterator[tuple[str, str]]:
+    tree = SeedTree(20261121)
+    for name, (pipeline, shape, channels) in pipelines().items():
+        if only and name not in only:
+            continue
+        for seed in SEEDS:
+            made = pipeline(**sample(seed, shape, channels), rng=tree.generator(0, seed))
+            yield f"{name}, seed {seed}", fingerprint(made)
+    for name, make in EVERY.items():
+        if only and name not in only:
+            continue
+        for dims, shape in ((3, (18, 18, 14)), (2, (24, 24))):
+            transform = make(dims)
+            made = [transform(**sample(seed, shape), rng=tree.generator(1, seed)) for seed in range(2)]
+            yield f"{name}, {dims}-D", fingerprint(made)
+
+
+def surroundings() -> dict[str, Any]:
+    """What this process found of its CPU and its settings."""
+    from numba.core.registry import cpu_target
+
+    if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
+        from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+    else:
+        from numpy.core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+    numba_cpu = cpu_target.target_context.codegen().magic_tuple()[1]
+    return {
+        "torch": torch.backends.cpu.get_cpu_capability(),
+        "torch threads": torch.get_num_threads(),
+        "numpy": [name for name in __cpu_dispatch__ if __cpu_features__[name]],
+        "numba": numba_cpu,
+        "blas": sorted({library.get("architecture", "") for library in threadpool_info()} - {""}),
+        "libm": _digest_of_libm(),
+    }
+
+
+def _digest_of_libm() -> str:
+    """Of exp and sin at points where glibc's variants with and without fused multiply-add differ in the last bit."""
+    digest = hashlib.blake2b(digest_size=8)
+    for i in range(20_000):
+        x = i * 0.0012345678
+        digest.update(struct.pack("<dd", math.exp(x), math.sin(x)))
+    return digest.hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help="write golden.json")
+    if "DETAUG_TEST_THREADS" in os.environ:
+        torch.set_num_threads(int(os.environ["DETAUG_TEST_THREADS"]))
+    parser.add_argument("--only", nargs="+", default=[], help="print those of these pipelines and transforms")
+    options = parser.parse_args()
+    if options.write and options.only:
+        parser.error("golden.json holds all of them")
+    made = {"numerics": NUMERICS, "fingerprints": fingerprints(options.only)}
+    if options.write:
+        FILE.write_text(json.dumps(made, indent=2) + "\n")
+        return
+    print(json.dumps({**made, "surroundings": surroundings()}))
+
+
+if __name__ == "__main__":
+    main()

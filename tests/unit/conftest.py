@@ -1,0 +1,35 @@
+"""A unit test starts no process: one that does fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+#: What the interpreter says before it starts one; `multiprocessing` goes through these as well.
+_STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
+_started: list[str] = []
+
+
+def _note(event: str, _: tuple[Any, ...]) -> None:
+    if event in _STARTS:
+        _started.append(event)
+
+
+sys.addaudithook(_note)
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
+    _started.clear()
+    yield
+    if request.node.get_closest_marker("slow"):  # torch.compile may start a compiler
+        return
+    assert not _started, f"a unit test starts no process; this one called {_started[0]}: it belongs to tests/processes"
+
+
+@pytest.fixture(autouse=True)
+def no_seed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DETAUG_SEED", raising=False)

@@ -1,0 +1,275 @@
+"""What is made next and what is due, without processes."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Position, Schedule, Skipped
+from detaug.pipeline.plan import BatchKey, Plan
+from tests.unit.engine.reference_schedule import ReferenceSchedule
+
+
+def run(schedule: Schedule, lengths: list[int] | None, num_workers: int, order, batches: int) -> list[BatchKey]:
+    """Play workers that finish in the order that `order` picks, until enough is handed out or the epoch ends."""
+    plan, handed_out, working = schedule.plan, [], {}
+    while len(handed_out) < batches:
+        position, outcome = schedule.due()
+        if isinstance(outcome, EpochEnd):
+            schedule.hand_out(position, outcome)
+            return handed_out
+        if isinstance(outcome, Delivered):
+            handed_out.append(outcome.batch)
+            schedule.hand_out(position, outcome)
+            continue
+        for worker in range(num_workers):
+            if worker not in working and (task := schedule.next_for(worker)) is not None:
+                schedule.start(task.key)
+                working[worker] = task
+        assert working, "nothing is due and nobody works"
+        worker = order(sorted(working))
+        task = working.pop(worker)
+        stream, turn = plan.stream_of(task.key.step), plan.turn_of(task.key.step)
+        if lengths is not None and turn >= lengths[stream]:
+            schedule.end_stream(task.key)
+        else:
+            schedule.finish(task.key, Exists() if task.probe else Delivered(task.key))
+    return handed_out
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=5),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_every_batch_of_streams_that_end_comes_once_and_in_order(lengths, num_workers, window, stateless, chance):
+    schedule = Schedule(Plan(len(lengths)), window, num_workers, stateless)
+    handed_out = run(schedule, lengths, num_workers, chance.choice, 10**6)
+    expected = sorted(turn * len(lengths) + stream for stream, n in enumerate(lengths) for turn in range(n))
+    assert [key.step for key in handed_out] == expected
+    assert schedule.position == Position(1, 0, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 6), st.integers(0, 20), st.randoms(use_true_random=False))
+def test_ranks_share_an_endless_source_out(num_streams, world_size, window, batches, chance):
+    taken = []
+    for rank in range(world_size):
+        schedule = Schedule(Plan(num_streams, rank, world_size), window, 3, True, limit=batches)
+        taken += [key.step for key in run(schedule, None, 3, chance.choice, 10**6)]
+    assert sorted(taken) == list(range(batches * world_size))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(2, 3), st.randoms(use_true_random=False))
+def test_ranks_of_a_finite_source_get_equally_many_batches(lengths, world_size, chance):
+    taken = []
+    for rank in range(world_size):
+        schedule = Schedule(Plan(len(lengths), rank, world_size), 3, 2, False, probing=True)
+        taken.append([key.step for key in run(schedule, lengths, 2, chance.choice, 10**6)])
+    assert len({len(steps) for steps in taken}) == 1
+    exist = {turn * len(lengths) + stream for stream, n in enumerate(lengths) for turn in range(n)}
+    assert all(step in exist for steps in taken for step in steps)
+    assert all(len({step // world_size for step in at_once}) == 1 for at_once in zip(*taken, strict=True))
+
+
+@given(st.integers(1, 8), st.integers(0, 30))
+def test_no_more_than_the_window_is_under_way(window, start):
+    schedule = Schedule(Plan(3), window, 4, True)
+    schedule.position = schedule.position_at(2, start)
+    keys = list(schedule.wanted())
+    assert keys == [BatchKey(2, start + i) for i in range(window)]
+
+
+def test_the_next_epoch_is_begun_once_the_last_step_is_known():
+    schedule = Schedule(Plan(1), 4, 2, True, limit=3)
+    schedule.position = Position(0, 2, 2)
+    assert list(schedule.wanted()) == [(0, 2), (1, 0), (1, 1), (1, 2)]
+
+
+def test_an_epoch_of_no_batches_ends_at_once_and_stops_nothing():
+    schedule = Schedule(Plan(1, num_steps=0), 4, 2, True)
+    assert schedule.wanted() == {}
+    assert schedule.due()[1] == EpochEnd(Position(1, 0, 0))
+
+
+def test_a_lost_task_is_the_next_to_be_given_out():
+    schedule = Schedule(Plan(1), 4, 2, True)
+    first, second = schedule.next_for(0), None
+    schedule.start(first.key)
+    second = schedule.next_for(1)
+    schedule.start(second.key)
+    schedule.lose(first.key)
+    assert schedule.next_for(1) == first
+
+
+def test_a_stream_stays_with_its_worker_and_any_worker_takes_a_stateless_step():
+    bound = Schedule(Plan(4), 8, 2, stateless=False)
+    assert bound.next_for(0).key.step == 0
+    assert bound.next_for(1).key.step == 1
+    free = Schedule(Plan(4), 8, 2, stateless=True)
+    assert free.next_for(0) == free.next_for(1)
+
+
+def test_what_is_no_longer_wanted_is_dropped():
+    schedule = Schedule(Plan(1), 2, 1, True)
+    schedule.finish(BatchKey(0, 1), Delivered("kept"))
+    schedule.finish(BatchKey(0, 5), Delivered("outside the window"))
+    assert list(schedule.outcomes) == [BatchKey(0, 1)]
+    schedule.position = schedule.start_of(7)
+    schedule.wanted()
+    assert schedule.outcomes == {}
+
+
+def test_a_skipped_step_uses_its_place_up_and_a_failed_one_stays_due():
+    schedule = Schedule(Plan(1), 4, 1, True, limit=3)
+    schedule.finish(BatchKey(0, 0), Skipped())
+    error = ValueError("x")
+    schedule.finish(BatchKey(0, 1), Failed(error))
+    position, outcome = schedule.due()
+    assert (position, outcome) == (Position(0, 1, 1), Failed(error))
+    assert schedule.due() == (position, outcome)
+
+
+@st.composite
+def schedules(draw):
+    """The same schedule twice, and a world in which its tasks come true: how long each stream is in each epoch."""
+    num_streams, world_size = draw(st.integers(1, 5)), draw(st.integers(1, 3))
+    num_steps = draw(st.none() | st.integers(0, 12))
+    arguments = {
+        "plan": Plan(num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps),
+        "window": draw(st.integers(1, 9)),
+        "num_workers": draw(st.integers(1, 4)),
+        "stateless": draw(st.booleans()),
+        "limit": draw(st.none() | st.integers(0, 7)),
+        "probing": draw(st.booleans()),
+    }
+    lengths = draw(st.none() | st.lists(st.integers(0, 5), min_size=num_streams, max_size=num_streams))
+    return Schedule(**arguments), ReferenceSchedule(**arguments), lengths
+
+
+@settings(max_examples=400, deadline=None)
+@given(schedules(), st.randoms(use_true_random=False), st.integers(10, 60))
+def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both, chance, events):
+    schedule, reference, lengths = both
+    plan, workers, begun = schedule.plan, max(1, len(schedule._open)), []
+    handed_out = None
+
+    def each(what, *arguments):
+        for one in (schedule, reference):
+            getattr(one, what)(*arguments)
+
+    def start():
+        task = schedule.next_for(chance.randrange(workers))
+        if task is not None:
+            begun.append(task)
+            each("start", task.key)
+
+    def finish():
+        task = begun.pop(chance.randrange(len(begun)))
+        if lengths is not None and plan.turn_of(task.key.step) >= lengths[plan.stream_of(task.key.step)]:
+            each("end_stream", task.key)
+        elif task.probe:
+            each("finish", task.key, Exists())
+        else:
+            outcome = chance.choices([Delivered(task.key), Skipped(), Failed(ValueError())], [8, 1, 1])[0]
+            each("finish", task.key, outcome)
+
+    def go_on():
+        nonlocal handed_out
+        handed_out = schedule.due()
+        each("hand_out", *handed_out)
+
+    def put_back():
+        nonlocal handed_out
+        if handed_out is not None:
+            each_put_back(*handed_out)
+            handed_out = None
+
+    def each_put_back(position, outcome):
+        schedule.put_back(position, outcome)
+        if isinstance(outcome, Delivered):
+            reference.outcomes[BatchKey(position.epoch, position.step)] = outcome
+        if isinstance(outcome, (Delivered, EpochEnd)):
+            reference.position = position
+
+    def jump():
+        epoch, turn = schedule.position.epoch + chance.randrange(-1, 3), chance.randrange(8)
+        place = schedule.position_at(max(0, epoch), plan.rank + turn * plan.world_size)
+        schedule.position = reference.position = chance.choice([schedule.start_of(place.epoch), place])
+
+    def lose():
+        each("lose", begun.pop(chance.randrange(len(begun))).key)
+
+    def be_interrupted():
+        schedule._settled = None
+
+    for _ in range(events):
+        busy = [finish, finish, lose] if begun else []
+        do = chance.choice([start, start, start, go_on, go_on, go_on, be_interrupted, *busy, *busy])
+        if chance.random() < 0.08:
+            do = chance.choice([jump, put_back, lambda: each("forget_failures")])
+        if do is not go_on and do is not put_back:
+            handed_out = None
+        before = set(reference.wanted())
+        do()
+        assert schedule.wanted() == reference.wanted()
+        reference.prune()
+        assert schedule.position == reference.position
+        assert schedule.outcomes == reference.outcomes
+        assert schedule.in_flight == reference.in_flight
+        assert schedule.due() == reference.due()
+        for worker in range(workers):
+            assert schedule.next_for(worker) == reference.next_for(worker)
+        unwanted = {key for key in schedule.in_flight & before if key not in schedule.wanted()}
+        assert unwanted <= set(schedule.take_dropped())
+
+
+@pytest.mark.parametrize("stateless", [True, False])
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_event_costs_the_same_whatever_the_window(stateless, ended):
+    """Counted in lines of Python that run, not in seconds."""
+    assert lines_per_batch(2000, stateless, ended) <= 1.5 * lines_per_batch(20, stateless, ended)
+
+
+def lines_per_batch(window, stateless, ended):
+    schedule = Schedule(Plan(4), window, 4, stateless)
+    if ended:
+        schedule.end_stream(BatchKey(0, 1))
+    working = deque()
+
+    def begin():
+        for worker in range(4):
+            while (task := schedule.next_for(worker)) is not None:
+                schedule.start(task.key)
+                working.append(task)
+
+    def one_batch():
+        task = working.popleft()
+        schedule.finish(task.key, Delivered(task.key))
+        schedule.hand_out(*schedule.due())
+        begin()
+
+    begin()
+    working = deque(sorted(working))
+    lines = 0
+
+    def count(_frame, event, _argument):
+        nonlocal lines
+        lines += event == "line"
+        return count
+
+    sys.settrace(count)
+    try:
+        for _ in range(200):
+            one_batch()
+    finally:
+        sys.settrace(None)
+    return lines / 200

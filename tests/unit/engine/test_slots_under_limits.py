@@ -1,0 +1,58 @@
+"""A slot that could not be taken over is lost to nobody: the worker drops it, and the next batch has another."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import detaug
+from detaug.memory.limits import LimitReached
+from detaug.transport.slots import ParentSlots, WorkerSlots
+from detaug.transport.transfer import pack
+from tests.support.loaders import RandomLoader
+
+
+class Kilobytes(RandomLoader):
+    """Batches that are too large for a message."""
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"data": np.random.random((100, 100)), "step": detaug.current().step}
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped(wanted: bool) -> None:
+    worker, parent = WorkerSlots(), ParentSlots(keep=2)
+    parcel, descriptor = worker.write(pack({"data": np.arange(10_000)}))
+    assert descriptor is not None
+    if wanted:
+        with pytest.raises(LimitReached, match="open files"):
+            parent.map(parcel, None)
+    else:
+        parent.refuse(None, parcel)
+    again, dropped = parent.take_returned()
+    assert (again, dropped) == ([], [parcel.slot])
+    worker.give_back(again)
+    worker.drop(dropped)
+    parcel, descriptor = worker.write(pack({"data": np.arange(10_000)}))
+    assert descriptor is not None, "it is a new slot"
+    parent.map(parcel, descriptor)
+    assert (parent.open(parcel)["data"] == np.arange(10_000)).all()
+
+
+def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost() -> None:
+    # Python prints an exception that is raised in a finalizer, and drops it: Ctrl-C would be lost, and the slot with it.
+    worker, parent = WorkerSlots(), ParentSlots(keep=2)
+    parcel, descriptor = worker.write(pack({"data": np.arange(10_000)}))
+    parent.map(parcel, descriptor)
+    batch = parent.open(parcel)
+    lines: list[str] = []
+    sys.setprofile(lambda frame, event, _: lines.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        del batch
+    finally:
+        sys.setprofile(None)
+    assert lines == []
+    assert parent.take_returned() == ([parcel.slot], [])

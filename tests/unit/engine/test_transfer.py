@@ -1,0 +1,338 @@
+"""Taking batches apart and putting them together, without processes."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import fingerprint
+from detaug.transport.transfer import pack, unpack
+
+Point = namedtuple("Point", "x y")
+
+
+def through(batch):
+    packed = pack(batch)
+    return unpack(packed.pickled, [bytearray(buffer.tobytes()) for buffer in packed.buffers])
+
+
+class Meta(torch.Tensor):
+    """As MONAI's MetaTensor: attributes, a constructor of its own, and a word in every operation of torch."""
+
+    def __new__(cls, data, affine=None):
+        return torch.as_tensor(data).as_subclass(cls)
+
+    def __init__(self, data, affine=None):
+        self.affine = affine
+        self.applied = []
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        result = super().__torch_function__(function, types, args, kwargs)
+        if isinstance(result, Meta):
+            source = next(arg for arg in args if isinstance(arg, Meta))
+            result.__dict__.update(source.__dict__)
+        return result
+
+
+class Slotted(torch.Tensor):
+    """Writes its state itself."""
+
+    def __getstate__(self):
+        return {"note": self.note}
+
+    def __setstate__(self, state):
+        self.note = state["note"] + ", sent"
+
+
+class OwnWay(torch.Tensor):
+    """Has a reduce of its own, in which the plain tensor stands."""
+
+    def __reduce_ex__(self, protocol):
+        return make_own_way, (self.as_subclass(torch.Tensor),)
+
+
+def make_own_way(tensor):
+    return tensor.as_subclass(OwnWay)
+
+
+class Noted(np.ndarray):
+    """numpy's recipe for a subclass with an attribute that is pickled."""
+
+    def __array_finalize__(self, source):
+        self.note = getattr(source, "note", None)
+
+    def __reduce__(self):
+        make, arguments, state = super().__reduce__()
+        return make, arguments, (*state, self.note)
+
+    def __setstate__(self, state):
+        self.note = state[-1]
+        super().__setstate__(state[:-1])
+
+
+class Plain(np.ndarray):
+    pass
+
+
+def noted(note):
+    array = np.arange(5000.0).view(Noted)
+    array.note = note
+    return array
+
+
+def slotted(note):
+    tensor = torch.arange(5000.0).as_subclass(Slotted)
+    tensor.note = note
+    return tensor
+
+
+BATCHES = {
+    "int": 7,
+    "none": None,
+    "text": "cas\u00e9 1",
+    "nested": {"a": [np.arange(3), {"b": (torch.ones(2), 1.5, None)}], 3: b"xy"},
+    "ordered": OrderedDict(z=1, a=np.zeros((2, 3))),
+    "named": Point(1, np.arange(2000)),
+    "fortran": np.asfortranarray(np.arange(6000.0).reshape(20, 300)),
+    "strided": np.arange(9000)[::3],
+    "reversed": np.arange(900)[::-1],
+    "transposed": np.arange(24_000).reshape(20, 30, 40).transpose(2, 0, 1),
+    "zero-dimensional": np.array(3.5, dtype=np.float32),
+    "empty": np.zeros((0, 4), dtype=np.int16),
+    "bool": np.ones((1000, 2), dtype=bool),
+    "objects": np.array([1, "a", None], dtype=object),
+    "structured": np.zeros(400, dtype=[("a", "i4"), ("b", "f8")]),
+    "big endian": np.arange(800, dtype=">i4"),
+    "half": np.ones(999, dtype=np.float16),
+    "complex": np.ones(999, dtype=np.complex64),
+    "datetime": np.array(["2020-01-01"], dtype="M8[D]"),
+    "unicode": np.array(["ab", "cde"]),
+    "bfloat16": torch.ones(1000, dtype=torch.bfloat16) * 3,
+    "channels last": torch.arange(2 * 3 * 20 * 20.0)
+    .reshape(2, 3, 20, 20)
+    .contiguous(memory_format=torch.channels_last),
+    "tensor view": torch.arange(10_000).reshape(100, 100)[:, ::2],
+    "tensor scalar": torch.tensor(4, dtype=torch.int8),
+    "tensor empty": torch.zeros(0, 3),
+    "tensor bool": torch.ones(1000, dtype=torch.bool),
+    "tensor complex": torch.ones(1000, dtype=torch.complex64).conj(),
+    "expanded": torch.ones(1, 300).expand(20, 300),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_comes_back_as_it_was(name):
+    assert fingerprint(through(BATCHES[name])) == fingerprint(BATCHES[name])
+
+
+def test_arrays_and_tensors_are_writable_and_keep_their_order():
+    back = through({"f": BATCHES["fortran"], "c": BATCHES["channels last"]})
+    back["f"][0] = 1
+    back["c"][0] = 1
+    assert back["f"].flags.f_contiguous
+    assert back["c"].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_read_only_array_comes_back_writable_and_a_leaf_still_requires_grad():
+    array = np.arange(1000)
+    array.flags.writeable = False
+    back = through({"a": array, "t": torch.ones(300, requires_grad=True)})
+    assert back["a"].flags.writeable
+    assert back["t"].requires_grad
+
+
+def test_the_same_array_twice_is_one_array_on_the_other_side():
+    array, tensor = np.arange(5000), torch.arange(5000)
+    back = through([array, array, tensor, tensor])
+    assert back[0] is back[1]
+    assert back[2] is back[3]
+    assert len(pack([array, array]).buffers) == 1
+
+
+def test_bulk_stays_out_of_the_pickle():
+    packed = pack({"image": torch.zeros(2, 1, 64, 64, 64), "view": torch.zeros(100, 1000)[:, :10]})
+    assert len(packed.pickled) < 1000
+    assert sorted(buffer.nbytes for buffer in packed.buffers) == [4000, 2 * 64**3 * 4]
+
+
+@pytest.mark.parametrize(
+    ("batch", "where"),
+    [
+        ({"data": 1, "f": lambda: 0}, r"batch\['f'\]"),
+        ({"data": [1, {"deep": (2, lambda: 0)}]}, r"batch\['data'\]\[1\]\['deep'\]\[1\]"),
+        ([1, (i for i in range(3))], r"batch\[1\]"),
+        ({"t": torch.ones(3, requires_grad=True) * 2}, r"batch\['t'\].*detach"),
+    ],
+)
+def test_what_cannot_be_sent_is_named_by_its_key(batch, where):
+    with pytest.raises(TypeError, match=where):
+        pack(batch)
+
+
+SIXTEEN_MEGABYTES = 4_000_000
+
+BULKY = {
+    "tensor subclass": lambda: Meta(torch.zeros(SIXTEEN_MEGABYTES), np.eye(4)),
+    "tensor subclass with a state of its own": lambda: slotted("a"),
+    "tensor subclass with a reduce of its own": lambda: torch.zeros(SIXTEEN_MEGABYTES).as_subclass(OwnWay),
+    "part of a larger tensor subclass": lambda: Meta(torch.zeros(100, 1000, 100))[:2, ::2],
+    "channels-last tensor subclass": lambda: Meta(torch.zeros(2, 3, 40, 50).to(memory_format=torch.channels_last)),
+    "bfloat16 tensor subclass": lambda: Meta(torch.zeros(5000, dtype=torch.bfloat16)),
+    "float8 tensor subclass": lambda: Meta(torch.zeros(5000, dtype=torch.float8_e4m3fn)),
+    "parameter": lambda: torch.nn.Parameter(torch.zeros(5000)),
+    "sparse tensor": lambda: torch.zeros(9, 9).fill_diagonal_(1).repeat(50, 50).to_sparse(),
+    "quantized tensor": lambda: torch.quantize_per_tensor(torch.arange(5000.0), 0.5, 3, torch.quint8),
+    "storage": lambda: torch.zeros(5000).untyped_storage(),
+    "array subclass": lambda: np.zeros((50, 60)).view(Plain),
+    "array subclass in F order": lambda: np.asfortranarray(np.zeros((50, 60))).view(Plain),
+    "array subclass with gaps": lambda: np.zeros((50, 60)).view(Plain)[::2, ::3],
+    "matrix": lambda: np.zeros((50, 60)).view(np.matrix),
+    "record array": lambda: np.rec.array([(1, 2.5)] * 600, dtype=[("a", "i4"), ("b", "f8")]),
+    "masked array": lambda: np.ma.masked_greater(np.arange(5000.0), 7),
+    "masked array without a mask": lambda: np.ma.masked_array(np.arange(5000.0)),
+}
+
+
+@pytest.mark.parametrize("what", BULKY)
+def test_bytes_of_every_class_stay_out_of_the_pickle(what):
+    packed = pack({"image": BULKY[what]()})
+    assert len(packed.pickled) < 2000
+    assert sum(buffer.nbytes for buffer in packed.buffers) >= 2000
+
+
+def as_floats(tensor):
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    return (tensor.to_dense() if tensor.is_sparse else tensor.detach().as_subclass(torch.Tensor)).float()
+
+
+@pytest.mark.parametrize("what", BULKY)
+def test_what_is_sent_comes_back_in_its_class(what):
+    batch = BULKY[what]()
+    back = through(batch)
+    assert type(back) is type(batch)
+    if isinstance(batch, np.ndarray):
+        assert (back.dtype, back.shape, back.flags.writeable) == (batch.dtype, batch.shape, True)
+        assert back.flags.f_contiguous == batch.flags.f_contiguous
+        assert np.ma.allequal(back, batch) if isinstance(batch, np.ma.MaskedArray) else (back == batch).all()
+    elif isinstance(batch, torch.Tensor):
+        assert (back.dtype, back.shape, back.layout, back.requires_grad) == (
+            batch.dtype, batch.shape, batch.layout, batch.requires_grad)  # fmt: skip
+        assert torch.equal(as_floats(back), as_floats(batch))
+    else:
+        assert bytes(back) == bytes(batch)
+
+
+def test_only_the_part_that_is_seen_of_a_tensor_is_sent():
+    packed = pack(Meta(torch.zeros(1000, 1000))[3:5])
+    assert sum(buffer.nbytes for buffer in packed.buffers) == 8000
+
+
+def test_a_tensor_subclass_keeps_its_attributes():
+    batch = Meta(torch.arange(3000.0), affine=np.arange(16.0).reshape(4, 4))
+    batch.applied.append({"class": "Rotate", "extra": torch.ones(2)})
+    back = through([batch, batch])
+    assert back[0] is back[1]
+    assert np.array_equal(back[0].affine, batch.affine)
+    assert back[0].applied[0]["class"] == "Rotate"
+    assert torch.equal(back[0].applied[0]["extra"], torch.ones(2))
+    assert torch.equal(back[0] + 1, batch + 1)
+    assert slotted("a").note + ", sent" == through(slotted("a")).note
+
+
+def test_a_plain_tensor_keeps_its_attributes():
+    tensor = torch.arange(3000.0)
+    tensor.spacing = (1.0, 2.0)
+    back = through(tensor)
+    assert type(back) is torch.Tensor
+    assert back.spacing == (1.0, 2.0)
+
+
+def test_a_subclass_that_requires_grad_is_a_leaf_again_and_one_in_a_graph_is_refused():
+    back = through(Meta(torch.zeros(3000)).requires_grad_())
+    assert back.requires_grad
+    assert back.is_leaf
+    with pytest.raises(TypeError, match="detach"):
+        pack({"t": Meta(torch.zeros(3)).requires_grad_() * 2})
+
+
+def test_arrays_with_a_pickle_of_their_own_keep_it():
+    back = through(noted("x"))
+    assert back.note == "x"
+    assert np.array_equal(back, np.arange(5000.0))
+
+
+def test_a_memory_map_is_sent_as_what_it_shows(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(9000.0).reshape(90, 100))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    packed = pack(mapped[5:7])
+    assert len(packed.pickled) < 500
+    back = through(mapped[5:7])
+    assert np.array_equal(back, mapped[5:7])
+    back[:] = 0
+
+
+def test_masks_fill_values_and_hardness_are_kept():
+    batch = np.ma.array(np.arange(2000), mask=np.arange(2000) % 3 == 0, fill_value=-7, hard_mask=True)
+    back = through(batch)
+    assert np.array_equal(back.mask, batch.mask)
+    assert back.fill_value == -7
+    assert back.hardmask
+    back[1] = np.ma.masked
+    unset = through(np.ma.array(np.arange(2000)))
+    assert unset.mask is np.ma.nomask
+    assert unset._fill_value is None
+    assert unset.fill_value == 999999
+
+
+def test_aliases_are_one_object_of_any_class():
+    for each in (noted("x"), Meta(torch.zeros(3000)), np.ma.array(np.arange(3000))):
+        back = through({"a": each, "b": [each]})
+        assert back["a"] is back["b"][0]
+
+
+def test_nothing_that_is_sent_is_kept_alive():
+    batch = Meta(torch.zeros(3000))
+    seen = weakref.ref(batch)
+    pack({"a": batch})
+    del batch
+    assert seen() is None
+
+
+def test_classes_made_on_the_way_travel_with_their_class():
+    @dataclasses.dataclass
+    class Local:
+        a: Any
+        b: list[int] = dataclasses.field(default_factory=list)
+
+        @property
+        def twice(self) -> Any:
+            return self.a * 2
+
+    for _ in range(2):
+        back = through({"x": namedtuple("Row", "p q")(1, np.arange(999)), "local": Local(4)})
+        assert back["x"].p == 1
+        assert back["local"].twice == 8
+        assert [each.name for each in dataclasses.fields(Local)] == ["a", "b"]
+        assert isinstance(back["local"], Local)
+
+
+def test_images_and_tables_of_other_libraries():
+    image_module = pytest.importorskip("PIL.Image")
+    image = image_module.fromarray(np.arange(6000, dtype=np.uint8).reshape(60, 100))
+    assert np.array_equal(np.asarray(through(image)), np.asarray(image))
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": np.arange(1000.0), "b": np.arange(1000), "name": ["x"] * 1000})
+    assert through(table).equals(table)
+    nibabel = pytest.importorskip("nibabel")
+    volume = nibabel.Nifti1Image(np.arange(6000.0).reshape(10, 20, 30), np.diag([1, 2, 3, 1.0]))
+    back = through(volume)
+    assert np.array_equal(back.get_fdata(), volume.get_fdata())
+    assert np.array_equal(back.affine, volume.affine)

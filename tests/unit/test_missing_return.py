@@ -1,0 +1,111 @@
+"""A transform that forgets its return statement is named, wherever in a composition it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from batchgenerators.transforms.abstract_transforms import Compose, RndTransform
+from batchgenerators.transforms.spatial_transforms import MirrorTransform
+from batchgeneratorsv2.transforms.base.basic_transform import BasicTransform
+from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
+
+from detaug import DeterministicAugmenter
+
+
+class Ones:
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        return {"data": np.ones((2, 1, 4, 4), np.float32)}
+
+
+class Forgets:
+    def __call__(self, **batch: Any) -> None:
+        batch["data"] += 1
+
+
+class ForgetsToo(BasicTransform):
+    def __call__(self, **batch: Any) -> Any:
+        batch["data"] += 1
+
+
+class Keeps:
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        return batch
+
+
+def forgets(**batch: Any) -> None:
+    batch["data"] += 1
+
+
+class MapsOne:
+    """torchvision's and MONAI's way: one argument."""
+
+    def __call__(self, batch: Any) -> Any:
+        return {"data": batch["data"]}
+
+
+class ForgetsOne:
+    def __call__(self, batch: Any) -> None:
+        batch["data"] += 1
+
+
+class OfOneArgument:
+    def __init__(self, *transforms: Any) -> None:
+        self.transforms = list(transforms)
+
+    def __call__(self, **batch: Any) -> Any:
+        for t in self.transforms:
+            batch = t(batch)
+        return batch
+
+
+@pytest.mark.parametrize(
+    ("transform", "name"),
+    [
+        (forgets, "forgets (" + __file__),
+        (lambda **batch: None, "<lambda> ("),
+        (Forgets(), "Forgets returned"),
+        (Compose([Keeps(), Forgets()]), "Forgets returned"),
+        (Compose([Keeps(), Forgets(), Keeps()]), "Forgets returned"),
+        (Compose([Forgets(), MirrorTransform((0, 1))]), "Forgets returned"),
+        (Compose([Compose([Keeps(), Forgets()]), Keeps()]), "Forgets returned"),
+        (Compose([RndTransform(Forgets(), 1.0), Keeps()]), "Forgets returned"),
+        (ComposeTransforms([ForgetsToo(), ForgetsToo()]), "ForgetsToo returned"),
+        (OfOneArgument(MapsOne(), ForgetsOne(), MapsOne()), "ForgetsOne returned"),
+    ],
+)
+def test_transform_that_returns_none_is_named(transform: Any, name: str) -> None:
+    with (
+        DeterministicAugmenter(Ones(), transform, 0, seed=1) as augmenter,
+        pytest.raises(TypeError, match="is its return statement missing") as caught,
+    ):
+        next(augmenter)
+    assert f"the transform {name}" in str(caught.value).splitlines()[0]
+    with pytest.raises(TypeError, match="is its return statement missing"):
+        augmenter.replay(0, 0)
+
+
+def test_other_errors_of_a_composition_stay_as_they_are() -> None:
+    def breaks(**batch: Any) -> Any:
+        raise TypeError("an error of its own")
+
+    with (
+        DeterministicAugmenter(Ones(), Compose([Keeps(), breaks]), 0, seed=1) as augmenter,
+        pytest.raises(TypeError, match=r"^TypeError: an error of its own\n"),
+    ):
+        next(augmenter)
+
+
+class Nones(Ones):
+    def __next__(self) -> Any:
+        return None
+
+
+def test_batch_that_is_none_may_stay_none() -> None:
+    with DeterministicAugmenter(Nones(), lambda batch: batch, 0, seed=1) as augmenter:
+        assert next(augmenter) is None

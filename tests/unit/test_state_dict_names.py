@@ -1,0 +1,64 @@
+"""State dicts name classes by ``module.qualname``, so modules may be rebuilt only where those names stay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+
+import pytest
+
+from detaug import transforms
+from detaug.nnunet import training_transforms, validation_transforms
+from detaug.nnunet.variants import da5_transforms, no_da_transforms, ord0_transforms, seg_ord0_transforms
+from detaug.pipeline.identity import describe
+from tests.support.public_names import assert_found_under_their_own_names
+from tests.support.transforms.every_transform import EVERY
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "state_dict_names.json").read_text())
+ARGUMENTS = ((16, 16, 16), (-0.5, 0.5), [[1, 1, 1], [0.5, 0.5, 0.5]], (0, 1, 2), False)
+
+PIPELINES: dict[str, Callable[[], object]] = {
+    "training": lambda: training_transforms(
+        *ARGUMENTS,
+        use_mask_for_norm=[True],
+        is_cascaded=True,
+        foreground_labels=[1, 2],
+        regions=[[1, 2], [1]],
+        ignore_label=3,
+    ),
+    "validation": lambda: validation_transforms(ARGUMENTS[2]),
+    "DA5": lambda: da5_transforms(*ARGUMENTS),
+    "no DA": lambda: no_da_transforms(*ARGUMENTS),
+    "ord0": lambda: ord0_transforms(*ARGUMENTS),
+    "seg ord0": lambda: seg_ord0_transforms(*ARGUMENTS),
+    **{name: (lambda make=make: make(3)) for name, make in EVERY.items()},
+}
+
+
+def texts() -> dict[str, str]:
+    """What the golden file holds: a digest of each pipeline's lines in a state dict."""
+    return {name: _digest(describe(make(), "transform")) for name, make in PIPELINES.items()}
+
+
+def _digest(lines: list[str]) -> str:
+    return blake2b("\n".join(lines).encode(), digest_size=8).hexdigest()
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_state_dict_describes_a_pipeline_as_before(name: str) -> None:
+    lines = describe(PIPELINES[name](), "transform")
+    assert _digest(lines) == GOLDEN[name], "\n".join(lines)
+
+
+@pytest.mark.parametrize("module", ["detaug", "detaug.transforms"])
+def test_public_classes_are_found_under_their_own_names(module: str) -> None:
+    assert_found_under_their_own_names(module)
+
+
+def test_seed_trees_and_base_classes_have_public_homes() -> None:
+    from detaug import SeedTree
+
+    assert SeedTree.__module__ == "detaug.seeding"
+    assert transforms.Transform.__module__ == transforms.ImageTransform.__module__ == "detaug.transforms"

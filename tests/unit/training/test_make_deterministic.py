@@ -1,0 +1,336 @@
+"""make_deterministic: layers change in place, everything around them stays, and the report says what is left."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from detaug.training import layers
+from detaug.training.layers import deterministic_functions, make_deterministic, swap_layers
+from detaug.training.layers.swapping import REPLACEMENTS
+from tests.unit.training.layer_checks import nodes_of_graph
+
+
+class Flattening(nn.CrossEntropyLoss):
+    """A user's loss that ends in its parent's."""
+
+    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        return super().forward(input.flatten(2), target.flatten(1))
+
+
+class Stubborn(nn.CrossEntropyLoss):
+    """A user's loss that computes by itself."""
+
+    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:  # noqa: A002
+        return functional.cross_entropy(input, target)
+
+
+class Functional(nn.Module):
+    """A network whose code calls functions."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.interpolate(functional.avg_pool3d(x, 2), scale_factor=2, mode="trilinear")
+
+
+class Holder(nn.Module):
+    """Modules where named_modules does not look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses = [nn.NLLLoss(), {"pool": nn.AvgPool3d(2)}]
+
+
+def network() -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv3d(1, 2, 3, padding=1),
+        nn.ReflectionPad3d(1),
+        nn.AvgPool3d(2),
+        nn.Upsample(scale_factor=2, mode="trilinear"),
+        nn.AdaptiveAvgPool3d(3),
+    ).double()
+
+
+def same_value_and_gradients(one: nn.Module, other: nn.Module, arguments: Callable[[], tuple[Any, ...]]) -> None:
+    results = []
+    for module in (one, other):
+        given = arguments()
+        value = module(*given)
+        leaves = [x for x in _tensors(given) if x.requires_grad] + list(module.parameters())
+        results.append([value, *torch.autograd.grad(value.sum(), leaves, allow_unused=True, materialize_grads=True)])
+    for wanted, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-10)
+
+
+def _tensors(values: Any) -> list[torch.Tensor]:
+    return [values] if isinstance(values, torch.Tensor) else [x for value in values for x in _tensors(value)]
+
+
+def noise(*shape: int) -> torch.Tensor:
+    random = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=random, dtype=torch.float64).requires_grad_()
+
+
+def test_a_network_computes_the_same_and_keeps_its_parameters_hooks_and_keys() -> None:
+    model = network()
+    before, keys, pool = copy.deepcopy(model), list(model.state_dict()), model[2]
+    seen = []
+    pool.register_forward_hook(lambda *_: seen.append("hook"))
+    report = swap_layers(model)
+    assert list(report.swapped) == ["1", "2", "3", "4"]
+    assert report.swapped["2"] == ("torch.nn.AvgPool3d", "detaug.training.layers.AvgPool3d")
+    assert not report.could_not
+    assert report.modules == 6
+    assert model[2] is pool
+    assert isinstance(pool, nn.AvgPool3d)
+    assert list(model.state_dict()) == keys
+    same_value_and_gradients(before, model, lambda: (noise(1, 1, 6, 6, 6),))
+    assert seen == ["hook"]
+
+
+def test_no_gradient_of_a_swapped_network_is_one_that_varies() -> None:
+    varying = {"AvgPool3DBackward0", "UpsampleTrilinear3DBackward1", "ReflectionPad3DBackward0"}
+    model = network()
+    value = model(noise(1, 1, 6, 6, 6))
+    assert nodes_of_graph(value) & varying
+    make_deterministic(model)
+    assert not nodes_of_graph(model(noise(1, 1, 6, 6, 6))) & varying
+
+
+@pytest.mark.parametrize("kind", REPLACEMENTS, ids=lambda kind: kind.__name__)
+def test_every_layer_can_be_the_root_and_swapping_twice_changes_nothing(kind: type[nn.Module]) -> None:
+    arguments: tuple[Any, ...] = () if "Loss" in kind.__name__ else (2,)
+    if kind is nn.Upsample:
+        arguments = (2, None, "bilinear")
+    module = kind(*arguments)
+    shown = repr(module)
+    assert list(swap_layers(module).swapped) == [""]
+    assert type(module) is getattr(layers, kind.__name__)
+    assert repr(module) == shown
+    again = swap_layers(module)
+    assert not again.swapped
+    assert list(again.already) == [""]
+
+
+def test_a_subclass_that_calls_super_ends_in_the_deterministic_layer() -> None:
+    loss, target = Flattening(label_smoothing=0.1), torch.randint(0, 3, (2, 4, 4, 4))
+    before = copy.deepcopy(loss)
+    report = swap_layers(loss)
+    assert list(report.swapped) == [""]
+    assert isinstance(loss, Flattening)
+    assert isinstance(loss, layers.CrossEntropyLoss)
+    same_value_and_gradients(before, loss, lambda: (noise(2, 3, 4, 4, 4), target))
+    assert not [name for name in nodes_of_graph(loss(noise(2, 3, 4, 4, 4), target)) if "NllLoss" in name]
+
+
+@pytest.mark.parametrize(
+    "clone",
+    [
+        copy.deepcopy,
+        lambda module: pickle.loads(pickle.dumps(module)),
+        lambda module: torch.load(_saved(module), weights_only=False),
+    ],
+)
+def test_a_swapped_subclass_can_be_copied_and_pickled(clone: Callable[[nn.Module], nn.Module]) -> None:
+    loss = Flattening(weight=torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
+    make_deterministic(loss)
+    other = clone(loss)
+    assert type(other) is type(loss)
+    target = torch.randint(0, 3, (2, 4, 4))
+    same_value_and_gradients(loss, other, lambda: (noise(2, 3, 4, 4), target))
+
+
+def _saved(module: nn.Module) -> io.BytesIO:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return file
+
+
+def test_what_cannot_be_swapped_is_reported_with_advice() -> None:
+    replaced = nn.AvgPool3d(2)
+    replaced.forward = lambda x: x  # type: ignore[method-assign]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scripted = torch.jit.script(nn.AvgPool3d(2))
+    model = nn.ModuleDict(
+        {
+            "stubborn": Stubborn(),
+            "functional": Functional(),
+            "unpool": nn.MaxUnpool3d(2),
+            "replaced": replaced,
+            "scripted": scripted,
+            "fine": nn.Conv3d(1, 1, 1),
+        }
+    )
+    report = swap_layers(model)
+    assert not report.swapped
+    assert set(report.could_not) == {"stubborn", "replaced", "scripted"}
+    assert "does not call super().forward" in report.could_not["stubborn"]
+    assert "replaced on the instance" in report.could_not["replaced"]
+    assert "before torch.jit" in report.could_not["scripted"]
+    assert all(name in str(report) for name in report.could_not)
+    assert "by their classes; detaug.training.audit looks at what they compute" in str(report)
+
+
+class NamedAlike(nn.Module):
+    """Whose attributes are called as functions are that vary, and are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.upsample = nn.ConvTranspose3d(1, 1, 2, 2)
+        self.interpolate = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.upsample(x) if self.interpolate is None else x
+
+
+def test_names_of_attributes_are_no_reason_and_nearest_does_not_vary() -> None:
+    report = swap_layers(nn.Sequential(NamedAlike(), nn.Upsample(scale_factor=2)))
+    assert not report.could_not
+    assert not report.swapped
+
+
+def test_make_deterministic_returns_the_model_and_logs_what_it_could_not(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(nn.AvgPool3d(2), Stubborn())
+    assert make_deterministic(model) is model
+    assert type(model[0]) is layers.AvgPool3d
+    (warned,) = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert warned.startswith("make_deterministic could not swap 1: ")
+    assert "Stubborn.forward does not call super().forward; derive it from" in warned
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_swapped_model_cannot_be_scripted_and_its_documentation_says_so() -> None:
+    pool = make_deterministic(nn.AvgPool3d(2))
+    with pytest.raises((RuntimeError, torch.jit.frontend.NotSupportedError)):
+        torch.jit.script(pool)
+    assert "cannot be scripted" in str(make_deterministic.__doc__)
+
+
+def test_modules_in_plain_containers_are_found() -> None:
+    holder = Holder()
+    assert set(swap_layers(holder).swapped) == {"losses[0]", "losses[1]['pool']"}
+    assert type(holder.losses[0]) is layers.NLLLoss
+
+
+def test_a_module_used_twice_is_swapped_and_named_once() -> None:
+    pool = nn.AvgPool3d(2)
+    assert list(swap_layers(nn.Sequential(pool, pool)).swapped) == ["0"]
+
+
+@pytest.mark.parametrize("wrong", [None, functional.cross_entropy, nn.AvgPool3d, "model"])
+def test_what_is_no_module_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"takes a torch\.nn\.Module"):
+        make_deterministic(wrong)
+
+
+@pytest.mark.parametrize("ignore_label", [None, 2])
+def test_nnunets_dice_and_cross_entropy_loss_with_deep_supervision(ignore_label: int | None) -> None:
+    from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
+    from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
+
+    dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
+    loss = DeepSupervisionWrapper(DC_and_CE_loss(dice, {}, ignore_label=ignore_label), [0.7, 0.3])
+    before = copy.deepcopy(loss)
+    assert list(swap_layers(loss).swapped) == ["loss.ce"]
+    targets = [torch.randint(0, 3, (2, 1, size, size, size)).float() for size in (8, 4)]
+    same_value_and_gradients(
+        before, pickle.loads(pickle.dumps(loss)), lambda: ([noise(2, 3, 8, 8, 8), noise(2, 3, 4, 4, 4)], targets)
+    )
+
+
+@pytest.mark.filterwarnings("ignore:size_average and reduce")
+def test_nnunets_top_k_and_binary_losses() -> None:
+    from nnunetv2.training.loss.compound_losses import DC_and_BCE_loss, DC_and_topk_loss
+
+    dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
+    target = torch.randint(0, 3, (2, 1, 6, 6, 6)).float()
+    loss = DC_and_topk_loss(dice, {"k": 10})
+    before = copy.deepcopy(loss)
+    assert list(swap_layers(loss).swapped) == ["ce"]
+    same_value_and_gradients(before, loss, lambda: (noise(2, 3, 6, 6, 6), target))
+    regions = DC_and_BCE_loss({}, dice)
+    assert not swap_layers(regions).could_not
+
+
+@pytest.mark.parametrize("name", ["PlainConvUNet", "ResidualEncoderUNet"])
+def test_nnunets_networks(name: str) -> None:
+    from dynamic_network_architectures.architectures import unet
+
+    model = _unet(getattr(unet, name))
+    before = copy.deepcopy(model)
+    report = swap_layers(model)
+    pools = [f"encoder.stages.{number}.blocks.0.skip.0" for number in (1, 2)]
+    assert list(report.swapped) == (pools if name == "ResidualEncoderUNet" else [])
+    assert not report.could_not
+    same_value_and_gradients(before, model, lambda: (noise(1, 1, 8, 8, 8),))
+
+
+def _unet(kind: Any) -> nn.Module:
+    blocks = "n_blocks_per_stage" if kind.__name__ == "ResidualEncoderUNet" else "n_conv_per_stage"
+    model: nn.Module = kind(
+        input_channels=1,
+        n_stages=3,
+        features_per_stage=[4, 8, 8],
+        conv_op=nn.Conv3d,
+        kernel_sizes=3,
+        strides=[1, 2, 2],
+        num_classes=3,
+        n_conv_per_stage_decoder=1,
+        conv_bias=True,
+        norm_op=nn.InstanceNorm3d,
+        norm_op_kwargs={"affine": True},
+        nonlin=nn.LeakyReLU,
+        **{blocks: 1},
+    )
+    return model.double()
+
+
+def test_functions_are_redirected_within_the_block_only() -> None:
+    x, target = noise(1, 2, 4, 4, 4), torch.zeros(1, 4, 4, 4, dtype=torch.int64)
+    calls: list[Callable[[], torch.Tensor]] = [
+        lambda: functional.cross_entropy(x, target),
+        lambda: nn.CrossEntropyLoss()(x, target),
+        lambda: functional.nll_loss(x, target),
+        lambda: functional.avg_pool3d(x, 2),
+        lambda: functional.adaptive_avg_pool1d(x[0, 0], 2),
+        lambda: functional.adaptive_avg_pool2d(x[0], 2),
+        lambda: functional.adaptive_avg_pool3d(x, 2),
+        lambda: functional.interpolate(x, scale_factor=2, mode="trilinear"),
+        lambda: functional.upsample(x, scale_factor=2, mode="trilinear"),
+        lambda: functional.upsample_bilinear(x[0], scale_factor=2),
+        lambda: functional.pad(x, (1,) * 6, "reflect"),
+    ]
+    for number, call in enumerate(calls):
+        expected = call()
+        assert not _ours(expected), f"call {number} was redirected outside the block"
+        with deterministic_functions():
+            got = call()
+        torch.testing.assert_close(got, expected)
+        assert _ours(got), f"call {number} was not redirected"
+
+
+def _ours(value: torch.Tensor) -> set[str]:
+    return {name for name in nodes_of_graph(value) if name.startswith("_Map")}
+
+
+def test_functions_with_nothing_to_redirect_stay_pytorchs() -> None:
+    with deterministic_functions():
+        assert functional.pad(torch.ones(1, 1), (1, 1)).tolist() == [[0, 1, 0]]
+        assert functional.avg_pool2d(torch.ones(1, 2, 2), 2).tolist() == [[[1.0]]]
+
+
+def test_a_network_of_functions_has_no_gradient_that_varies_within_the_block() -> None:
+    with deterministic_functions():
+        value = Functional()(noise(1, 1, 4, 4, 4))
+    assert not nodes_of_graph(value) & {"AvgPool3DBackward0", "UpsampleTrilinear3DBackward1"}
+    assert nodes_of_graph(Functional()(noise(1, 1, 4, 4, 4))) & {"AvgPool3DBackward0", "UpsampleTrilinear3DBackward1"}

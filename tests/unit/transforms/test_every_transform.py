@@ -1,0 +1,160 @@
+"""What holds for every transform alike: kinds and layouts of arrays, untouched input, NaN, errors, pickling, params."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import SeedTree, fingerprint
+from detaug import transforms as t
+from detaug.kernels.compiling import all_kernels
+from tests.support.transforms.every_transform import EVERY
+from tests.support.transforms.golden import sample
+
+SHAPES = {2: (24, 24), 3: (18, 18, 14)}
+CASES = [pytest.param(make, dims, id=f"{name}, {dims}-D") for name, make in EVERY.items() for dims in SHAPES]
+each_transform = pytest.mark.parametrize(("make", "dims"), CASES)
+
+
+def rng() -> np.random.Generator:
+    return SeedTree(3).generator(0, 0)
+
+
+def test_table_has_every_transform() -> None:
+    covered: set[str] = set()
+
+    def note(transform: Any) -> None:
+        covered.add(type(transform).__name__)
+        for inner in getattr(transform, "transforms", getattr(transform, "list_of_transforms", ())):
+            note(inner)
+        if hasattr(transform, "transform"):
+            note(transform.transform)
+
+    for make in EVERY.values():
+        note(make(3))
+    classes = {
+        each.__name__
+        for each in (getattr(t, name) for name in t.__all__)
+        if inspect.isclass(each) and issubclass(each, t.Transform) and not inspect.isabstract(each)
+    }
+    assert classes - covered == set()
+
+
+@each_transform
+def test_input_stays_as_it_is(make: Any, dims: int) -> None:
+    given = sample(1, SHAPES[dims])
+    before = fingerprint(given)
+    for array in given.values():
+        array.flags.writeable = False
+    make(dims)(**given, rng=rng())
+    assert fingerprint(given) == before
+
+
+@each_transform
+def test_layout_does_not_matter(make: Any, dims: int) -> None:
+    given = sample(1, SHAPES[dims])
+    expected = make(dims)(**given, rng=rng())
+    strided = {key: np.asfortranarray(array)[::-1][::-1] for key, array in given.items()}
+    made = make(dims)(**strided, rng=rng())
+    assert fingerprint(contiguous(made)) == fingerprint(contiguous(expected))
+
+
+@each_transform
+def test_tensors_come_back_as_tensors(make: Any, dims: int) -> None:
+    given = sample(1, SHAPES[dims])
+    expected = make(dims)(**given, rng=rng())
+    made = make(dims)(**{key: torch.from_numpy(array) for key, array in given.items()}, rng=rng())
+    assert made.keys() == expected.keys()
+    for key, value in made.items():
+        for level, other in zip(levels(value), levels(expected[key]), strict=True):
+            if isinstance(other, np.ndarray):
+                assert isinstance(level, torch.Tensor)
+                assert level.dtype == torch.from_numpy(np.ascontiguousarray(other)).dtype
+                assert np.array_equal(level.numpy(), other)
+
+
+@each_transform
+def test_float64_images_come_back_as_float64(make: Any, dims: int) -> None:
+    given = sample(1, SHAPES[dims])
+    expected = make(dims)(**given, rng=rng())
+    made = make(dims)(**{**given, "image": given["image"].astype(np.float64)}, rng=rng())
+    if "image" in made:
+        assert made["image"].dtype == np.float64
+        assert np.array_equal(made["image"].astype(np.float32), expected["image"])
+
+
+@each_transform
+def test_not_a_number_raises_nothing_and_draws_nothing(make: Any, dims: int) -> None:
+    given = sample(1, SHAPES[dims])
+    given["image"][0, 3, 3] = np.nan
+    given["image"][1, 5, 5] = np.inf
+    generator, other = rng(), rng()
+    with np.errstate(all="ignore"):
+        make(dims)(**given, rng=generator)
+        make(dims)(**sample(1, SHAPES[dims]), rng=other)
+    assert generator.bit_generator.state == other.bit_generator.state
+
+
+@each_transform
+def test_params_are_plain_and_give_the_same_sample(make: Any, dims: int) -> None:
+    given, transform = sample(1, SHAPES[dims]), make(dims)
+    params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
+    assert json.loads(json.dumps(params)) is not None
+    assert fingerprint(transform.apply(given, params)) == fingerprint(transform(**given, rng=rng()))
+
+
+@each_transform
+def test_copies_made_by_pickle_do_the_same(make: Any, dims: int) -> None:
+    given, transform = sample(1, SHAPES[dims]), make(dims)
+    copy = pickle.loads(pickle.dumps(transform))
+    assert fingerprint(copy(**given, rng=rng())) == fingerprint(transform(**given, rng=rng()))
+
+
+@each_transform
+def test_what_was_done_before_does_not_matter(make: Any, dims: int) -> None:
+    used, fresh = make(dims), make(dims)
+    for seed in range(3):
+        used(**sample(seed, SHAPES[dims]), rng=SeedTree(9).generator(0, seed))
+    given = sample(4, SHAPES[dims])
+    assert fingerprint(used(**given, rng=rng())) == fingerprint(fresh(**given, rng=rng()))
+
+
+@each_transform
+def test_kernels_that_are_called_are_those_that_warm_up_compiles(make: Any, dims: int) -> None:
+    transform = make(dims)
+    for kernel in all_kernels():  # as in a new process, but what is compiled already is taken from memory
+        kernel.dispatcher.disable_compile(False)
+        kernel._compiled = False
+    transform.warm_up()
+    warm = {kernel.name for kernel in all_kernels() if kernel._compiled}
+    for seed in range(2):
+        transform(**sample(seed, SHAPES[dims]), rng=SeedTree(9).generator(0, seed))
+    assert {kernel.name for kernel in all_kernels() if kernel._compiled} == warm
+
+
+@pytest.mark.parametrize("wrong", ["integers", "two axes", "five axes", "an empty axis", "a list"])
+@pytest.mark.parametrize("name", ["GaussianNoise", "Gamma", "GaussianBlur", "SpatialTransform", "Mirror", "MaskImage"])
+def test_images_that_cannot_be_right_are_refused(name: str, wrong: str) -> None:
+    image: Any = {
+        "integers": np.zeros((1, 8, 8, 8), np.int16),
+        "two axes": np.zeros((8, 8), np.float32),
+        "five axes": np.zeros((1, 1, 8, 8, 8), np.float32),
+        "an empty axis": np.zeros((1, 8, 0, 8), np.float32),
+        "a list": [[[0.0]]],
+    }[wrong]
+    with pytest.raises((TypeError, ValueError), match="image"):
+        EVERY[name](3)(image=image, rng=rng())
+
+
+def contiguous(made: dict[str, Any]) -> dict[str, Any]:
+    return {key: [np.ascontiguousarray(level) for level in levels(value)] for key, value in made.items()}
+
+
+def levels(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

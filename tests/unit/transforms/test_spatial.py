@@ -1,0 +1,299 @@
+"""SpatialTransform against batchgeneratorsv2 and against float64, for the same params."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import gaussian_filter
+from scipy.stats import kstest
+
+from detaug import SeedTree
+from detaug.transforms import SpatialTransform
+from tests.support.transforms.spatial_reference import (
+    image_in_float64,
+    label_weights_in_float64,
+    reference_params,
+    sampling_grid,
+)
+
+BORDERS = ("zeros", "constant", "border", "reflection")
+
+
+def random_labels(rng: np.random.Generator, shape: tuple[int, ...], count: int) -> np.ndarray:
+    field = gaussian_filter(rng.normal(size=shape), 1.5)
+    return np.digitize(field, np.quantile(field, np.linspace(0, 1, count + 1)[1:-1])).astype(np.int16)
+
+
+def random_case(seed: int, **fixed: object) -> tuple[SpatialTransform, dict, dict, np.ndarray, np.ndarray]:
+    """A transform with random arguments (and those arguments), params, an image and labels of random shapes."""
+    rng = np.random.default_rng(seed)
+    dims = int(rng.integers(2, 4))
+    shape = tuple(int(n) for n in rng.integers(4, 34, dims))
+    patch = tuple(int(n) for n in rng.integers(1, 34, dims))
+    if seed % 5 == 0:
+        shape = (1, *shape[1:])
+    modes = ["bilinear", "nearest"] + (["bicubic"] if dims == 2 else [])
+    arguments = {
+        "patch_center_dist_from_border": [n / 2 for n in patch] if seed % 2 else 3,
+        "random_crop": bool(rng.integers(2)),
+        "p_rotation": 1,
+        "rotation": (-3.0, 3.0),
+        "p_rot_per_axis": float(rng.choice([0.5, 1.0])),
+        "p_scaling": float(rng.integers(2)),
+        "scaling": (0.5, 1.6),
+        "p_elastic_deform": float(rng.choice([0, 0, 1])),
+        "elastic_deform_scale": (0.05, 0.3),
+        "elastic_deform_magnitude": (0, 3.0),
+        "padding_mode_image": str(rng.choice(BORDERS)),
+        "border_mode_seg": str(rng.choice(BORDERS)),
+        "padding_value_seg": -1,
+        "padding_value_image": 2.5,
+        "align_corners": bool(rng.integers(2)),
+        "seg_tiebreak": str(rng.choice(["nearest", "lowest", "highest"])),
+        "mode_image": str(rng.choice(modes)),
+        "mode_seg": str(rng.choice(modes)),
+        "center_deformation": bool(rng.integers(2)),
+        **fixed,
+    }
+    transform = SpatialTransform(patch, **arguments)
+    image = rng.normal(size=(int(rng.integers(1, 4)), *shape)).astype(np.float32)
+    labels = np.stack([random_labels(rng, shape, int(rng.integers(1, 6))) for _ in range(int(rng.integers(1, 3)))])
+    params = transform.sample(rng, {"image": image.shape, "segmentation": labels.shape})
+    return transform, {"patch_size": patch, **arguments}, params, image, labels
+
+
+def assert_half_way(where: np.ndarray, transform: SpatialTransform, params: dict, shape: tuple[int, ...]) -> None:
+    """The voxels are taken from places half-way between two of the source, which a rounding decides."""
+    grid = sampling_grid(transform, params, shape, torch.float64).flip(-1).numpy()
+    size = np.array(shape)
+    place = (grid + 1) / 2 * (size - 1) if transform.align_corners else ((grid + 1) * size - 1) / 2
+    assert (np.abs(place - np.floor(place) - 0.5).min(axis=-1)[where] < 1e-4).all()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_it_agrees_with_batchgeneratorsv2(seed: int) -> None:
+    spatial = pytest.importorskip("batchgeneratorsv2.transforms.spatial.spatial")
+    transform, arguments, params, image, labels = random_case(seed)
+    theirs = spatial.SpatialTransform(**arguments)
+    given = reference_params(transform, params, image.shape[1:])
+    expected = theirs._apply_to_image(torch.from_numpy(image), **given).numpy()
+    expected_labels = theirs._apply_to_segmentation(torch.from_numpy(labels), **given).numpy()
+
+    result = transform.apply({"image": image, "segmentation": labels}, params)
+
+    difference = np.abs(result["image"] - expected)
+    if transform.mode_image == "nearest":
+        assert_half_way((difference > 1e-6).any(axis=0), transform, params, image.shape[1:])
+    else:
+        assert difference.max() < 5e-4 * image.std()
+    differs = result["segmentation"] != expected_labels
+    if transform.mode_seg == "nearest":
+        assert_half_way(differs.any(axis=0), transform, params, image.shape[1:])
+    else:
+        # they round a label's weight to float16, 2000 steps: what they decide otherwise is a tie to them
+        for channel in range(len(labels)):
+            _, weights = label_weights_in_float64(transform, params, labels[channel])
+            if len(weights) > 1:
+                best, second = np.sort(weights, axis=0)[::-1][:2]
+                assert ((best - second)[differs[channel]] < 2e-3).all()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_it_is_nowhere_less_accurate_than_float32_grids_are(seed: int) -> None:
+    mode = {"mode_image": "bilinear"} if seed % 3 else {}
+    transform, _, params, image, _ = random_case(1000 + seed, **mode)
+    if transform.mode_image == "nearest":
+        return
+    result = transform.apply({"image": image}, params)["image"]
+    assert np.abs(result - image_in_float64(transform, params, image)).max() < 5e-6 * image.std() + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_labels_are_the_argmax_in_float64(seed: int) -> None:
+    mode = "bilinear" if seed % 4 else "bicubic"
+    transform, _, params, _, labels = random_case(2000 + seed, mode_seg="bilinear")
+    if mode == "bicubic" and len(transform.patch_size) == 2:
+        transform.mode_seg = mode
+    result = transform.apply({"segmentation": labels}, params)["segmentation"]
+    assert result.dtype == labels.dtype
+    for channel in range(len(labels)):
+        values, weights = label_weights_in_float64(transform, params, labels[channel])
+        own = np.take_along_axis(weights, np.searchsorted(values, result[channel])[None], axis=0)[0]
+        assert (weights.max(axis=0) - own).max() < 1e-8, "a label with less weight than another one"
+
+
+@pytest.mark.parametrize(("tiebreak", "expected"), [("lowest", 1), ("highest", 4)])
+def test_a_tie_goes_where_it_is_told_to(tiebreak: str, expected: int) -> None:
+    labels = np.array([[[4, 1, 4, 1]]], np.int16)
+    transform = SpatialTransform((1, 2), 0, False, seg_tiebreak=tiebreak)
+    # half-way between voxels 0 and 1, and between 2 and 3
+    params = {"affine": [[1.0, 0.0], [0.0, 2.0]], "elastic": None, "center_location_in_pixels": [0.5, 2.0]}
+    assert transform.apply({"segmentation": labels}, params)["segmentation"].ravel().tolist() == [expected] * 2
+
+
+def test_tricubic_is_bicubic_in_each_plane_of_a_volume_of_equal_planes() -> None:
+    image = np.random.default_rng(0).normal(size=(1, 15, 16)).astype(np.float32)
+    volume = np.repeat(image[:, None], 12, axis=1)
+    options = {"p_rotation": 1, "rotation": lambda dim: 0.3 if dim in (0, None) else 0.0, "mode_image": "bicubic"}
+    in_3d = SpatialTransform((5, 6, 7), 0, False, **options)(image=volume, rng=np.random.default_rng(0))["image"]
+    options["rotation"] = 0.3
+    in_2d = SpatialTransform((6, 7), 0, False, **options)(image=image, rng=np.random.default_rng(0))["image"]
+    assert np.abs(in_3d - in_2d[:, None]).max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int32, np.int64, np.bool_, np.float32])
+def test_labels_keep_their_dtype_and_values(dtype: type) -> None:
+    rng = np.random.default_rng(3)
+    labels = random_labels(rng, (20, 21, 22), 2)[None].astype(dtype)
+    if dtype in (np.int32, np.int64):
+        labels = labels * dtype(100_000) + dtype(7)  # beyond int16
+    transform = SpatialTransform((9, 10, 11), 0, False, p_rotation=1, rotation=(0.3, 0.3), border_mode_seg="border")
+    result = transform(segmentation=labels, rng=rng)["segmentation"]
+    assert result.dtype == dtype
+    assert set(np.unique(result)) <= set(np.unique(labels))
+
+
+def test_without_effect_nothing_is_copied() -> None:
+    image, labels = np.zeros((2, 8, 9), np.float32), np.zeros((1, 8, 9), np.int16)
+    result = SpatialTransform((8, 9), 0, False)(image=image, segmentation=labels, rng=np.random.default_rng(0))
+    assert result["image"] is image
+    assert result["segmentation"] is labels
+    cropped = SpatialTransform((4, 5), 0, False)(image=image, rng=np.random.default_rng(0))["image"]
+    assert cropped.base is image
+
+
+def test_an_identity_map_is_a_crop() -> None:
+    image = np.random.default_rng(0).normal(size=(1, 10, 12)).astype(np.float32)
+    transform = SpatialTransform((6, 6), 0, False, p_rotation=1, rotation=0)
+    assert np.array_equal(transform(image=image, rng=np.random.default_rng(0))["image"], image[:, 2:8, 3:9])
+
+
+def test_read_only_non_contiguous_and_float64_images_work_and_stay_as_they_were() -> None:
+    rng = np.random.default_rng(1)
+    plain = rng.normal(size=(2, 16, 17, 18)).astype(np.float32)
+    transform = SpatialTransform((9, 9, 9), 0, False, p_rotation=1, rotation=(0.4, 0.4))
+    expected = transform(image=plain, rng=np.random.default_rng(2))["image"]
+    read_only = plain.copy()
+    read_only.flags.writeable = False
+    turned = np.ascontiguousarray(plain.transpose(0, 3, 2, 1)).transpose(0, 3, 2, 1)
+    for image in (read_only, turned, plain.astype(np.float64), torch.from_numpy(plain)):
+        before = np.array(image)
+        result = transform(image=image, rng=np.random.default_rng(2))["image"]
+        assert type(result) is type(image)
+        assert result.dtype == image.dtype
+        assert np.array_equal(np.asarray(result, dtype=np.float32), expected)
+        assert np.array_equal(np.array(image), before)
+
+
+def test_keypoints_and_boxes_follow_the_voxels() -> None:
+    rng = np.random.default_rng(5)
+    points = np.array([[14.0, 15.0, 16.0], [9.0, 20.0, 11.0], [18.0, 12.0, 21.0]])
+    image = np.zeros((len(points), 30, 31, 32), np.float32)
+    x, y, z = np.meshgrid(*[np.arange(n) for n in image.shape[1:]], indexing="ij")
+    for channel, (a, b, c) in enumerate(points):
+        image[channel] = np.exp(-((x - a) ** 2 + (y - b) ** 2 + (z - c) ** 2) / 8)
+    boxes = np.concatenate((points - 2, points + 2), axis=1)
+    transform = SpatialTransform(
+        (28, 28, 28), 5, True, 1, (0.2, 0.3), (1.0, 2.0), p_rotation=1, rotation=(-0.5, 0.5), p_scaling=1
+    )
+    for _ in range(5):
+        result = transform(image=image, keypoints=points, bbox=boxes, rng=rng)
+        for channel in range(len(points)):
+            weights = result["image"][channel].astype(np.float64)
+            place = result["keypoints"][channel]
+            if (place < 5).any() or (place > 22).any():
+                continue
+            grids = np.meshgrid(*[np.arange(n) for n in weights.shape], indexing="ij")
+            center = [float((weights * g).sum() / weights.sum()) for g in grids]
+            assert np.abs(place - center).max() < 0.4
+            lower, upper = result["bbox"][channel][:3], result["bbox"][channel][3:]
+            assert (lower < place).all()
+            assert (place < upper).all()
+
+
+def test_scalars_follow_their_distributions_and_gates_their_probabilities() -> None:
+    transform = SpatialTransform(
+        (8, 8, 8), 4, True, 0.3, (0.1, 0.2), (1.0, 2.0), p_rotation=0.2, p_scaling=0.25, scaling=(0.7, 1.4),
+        p_synchronize_scaling_across_axes=1,
+    )  # fmt: skip
+    rng = SeedTree(7).generator()
+    drawn = [transform.sample(rng, {"image": (1, 20, 20, 20)}) for _ in range(4000)]
+    affine = np.mean([p["affine"] is not None for p in drawn])
+    assert abs(affine - (1 - 0.8 * 0.75)) < 0.03
+    assert abs(np.mean([p["elastic"] is not None for p in drawn]) - 0.3) < 0.03
+    centers = np.array([p["center_location_in_pixels"] for p in drawn])
+    assert kstest(centers[:, 1], "uniform", (4, 12)).pvalue > 1e-3
+    scales = [abs(np.linalg.det(np.array(p["affine"]))) ** (1 / 3) for p in drawn if p["affine"] is not None]
+    scaled = [s for s in scales if abs(s - 1) > 1e-9]
+    assert kstest(scaled, "uniform", (0.7, 0.7)).pvalue > 1e-3
+
+
+def test_callables_get_what_batchgeneratorsv2_gives_them() -> None:
+    seen: list[object] = []
+
+    def rotation(image: np.ndarray, dim: int, rng: np.random.Generator) -> float:
+        seen.append((image.shape, dim))
+        return float(rng.random())
+
+    def magnitude(dim: int, patch_size: tuple[int, ...], deformation_scale: float) -> float:
+        seen.append((dim, patch_size, deformation_scale))
+        return 1.0
+
+    transform = SpatialTransform(
+        (6, 7), 0, False, 1, 0.25, magnitude, p_rotation=1, rotation=rotation
+    )  # fmt: skip
+    image = np.zeros((1, 9, 9), np.float32)
+    first = transform(image=image, rng=np.random.default_rng(0))
+    assert ((1, 9, 9), 0) in seen
+    assert (1, (6, 7), 0.25) in seen
+    assert np.array_equal(first["image"], transform(image=image, rng=np.random.default_rng(0))["image"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"patch_size": (8,)}, ValueError),
+        ({"patch_size": (8, 0)}, ValueError),
+        ({"rotation": (1, 0)}, ValueError),
+        ({"rotation": (0, float("nan"))}, ValueError),
+        ({"scaling": (0, 1)}, ValueError),
+        ({"p_rotation": 1.5}, ValueError),
+        ({"p_scaling": "often"}, TypeError),
+        ({"mode_seg": "linear"}, ValueError),
+        ({"padding_mode_image": "wrap"}, ValueError),
+        ({"seg_tiebreak": "first"}, ValueError),
+        ({"patch_center_dist_from_border": (1, 2, 3)}, ValueError),
+        ({"padding_value_image": float("inf")}, ValueError),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        SpatialTransform(
+            **{"patch_size": (8, 8), "patch_center_dist_from_border": 0, "random_crop": False, **arguments}
+        )
+
+
+def test_bad_arrays_are_refused() -> None:
+    transform = SpatialTransform((4, 4), 0, False, p_rotation=1)
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="does not fit"):
+        transform(image=np.zeros((1, 8, 8, 8), np.float32), rng=rng)
+    with pytest.raises(ValueError, match="differ"):
+        transform(image=np.zeros((1, 8, 8), np.float32), segmentation=np.zeros((1, 8, 9), np.int16), rng=rng)
+    with pytest.raises(TypeError, match="floating point"):
+        transform(image=np.zeros((1, 8, 8), np.int16), rng=rng)
+    with pytest.raises(ValueError, match="empty axis"):
+        transform(image=np.zeros((1, 0, 8), np.float32), rng=rng)
+    with pytest.raises(RuntimeError, match="rng="):
+        transform(image=np.zeros((1, 8, 8), np.float32))
+    with pytest.raises(ValueError, match="NaN"):
+        transform(segmentation=np.full((1, 8, 8), np.nan, np.float32), rng=rng)
+
+
+def test_nan_and_infinity_stay_where_they_are() -> None:
+    image = np.zeros((1, 20, 20), np.float32)
+    image[0, 10, 10], image[0, 3, 3] = np.nan, np.inf
+    transform = SpatialTransform((20, 20), 0, False, p_rotation=1, rotation=(0.3, 0.3))
+    result = transform(image=image, rng=np.random.default_rng(0))["image"]
+    assert 0 < (~np.isfinite(result)).sum() <= 8
