@@ -240,11 +240,12 @@ class Coordinator:
                 # Quick workers may begin a task before it is taken from them: whether they did is seen a little later.
                 assignments = self._assignments
                 soon = self._resting or assignments.may_take_over or assignments.watches_time or self._looks_soon
+                # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
+                self._tell_what_is_due()
                 happened = self._pool.wait(QUICK if soon else None)
                 idle = not happened
                 for event in happened:
                     self._take_note(event)
-                self._tell_what_is_due()
                 self._pool.look_for_stalls()
         except OSError as error:
             self.fail(explained(error, "the workers cannot go on"))
