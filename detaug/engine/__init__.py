@@ -1,4 +1,4 @@
-"""Batches in order, whoever makes them.
+"""Batches in a fixed order, independent of the process that makes each one.
 
 A batch's way, with worker processes:
 

@@ -71,25 +71,24 @@ class DeterministicAugmenter:
         rank, world_size: this process takes steps rank, rank + world_size, ... of the one global stream.
         start_method: "fork", "spawn" or "forkserver". None: what `multiprocessing.set_start_method` was told, else
             fork on Linux, spawn elsewhere.
-        max_restarts: a batch that ends this many workers in a row is an error.
-        stall_timeout: seconds after which a worker that is still making the same batch is killed and the batch made
-            elsewhere; None: never, but it is mentioned in the log.
+        max_restarts: raise `WorkerDied` after one batch has killed this many workers in a row.
+        stall_timeout: kill a worker that has been making the same batch for this many seconds; another worker makes the
+            batch. None: never, but the log mentions it.
         on_error: "raise", or "skip" to leave out (and log) batches whose loader or transform raises.
-        max_skips: so many batches of this rank in a row may be left out, in whatever epochs; the next one that fails is
-            raised, and is the same one whatever the number of processes and after a resume. None: any number.
-        version: set it to something new when code changes behind the same class names, so that older state dicts are
-            refused.
+        max_skips: how many batches of this rank in a row may be left out, also across epochs. The next one that fails
+            raises; it is the same one with any number of processes and after a resume. None: any number.
+        version: change it when code changes behind the same class names, so that older state dicts are refused.
         guard: report generators that are created without a seed while batches are made, with the line that does it.
-        max_worker_memory: bytes of memory that a worker may have to itself (resident, without shared batches and
-            files); one that has more after a batch, for its loader leaks, retires, and a new one goes on with the same
-            bytes. Up to 256 MiB of it is memory that was freed and is kept for the next batch. None: no limit.
+        max_worker_memory: replace a worker whose private memory (bytes, without shared batches and files) exceeds this
+            after a batch; batches are unchanged. Up to 256 MiB of it is freed memory that is kept for the next batch.
+            None: no limit.
         keep: names of attributes that go on from batch to batch although transforms start each one as they were handed in:
             caches (an atlas that is read on first use), and what cannot be copied (an open file, an inference session).
             They are shared as they are, so that a batch may depend on others through them.
         check_every: the first, second, fourth, eighth ... batch of each worker, and then one in so many, is made a second
             time, from a pristine copy in another process, and compared, for at most about 1 % of the workers' time;
             0: none.
-        on_mismatch: what becomes of a batch that differs: "raise" (ReproducibilityError), "warn", or None: an error
+        on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn", or None: an error
             among a worker's first batches, a warning later, when a training is under way.
         check_ignore: keys of a batch that may differ from one making to the next, such as a process number.
         executor: what makes the batches (see `detaug.engine.executor`); None: this process or worker processes of this
@@ -214,7 +213,7 @@ class DeterministicAugmenter:
 
         Args:
             dataset: has ``__len__`` and ``__getitem__``. While item i of a batch is fetched, `detaug.current()` is that
-                sample, with a Generator of its own.
+                sample, with its own Generator.
             batch_size: samples per batch.
             shuffle: a permutation from the epoch's SeedSequence child; else the data set's own order.
             drop_last: leave out the last, smaller batch of an epoch.
@@ -428,7 +427,7 @@ class DeterministicAugmenter:
         mention_same_numbers(self, self._tree.entropy, self._declared)
         warm_up(self.transform, self._source.loader)
         executor, work = self._executor(), self._work()
-        with interrupts_deferred():  # or there would be processes that nobody knows of
+        with interrupts_deferred():  # or processes might run that no object knows of
             engine = self._engine = executor.start(work)
             if engine.prefetches:
                 self._finalizer = weakref.finalize(self, engine.close)
@@ -466,7 +465,7 @@ class DeterministicAugmenter:
     def _check_owner(self, started: bool = True) -> None:
         """A fork of the process that made this augmenter has none of its threads, and would wait for ever.
 
-        Where there are no workers it needs none, and goes on as it was.
+        Without workers it needs none, and continues.
         """
         if os.getpid() == self._owner or (started and self._engine is not None and not self._engine.prefetches):
             return

@@ -1,4 +1,4 @@
-"""The run-time check: which batches are made a second time, from a pristine copy, and what is said where they differ.
+"""The run-time check: which batches are made a second time, from a pristine copy, and how differences are reported.
 
 Everything here is arithmetic on reports; processes are the coordinator's business.
 
@@ -181,7 +181,7 @@ class Checks:
 
     def _affords(self, check: Check) -> bool:
         if self._states.used and not self._batch_seconds:
-            return False  # the report comes before its batch, and nobody knows yet what a step from the start costs
+            return False  # the report comes before its batch, so the cost of a step from the start is not known yet
         cost = self._cost_of(check.key) if check.state is None else self._batch_seconds
         return self._is_first or cost <= self._account
 
@@ -235,7 +235,7 @@ class Checks:
         ignore = (*self._ignore, *self.about_process)
         keys = differing_keys(check.report.final, again.final, ignore)
         raw = differing_keys(check.report.raw, again.raw, ignore)
-        if not keys:  # what only the raw batch holds is nobody's result
+        if not keys:  # keys of the raw batch alone do not reach the user
             return None
         return Difference(check, keys, bool(raw), check.number <= _FIRST_BATCHES, went_on=went_on)
 
@@ -281,7 +281,7 @@ class Checks:
 
 
 def remark_on_process(names: tuple[str, ...]) -> str:
-    """What is said of keys that hold a process number; empty of none."""
+    """A remark on keys that hold a process number; empty if there are none."""
     if not names:
         return ""
     return (

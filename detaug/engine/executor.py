@@ -25,8 +25,8 @@ class Work:
 
     Attributes:
         pipeline: the loader and the transform as they were handed in.
-        job: what whoever makes batches has to know.
-        schedule: which batch is due, and which are to be made. An engine with threads of its own guards it with a lock; the
+        job: what the processes that make batches need to know.
+        schedule: which batch is due, and which to make. An engine with threads of its own guards it with a lock; the
             augmenter reads its position only.
         places: for messages.
         skip_errors: batches whose loader or transform raises are left out.

@@ -183,7 +183,7 @@ class InProcess:
             logger.log(level, "%s", text)
 
     def _make_again(self, check: Check) -> None:
-        """From a pristine copy; what classes and modules keep, this process has but once, and it goes on changing.
+        """From a pristine copy. State in classes and modules exists once per process, and keeps changing.
 
         Raises:
             ReproducibilityError: it differs.

@@ -4,7 +4,7 @@ What is known (the facts) and what follows from it (the books) are kept apart:
 - The facts are `position`, `outcomes`, `in_flight` and where streams ended. `position` is the first step not yet handed
   to the user. Each fact changes by one operation of C code, so an interrupt between two bytecodes leaves either the old
   or the new one.
-- The books are the steps that are wanted and those of them that nobody has begun. Each event changes only what it is
+- The books are the steps that are wanted and those of them that no worker has begun. Each event changes only what it is
   about, so its cost grows neither with the window nor with the number of workers. Only a jump (`set_epoch`, a loaded
   state) goes through the whole window.
 
@@ -13,7 +13,7 @@ Invariants:
   again.
 - A step is a *gap* once its stream is known to have ended at or before its turn. No gap is wanted.
 - `_settled` is the position that the books are right for. It is None while they are being changed, so that an interrupt
-  in the middle has them made anew from the facts.
+  in the middle makes the next call rebuild them from the facts.
 - A wanted step that is neither in flight nor has an outcome lies in its owner's heap of open steps. A heap may hold
   other steps too; they are passed over when they come up.
 """
@@ -209,7 +209,7 @@ class Schedule:
 
     @property
     def num_open(self) -> int:
-        """How many wanted steps nobody has begun."""
+        """How many wanted steps no worker has begun."""
         self._settle()
         return len(self._wanted) - len(self.outcomes) - len(self.in_flight & self._wanted.keys())
 
@@ -239,7 +239,7 @@ class Schedule:
             self._offer(key)
 
     def finish(self, key: BatchKey, outcome: Outcome) -> None:
-        """A task is done. What is no longer wanted is dropped."""
+        """A task is done. Its outcome is dropped if the step is no longer wanted."""
         self._settle()
         self.in_flight.discard(key)
         if key in self._wanted:
@@ -262,7 +262,7 @@ class Schedule:
                     self._unwant(BatchKey(key.epoch, step))
             self._extend()
             self._settled = settled
-        # else the books went on to later epochs already, as the limit had it, and are made anew
+        # else the books cover later epochs already, because of the limit, and are rebuilt
 
     def take(self) -> Taken:
         """Take what is due, if it is there: the position moves past it."""

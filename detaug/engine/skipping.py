@@ -1,4 +1,4 @@
-"""Batches that are left out (``on_error="skip"``): what is said of them, and what is raised where there are too many."""
+"""Batches that are left out (``on_error="skip"``): how they are logged, and what is raised when there are too many."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class State:
             )
 
     def position_for(self, rank: int, world_size: int) -> Position:
-        """Where `rank` of `world_size` goes on: all ranks of a run stand in the same round of steps.
+        """The position at which `rank` of `world_size` continues: all ranks of a run stand in the same round of steps.
 
         Raises:
             StateMismatch: the round does not begin at a multiple of the new world size.

@@ -13,7 +13,7 @@ _INNER = ("transforms", "transform", "list_of_transforms")
 def warm_up(transform: Any, loader: Any) -> None:
     """Call ``warm_up()`` of the transforms that have one: detaug's compile their kernels, or load them from the disk.
 
-    Where kernels have to be compiled, that is said before it begins (`detaug.kernels.ahead`).
+    If kernels have to be compiled, the log says so first (`detaug.kernels.ahead`).
 
     Forked workers inherit the compiled code, others find it in the cache on disk; so no worker ever compiles.
 

@@ -90,11 +90,11 @@ class Producer:
     Args:
         pristine: the pipeline as it was handed in.
         branch: of the seed tree.
-        log: what is told to the user.
+        log: receives messages for the user.
         guard: report generators created without a seed.
         repairs: copy the transforms for every batch, and reseed the generators that the objects own. Without: the objects
-            as they are by themselves, which only those who test them want.
-        only: nobody else in this process makes copies of the pipeline or uses what was handed in.
+            as they are, for tests of the objects themselves.
+        only: nothing else in this process copies the pipeline or uses the objects that the user passed.
         states: from which streams are restored; None: all are stepped forward, and where they stand is not asked.
 
     Attributes:
@@ -171,7 +171,7 @@ class Producer:
         return {"source": source, "data_loader": source.loader, "transform": transform}
 
     def prepare(self, epoch: int) -> None:
-        """Have everything that goes on from batch to batch made, and told the epoch."""
+        """Make everything that lives from batch to batch, and tell it the epoch."""
         loader = self._process_loader(epoch) if self._stateless else self._pristine.new_loader()
         self._tell_transforms(epoch, loader)
 
@@ -251,7 +251,7 @@ class Producer:
     # --- stateless loaders ------------------------------------------------------------------------------------------
 
     def _process_loader(self, epoch: int) -> LoaderCopy:
-        """This process's copy: its caches are its own. A loader that is told the epoch starts each one pristine."""
+        """This process's copy, with its own caches. A loader with ``set_epoch`` starts each epoch pristine."""
         loader = self._loader
         if loader is None or (loader.is_told_epochs and epoch != self._told_epoch):
             if self._repairs:
@@ -352,7 +352,7 @@ class Producer:
             return copy.take(batch)
         except Exception:
             raise
-        except BaseException:  # Ctrl-C in the middle of the loader: nobody knows what it had done by then
+        except BaseException:  # Ctrl-C in the middle of the loader: its state is unknown
             del self._streams[batch.stream]
             raise
 

@@ -2,7 +2,7 @@
 
 Invariants:
 - `epoch` and `turn` name the batch that the copy gives next. A turn is used up by a batch, by an exception of the loader's
-  (whoever raises may have moved on, or may be dead), never by the end of a pass.
+  (a loader that raises may have moved on, or may be dead), never by the end of a pass.
 - Where a copy stands is a function of (epoch, turn) alone: running, resume, replay and a worker that takes over all step
   through the same turns. A loader's own state (`restore`) leads to the same place as stepping does, or it is a wrong one.
 """
@@ -19,7 +19,7 @@ from detaug.seeding.branch import SeedBranch
 from detaug.seeding.current import Current, making
 from detaug.sources import Source
 
-#: Stepping a loader forward for longer than this (seconds) is said in the log.
+#: Stepping a loader forward for longer than this (seconds) is logged.
 _NOTICEABLE = 5.0
 #: A pass that is walked through to its end, for the sake of a later epoch, and is longer than this has none.
 _LONGEST_PASS = 1_000_000
@@ -50,7 +50,7 @@ class StreamCopy:
         reseed: seeds the global generators and, where streams do not share data, those that this copy owns, from the
             batch's child. Called before every batch.
         reseed_epoch: seeds the same ones of the pristine copy from the child of (epoch,), equally in all streams.
-        log: what is told to the user.
+        log: receives messages for the user.
 
     Attributes:
         epoch, turn: the batch that it gives next.

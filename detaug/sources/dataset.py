@@ -122,7 +122,7 @@ def _default_collate() -> Callable[[list[Any]], Any]:
 
 
 def _no_end(what: str) -> RuntimeError:
-    """In a StopIteration's place, which would be taken for the epoch's end: the rest would be lost without a word."""
+    """Replaces a StopIteration, which would look like the epoch's end: the rest would be lost silently."""
     return RuntimeError(
         f"{what} raised StopIteration. Was it a next(...) without a match? A data set ends where its length says"
     )

@@ -82,7 +82,7 @@ class Channel:
                 process up. (Of a message in several packets only the first is not waited with.)
 
         Raises:
-            ChannelClosed: nobody reads it any more.
+            ChannelClosed: the other end is closed.
             ChannelFull: there is no room, and `wait` is False.
         """
         data = pickle.dumps(message, protocol=5)

@@ -22,7 +22,7 @@ def check_not_imported_by_worker() -> None:
     """Nothing, unless this process is a worker that has come to a training loop while it imported a module.
 
     Raises:
-        RuntimeError: it has: each worker would start workers of its own, without end.
+        RuntimeError: it has: each worker would start its own workers, without end.
     """
     if not _is_worker:
         return
@@ -36,7 +36,7 @@ def check_not_imported_by_worker() -> None:
 
 
 def forget_imports_of_other_threads() -> None:
-    """In a forked process, whose only thread is the one that forked: what others were importing is imported anew.
+    """Have a forked process import again the modules that other threads of its parent were importing at the fork.
 
     Their locks would never be released, and the modules never be complete.
     """

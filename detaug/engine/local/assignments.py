@@ -151,8 +151,7 @@ class Assignments(Generic[Worker]):
 
     @property
     def watches_time(self) -> bool:
-        """Whether some workers are given nothing for now. `look` is to be called from time to time, lest those that are get
-        stuck."""
+        """Whether some workers get no tasks for now. Then call `look` from time to time: the others may be at a long batch."""
         return self._active < len(self._workers) and bool(self._places)
 
     def look(self, now: float) -> None:
@@ -187,7 +186,7 @@ class Assignments(Generic[Worker]):
         return sent
 
     def to_take_over(self, now: float) -> tuple[Worker, int, BatchKey] | None:
-        """The lowest task that waits behind one that another worker is still making, if anybody has nothing to do."""
+        """The lowest task that waits behind one that another worker is still making, if any worker is idle."""
         while self._behind and self._takes_another():
             key, ticket = self._behind[0]
             place = self.waiting_at(key)
@@ -213,7 +212,7 @@ class Assignments(Generic[Worker]):
                 break
             schedule.start(task.key)
             self._tickets += 1
-            if schedule.stateless and (worker.tasks or entries):  # a stream's tasks can be nobody else's
+            if schedule.stateless and (worker.tasks or entries):  # a stream's tasks belong to its worker
                 heapq.heappush(behind, (task.key, self._tickets))
             entries.append((self._tickets, task))
             places[task.key] = (self._tickets, worker)
@@ -283,7 +282,7 @@ class Assignments(Generic[Worker]):
             del self._buckets[number][worker.number]
 
     def forget(self, ticket: int, key: BatchKey) -> None:
-        """That batch no longer lies at anybody under that ticket."""
+        """No worker has that batch under that ticket any more."""
         place = self._places.get(key)
         if place is not None and place[0] == ticket:
             del self._places[key]

@@ -133,7 +133,9 @@ class Coordinator:
                     taken = self._schedule.take()
                     outcome = taken.outcome
                     if outcome is None:
-                        self._waiting.add(me)  # before the lock is let go: what comes from now on is told
+                        self._waiting.add(
+                            me
+                        )  # before the lock is released: the coordinator then tells us of what comes
                     moved = self._schedule.position is not before
                     wake = moved and self._hungry
                     if wake and self._looks_soon:
@@ -263,12 +265,12 @@ class Coordinator:
         self._tell_user()
 
     def _tell_user(self) -> None:
-        # One unread note is enough: whoever reads it looks at everything that has changed before it.
+        # One unread note is enough: its reader looks at everything that changed before it.
         if self._news.empty():
             self._news.put(None)
 
     def _tell_what_is_due(self) -> None:
-        # Who does not wait looks for itself; who waits for another batch is left alone.
+        # A thread that does not wait looks for itself; one that waits for another batch need not wake.
         if self._waiting:
             with self._lock:
                 position, outcome = self._schedule.due()
@@ -371,7 +373,7 @@ class Coordinator:
                 self._schedule.lose(task.key)
 
     def _assign_all(self, patient: bool) -> None:
-        """Take back what nobody wants any more, and give every worker tasks that has room for some."""
+        """Take back tasks that are no longer wanted, and give tasks to every worker that has room."""
         with self._lock:
             dropped = self._schedule.take_dropped()
         for key in dropped:

@@ -222,7 +222,7 @@ class Helper:
     def kill(self) -> None:
         """It does not answer. The kernel kills its workers with it."""
         if self.pidfd is not None:
-            # A detached one that has ended was reaped by another process, and its number may be anybody's by now.
+            # A detached one that has ended was reaped by another process; its number may belong to any process by now.
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
         elif self.pid and not self.detached:

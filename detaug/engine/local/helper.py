@@ -6,7 +6,7 @@ parent's later state, its threads or its CUDA context. It also reaps workers and
 is gone, however it went, the helper leaves; and the kernel kills the workers with it.
 
 Spare forks of it wait idle, as pristine, to take its place at once should it be killed. One of them is detached: it is
-no child of the parent's, and so is not met by whoever kills all processes below that (``pkill -P``).
+no child of the parent's, so that killing all of the parent's children (``pkill -P``) spares it.
 
 What a dead worker's loader had started (a pool, a program) becomes the helper's child, and is killed.
 

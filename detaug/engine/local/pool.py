@@ -106,7 +106,7 @@ class Pool:
         """Start the helper, and the workers from it.
 
         Raises:
-            RuntimeError, OSError: that is not possible; `stop` is to be called all the same.
+            RuntimeError, OSError: they cannot be started. Call `stop` nevertheless.
         """
         self._selector = selectors.DefaultSelector()  # each descriptor with the function that takes in what comes
         self._selector.register(self._waker, selectors.EVENT_READ, self._hear_waker)
@@ -234,7 +234,7 @@ class Pool:
         try:
             channel = self._helper.start_worker(self._numbers)
         except ChannelClosed:
-            return None  # the helper is dead; when that is noticed, all workers are started anew
+            return None  # the helper is dead; once that is noticed, all workers restart
         worker = Worker(self._numbers, _IN_RESERVE, channel, ParentSlots(self._settings.slots_kept))
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear_worker(worker))
         return worker
@@ -360,7 +360,7 @@ class Pool:
         del self.workers[worker.number]
 
     def _lose_helper(self) -> None:
-        """The helper was killed, and the kernel has killed its workers: start all of them anew."""
+        """The helper was killed, and the kernel has killed its workers: restart all of them."""
         assert self._helper is not None
         logger.warning("the helper process (pid %d) has ended; starting it and the workers anew", self._helper.pid)
         self._helper_losses += 1

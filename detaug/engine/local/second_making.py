@@ -1,4 +1,4 @@
-"""The run-time check with processes: reports come in, one batch at a time is made again, and what differs is said.
+"""The run-time check with processes: takes in reports, has one batch at a time made again, and reports differences.
 
 The course of a check: a worker sends a report with one of its batches (report) → the checker, a process that has a pristine
 copy, makes the batch again (check, checked) → where they differ, the worker and the checker are both asked how the batch came
@@ -22,7 +22,7 @@ logger = logging.getLogger("detaug")
 
 
 class Listener(Protocol):
-    """Who is told of what the check finds."""
+    """Receives what the check finds."""
 
     def say_once(self, text: str, level: int = logging.WARNING) -> None:
         """Tell the user, if that has not been said."""
@@ -37,7 +37,7 @@ class Checking:
     Args:
         checks: which are made, and what they cost.
         on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
-        listener: is told.
+        listener: receives the findings.
     """
 
     def __init__(self, checks: Checks, on_mismatch: str | None, listener: Listener) -> None:
@@ -90,7 +90,7 @@ class Checking:
                 self._conclude()
 
     def give_up(self) -> None:
-        """The checker is gone: what it was to make is left out, and what is known is said."""
+        """The checker is gone: leave its batch out, and report what is known."""
         self._check, self._asked = None, False
         if self._inquiry is not None:
             self._conclude()

@@ -1,4 +1,4 @@
-"""Workers that are not heard of: where they are is said, and those that exceed the limit are killed or given up."""
+"""Workers that do not answer: the log says where they are; those that exceed the limit are killed, or abandoned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger("detaug")
 SLOW_SECONDS = 60.0
 #: How long (seconds) a worker may take to say where it is. One that is stopped, or waits in the kernel, never does.
 _ANSWER_SECONDS = 0.3
-#: A worker whose channel is closed has this long (seconds) to end by itself.
+#: A worker whose channel is closed has this long (seconds) to exit.
 _LEAVE_SECONDS = 1.0
 #: A killed worker that has not ended after this (seconds) cannot be killed now: it waits in the kernel.
 _KILL_SECONDS = 3.0
@@ -31,7 +31,7 @@ class StallWatch:
         limit: seconds a batch may take; None: for ever.
         describe: a worker's batch in words.
         send: has the helper send a signal to a worker.
-        abandon: is told of a worker that cannot be killed.
+        abandon: called with a worker that cannot be killed.
         kill_helper: is called when the helper does not answer.
     """
 

@@ -1,4 +1,4 @@
-"""A worker process: makes the batches it is told to make, one after the other, and writes them into slots.
+"""A worker process: makes the batches that the parent asks for, one after the other, and writes them into slots.
 
 More tasks may come while the first is being made, so that no time is lost between them; they can be cancelled until they
 are begun.
