@@ -77,6 +77,8 @@ class Injector:
         if not self._helpers:
             workers = set(engine.worker_pids())
             victims = [pid for pid in victims if pid in workers]
+        # Once the spare that is no child of this process serves, nothing is below this one.
+        victims = victims or engine.worker_pids()
         if not victims:
             return False
         try:
