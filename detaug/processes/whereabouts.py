@@ -45,8 +45,12 @@ class OwnWhereabouts:
         self.task = memoryview(bytearray(_TASK_BYTES)).cast("Q")
         try:
             descriptor = create(_TASK_BYTES)
-            self.task = memoryview(mmap.mmap(descriptor, _TASK_BYTES)).cast("Q")
         except OSError:  # without descriptors to spare there are more urgent things
+            return
+        try:
+            self.task = memoryview(mmap.mmap(descriptor, _TASK_BYTES)).cast("Q")
+        except OSError:
+            os.close(descriptor)
             return
         self.descriptor = descriptor
         os.lseek(descriptor, _TASK_BYTES, os.SEEK_SET)

@@ -37,16 +37,16 @@ class Place(Protocol):
         number: never used twice.
         index: stream-bound streams belong to it.
         tasks: (ticket, task), in the order in which they are made; those whose answers have come are gone.
-        since: when that was begun.
+        since: when the first of them was begun, as far as its answers tell.
     """
-
-    def task(self) -> int:
-        """Which of its tasks it has begun last, where the answers to earlier ones are on their way."""
 
     number: int
     index: int
     tasks: deque[tuple[int, Task]]
     since: float
+
+    def task(self) -> int:
+        """Which of its tasks it has begun last, where the answers to earlier ones are on their way."""
 
 
 Worker = TypeVar("Worker", bound=Place)
