@@ -45,6 +45,8 @@ _INLINE = 16_384
 _LOOK_AFTER = 0.001
 #: A small batch waits no longer than this (seconds) for others to travel with.
 _COLLECT_FOR = 0.0005
+#: And only behind so many that each took less than that: next to a long batch it would wait for the whole of it.
+_QUICK_IN_A_ROW = 16
 
 
 def main(channel: int, payload: int, helper: int) -> None:
@@ -178,16 +180,22 @@ class _Answers:
         self._collect = collect
         self._collected: list[tuple[Any, ...]] = []
         self._since = _Since()
+        self._last = self._since.clock
+        self._quick = 0  # how many in a row were
 
     def begin(self) -> None:
         """Time that has passed so far was not for the batches that follow."""
         self._since = _Since()
+        self._last = self._since.clock
 
     def add(self, answer: messages.Answer, descriptor: int | None) -> None:
         """Send it, with its descriptor, now or with others; `send` is to follow where nothing more is to be made."""
+        now = time.perf_counter()
+        self._quick = self._quick + 1 if now - self._last < _COLLECT_FOR else 0
+        self._last = now
         if self._collect and type(answer) is messages.Inline:
             self._collected.append(tuple(answer))
-            if time.perf_counter() - self._since.clock > _COLLECT_FOR:
+            if self._quick < _QUICK_IN_A_ROW or now - self._since.clock > _COLLECT_FOR:
                 self.send()
             return
         self.send()
