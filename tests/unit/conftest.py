@@ -1,4 +1,4 @@
-"""A unit test starts no process: one that does fails."""
+"""A unit test starts no process and leaves the interpreter's tracing as it found it, or fails."""
 
 from __future__ import annotations
 
@@ -28,6 +28,14 @@ def no_process_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("slow"):  # torch.compile may start a compiler
         return
     assert not _started, f"a unit test starts no process; this one called {_started[0]}: it belongs to tests/processes"
+
+
+@pytest.fixture(autouse=True)
+def tracing_stays() -> Iterator[None]:
+    """Coverage is taken through it: a test that ends it ends the coverage of all that run after it."""
+    before = sys.gettrace(), sys.getprofile()
+    yield
+    assert (sys.gettrace(), sys.getprofile()) == before
 
 
 @pytest.fixture(autouse=True)

@@ -49,10 +49,11 @@ def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost() -> No
     parent.map(parcel, descriptor)
     batch = parent.open(parcel)
     lines: list[str] = []
+    before = sys.getprofile()
     sys.setprofile(lambda frame, event, _: lines.append(frame.f_code.co_name) if event == "call" else None)
     try:
         del batch
     finally:
-        sys.setprofile(None)
+        sys.setprofile(before)
     assert lines == []
     assert parent.take_returned() == ([parcel.slot], [])
