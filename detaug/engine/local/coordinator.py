@@ -1,9 +1,7 @@
 """The parent's side of the process engine: one thread that starts workers, hands out tasks and takes in batches.
 
-Division of labour:
-- the user's thread reads the due outcome and moves the position, under `_lock`, and wakes the coordinator;
-- the coordinator's thread does everything else. It alone touches workers, channels and slots. Its `Pool` starts and
-  replaces the processes, and tells the coordinator what becomes of their tasks.
+The user's threads do no more than `PrefetchingEngine` has them do. The coordinator's thread alone touches workers, channels
+and slots. Its `Pool` starts and replaces the processes, and returns to the coordinator what becomes of their tasks.
 
 No lock is shared with another process, so no signal that ends a worker can leave one locked.
 """
@@ -13,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import queue
 import signal
 import threading
 import time
@@ -32,9 +29,8 @@ from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool, Settings
 from detaug.engine.local.second_making import Checking
 from detaug.engine.local.waker import Waker
-from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Taken, Task
-from detaug.engine.skipping import SkipLog, left_out
-from detaug.errors import BatchError, ReproducibilityError
+from detaug.engine.prefetching import PrefetchingEngine
+from detaug.engine.schedule import Delivered, EpochEnd, Exists, Outcome, Position, Task
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
@@ -45,8 +41,8 @@ from detaug.transport.transfer import unpack
 
 logger = logging.getLogger("detaug")
 
-#: How long (seconds) an epoch's end, and `close`, wait for checks that are under way.
-_EPOCH_END_PATIENCE, _CLOSE_PATIENCE = 10.0, 2.0
+#: How long (seconds) `close` waits for checks that are under way.
+_CLOSE_PATIENCE = 2.0
 
 
 @dataclass(frozen=True)
@@ -60,43 +56,28 @@ class LocalProcesses:
         return Coordinator(work, self.settings)
 
 
-class Coordinator:
+class Coordinator(PrefetchingEngine):
     """Workers for one pipeline, and their batches in order. See `detaug.engine.executor.Engine`.
 
     Args:
-        work: what is to be made. The schedule is shared between the two threads under the lock.
+        work: what is to be made.
         settings: of the processes.
     """
 
-    prefetches = True
-
     def __init__(self, work: Work, settings: Settings) -> None:
-        self._work = work
-        self._schedule = schedule = work.schedule
+        super().__init__(work)
         self._states = work.states
         self._settings = settings
         self._places = work.places
-        self._lock = threading.Lock()
-        # C code throughout, so that an interrupt in the user's thread finds it whole.
-        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
-        # The threads that wait for a batch. As with the news, what changes it is C code.
-        self._waiting: set[int] = set()
         # Written under the lock, in one go with what is known of the position then: whether a moved one is news.
         self._hungry = True
         # Whether the coordinator looks at the window again in a moment, without a wake, and how far it has moved since.
         self._looks_soon, self._taken = False, 0
         self._resting: list[Worker] = []  # workers that read too little to be sent anything
-        self._assignments: Assignments[Worker] = Assignments(schedule, settings.num_processes)
-        self._closing = False
-        self._fatal: BaseException | None = None
-        self._fatal_is_told = False
-        self._owner = os.getpid()
+        self._assignments: Assignments[Worker] = Assignments(work.schedule, settings.num_processes)
         self._gpu = gpu_to_pin_for(work.pin_memory)
-        self._tickets = 0
         self._deaths: dict[BatchKey, int] = {}
         self._not_taken: dict[BatchKey, int] = {}
-        self._said: set[str] = set()
-        self._skip_log = SkipLog()
         self._memory_kills = MemoryKills()
         self._checking = Checking(work.checks, work.on_mismatch, self)
         self._waker = Waker()
@@ -117,82 +98,32 @@ class Coordinator:
 
     # --- the user's thread ---------------------------------------------------------------------------------------
 
-    def next(self) -> Any:
-        """The due batch, once it is there.
+    def _wake(self, always: bool = True) -> None:
+        self._waker.wake(always=always)
 
-        Raises:
-            StopIteration: the epoch has ended; the position is at the start of the next one.
-            BatchError: the due batch cannot be made; raised again until the position is moved.
-        """
-        taken: Taken | None = None
-        me = threading.get_ident()
-        try:
-            while True:
-                with self._lock:
-                    before = self._schedule.position
-                    taken = self._schedule.take()
-                    outcome = taken.outcome
-                    if outcome is None:
-                        self._waiting.add(
-                            me
-                        )  # before the lock is released: the coordinator then tells us of what comes
-                    moved = self._schedule.position is not before
-                    wake = moved and self._hungry
-                    if wake and self._looks_soon:
-                        self._taken += 1
-                        wake = self._taken == self._assignments.least
-                    elif outcome is None and self._taken:
-                        self._taken, wake = 0, True
-                    fatal = self._fatal
-                for skipped in taken.passed:
-                    self._skip_log.say(skipped)
-                if wake:
-                    self._waker.wake(always=False)  # the window has moved with the position
-                if isinstance(outcome, Delivered) and isinstance(fatal, ReproducibilityError):
-                    raise self._told(fatal)
-                if isinstance(outcome, Delivered):
-                    if outcome.hand_over is not None:
-                        outcome.hand_over()
-                    return outcome.batch
-                if isinstance(outcome, EpochEnd):
-                    self._await_checks(_EPOCH_END_PATIENCE)
-                    if self._fatal is not None:
-                        raise self._told(self._fatal)
-                    break
-                if isinstance(outcome, Failed):
-                    raise outcome.error.with_traceback(None)
-                if fatal is not None:
-                    raise self._told(fatal)
-                if self._closing:
-                    raise RuntimeError("the augmenter was closed while its next batch was awaited")
-                self._news.get()
-        except BaseException:  # Ctrl-C just now: the batch is still due
-            if taken is not None:
-                self._put_back(taken.position, taken.outcome)
-            raise
-        finally:
-            self._waiting.discard(me)
-            if self._waiting:
-                self._tell_user()  # one note wakes one thread; the next one may have something to take as well
-        raise StopIteration
+    def _is_news(self, moved: bool, outcome: Outcome | EpochEnd | None) -> bool:
+        wake = moved and self._hungry
+        if wake and self._looks_soon:
+            self._taken += 1
+            return self._taken == self._assignments.least
+        if outcome is None and self._taken:
+            self._taken = 0
+            return True
+        return wake
 
-    def put_back(self, batch: Any) -> None:
-        """The batch that `next` has just given is due again."""
-        self._put_back(self._schedule.before(self._schedule.position), Delivered(batch))
+    @property
+    def _is_checking(self) -> bool:
+        return self._checking.under_way
 
-    def _put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
-        with self._lock:
-            self._schedule.put_back(position, outcome)
-        self._waker.wake()
+    @property
+    def _is_running(self) -> bool:
+        return self._thread.is_alive()
 
     def move(self, position: Position) -> None:
         """Go elsewhere; what is already there or being made for the new place is kept."""
-        with self._lock:
-            self._schedule.position = position
-            self._schedule.forget_failures()
-            # what arrived without its descriptor a moment ago is tried as often again
-            self._not_taken.clear()
-        self._waker.wake()
+        # What arrived without its descriptor a moment ago is tried as often again.
+        self._not_taken.clear()
+        super().move(position)
 
     def close(self) -> None:
         """End all processes and give everything back, but for the memory of batches that the user still holds."""
@@ -203,21 +134,7 @@ class Coordinator:
         self._waker.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
-        if isinstance(self._fatal, ReproducibilityError) and not self._fatal_is_told:
-            logger.warning("%s", self._told(self._fatal))  # found after the last batch was taken
-
-    def _told(self, fatal: BaseException) -> BaseException:
-        self._fatal_is_told = True
-        return fatal.with_traceback(None)
-
-    def _await_checks(self, seconds: float) -> None:
-        """Wait for checks that are under way, so that what they find is not said too late."""
-        until = time.monotonic() + seconds
-        while self._checking.under_way and self._fatal is None and not self._closing and time.monotonic() < until:
-            if not self._thread.is_alive():
-                return
-            self._waker.wake()
-            time.sleep(0.002)
+        self._tell_what_was_not_told()
 
     def worker_pids(self, ready: bool = False) -> list[int]:
         """The workers that are alive now; with `ready` only those that have set themselves up."""
@@ -264,21 +181,6 @@ class Coordinator:
         self._waker.close()
         self._tell_user()
 
-    def _tell_user(self) -> None:
-        # One unread note is enough: its reader looks at everything that changed before it.
-        if self._news.empty():
-            self._news.put(None)
-
-    def _tell_what_is_due(self) -> None:
-        # A thread that does not wait looks for itself; one that waits for another batch need not wake.
-        if self._waiting:
-            with self._lock:
-                position, outcome = self._schedule.due()
-                # Steps that were skipped fill the window until the user's thread moves past them.
-                news = outcome is not None or position != self._schedule.position
-            if news:
-                self._tell_user()
-
     def _take_note(self, event: events.Event) -> None:
         match event:
             case events.Answered(worker, answer, descriptor, seconds):
@@ -291,7 +193,7 @@ class Coordinator:
                 if private:
                     self._tell_of_retirement(worker, private)
                 self._leave(worker)
-                self._lose_waiting(list(worker.tasks))
+                self._lose([task for _, task in worker.tasks])
             case events.Reported(worker, message):
                 self._checking.heard(self._pool, worker, message)
             case events.CheckerReady():
@@ -324,7 +226,7 @@ class Coordinator:
             return
         _, fatal = tasks.pop(worker.task())
         self._lose_task(worker, fatal, exitcode, peak)
-        self._lose_waiting(tasks)
+        self._lose([task for _, task in tasks])
 
     def _tell_of_retirement(self, worker: Worker, private: int) -> None:
         limit = self._work.job.max_memory
@@ -334,19 +236,6 @@ class Coordinator:
         if worker.batches <= 1:
             every = "a worker that has made but one batch exceeds max_worker_memory already, so that every batch takes a new"
             self.say_once(f"{every} process: it {text}")
-
-    # --- what the run-time check tells of; see `detaug.engine.local.second_making.Listener`
-
-    def say_once(self, text: str, level: int = logging.WARNING) -> None:
-        """See there."""
-        if text not in self._said:  # every worker says it
-            self._said.add(text)
-            logger.log(level, "%s", text)
-
-    def fail(self, error: BaseException) -> None:
-        """See there."""
-        self._fatal = error
-        self._tell_user()
 
     # --- batches
 
@@ -366,11 +255,6 @@ class Coordinator:
         self._deaths.pop(task.key)
         error = failures.died(task.key, self._places, times, exitcode, peak, worker.leaving)
         self._finish(task, self._failure(error))
-
-    def _lose_waiting(self, entries: list[tuple[int, Task]]) -> None:
-        with self._lock:
-            for _, task in entries:
-                self._schedule.lose(task.key)
 
     def _assign_all(self, patient: bool) -> None:
         """Take back tasks that are no longer wanted, and give tasks to every worker that has room."""
@@ -510,10 +394,3 @@ class Coordinator:
         except Exception as error:
             where = "in the parent process, which could not take the batch in"
             return self._failure(failures.error_of(describe(error), task.key, self._places, where, error))
-
-    def _failure(self, error: BatchError) -> Outcome:
-        return left_out(error, self._schedule.max_skips) if self._work.skip_errors else Failed(error)
-
-    def _finish(self, task: Task, outcome: Outcome) -> None:
-        with self._lock:
-            self._schedule.finish(task.key, outcome)

@@ -1,0 +1,212 @@
+"""The user's side of an engine that makes batches ahead, in a thread of its own.
+
+Division of labour:
+- the user's threads read the due outcome and move the position, under the lock, and wake the engine's thread;
+- the engine's thread hands out what is to be made, takes in what was made, and tells waiting users of what is due.
+
+A batch's way: the engine's thread puts its outcome into the schedule (`_finish`) and leaves a note in `_news`
+(`_tell_what_is_due`); the user's thread, which sleeps on the notes, takes the outcome (`Schedule.take`).
+
+What the two share is the schedule, under `_lock`, and a few attributes that change by one operation of C code each, so that an
+interrupt in the user's thread finds them whole.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from typing import Any
+
+from detaug.engine import failures
+from detaug.engine.executor import Work
+from detaug.engine.schedule import Delivered, EpochEnd, Failed, Outcome, Position, Taken, Task
+from detaug.engine.skipping import SkipLog, left_out
+from detaug.errors import BatchError, ReproducibilityError
+
+logger = logging.getLogger("detaug")
+
+#: How long (seconds) an epoch's end waits for checks that are under way.
+_EPOCH_END_PATIENCE = 10.0
+
+
+class PrefetchingEngine:
+    """What `detaug.engine.executor.Engine` asks for, but for `close` and `worker_pids`.
+
+    A subclass starts the thread, and says how it is woken (`_wake`, and `_is_news` where not every batch that is taken is
+    worth it).
+
+    Args:
+        work: what is to be made. The schedule is shared between the threads under the lock.
+    """
+
+    prefetches = True
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._schedule = work.schedule
+        self._lock = threading.Lock()
+        # C code throughout, so that an interrupt in the user's thread finds it whole.
+        self._news: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # The threads that wait for a batch. As with the news, what changes it is C code.
+        self._waiting: set[int] = set()
+        self._closing = False
+        self._fatal: BaseException | None = None
+        self._fatal_is_told = False
+        self._owner = os.getpid()
+        self._said: set[str] = set()
+        self._skip_log = SkipLog()
+
+    # --- what a subclass says
+
+    def _wake(self, always: bool = True) -> None:
+        """Have the engine's thread look at what has changed. `always`: also if it has been woken and not looked yet."""
+        raise NotImplementedError
+
+    def _is_news(self, moved: bool, outcome: Outcome | EpochEnd | None) -> bool:
+        """Whether the engine's thread is to be woken for what was just taken. Called under the lock."""
+        return moved
+
+    @property
+    def _is_checking(self) -> bool:
+        """Whether a check is under way whose finding may concern batches that were taken."""
+        raise NotImplementedError
+
+    @property
+    def _is_running(self) -> bool:
+        """Whether the engine's thread is alive."""
+        raise NotImplementedError
+
+    # --- the user's thread ----------------------------------------------------------------------------------------
+
+    def next(self) -> Any:
+        """The due batch, once it is there.
+
+        Raises:
+            StopIteration: the epoch has ended; the position is at the start of the next one.
+            BatchError: the due batch cannot be made; raised again until the position is moved.
+        """
+        taken: Taken | None = None
+        me = threading.get_ident()
+        try:
+            while True:
+                with self._lock:
+                    before = self._schedule.position
+                    taken = self._schedule.take()
+                    outcome = taken.outcome
+                    if outcome is None:
+                        # Before the lock is released: what comes from then on, the engine's thread tells us of.
+                        self._waiting.add(me)
+                    wake = self._is_news(self._schedule.position is not before, outcome)
+                    fatal = self._fatal
+                for skipped in taken.passed:
+                    self._skip_log.say(skipped)
+                if wake:
+                    self._wake(always=False)  # the window has moved with the position
+                if isinstance(outcome, Delivered) and isinstance(fatal, ReproducibilityError):
+                    raise self._told(fatal)
+                if isinstance(outcome, Delivered):
+                    if outcome.hand_over is not None:
+                        outcome.hand_over()
+                    return outcome.batch
+                if isinstance(outcome, EpochEnd):
+                    self._await_checks(_EPOCH_END_PATIENCE)
+                    if self._fatal is not None:
+                        raise self._told(self._fatal)
+                    break
+                if isinstance(outcome, Failed):
+                    raise outcome.error.with_traceback(None)
+                if fatal is not None:
+                    raise self._told(fatal)
+                if self._closing:
+                    raise RuntimeError("the augmenter was closed while its next batch was awaited")
+                self._news.get()
+        except BaseException:  # Ctrl-C just now: the batch is still due
+            if taken is not None:
+                self._put_back(taken.position, taken.outcome)
+            raise
+        finally:
+            self._waiting.discard(me)
+            if self._waiting:
+                self._tell_user()  # one note wakes one thread; the next one may have something to take as well
+        raise StopIteration
+
+    def put_back(self, batch: Any) -> None:
+        """The batch that `next` has just given is due again."""
+        self._put_back(self._schedule.before(self._schedule.position), Delivered(batch))
+
+    def _put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
+        with self._lock:
+            self._schedule.put_back(position, outcome)
+        self._wake()
+
+    def move(self, position: Position) -> None:
+        """Go elsewhere; what is already there or being made for the new place is kept."""
+        with self._lock:
+            self._schedule.position = position
+            self._schedule.forget_failures()
+        self._wake()
+
+    def _told(self, fatal: BaseException) -> BaseException:
+        self._fatal_is_told = True
+        return fatal.with_traceback(None)
+
+    def _await_checks(self, seconds: float) -> None:
+        """Wait for checks that are under way, so that what they find is not said too late."""
+        until = time.monotonic() + seconds
+        while self._is_checking and self._fatal is None and not self._closing and time.monotonic() < until:
+            if not self._is_running:
+                return
+            self._wake()
+            time.sleep(0.002)
+
+    def _tell_what_was_not_told(self) -> None:
+        """As the last act of closing: what a check found after the last batch was taken."""
+        if isinstance(self._fatal, ReproducibilityError) and not self._fatal_is_told:
+            logger.warning("%s", self._told(self._fatal))
+
+    # --- the engine's thread --------------------------------------------------------------------------------------
+
+    def _tell_user(self) -> None:
+        # One unread note is enough: its reader looks at everything that changed before it.
+        if self._news.empty():
+            self._news.put(None)
+
+    def _tell_what_is_due(self) -> None:
+        # A thread that does not wait looks for itself; one that waits for another batch need not wake.
+        if self._waiting:
+            with self._lock:
+                position, outcome = self._schedule.due()
+                # Steps that were skipped fill the window until the user's thread moves past them.
+                news = outcome is not None or position != self._schedule.position
+            if news:
+                self._tell_user()
+
+    def say_once(self, text: str, level: int = logging.WARNING) -> None:
+        """Tell the user, if that has not been said: every worker says it."""
+        if text not in self._said:
+            self._said.add(text)
+            logger.log(level, "%s", text)
+
+    def fail(self, error: BaseException) -> None:
+        """There can be no more batches."""
+        self._fatal = error
+        self._tell_user()
+
+    def _failure(self, error: BatchError) -> Outcome:
+        return left_out(error, self._schedule.max_skips) if self._work.skip_errors else Failed(error)
+
+    def _finish(self, task: Task, outcome: Outcome) -> None:
+        with self._lock:
+            self._schedule.finish(task.key, outcome)
+
+    def _lose(self, tasks: list[Task]) -> None:
+        """They are to be made again."""
+        with self._lock:
+            for task in tasks:
+                self._schedule.lose(task.key)
+
+    def _describe_task(self, task: Task) -> str:
+        return failures.describe_batch(task.key, self._work.places)
