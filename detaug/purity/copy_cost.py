@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from detaug.purity.pristine import Pristine, TransformCopy, Transforms
@@ -31,7 +32,8 @@ class CopyCost:
         self._transforms = transforms
         self._log = log
         self._batches = 0
-        self._copying = self._making = 0.0
+        self._copying: list[float] = []
+        self._making: list[float] = []
 
     def add(self, copying: float, making: float, used: TransformCopy) -> None:
         """A batch's seconds, and the copy that it was made with."""
@@ -41,14 +43,15 @@ class CopyCost:
         if self._batches == 1:
             self._name_what_was_loaded(used)
         if self._batches > _FIRST:
-            self._copying += copying
-            self._making += making
+            self._copying.append(copying)
+            self._making.append(making)
         if self._batches == _LAST:
             self._judge()
 
     def _judge(self) -> None:
-        each = self._copying / (_LAST - _FIRST)
-        share = self._copying / max(self._copying + self._making, 1e-9)
+        # Medians: on a busy machine a process waits for its turn, for longer than any copy takes.
+        each = median(self._copying)
+        share = each / max(each + median(self._making), 1e-9)
         if share > _SHARE and each > _SECONDS:
             what = ", ".join(f"{path} ({size / 1024:.0f} kB)" for path, size in _largest(self._pristine.transforms))
             self._log(
