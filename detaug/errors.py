@@ -48,10 +48,11 @@ class WorkerDied(BatchError):
     """The same batch killed its worker process again and again.
 
     Attributes:
-        exitcode: the last exit code; minus the signal's number where a signal ended the process.
+        exitcode: the last exit code; minus the signal's number where a signal ended the process; None of
+            an actor of a cluster, which leaves none.
     """
 
-    exitcode: int = 0
+    exitcode: int | None = 0
 
 
 class ReproducibilityError(RuntimeError):

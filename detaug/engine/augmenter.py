@@ -175,8 +175,8 @@ class DeterministicAugmenter:
         if self._drawn and self.world_size > 1:
             logger.warning("rank %d of %d drew its own seed: pass the same seed on all ranks", self.rank, world_size)
 
-        must_travel = self.num_processes > 0 and self.start_method != "fork"
-        self._pipeline = Pipeline(self._source, self.transform, must_travel, self.keep)
+        self._num_workers = self.num_processes if executor is None else executor.num_workers(self.num_processes)
+        self._pipeline = Pipeline(self._source, self.transform, self._travels, self.keep)
         self._declared = [
             *identity.describe(self._source.loader, "data_loader"),
             *identity.describe(self.transform, "transform"),
@@ -193,7 +193,7 @@ class DeterministicAugmenter:
         self._loaded_epoch: int | None = None
         self._rest_is_wanted = False
         self._finalizer: Any = None
-        if self.num_processes > 0:
+        if self._num_workers > 0:
             self._warn_of_idle_processes()
 
     @classmethod
@@ -426,19 +426,26 @@ class DeterministicAugmenter:
         self._rank_seeds = RankSeeds(self.rank, self.world_size, self.name, self.seed)
         mention_same_numbers(self, self._tree.entropy, self._declared)
         warm_up(self.transform, self._source.loader)
+        if self._travels:
+            mention_random_hashes()
         executor, work = self._executor(), self._work()
         with interrupts_deferred():  # or processes might run that no object knows of
             engine = self._engine = executor.start(work)
             if engine.prefetches:
                 self._finalizer = weakref.finalize(self, engine.close)
 
+    @property
+    def _travels(self) -> bool:
+        """Whether the pipeline is sent to other interpreters."""
+        if self.executor is not None:
+            return self.executor.travels
+        return self.num_processes > 0 and self.start_method != "fork"
+
     def _executor(self) -> Executor:
         if self.executor is not None:
             return self.executor
         if self.num_processes == 0:
             return InThisProcess()
-        if self.start_method != "fork":
-            mention_random_hashes()
         return LocalProcesses(
             Settings(
                 num_processes=self.num_processes,
@@ -460,6 +467,9 @@ class DeterministicAugmenter:
             checks=self._checks,
             on_mismatch=self.on_mismatch,
             states=self._loader_states,
+            num_processes=self.num_processes,
+            max_restarts=self.max_restarts,
+            stall_timeout=self.stall_timeout,
         )
 
     def _check_owner(self, started: bool = True) -> None:
@@ -501,9 +511,9 @@ class DeterministicAugmenter:
         # Ranks that have streams of their own would read for all others, only to see what batches_per_epoch tells them.
         told = limit is not None and gcd(self.num_streams, self.world_size) > 1
         probing = not (told or self._source.endless or self._source.stateless or self._source.num_steps is not None)
-        window = max(1, self.num_processes + self.num_cached) if self.num_processes else 1
+        window = max(1, self._num_workers + self.num_cached) if self._num_workers else 1
         skips = self.max_skips if self.on_error == "skip" else None
-        return Schedule(plan, window, max(1, self.num_processes), self._source.stateless, limit, probing, skips)
+        return Schedule(plan, window, max(1, self._num_workers), self._source.stateless, limit, probing, skips)
 
     @property
     def _limit(self) -> int | None:
@@ -576,14 +586,14 @@ class DeterministicAugmenter:
 
     def _warn_of_idle_processes(self) -> None:
         busy = self._schedule.busy_workers
-        if self._source.stateless or busy >= self.num_processes:
+        if self._source.stateless or busy >= self._num_workers:
             return
         logger.warning(
             "%d of %d processes will be idle: %s keeps state between batches, and its %d stream%s can be made by %d process%s "
             "at most. Pass num_streams=... if several copies of it may share the work (it changes the batches), or "
             "stateless=True if it keeps nothing between batches.",
-            self.num_processes - busy,
-            self.num_processes,
+            self._num_workers - busy,
+            self._num_workers,
             type(self._source.loader).__name__,
             self.num_streams,
             "" if self.num_streams == 1 else "s",

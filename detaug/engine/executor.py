@@ -34,6 +34,9 @@ class Work:
         checks: which batches are made a second time, and how often they differed.
         on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
         states: where the copies of the loader stand.
+        num_processes: what the user asked for.
+        max_restarts: after one batch has ended so many processes in a row, it fails.
+        stall_timeout: seconds for which a process may be at one batch; None: for ever.
     """
 
     pipeline: Pipeline
@@ -45,6 +48,9 @@ class Work:
     checks: Checks
     on_mismatch: str | None
     states: LoaderStates
+    num_processes: int
+    max_restarts: int
+    stall_timeout: float | None
 
 
 class Engine(Protocol):
@@ -83,6 +89,14 @@ class Engine(Protocol):
 
 class Executor(Protocol):
     """Starts engines."""
+
+    @property
+    def travels(self) -> bool:
+        """Whether the pipeline is sent to other interpreters, so that what cannot be is refused when the augmenter is made."""
+
+    def num_workers(self, num_processes: int) -> int:
+        """How many batches are made at a time, where the user asked for so many processes: the window has as many steps
+        more than ``num_cached``."""
 
     def start(self, work: Work) -> Engine:
         """An engine at the schedule's position.

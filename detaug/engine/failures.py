@@ -60,15 +60,17 @@ def _message(record: ErrorRecord, key: BatchKey, places: Places, where: str) -> 
     )
 
 
-def died(key: BatchKey, places: Places, times: int, exitcode: int, peak: int, why: str) -> WorkerDied:
-    """The error for a batch that killed its workers; `why`: by whom the last one was killed, where that is known."""
+def died(key: BatchKey, places: Places, times: int, exitcode: int | None, peak: int, why: str) -> WorkerDied:
+    """The error for a batch that killed its workers; `exitcode`: of the last one, None on another machine; `why`: by whom it was
+    killed, where that is known."""
     memory = f"; the last one's memory had peaked at {peak / 2**20:.0f} MiB" if peak else ""
     advice = f" It was {why.rstrip('.')}." if why else ""
+    how = "" if exitcode is None else f", the last with {signal_name(exitcode)}"
     if exitcode == -9 and not why:
         advice = " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
     error = WorkerDied(
-        f"{describe_batch(key, places)} ended {times} worker{'s' if times > 1 else ''} in a row, the last with "
-        f"{signal_name(exitcode)}{memory}.{advice}\n"
+        f"{describe_batch(key, places)} ended {times} worker{'s' if times > 1 else ''} in a row"
+        f"{how}{memory}.{advice}\n"
         f"seed path: {places.branch.line(*key)}\n"
         f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})"
     )

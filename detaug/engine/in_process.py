@@ -99,8 +99,13 @@ def _own_copy(batch: Any) -> Any:
 class InThisProcess:
     """The executor for ``num_processes=0``."""
 
+    travels = False
+
+    def num_workers(self, num_processes: int) -> int:
+        """See `detaug.engine.executor.Executor`; so with the following."""
+        return num_processes
+
     def start(self, work: Work) -> InProcess:
-        """See `detaug.engine.executor.Executor`."""
         return InProcess(work)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from detaug.memory.blocks import Mapping, create, reserve
+from detaug.memory.blocks import Bytes, Mapping, create, reserve
 from detaug.memory.layout import lay_out
-from detaug.purity.bulk import PrivateBlock
+from detaug.purity.bulk import MOST_BYTES, PrivateBlock
 from detaug.transport.frozen import Frozen, Shared
 from detaug.transport.tensors import rebuild_tensor, reduce_tensor
 
@@ -51,7 +51,33 @@ def write_payload(frozen: Frozen, job: Any) -> int:
 def read_payload(descriptor: int) -> tuple[Frozen, Any]:
     """What `write_payload` wrote. The arrays are private to this process; the descriptor stays open, for copies of them
     map the block again."""
-    block = PrivateBlock(descriptor, os.fstat(descriptor).st_size).bytes()
+    return _read(PrivateBlock(descriptor, os.fstat(descriptor).st_size).bytes())
+
+
+def ship(frozen: Frozen, job: Any) -> Bytes:
+    """The same in one array, for other machines."""
+    descriptor = write_payload(frozen, job)
+    try:
+        return Mapping(descriptor, os.fstat(descriptor).st_size).bytes()
+    finally:
+        os.close(descriptor)
+
+
+def read_shipped(block: Bytes) -> tuple[Frozen, Any]:
+    """What `ship` gave, from memory that others read as well.
+
+    The arrays are private to this process, as those of `read_payload`; above `detaug.purity.bulk.MOST_BYTES` in all they stay
+    where they are, read-only.
+    """
+    if block.nbytes > MOST_BYTES:
+        return _read(block)
+    descriptor = create(block.nbytes)
+    reserve(descriptor, block.nbytes)
+    np.copyto(Mapping(descriptor, block.nbytes).bytes(), block)
+    return read_payload(descriptor)
+
+
+def _read(block: Bytes) -> tuple[Frozen, Any]:
     (length,) = _HEADER.unpack(block[: _HEADER.size].tobytes())
     structure, kinds, layout, job = pickle.loads(block[_HEADER.size : _HEADER.size + length].data)
     start = lay_out([_HEADER.size + length, 0]).offsets[1]

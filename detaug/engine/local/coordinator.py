@@ -51,8 +51,15 @@ class LocalProcesses:
 
     settings: Settings
 
+    @property
+    def travels(self) -> bool:
+        """See `detaug.engine.executor.Executor`; so with the following."""
+        return self.settings.start_method != "fork"
+
+    def num_workers(self, num_processes: int) -> int:
+        return num_processes
+
     def start(self, work: Work) -> Coordinator:
-        """See `detaug.engine.executor.Executor`."""
         return Coordinator(work, self.settings)
 
 

@@ -1,20 +1,19 @@
-"""The engine's contract (`detaug.engine.executor`), which every executor keeps."""
+"""The engine's contract, kept in this process and by processes of this machine."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
-from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug import BatchError, DeterministicAugmenter, current, fingerprint
-from detaug.engine.executor import Engine, Executor, Work
+from detaug import DeterministicAugmenter
+from detaug.engine.executor import Executor, Work
 from detaug.engine.in_process import InThisProcess
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.local.pool import Settings
+from tests.support.executor_suite import *  # noqa: F403
+from tests.support.executor_suite import Numbers, Running, running
 
 EXECUTORS: dict[str, Callable[[], Executor]] = {
     "in process": InThisProcess,
@@ -22,128 +21,10 @@ EXECUTORS: dict[str, Callable[[], Executor]] = {
 }
 
 
-class Numbers(DataLoader):
-    """Batches that say which they are, in large and small arrays, and one that fails."""
-
-    def __init__(self, fails_at: int | None = None) -> None:
-        super().__init__(None, 1, infinite=True)
-        self.fails_at = fails_at
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        now = current()
-        if now.step == self.fails_at:
-            raise LookupError("no such case")
-        return {"at": (now.epoch, now.step), "data": np.random.default_rng(now.step).random((1, 1, 40, 40)), "pid": 0}
-
-
-class Running:
-    """An engine, and the augmenter that made its work."""
-
-    def __init__(self, executor: Executor, **options: Any) -> None:
-        loader = Numbers(options.pop("fails_at", None))
-        self.augmenter = DeterministicAugmenter(
-            loader, None, 2, seed=5, executor=executor, **{"batches_per_epoch": 4, **options}
-        )
-        self.augmenter._start()
-        assert self.augmenter._engine is not None
-        self.engine: Engine = self.augmenter._engine
-
-    def take(self, number: int) -> list[tuple[int, int]]:
-        return [self.engine.next()["at"] for _ in range(number)]
-
-
 @pytest.fixture(params=EXECUTORS)
 def run(request: pytest.FixtureRequest) -> Iterator[Callable[..., Running]]:
-    started: list[Running] = []
-
-    def start(**options: Any) -> Running:
-        started.append(Running(EXECUTORS[request.param](), **options))
-        return started[-1]
-
-    yield start
-    for each in started:
-        each.augmenter.close()
-
-
-def test_batches_come_in_order_and_epochs_end(run: Callable[..., Running]) -> None:
-    running = run()
-    assert running.take(4) == [(0, step) for step in range(4)]
-    with pytest.raises(StopIteration):
-        running.engine.next()
-    assert running.take(2) == [(1, 0), (1, 1)]
-
-
-def test_bytes_are_those_of_a_replay(run: Callable[..., Running]) -> None:
-    running = run()
-    for step in range(4):
-        assert fingerprint(running.engine.next()) == fingerprint(running.augmenter.replay(0, step))
-
-
-def test_what_is_put_back_is_due_again(run: Callable[..., Running]) -> None:
-    running = run()
-    running.take(1)
-    batch = running.engine.next()
-    running.engine.put_back(batch)
-    assert running.augmenter.step == 1
-    assert fingerprint(running.engine.next()) == fingerprint(batch)
-    assert running.take(1) == [(0, 2)]
-
-
-def test_a_move_goes_anywhere(run: Callable[..., Running]) -> None:
-    running = run()
-    running.take(3)
-    schedule = running.augmenter._schedule
-    for epoch, step in ((7, 2), (0, 1), (0, 1)):
-        running.engine.move(schedule.position_at(epoch, step))
-        assert running.take(1) == [(epoch, step)]
-
-
-def test_a_failure_is_raised_until_the_position_is_moved(run: Callable[..., Running]) -> None:
-    running = run(fails_at=2)
-    running.take(2)
-    for _ in range(2):
-        with pytest.raises(BatchError, match="no such case"):
-            running.engine.next()
-    running.engine.move(running.augmenter._schedule.position)
-    with pytest.raises(BatchError, match="no such case"):  # tried again
-        running.engine.next()
-    running.engine.move(running.augmenter._schedule.position_at(0, 3))
-    assert running.take(1) == [(0, 3)]
-
-
-def test_failures_can_be_left_out(run: Callable[..., Running]) -> None:
-    assert run(fails_at=1, on_error="skip").take(3) == [(0, 0), (0, 2), (0, 3)]
-
-
-def test_other_ranks_steps_are_theirs(run: Callable[..., Running]) -> None:
-    running = run(rank=1, world_size=2)
-    assert running.take(2) == [(0, 1), (0, 3)]
-    with pytest.raises(StopIteration):
-        running.engine.next()
-
-
-def test_work_is_checked(run: Callable[..., Running]) -> None:
-    running = run(check_every=1)
-    running.take(4)
-    with pytest.raises(StopIteration):
-        running.engine.next()
-    assert running.augmenter.stats()["checked"] > 0
-    assert running.augmenter.stats()["mismatches"] == 0
-
-
-def test_closing_ends_what_was_started_and_may_be_repeated(run: Callable[..., Running]) -> None:
-    running = run()
-    batch = running.engine.next()
-    before = fingerprint(batch)
-    pids = running.engine.worker_pids()
-    assert bool(pids) is running.engine.prefetches
-    running.engine.close()
-    running.engine.close()
-    assert running.engine.worker_pids() == []
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-    assert fingerprint(batch) == before, "what the user holds stays"
+    with running(EXECUTORS[request.param]) as start:
+        yield start
 
 
 def test_an_executor_of_the_users_own_is_asked() -> None:

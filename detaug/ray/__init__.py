@@ -1,0 +1,16 @@
+"""Batches from a Ray cluster: the same bytes, made by other machines.
+
+    from detaug import DeterministicAugmenter
+    from detaug.ray import RayExecutor
+
+    DeterministicAugmenter(loader, transform, 2, seed=5, executor=RayExecutor(num_actors=16, address="auto"))
+
+`executor` connects and says how many actors there are and where; `engine` hands out batches and takes them in; `actors` is what
+runs on the nodes; `nodes` compares them with this one; `second_making` is the run-time check.
+"""
+
+from detaug.lazy_exports import lazily
+
+__all__ = ["RayExecutor"]
+
+__getattr__, __dir__ = lazily(__name__, {"detaug.ray.executor": ["RayExecutor"]})

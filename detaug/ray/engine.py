@@ -1,0 +1,538 @@
+"""The driver's side of the cluster engine: one thread that starts actors, hands out tasks and takes in batches.
+
+A batch's way: the thread calls `BatchMaker.make` of an actor → the actor's answer lies in its node's object store → Ray
+brings it to this node and tells of it from a thread of its own, which leaves an event → the thread maps the batch and puts it
+into the schedule.
+
+An actor's death: every call that was under way fails → the actor is forgotten with the first event, its tasks are open again,
+and another actor takes its index (streams belong to indices). What a dead actor still has to say is not listened to. An
+answer that is lost with its node's object store is made again by anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import ray
+import torch
+from ray import exceptions
+
+from detaug.engine import failures
+from detaug.engine.error_record import describe
+from detaug.engine.executor import Work
+from detaug.engine.prefetching import PrefetchingEngine
+from detaug.engine.schedule import Delivered, Exists, Outcome, Task
+from detaug.memory.blocks import Bytes
+from detaug.pipeline.loader_states import LoaderState
+from detaug.pipeline.plan import BatchKey
+from detaug.ray import nodes
+from detaug.ray.actors import Answer, BatchMaker, Made, Order
+from detaug.ray.head import HeadWatch
+from detaug.ray.nodes import NodeReport
+from detaug.ray.second_making import Checking
+from detaug.transport.payload import ship
+from detaug.transport.pinning import gpu_to_pin_for, pin
+from detaug.transport.transfer import unpack
+
+if TYPE_CHECKING:
+    from detaug.ray.executor import RayExecutor
+
+logger = logging.getLogger("detaug")
+
+#: Calls that an actor has at a time: one that it is at, and one that waits, so that it loses no time between the two.
+_CALLS = 2
+#: Batches that take less than this (seconds) go several in a call, at most so many.
+_QUICK, _MOST_IN_A_CALL = 0.005, 16
+#: The thread looks at the time at least so often (seconds): for stalls, for actors that wait for CPUs, for the head.
+_LOOK_EVERY = 0.5
+#: Actors that fail to start this many times in a row end the run.
+_START_FAILURES = 3
+#: The share of an object store that batches may fill, before Ray writes them to the disk.
+_SHARE_OF_STORE = 0.6
+#: Buffers from this size (bytes) on are used where they lie.
+_MAPPED = 65_536
+#: How long (seconds) `close` waits for checks, and for the actors' processes to end.
+_CLOSE_PATIENCE, _KILL_PATIENCE = 2.0, 5.0
+
+
+@dataclass
+class _Actor:
+    """An actor as the driver knows it.
+
+    Attributes:
+        number: never used twice.
+        index: stream-bound streams belong to it.
+        handle: Ray's.
+        started: when it was asked for.
+        report: from its process; None: it is not there yet.
+        calls: the tasks of each call that is under way, by ticket, in the order in which they were made.
+        since: when the first of them was begun, as far as its answers tell.
+        told: the generation of loader states that each stream was told of.
+        leaving: why it is being killed; empty: it is not.
+    """
+
+    number: int
+    index: int
+    handle: Any
+    started: float
+    report: NodeReport | None = None
+    calls: dict[int, list[Task]] = field(default_factory=dict)
+    since: float = 0.0
+    told: dict[int, int] = field(default_factory=dict)
+    leaving: str = ""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        where = "" if self.report is None else f" (pid {self.report.pid}) on node {self.report.name}"
+        return f"actor {self.index}{where}"
+
+
+@dataclass(frozen=True)
+class _Event:
+    """What an actor has answered, or that it will not: `result` gives the one or raises the other."""
+
+    actor: int
+    take: Callable[[_Actor, Any], None]
+    lost: Callable[[_Actor, BaseException], None]
+    result: Callable[[], Any]
+
+
+class RayEngine(PrefetchingEngine):
+    """Actors for one pipeline, and their batches in order. See `detaug.engine.executor.Engine`.
+
+    Args:
+        work: what is to be made.
+        settings: of the actors. This process is connected to the cluster.
+    """
+
+    def __init__(self, work: Work, settings: RayExecutor) -> None:
+        super().__init__(work)
+        self._states = work.states
+        self._settings = settings
+        self._events: queue.SimpleQueue[_Event | None] = queue.SimpleQueue()
+        self._woken = False
+        self._gpu = gpu_to_pin_for(work.pin_memory)
+        self._ours = NodeReport.here()
+        self._head = HeadWatch(ray.get_runtime_context().gcs_address, settings.patience)
+        self._actors: dict[int, _Actor] = {}
+        self._numbers = self._tickets = 0
+        self._start_failures = 0
+        self._seconds = 0.0  # a batch takes, of late
+        self._largest = 0  # bytes of a batch
+        self._room: int | None = None  # batches that the object stores hold
+        self._deaths: dict[BatchKey, int] = {}
+        self._losses: dict[BatchKey, int] = {}
+        self._checking = Checking(work.checks, work.on_mismatch, self)
+        self._maker = ray.remote(BatchMaker)
+        self._shipped = ray.put(ship(work.pipeline.freeze(), work.job))
+        self._num_local = work.num_processes  # whose indices come first
+        try:
+            for index in range(settings.num_workers(work.num_processes)):
+                self._start_actor(index)
+            self._thread = threading.Thread(target=self._run, name="detaug-ray", daemon=True)
+            self._thread.start()
+        except BaseException:
+            self._closing = True
+            self._tear_down()
+            raise
+
+    # --- the user's thread
+
+    def _wake(self, always: bool = True) -> None:
+        if always or not self._woken:
+            self._woken = True
+            self._events.put(None)
+
+    @property
+    def _is_checking(self) -> bool:
+        return self._checking.under_way
+
+    @property
+    def _is_running(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """End all actors, and give everything back but for the batches that the user still holds."""
+        if os.getpid() != self._owner or self._closing:
+            return  # a fork of the user's process has no business with our actors
+        self._await_checks(_CLOSE_PATIENCE)
+        self._closing = True
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+        self._tell_what_was_not_told()
+
+    def worker_pids(self, ready: bool = False) -> list[int]:
+        """The processes of actors on this node; Ray tells of them once they have set themselves up."""
+        return [
+            actor.report.pid
+            for actor in list(self._actors.values())
+            if actor.report is not None and actor.report.node_id == self._ours.node_id
+        ]
+
+    # --- the engine's thread
+
+    def _run(self) -> None:
+        try:
+            if self._gpu is not None:
+                torch.cuda.set_device(self._gpu)
+            while not self._closing:
+                if self._fatal is None:
+                    self._assign()
+                    self._checking.go_on()
+                self._tell_what_is_due()
+                self._take_events()
+                self._look_at_the_time()
+        except Exception as error:  # a defect of ours must not leave the user waiting for ever
+            logger.exception("the cluster engine failed")
+            self.fail(error)
+        finally:
+            self._tear_down()
+
+    def _take_events(self) -> None:
+        try:
+            event = self._events.get(timeout=_LOOK_EVERY)
+        except queue.Empty:
+            return
+        while True:
+            if event is None:
+                self._woken = False
+            else:
+                self._take(event)
+            try:
+                event = self._events.get_nowait()
+            except queue.Empty:
+                return
+
+    def _take(self, event: _Event) -> None:
+        actor = self._actors.get(event.actor)
+        if actor is None:
+            return  # it is dead to us
+        try:
+            answer = event.result()
+        except exceptions.RayActorError as error:
+            self._died(actor, error)
+            event.lost(actor, error)
+        except exceptions.ObjectLostError as error:
+            event.lost(actor, error)
+        else:
+            event.take(actor, answer)
+
+    def _call(
+        self,
+        actor: _Actor,
+        method: str,
+        arguments: Sequence[Any],
+        take: Callable[[_Actor, Any], None],
+        lost: Callable[[_Actor, BaseException], None],
+    ) -> None:
+        reference = getattr(actor.handle, method).remote(*arguments)
+        future = reference.future()
+        # No reference to it is kept but the future's: the batch's memory is given back with the batch.
+        future.add_done_callback(lambda done: self._events.put(_Event(actor.number, take, lost, done.result)))
+
+    # --- actors
+
+    def _start_actor(self, index: int) -> None:
+        self._numbers += 1
+        node = self._ours.node_id if index < self._num_local else None
+        handle = self._maker.options(**self._settings.options(node)).remote(self._shipped)
+        actor = self._actors[self._numbers] = _Actor(self._numbers, index, handle, time.monotonic())
+        self._call(actor, "report", (), self._is_ready, lambda _actor, _error: None)
+
+    def _is_ready(self, actor: _Actor, report: NodeReport) -> None:
+        if why := nodes.why_unusable(report, self._ours):
+            self.fail(RuntimeError(why))
+            return
+        for said in nodes.remarks(report, self._ours):
+            self.say_once(said)
+        actor.report = report
+        self._start_failures = 0
+
+    def _died(self, actor: _Actor, error: exceptions.RayActorError) -> None:
+        """Its tasks are open again; another actor takes its place."""
+        del self._actors[actor.number]
+        tasks = [task for call in actor.calls.values() for task in call]
+        why = str(error).strip()
+        if actor.report is None:
+            self._start_failures += 1
+            if self._start_failures >= _START_FAILURES:
+                self.fail(RuntimeError(f"{_START_FAILURES} actors in a row could not start. The last one: {why}"))
+                return
+            logger.warning("%s could not start; starting another: %s", actor.name, why)
+        elif actor.leaving or nodes.is_gone(actor.report.node_id):
+            logger.warning("%s is gone (%s); another takes its place", actor.name, actor.leaving or "its node is")
+        elif not tasks:
+            logger.warning("%s ended between batches; starting another", actor.name)
+        if tasks and actor.report is not None and not nodes.is_gone(actor.report.node_id):
+            self._blame(actor, tasks.pop(0), why)
+        self._lose(tasks)
+        self._start_actor(actor.index)
+
+    def _blame(self, actor: _Actor, task: Task, why: str) -> None:
+        """Its actor died while it made this batch, or one in the same call."""
+        times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
+        if times >= max(1, self._work.max_restarts):
+            del self._deaths[task.key]
+            error = failures.died(task.key, self._work.places, times, None, 0, actor.leaving or _first_line(why))
+            self._finish(task, self._failure(error))
+            return
+        text = "%s ended while making %s; another one makes it again (%s)"
+        logger.warning(text, actor.name, self._describe_task(task), actor.leaving or _first_line(why))
+        self._lose([task])
+
+    def _look_at_the_time(self) -> None:
+        now = time.monotonic()
+        if self._fatal is not None:
+            return
+        if lost := self._head.lost(now):
+            self.fail(RuntimeError(lost))
+            return
+        waiting = [actor for actor in self._actors.values() if actor.report is None]
+        if waiting and now - min(actor.started for actor in waiting) > self._settings.patience:
+            self._say_what_is_missing(len(waiting))
+        for actor in list(self._actors.values()):
+            self._look_for_a_stall(actor, now)
+
+    def _say_what_is_missing(self, number: int) -> None:
+        free, all_cpus = nodes.cpus()
+        self.say_once(
+            f"{number} of {len(self._actors)} actors wait for a place: each wants {self._settings.num_cpus:g} CPUs"
+            f"{f' and {dict(self._settings.resources)}' if self._settings.resources else ''}, and of the cluster's "
+            f"{all_cpus:g} CPUs {free:g} are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on"
+        )
+
+    def _look_for_a_stall(self, actor: _Actor, now: float) -> None:
+        limit = self._work.stall_timeout
+        if limit is None or not actor.calls or actor.leaving or now - actor.since < limit:
+            return
+        task = next(iter(actor.calls.values()))[0]
+        actor.leaving = f"killed after {limit:g} s at the same batch, as stall_timeout says"
+        logger.warning("%s has been making %s for %.0f s", actor.name, self._describe_task(task), now - actor.since)
+        ray.kill(actor.handle)
+
+    # --- tasks
+
+    def _assign(self) -> None:
+        """Give tasks to every actor that has room, this node's first."""
+        at_once = self._at_once()
+        ready = sorted(
+            (actor for actor in self._actors.values() if actor.report is not None and not actor.leaving),
+            key=lambda actor: actor.index,
+        )
+        if not self._work.schedule.stateless:
+            for actor in ready:
+                while len(actor.calls) < _CALLS and self._give(actor, at_once):
+                    pass
+            return
+        with self._lock:
+            holds_back = self._holds_back(at_once)
+        while not holds_back:
+            free = [actor for actor in ready if len(actor.calls) < _CALLS]
+            if not free or not self._give(min(free, key=lambda actor: (len(actor.calls), actor.index)), at_once):
+                return
+
+    def _at_once(self) -> int:
+        """How many batches go in a call: a call costs as much as many that take microseconds."""
+        if not 0 < self._seconds < _QUICK:
+            return 1
+        return max(1, min(_MOST_IN_A_CALL, self._schedule.window // (_CALLS * max(1, len(self._actors)))))
+
+    def _holds_back(self, at_once: int) -> bool:
+        """Whether a few tasks wait until there are enough for a call; the due batch is never among them."""
+        if at_once == 1 or self._schedule.num_open >= at_once:
+            return False
+        position, outcome = self._schedule.due()
+        return outcome is not None or BatchKey(position.epoch, position.step) in self._schedule.in_flight
+
+    def _give(self, actor: _Actor, at_once: int) -> bool:
+        """Ask it for batches. False: there is none to ask for."""
+        tasks: list[Task] = []
+        with self._lock:
+            schedule = self._schedule
+            while len(tasks) < at_once and (task := schedule.next_for(actor.index)) is not None:
+                full = self._room is not None and len(schedule.in_flight) + len(schedule.outcomes) >= self._room
+                if full and task.key != BatchKey(*schedule.position[:2]):
+                    break
+                schedule.start(task.key)
+                tasks.append(task)
+        if not tasks:
+            return False
+        orders: list[Order] = [(*task.key, task.probe) for task in tasks]
+        self._tickets += 1
+        if not actor.calls:
+            actor.since = time.monotonic()
+        actor.calls[self._tickets] = tasks
+        ticket = self._tickets
+        states = self._states_for(actor, tasks)
+        self._call(actor, "make", (orders, states), partial(self._answered, ticket), partial(self._lost, ticket))
+        return True
+
+    def _states_for(self, actor: _Actor, tasks: list[Task]) -> list[LoaderState]:
+        """Ahead of a stream's first task, the state of its loader from which that is near."""
+        found: list[LoaderState] = []
+        if not self._states.enabled:
+            return found
+        generation = self._states.generation
+        for task in tasks:
+            stream, turn = self._schedule.plan.stream_of(task.key.step), self._schedule.plan.turn_of(task.key.step)
+            if actor.told.get(stream) != generation:
+                actor.told[stream] = generation
+                if (state := self._states.before(stream, task.key.epoch, turn)) is not None:
+                    self._states.used = True
+                    found.append(state)
+        return found
+
+    def _lost(self, ticket: int, actor: _Actor, error: BaseException) -> None:
+        """The actor made the batches, and its node's object store lost them."""
+        tasks = actor.calls.pop(ticket, [])
+        if actor.number not in self._actors:
+            return  # it died, and they are open again already
+        for task in tasks:
+            times = self._losses[task.key] = self._losses.get(task.key, 0) + 1
+            if times > max(1, self._work.max_restarts):
+                self.fail(
+                    RuntimeError(
+                        f"{self._describe_task(task)} was lost {times} times in a row: {_first_line(str(error))}"
+                    )
+                )
+                return
+        logger.warning(
+            "%d batches of %s were lost on the way, and are made again: %s",
+            len(tasks),
+            actor.name,
+            _first_line(str(error)),
+        )
+        self._lose(tasks)
+
+    # --- batches
+
+    def _answered(self, ticket: int, actor: _Actor, answer: Answer) -> None:
+        tasks = actor.calls.pop(ticket)
+        actor.since = time.monotonic()
+        each = answer.seconds / len(tasks)
+        self._seconds = each if not self._seconds else 0.9 * self._seconds + 0.1 * each
+        self._work.checks.worked(answer.seconds)
+        for text in answer.logs:
+            self.say_once(text)
+        for task, made in zip(tasks, answer.made, strict=True):
+            self._take_batch(actor, task, made)
+        if answer.memory is not None and not actor.leaving:
+            limit = self._work.job.max_memory
+            assert limit is not None
+            actor.leaving = (
+                f"it has {answer.memory / 2**20:.0f} MiB to itself, max_worker_memory is {limit / 2**20:.0f} MiB"
+            )
+            ray.kill(actor.handle)
+            self._died(actor, exceptions.ActorDiedError())
+
+    def _take_batch(self, actor: _Actor, task: Task, made: Made) -> None:
+        self._deaths.pop(task.key, None)
+        self._losses.pop(task.key, None)
+        if made.state is not None:
+            self._states.add(made.state, BatchKey(*self._schedule.position[:2]))
+        if made.ended:
+            with self._lock:
+                self._schedule.end_stream(task.key)
+        elif made.error is not None:
+            where = f"in {actor.name}"
+            if "No such file or directory" in made.error.summary:
+                where += ". Paths must exist on every node of the cluster: a shared folder, or fsspec"
+            self._finish(task, self._failure(failures.error_of(made.error, task.key, self._work.places, where)))
+        elif task.probe:
+            self._finish(task, Exists())
+        else:
+            self._finish(task, self._unpacked(task, made))
+            self._tell_what_is_due()  # before the next one is unpacked here
+            self._watch_the_stores(actor, sum(buffer.nbytes for buffer in made.buffers))
+        if made.report is not None:
+            self._checking.reported(task.key, made.report, actor.number)
+
+    def _unpacked(self, task: Task, made: Made) -> Outcome:
+        try:
+            batch = unpack(made.pickled, [_writable(buffer) for buffer in made.buffers])
+            return Delivered(pin(batch) if self._gpu is not None else batch)
+        except Exception as error:
+            where = "in the parent process, which could not take the batch in"
+            return self._failure(failures.error_of(describe(error), task.key, self._work.places, where, error))
+
+    def _watch_the_stores(self, actor: _Actor, size: int) -> None:
+        """Make no more batches ahead than fit into the smallest object store: Ray writes what does not to the disk."""
+        if size <= self._largest:
+            return
+        self._largest = size
+        smallest, name = nodes.smallest_store()
+        room = max(1, int(_SHARE_OF_STORE * smallest / size))
+        if room < self._schedule.window:
+            self._room = room
+            self.say_once(
+                f"the object store of node {name} has {smallest / 2**20:.0f} MiB: of batches of {size / 2**20:.0f} MiB only "
+                f"{room} are made ahead, not {self._schedule.window}. Start its node with a larger object_store_memory, or "
+                "pass a smaller num_cached"
+            )
+
+    # --- the run-time check, see `detaug.ray.second_making.Asks`
+
+    def ask(
+        self, number: int | None, unlike: int, method: str, arguments: tuple[Any, ...], then: Callable[[Any], None]
+    ) -> bool:
+        """See there."""
+        ready = [actor for actor in self._actors.values() if actor.report is not None and not actor.leaving]
+        if number is not None:
+            ready = [actor for actor in ready if actor.number == number]
+        if not ready:
+            return False
+        actor = min(ready, key=lambda each: (each.number == unlike, len(each.calls), each.index))
+        self._call(actor, method, arguments, lambda _actor, answer: then(answer), lambda _actor, _error: then(None))
+        return True
+
+    # --- the end
+
+    def _tear_down(self) -> None:
+        with self._lock:
+            self._schedule.forget_all()  # their memory goes now, not when garbage is collected
+        pids = self.worker_pids()
+        for actor in self._actors.values():
+            if self._head.is_there:
+                with contextlib.suppress(Exception):  # the program may have left the cluster already
+                    ray.kill(actor.handle)
+        self._actors.clear()
+        until = time.monotonic() + _KILL_PATIENCE
+        while any(_is_alive(pid) for pid in pids) and time.monotonic() < until:
+            time.sleep(0.01)
+        self._tell_user()
+
+
+def _writable(buffer: Bytes) -> Bytes:
+    """The same bytes, to be written to. Ray maps its store for writing and marks arrays read-only, for others may read them;
+    nobody else reads an answer."""
+    if buffer.nbytes < _MAPPED:
+        return buffer.copy()
+    room = (ctypes.c_ubyte * buffer.nbytes).from_address(buffer.ctypes.data)
+    room.owner = buffer  # type: ignore[attr-defined]  # which keeps the memory
+    writable: Bytes = np.frombuffer(room, np.uint8)  # type: ignore[call-overload]
+    return writable
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason was given")

@@ -1,0 +1,125 @@
+"""`RayExecutor`: connects to a cluster, and says how many actors make batches there and what each of them is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from detaug.engine.executor import Work
+from detaug.processes.interpreters import THREAD_VARIABLES, worker_environment
+
+if TYPE_CHECKING:
+    from detaug.ray.engine import RayEngine
+
+#: What travels to the actors of the environment of a worker of this machine.
+_VARIABLES = (*THREAD_VARIABLES, "PYTHONHASHSEED")
+
+
+@dataclass(frozen=True)
+class RayExecutor:
+    """Actors of a Ray cluster make the batches; nothing about them changes but the speed.
+
+    ``num_processes`` of the augmenter are actors on this node, which are asked first; `num_actors` more run wherever there
+    are CPUs. The loader and the transform are sent to each node once. A batch comes back through Ray's object store, and is
+    mapped without a copy; it is writable, and stays valid as long as it is held. At most ``num_processes + num_actors +
+    num_cached`` batches are made ahead, fewer where an object store could not hold them.
+
+    Actors and nodes may die, be removed and be added at any time: what was lost is made again. Files that the loader reads
+    must be there on every node, under the same path.
+
+    Args:
+        num_actors: actors beside those of this node.
+        address: of the cluster, as for ``ray.init``: ``"auto"``, ``"host:6379"``; None: the one that this program is connected
+            to, else the one that ``RAY_ADDRESS`` names or that runs on this machine, else a new one on this machine.
+        num_cpus: of an actor. Batches are made by one thread.
+        resources: custom resources of an actor beside them, as for Ray's actors, e.g. ``{"augment": 1}``.
+        memory: bytes of an actor, for Ray's placement; None: not considered.
+        runtime_env: Ray's, for the actors: packages, ``working_dir`` with the user's modules, variables.
+        scheduling_strategy: Ray's, for those beside this node's: "SPREAD", "DEFAULT", or one of
+            `ray.util.scheduling_strategies` (a placement group, nodes with a label).
+        patience: seconds for which actors may wait for free CPUs before a warning says what is missing, and for which the
+            cluster's head may be silent before `next` raises.
+
+    Raises:
+        ImportError: Ray is not installed (when the first batch is asked for).
+        ConnectionError: there is no cluster at that address.
+        ValueError: a number is out of its range.
+    """
+
+    num_actors: int
+    address: str | None = None
+    num_cpus: float = 1.0
+    resources: Mapping[str, float] = field(default_factory=dict)
+    memory: int | None = None
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    scheduling_strategy: Any = "SPREAD"
+    patience: float = 20.0
+
+    #: The pipeline is sent to other interpreters.
+    travels = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.num_actors, int) or self.num_actors < 0:
+            raise ValueError(f"num_actors must be a non-negative integer, not {self.num_actors!r}")
+        if not self.num_cpus >= 0:
+            raise ValueError(f"num_cpus must be a non-negative number, not {self.num_cpus!r}")
+        if not self.patience > 0:
+            raise ValueError(f"patience must be a positive number of seconds, not {self.patience!r}")
+
+    def num_workers(self, num_processes: int) -> int:
+        """See `detaug.engine.executor.Executor`."""
+        return num_processes + self.num_actors
+
+    def start(self, work: Work) -> RayEngine:
+        """See `detaug.engine.executor.Executor`."""
+        connect(self.address)
+        from detaug.ray.engine import RayEngine
+
+        return RayEngine(work, self)
+
+    def options(self, node_id: str | None) -> dict[str, Any]:
+        """Of an actor, for Ray; `node_id`: it is to run there and nowhere else."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        environment = worker_environment()
+        variables = {name: environment[name] for name in _VARIABLES if name in environment}
+        given = dict(self.runtime_env)
+        strategy = self.scheduling_strategy
+        if node_id is not None:
+            strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        return {
+            "num_cpus": self.num_cpus,
+            "resources": {} if node_id is not None else dict(self.resources),
+            **({} if self.memory is None else {"memory": self.memory}),
+            "runtime_env": {**given, "env_vars": {**variables, **given.get("env_vars", {})}},
+            "scheduling_strategy": strategy,
+            # A dead one is replaced here, where it is known which batch it was making.
+            "max_restarts": 0,
+            "max_task_retries": 0,
+        }
+
+
+def connect(address: str | None) -> None:
+    """Have this process connected to a cluster.
+
+    Raises:
+        ImportError: Ray is not installed.
+        ConnectionError: there is none at that address, or it refuses this process.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise ImportError("RayExecutor needs Ray: pip install 'detaug[ray]'") from error
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address=address, log_to_driver=False, configure_logging=False, include_dashboard=False)
+    except TypeError:  # arguments of a new cluster are refused for one that is there
+        raise
+    except Exception as error:
+        where = f"at {address!r}" if address is not None else "here"
+        raise ConnectionError(
+            f"no connection to the Ray cluster {where}: {error}. Start one with `ray start --head`, and give its address, or "
+            "None for one on this machine; Ray and Python must be of the same versions on all its nodes"
+        ) from error

@@ -1,0 +1,121 @@
+"""What two nodes must have in common to make the same bytes, and what may differ with a warning."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import ray
+
+from detaug.versions import NUMERICS, SEED_SCHEME, __version__
+
+#: Libraries whose arithmetic makes the bytes of a batch.
+_LIBRARIES = ("numpy", "scipy", "torch", "numba", "batchgenerators", "batchgeneratorsv2")
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """An actor's process and its node.
+
+    Attributes:
+        node_id: Ray's.
+        name: the node's host name and address, for messages.
+        pid: of the actor's process.
+        detaug: (version, seed scheme, numerics version).
+        libraries: (name, version) of those that are installed.
+        processor: the architecture and the vector instructions that NumPy chooses its code by.
+    """
+
+    node_id: str
+    name: str
+    pid: int
+    detaug: tuple[str, int, int]
+    libraries: tuple[tuple[str, str], ...]
+    processor: str
+
+    @staticmethod
+    def here() -> NodeReport:
+        """That of this process, which is connected to the cluster."""
+        address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        return NodeReport(
+            ray.get_runtime_context().get_node_id(),
+            f"{socket.gethostname()} ({address})",
+            os.getpid(),
+            (__version__, SEED_SCHEME, NUMERICS),
+            tuple((name, found) for name in _LIBRARIES if (found := _version(name))),
+            _processor(),
+        )
+
+
+def why_unusable(node: NodeReport, ours: NodeReport) -> str:
+    """Why a node's batches would be other ones; empty: they would not."""
+    if node.detaug[1:] != ours.detaug[1:]:
+        return (
+            f"node {node.name} has detaug {node.detaug[0]} (seed scheme {node.detaug[1]}, numerics {node.detaug[2]}), this "
+            f"process {ours.detaug[0]} ({ours.detaug[1]}, {ours.detaug[2]}): their batches differ. Install the same version"
+        )
+    return ""
+
+
+def remarks(node: NodeReport, ours: NodeReport) -> list[str]:
+    """What may change bytes on a node, in sentences."""
+    said = []
+    theirs = dict(node.libraries)
+    differing = [(name, theirs.get(name, "none"), here) for name, here in ours.libraries if theirs.get(name) != here]
+    if differing:
+        what = ", ".join(f"{name} {there} (here {here})" for name, there, here in differing)
+        said.append(
+            f"node {node.name} has other versions of libraries: {what}. detaug's own transforms give the same bytes; what "
+            "loaders and other libraries' transforms compute may differ"
+        )
+    if node.processor != ours.processor:
+        said.append(
+            f"node {node.name} has another type of processor ({node.processor}; here {ours.processor}). detaug's own "
+            "transforms give the same bytes on any; NumPy, SciPy and torch choose their code by the processor, so that what "
+            "loaders and other libraries' transforms compute may differ in the last bits"
+        )
+    return said
+
+
+def is_gone(node_id: str) -> bool:
+    """Whether the cluster has no such node any more."""
+    return not any(node["NodeID"] == node_id for node in _alive())
+
+
+def cpus() -> tuple[float, float]:
+    """(free, all) of the cluster's."""
+    free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
+    return free, ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
+
+
+def smallest_store() -> tuple[float, str]:
+    """The smallest of the nodes' object stores: its bytes, and the node's host name."""
+    stores = [
+        (float(node["Resources"].get("object_store_memory", 0.0)), str(node["NodeManagerHostname"]))
+        for node in _alive()
+    ]
+    return min((store for store in stores if store[0] > 0), default=(float("inf"), ""))
+
+
+def _alive() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _processor() -> str:
+    import numpy._core._multiarray_umath as numpy_core  # type: ignore[import-not-found]  # there is no public name
+
+    features: dict[str, bool] = getattr(numpy_core, "__cpu_features__", {})
+    # The widest of each architecture say it all.
+    telling = [name for name in ("AVX512_SKX", "AVX512F", "AVX2", "FMA3", "SVE", "ASIMD") if features.get(name)]
+    return " ".join([platform.machine(), *telling])

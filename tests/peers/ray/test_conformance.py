@@ -1,0 +1,26 @@
+"""The engine's contract, kept by actors of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from detaug.ray import RayExecutor
+from tests.support.executor_suite import *  # noqa: F403
+from tests.support.executor_suite import Running, running
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+
+class OneActor(RayExecutor):
+    """Each takes seconds to start."""
+
+    def num_workers(self, num_processes: int) -> int:
+        return 1
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Running]]:
+    with running(lambda: OneActor(1)) as start:
+        yield start
