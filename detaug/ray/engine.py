@@ -16,6 +16,7 @@ import ctypes
 import logging
 import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -505,9 +506,13 @@ class RayEngine(PrefetchingEngine):
             self._schedule.forget_all()  # their memory goes now, not when garbage is collected
         pids = self.worker_pids()
         for actor in self._actors.values():
-            if self._head.is_there:
+            if self._head.is_there:  # or Ray waits for it, for a minute
                 with contextlib.suppress(Exception):  # the program may have left the cluster already
                     ray.kill(actor.handle)
+        if not self._head.is_there:
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
         self._actors.clear()
         until = time.monotonic() + _KILL_PATIENCE
         while any(_is_alive(pid) for pid in pids) and time.monotonic() < until:

@@ -1,0 +1,203 @@
+"""What is lost in a cluster is made again: actors, nodes, object stores. With its head, the program is told in time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from batchgenerators.dataloading.data_loader import DataLoader
+
+from detaug import DeterministicAugmenter, WorkerDied, current, fingerprint
+from detaug.ray import RayExecutor
+
+EPOCH = 40
+
+
+class Slow(DataLoader):
+    """Batches of 1 MB that take their time; `deadly`: at that step its process ends itself, in every making."""
+
+    def __init__(self, deadly: int | None = None) -> None:
+        super().__init__(None, 1, infinite=True)
+        self.deadly = deadly
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        time.sleep(0.05)
+        now = current()
+        if now.step == self.deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {"at": (now.epoch, now.step), "data": now.generator.random((1, 2, 64, 32, 32), np.float32), "host": 0}
+
+
+class Counting(DataLoader):
+    """A loader with state: finite, batch by batch."""
+
+    def __init__(self) -> None:
+        super().__init__(list(range(24)), 2, infinite=False)
+        self.at = 0
+
+    def reset(self) -> None:
+        self.at = 0
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        if self.at >= 12:
+            raise StopIteration
+        self.at += 1
+        time.sleep(0.02)
+        return {"data": np.full((1, 1, 8, 8), self.at) + np.random.random(), "at": self.at}
+
+
+def expected(loader: DataLoader, epoch: int = 0, **options: Any) -> list[str]:
+    with DeterministicAugmenter(
+        loader, None, 0, seed=5, batches_per_epoch=EPOCH, check_every=0, **options
+    ) as augmenter:
+        augmenter.set_epoch(epoch)
+        return [fingerprint(batch) for batch in augmenter]
+
+
+def in_cluster(loader: DataLoader, num_processes: int = 0, actors: int = 2, **options: Any) -> DeterministicAugmenter:
+    return DeterministicAugmenter(
+        loader,
+        None,
+        num_processes,
+        4,
+        seed=5,
+        executor=RayExecutor(actors, patience=options.pop("patience", 20.0)),
+        **{"batches_per_epoch": EPOCH, "check_every": 0, **options},
+    )
+
+
+@pytest.mark.usefixtures("cluster")
+class TestOneNode:
+    def test_a_killed_actor_is_replaced(self, caplog: pytest.LogCaptureFixture) -> None:
+        with in_cluster(Slow()) as augmenter:
+            found = [fingerprint(next(augmenter)) for _ in range(5)]
+            before = augmenter._engine.worker_pids()  # type: ignore[union-attr]
+            os.kill(before[0], signal.SIGKILL)
+            found += [fingerprint(batch) for batch in augmenter]
+            deadline = time.monotonic() + 30
+            while len(set(augmenter._engine.worker_pids()) - {before[0]}) < 2 and time.monotonic() < deadline:  # type: ignore[union-attr]
+                time.sleep(0.1)
+            assert len(set(augmenter._engine.worker_pids()) - {before[0]}) == 2  # type: ignore[union-attr]
+        assert found == expected(Slow())
+        assert "another one makes it again" in caplog.text or "between batches" in caplog.text
+
+    @pytest.mark.slow
+    def test_a_stream_goes_on_in_another_actor(self) -> None:
+        with in_cluster(Counting(), actors=1, batches_per_epoch=None) as augmenter:
+            found = [fingerprint(next(augmenter)) for _ in range(5)]
+            os.kill(augmenter._engine.worker_pids()[0], signal.SIGKILL)  # type: ignore[union-attr]
+            found += [fingerprint(batch) for batch in augmenter]
+        with DeterministicAugmenter(Counting(), None, 0, seed=5, check_every=0) as alone:
+            assert found == [fingerprint(batch) for batch in alone]
+
+    @pytest.mark.slow
+    def test_a_batch_that_kills_its_actors_fails(self) -> None:
+        with in_cluster(Slow(deadly=3), actors=1, max_restarts=2) as augmenter:
+            for _ in range(3):
+                next(augmenter)
+            with pytest.raises(WorkerDied, match=r"epoch 0, step 3 .* ended 2 workers in a row") as caught:
+                next(augmenter)
+        assert caught.value.exitcode is None
+
+    def test_batches_can_be_written_to_and_outlive_the_engine(self) -> None:
+        with in_cluster(Slow(), actors=1) as augmenter:
+            batches = [next(augmenter) for _ in range(3)]
+            before = fingerprint(batches[0])
+            batches[1]["data"][:] = 0
+        assert fingerprint(batches[0]) == before
+        assert not batches[1]["data"].any()
+
+    def test_a_missing_file_is_said_to_be_missing_on_that_node(self) -> None:
+        class Reads(Slow):
+            def generate_train_batch(self) -> dict[str, Any]:
+                with open("/no/such/case.npz", "rb") as file:
+                    return {"data": file.read()}
+
+        with in_cluster(Reads(), actors=1) as augmenter, pytest.raises(FileNotFoundError) as caught:
+            next(augmenter)
+        assert "on node" in str(caught.value)
+        assert "every node of the cluster" in str(caught.value)
+
+    @pytest.mark.slow
+    def test_actors_without_a_place_are_told_of_and_the_others_go_on(self, caplog: pytest.LogCaptureFixture) -> None:
+        with in_cluster(Slow(), actors=9, patience=1.0) as augmenter:
+            found = [fingerprint(batch) for batch in augmenter]
+        assert found == expected(Slow())
+        assert "wait for a place" in caplog.text
+        assert "CPUs" in caplog.text
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A cluster of its own, with a head that has no CPUs to give."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    ray.shutdown()
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 200 * 2**20})
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.mark.slow
+class TestSeveralNodes:
+    def test_nodes_come_and_go(self, nodes: Any) -> None:
+        others = [nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20) for _ in range(2)]
+        nodes.wait_for_nodes()
+        nodes.connect()
+        with in_cluster(Slow(), num_processes=1, actors=3) as augmenter:
+            found = [fingerprint(next(augmenter)) for _ in range(8)]
+            nodes.remove_node(others[0], allow_graceful=False)
+            found += [fingerprint(next(augmenter)) for _ in range(8)]
+            nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20)
+            found += [fingerprint(batch) for batch in augmenter]
+            found += [fingerprint(batch) for batch in augmenter]
+        assert found == expected(Slow()) + expected(Slow(), 1)
+
+    def test_a_killed_raylet_takes_its_batches_along(self, nodes: Any) -> None:
+        other = nodes.add_node(num_cpus=4, object_store_memory=200 * 2**20)
+        nodes.wait_for_nodes()
+        nodes.connect()
+        with in_cluster(Slow(), num_processes=1, actors=3) as augmenter:
+            found = [fingerprint(next(augmenter)) for _ in range(8)]
+            other.kill_raylet()  # and with it the object store
+            found += [fingerprint(batch) for batch in augmenter]
+        assert found == expected(Slow())
+
+    def test_a_lost_head_is_an_error_and_the_state_resumes_elsewhere(self, tmp_path: Path) -> None:
+        said = tmp_path / "said.json"
+        # Ray may end a program that has lost its head.
+        subprocess.run([sys.executable, "-m", "tests.peers.ray.losing_the_head", str(said)], timeout=200, check=False)
+        told = json.loads(said.read_text())
+        assert "the head of the Ray cluster" in told["error"]
+        assert "has not answered" in told["error"]
+        with DeterministicAugmenter(Slow(), None, 2, seed=5, batches_per_epoch=EPOCH, check_every=0) as elsewhere:
+            elsewhere.load_state_dict(told["state"])
+            found = told["found"] + [fingerprint(batch) for batch in elsewhere]
+        assert found == expected(Slow())
+
+    def test_a_small_object_store_bounds_what_is_made_ahead(self, nodes: Any, caplog: pytest.LogCaptureFixture) -> None:
+        class Large(Slow):
+            def generate_train_batch(self) -> dict[str, Any]:
+                return {"data": current().generator.random((1, 1, 128, 128, 256), np.float64)}  # 32 MB
+
+        nodes.connect()
+        with in_cluster(Large(), num_processes=2, actors=0, batches_per_epoch=10) as augmenter:
+            found = [fingerprint(batch) for batch in augmenter]
+        with DeterministicAugmenter(Large(), None, 0, seed=5, batches_per_epoch=10, check_every=0) as alone:
+            assert found == [fingerprint(batch) for batch in alone]
+        assert "the object store of node" in caplog.text
+        spilled = [path for path in psutil.Process().open_files() if "ray_spilled" in path.path]
+        assert not spilled
