@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
 
 from detaug.engine.executor import Work
 from detaug.processes.interpreters import THREAD_VARIABLES, worker_environment
@@ -62,10 +64,38 @@ class RayExecutor:
     def __post_init__(self) -> None:
         if not isinstance(self.num_actors, int) or self.num_actors < 0:
             raise ValueError(f"num_actors must be a non-negative integer, not {self.num_actors!r}")
+        if self.address is not None and "://" in self.address:
+            raise ValueError(f"address must be 'auto' or 'host:port' of the cluster's head, not {self.address!r}")
         if not self.num_cpus >= 0:
             raise ValueError(f"num_cpus must be a non-negative number, not {self.num_cpus!r}")
         if not self.patience > 0:
             raise ValueError(f"patience must be a positive number of seconds, not {self.patience!r}")
+
+    @classmethod
+    def from_url(cls, url: str) -> RayExecutor:
+        """``ray://ADDRESS?num_actors=16&num_cpus=1``; the address is ``auto`` or ``host:port`` of the cluster's head, or
+        nothing: as None.
+
+        Raises:
+            ValueError: it is no such text; the message says what is wrong.
+        """
+        example = "write it as ray://auto?num_actors=16 or ray://host:6379?num_actors=16&num_cpus=1"
+        parts = urlsplit(url)
+        given = parse_qs(parts.query, keep_blank_values=True)
+        known = {"num_actors": int, "num_cpus": float, "patience": float}
+        if parts.scheme != "ray" or parts.path not in ("", "/"):
+            raise ValueError(f"{url!r} names no executor: {example}")
+        if unknown := sorted(set(given) - set(known)):
+            raise ValueError(
+                f"{url!r} has {', '.join(unknown)}, which means nothing here ({', '.join(known)} do): {example}"
+            )
+        if "num_actors" not in given:
+            raise ValueError(f"{url!r} does not say how many actors there are to be: {example}")
+        try:
+            values: dict[str, Any] = {name: known[name](texts[-1]) for name, texts in given.items()}
+        except ValueError as error:
+            raise ValueError(f"{url!r}: {error}: {example}") from None
+        return cls(address=parts.netloc or None, **values)
 
     def num_workers(self, num_processes: int) -> int:
         """See `detaug.engine.executor.Executor`."""
@@ -114,12 +144,22 @@ def connect(address: str | None) -> None:
     if ray.is_initialized():
         return
     try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False, include_dashboard=False)
-    except TypeError:  # arguments of a new cluster are refused for one that is there
-        raise
+        _reach(address)
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
     except Exception as error:
         where = f"at {address!r}" if address is not None else "here"
         raise ConnectionError(
             f"no connection to the Ray cluster {where}: {error}. Start one with `ray start --head`, and give its address, or "
             "None for one on this machine; Ray and Python must be of the same versions on all its nodes"
         ) from error
+
+
+def _reach(address: str | None) -> None:
+    """Ray itself tries for minutes.
+
+    Raises:
+        OSError: nobody listens there.
+    """
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()

@@ -1,0 +1,53 @@
+"""What can be wrong with an executor's settings, without a cluster."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import pytest
+
+from detaug.ray.executor import RayExecutor, connect
+
+
+def test_a_url_says_it_all() -> None:
+    assert RayExecutor.from_url("ray://auto?num_actors=16") == RayExecutor(16, "auto")
+    assert RayExecutor.from_url("ray://head:6379?num_actors=4&num_cpus=0.5") == RayExecutor(4, "head:6379", 0.5)
+    assert RayExecutor.from_url("ray://?num_actors=4") == RayExecutor(4)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("dask://auto?num_actors=3", "names no executor"),
+        ("auto", "names no executor"),
+        ("ray://auto", "how many actors"),
+        ("ray://auto?num_actors=many", "invalid literal"),
+        ("ray://auto?num_actors=3&cpus=2", "cpus, which means nothing here"),
+        ("ray://auto?num_actors=-3", "num_actors must be a non-negative integer"),
+    ],
+)
+def test_a_wrong_url_is_said_to_be_wrong(url: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        RayExecutor.from_url(url)
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_actors": 1.5}, {"num_actors": 1, "num_cpus": -1}, {"num_actors": 1, "patience": 0}]
+)
+def test_numbers_out_of_range_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        RayExecutor(**options)
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without_ray(name: str, *arguments: Any, **options: Any) -> Any:
+        if name == "ray":
+            raise ImportError(name)
+        return real(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without_ray)
+    with pytest.raises(ImportError, match=r"pip install 'detaug\[ray\]'"):
+        connect(None)
