@@ -20,7 +20,7 @@ from detaug.training.auditing.found_state import FoundState
 from detaug.training.auditing.recording import NO_IMPLEMENTATION, SILENT, Key, Recorder, Recording, Seen, alerted
 from detaug.training.auditing.report import ADVICE, AuditReport, Difference, OperationUse
 from detaug.training.random_state import isolate_rng
-from detaug.training.switches import preserved_switches
+from detaug.training.switches.modes import preserved_switches
 
 Loss = Callable[[Any, Any], torch.Tensor]
 

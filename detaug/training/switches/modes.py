@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -41,7 +41,7 @@ _lock = threading.RLock()
 def deterministic_mode(
     mode: Mode = True,
     *,
-    tf32: bool | None = False,
+    tf32: Literal[False] | None = False,
     fill_memory: bool | None = False,
     cublas: bool = True,
     cudnn: bool | None = None,
@@ -61,7 +61,7 @@ def deterministic_mode(
         mode: True: operations without a deterministic algorithm raise; "warn": they warn and run
             (`torch.use_deterministic_algorithms` with ``warn_only``); False: deterministic algorithms off; choices by timing
             (cuDNN's benchmark, TunableOp), TF32, cuBLAS's workspace and memory filling stay as they are.
-        tf32: whether TF32 is allowed in float32 computations.
+        tf32: False: float32 is computed in float32; None: as the settings are.
         fill_memory: whether `torch.empty` and its like are filled with NaN or the largest integer. False by default, where
             torch has True, because it costs time.
         cublas: set ``CUBLAS_WORKSPACE_CONFIG`` unless it is set. A user's value is kept, with a warning where cuBLAS is not
@@ -94,7 +94,7 @@ def deterministic_mode(
 def set_deterministic_mode(
     mode: Mode = True,
     *,
-    tf32: bool | None = False,
+    tf32: Literal[False] | None = False,
     fill_memory: bool | None = False,
     cublas: bool = True,
     cudnn: bool | None = None,
