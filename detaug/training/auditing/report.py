@@ -95,7 +95,6 @@ class AuditReport:
         backward_difference: the first gradient that differs, in order of the backward pass; None if none. Where the forward
             pass differs already, this one may follow from it.
         operations: those that may vary on this device, in order of first call.
-        alerts: PyTorch's own warnings, in its words.
         modules, gradients: how many calls of modules and how many gradients were compared in one run.
     """
 
@@ -104,7 +103,6 @@ class AuditReport:
     forward_difference: Difference | None = None
     backward_difference: Difference | None = None
     operations: tuple[OperationUse, ...] = ()
-    alerts: tuple[str, ...] = ()
     modules: int = 0
     gradients: int = 0
 
@@ -128,8 +126,7 @@ class AuditReport:
             if self.forward_difference and self.backward_difference:
                 lines.append("In the backward pass (it may follow from the above):")
                 lines.append(indent(str(self.backward_difference), "  "))
-        warned = ["PyTorch warned:", *(f"  {alert}" for alert in self.alerts)] if self.alerts else []
-        return "\n".join([*lines, *self._operation_lines(), *warned])
+        return "\n".join([*lines, *self._operation_lines()])
 
     def _operation_lines(self) -> list[str]:
         elsewhere = "" if self.device.startswith("cuda") else " On a GPU it may: audit there."
