@@ -18,7 +18,6 @@ a resume. `DeterministicAugmenter.from_dataset`, which seeds every batch by its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
-from functools import cache
 from typing import Any
 
 import torch
@@ -29,14 +28,8 @@ from detaug.seeding.global_generators import reseed_global_rngs
 from detaug.seeding.tree import SeedTree, non_negative_int, positive_int, spawn_key_element
 from detaug.sources.dataset import epoch_order
 from detaug.training.ranks import known_rank, known_world_size
-from detaug.training.seeding import common_seed, logger
+from detaug.training.seeding import common_seed
 from detaug.versions import SEED_SCHEME
-
-NOTE = (
-    "random numbers drawn in a torch DataLoader's workers depend on num_workers, and a resume in mid-epoch does not "
-    "reproduce them (with persistent_workers=True no resume does); DeterministicAugmenter.from_dataset gives the same "
-    "batches for any number of workers"
-)
 
 
 def worker_init_fn(worker_id: int) -> None:
@@ -80,7 +73,6 @@ def generator(
         TypeError, ValueError: a number is no integer or out of range.
     """
     words = SeedTree(seed).child("data_loader/generator").sequence(epoch, stream=_rank(rank)).generate_state(2)
-    _give_note_once()
     # 63 bits: torch takes a signed 64-bit number.
     return torch.Generator(device).manual_seed(int(words[0]) | (int(words[1]) & 0x7FFFFFFF) << 32)
 
@@ -215,8 +207,3 @@ class EpochSampler(Sampler[int]):
 def _rank(rank: int | None) -> int:
     """The one given (a data-parallel rank need not be the process group's), else the one known, else 0."""
     return spawn_key_element("rank", (known_rank() or 0) if rank is None else rank)
-
-
-@cache
-def _give_note_once() -> None:
-    logger.warning(NOTE)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.nn import functional
 
 HALF = (torch.float16, torch.bfloat16)
@@ -56,12 +57,12 @@ class _Map(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
         tensor, ctx.linear_map = inputs
-        ctx.channels_last = _has_channels_last(tensor)
+        ctx.memory_format = suggest_memory_format(tensor)  # channels last where the argument had them there
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         result = apply(_Transpose(ctx.linear_map.transposed, ctx.linear_map.forward), gradient)
-        return _in_format(result, ctx.channels_last), None
+        return result.contiguous(memory_format=ctx.memory_format), None
 
 
 class _MapWithTangents(_Map):
@@ -147,17 +148,6 @@ def tiled(gradient: torch.Tensor, kernel: Sequence[int], divisor: int | None = N
 def precise(device: torch.device) -> torch.dtype:
     """What positions and weights are computed in: float64, where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
-
-
-def _in_format(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:
-    """Contiguous, with the channels last where the argument had them there."""
-    if not channels_last:
-        return tensor.contiguous()
-    return tensor.contiguous(memory_format=torch.channels_last if tensor.ndim == 4 else torch.channels_last_3d)
-
-
-def _has_channels_last(tensor: torch.Tensor) -> bool:
-    return tensor.ndim in (4, 5) and tensor.shape[1] > 1 and tensor.stride(1) == 1 and tensor.stride(-1) != 1
 
 
 def each_axis(value: Any, ndim: int) -> tuple[int, ...]:

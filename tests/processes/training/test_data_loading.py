@@ -192,12 +192,6 @@ def test_persistent_workers_are_seeded_once_and_cannot_be_resumed():
     assert epoch_of(fresh) != epochs[1]
 
 
-def test_the_note_is_given_once(caplog):
-    data_loading._give_note_once.cache_clear()
-    generator(1), generator(2)
-    assert [record.message for record in caplog.records if "from_dataset" in record.message] == [data_loading.NOTE]
-
-
 def test_a_generator_can_be_on_any_device():
     device = "cuda" if torch.cuda.is_available() else "cpu"
     made = generator(7, device=device)
