@@ -78,7 +78,6 @@ def chosen_switches(
     *,
     tf32: Literal[False] | None = False,
     fill_memory: bool | None = False,
-    cublas: bool = True,
     cudnn: bool | None = None,
     threads: int | None = None,
 ) -> list[Switch]:
@@ -89,8 +88,6 @@ def chosen_switches(
     for what, value in (("fill_memory", fill_memory), ("cudnn", cudnn)):
         if not isinstance(value, bool | None):
             raise TypeError(f"{what} must be True, False or None (left as it is), got {value!r}")
-    if not isinstance(cublas, bool):
-        raise TypeError(f"cublas must be True or False, got {cublas!r}")
     switches = [
         _attribute("torch.backends.cudnn.deterministic", on),
         Switch("torch.use_deterministic_algorithms", _read_algorithms, _write_algorithms, mode),
@@ -108,6 +105,7 @@ def chosen_switches(
         ]
     if not on:
         return switches  # choices by timing stay off
+    read, write = partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET), partial(set_variable, CUBLAS_VARIABLE)
     switches += [
         _attribute("torch.backends.cudnn.benchmark", False),
         _quiet(
@@ -116,10 +114,8 @@ def chosen_switches(
             lambda on: torch.cuda.tunable.enable(on),
             False,
         ),
+        Switch(CUBLAS_VARIABLE, read, write, CUBLAS_ALLOWED[0], CUBLAS_ALLOWED),
     ]
-    if cublas:
-        read, write = partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET), partial(set_variable, CUBLAS_VARIABLE)
-        switches.append(Switch(CUBLAS_VARIABLE, read, write, CUBLAS_ALLOWED[0], CUBLAS_ALLOWED))
     if fill_memory is not None:
         switches.append(_attribute("torch.utils.deterministic.fill_uninitialized_memory", fill_memory))
     return switches if tf32 is None else switches + _tf32_switches()

@@ -288,10 +288,6 @@ def test_a_cublas_workspace_that_comes_late_is_warned_of(monkeypatch, caplog):
     monkeypatch.setenv(CUBLAS_VARIABLE, ":16:8")
     with deterministic_mode():
         pass
-    monkeypatch.delenv(CUBLAS_VARIABLE)
-    with deterministic_mode(cublas=False) as changes:
-        assert CUBLAS_VARIABLE not in os.environ
-    assert CUBLAS_VARIABLE not in changes
     assert not caplog.records
 
 
@@ -311,7 +307,6 @@ def test_for_good_is_for_good(monkeypatch):
         (True, {"tf32": "ieee"}, TypeError, "tf32 must be False or None"),
         (True, {"tf32": True}, TypeError, "tf32 must be False or None"),
         (True, {"fill_memory": 1}, TypeError, "fill_memory"),
-        (True, {"cublas": None}, TypeError, "cublas must be True or False"),
     ],
 )  # fmt: skip
 def test_other_values_are_refused_and_change_nothing(mode, keywords, error, message):
