@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -290,9 +289,7 @@ def max_abs_difference(one: torch.Tensor, two: torch.Tensor) -> float:
     wide = torch.complex128 if one.is_complex() else torch.float64
     first, second = one.to(wide), two.to(wide)
     same = (first == second) | (first.isnan() & second.isnan())
-    distance = torch.where(same, torch.zeros((), dtype=torch.float64), (first - second).abs())
-    largest = float(distance.max())
-    return math.nan if bool(distance.isnan().any()) else largest
+    return float((first - second).abs().masked_fill(same, 0).max())  # NaN where there is one
 
 
 def _uses(recording: Recording) -> tuple[OperationUse, ...]:
