@@ -1,4 +1,7 @@
-"""Is a Lightning training reproducible, and does it go on from its checkpoint as if it had not been interrupted?"""
+"""Is a Lightning training reproducible, and does it go on from its checkpoint as if it had not been interrupted?
+
+It needs Lightning 2.6 or later: ``pip install 'detaug[peers]'``.
+"""
 
 from __future__ import annotations
 

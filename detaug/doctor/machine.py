@@ -16,7 +16,7 @@ import torch
 
 from detaug.doctor.graphics_cards import graphics_cards
 from detaug.doctor.kernel_cache import kernel_cache
-from detaug.training.switches import chosen_switches
+from detaug.training.switches.table import chosen_switches
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 PACKAGES = (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
     from detaug.training.seeding import seed_everything
     from detaug.training.splits import Split, kfold, train_val_split
-    from detaug.training.switches import deterministic_mode, set_deterministic_mode
+    from detaug.training.switches.modes import deterministic_mode, set_deterministic_mode
     from detaug.training.verifying import verify
 
 __all__ = [
@@ -56,7 +56,7 @@ __getattr__, __dir__ = lazily(
         "detaug.training.random_state": ("isolate_rng", "rng_state", "set_rng_state"),
         "detaug.training.seeding": ("seed_everything",),
         "detaug.training.splits": ("Split", "kfold", "train_val_split"),
-        "detaug.training.switches": ("deterministic_mode", "set_deterministic_mode"),
+        "detaug.training.switches.modes": ("deterministic_mode", "set_deterministic_mode"),
         "detaug.training.verifying": ("verify",),
     },
 )

@@ -18,7 +18,6 @@ a resume. `DeterministicAugmenter.from_dataset`, which seeds every batch by its 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Sized
-from functools import cache
 from typing import Any
 
 import torch
@@ -29,44 +28,26 @@ from detaug.seeding.global_generators import reseed_global_rngs
 from detaug.seeding.tree import SeedTree, non_negative_int, positive_int, spawn_key_element
 from detaug.sources.dataset import epoch_order
 from detaug.training.ranks import known_rank, known_world_size
-from detaug.training.seeding import common_seed, logger
+from detaug.training.seeding import common_seed
 from detaug.versions import SEED_SCHEME
 
-NOTE = (
-    "random numbers drawn in a torch DataLoader's workers depend on num_workers, and a resume in mid-epoch does not "
-    "reproduce them (with persistent_workers=True no resume does); DeterministicAugmenter.from_dataset gives the same "
-    "batches for any number of workers"
-)
 
+def worker_init_fn(worker_id: int) -> None:
+    """Seed `random`, `numpy.random` and torch's CPU generator in a DataLoader worker, for ``worker_init_fn=worker_init_fn``.
 
-def worker_init_fn(
-    worker_id: int, *, seed: int | Sequence[int] | None = None, rank: int | None = None, epoch: int | None = None
-) -> None:
-    """Seed `random`, `numpy.random` and torch's CPU generator in a DataLoader worker.
-
-    For ``DataLoader(worker_init_fn=worker_init_fn)``, or, with arguments,
-    ``functools.partial(worker_init_fn, seed=7, epoch=3)``. Every (seed, rank, worker, epoch) has its own stream, by
-    SeedSequence. With torch's ``base_seed + worker_id``, worker 1 of one seed has the stream of worker 0 of the next, and all
-    ranks of one seed have the same streams.
-
-    Args:
-        worker_id: 0 ... num_workers - 1, as torch passes it.
-        seed: as `SeedTree` takes it. None in a worker: the base seed that torch drew for this iteration over the loader,
-            from the loader's `generator` or else from torch's global one. None elsewhere: ``DETAUG_SEED``, or drawn and logged.
-        rank: None: the process group's, else the launcher's (``RANK``), else 0. Pass it where workers are spawned in
-            processes that no launcher started: these know neither.
-        epoch: with `seed`: the same numbers in the same epoch of every run. With `seed` and no epoch, torch's base seed is
-            mixed in, so that epochs differ (reproducible if the loader's generator is seeded); outside a worker, epoch 0.
+    The seed is the one that torch draws for each ``iter(loader)``, from the loader's `generator` or else from torch's global
+    one. Every (seed, rank, worker) has its own stream, by SeedSequence. With torch's ``base_seed + worker_id``, worker 1 of
+    one seed has the stream of worker 0 of the next, and all ranks of one seed have the same streams. A spawned worker knows
+    its rank from the launcher's variables only: without them, a `generator` that has the rank makes the difference.
 
     Raises:
-        TypeError, ValueError: a number is no integer or out of range.
+        RuntimeError: outside of a worker.
     """
-    worker, info = spawn_key_element("worker_id", worker_id), get_worker_info()
-    base_seed = None if info is None else info.seed - info.id
-    tree = SeedTree(base_seed if seed is None else seed).child(f"data_loader/worker/rank {_rank(rank)}")
-    if seed is not None and epoch is None and base_seed is not None:
-        tree = tree.child(f"iteration {base_seed}")
-    reseed_global_rngs(tree.sequence(0 if epoch is None else epoch, stream=worker))
+    info = get_worker_info()
+    if info is None:
+        raise RuntimeError("worker_init_fn seeds a DataLoader's worker, and this is none: pass it to the DataLoader")
+    tree = SeedTree(info.seed - info.id).child(f"data_loader/worker/rank {_rank(None)}")
+    reseed_global_rngs(tree.sequence(0, stream=worker_id))
 
 
 def generator(
@@ -92,7 +73,6 @@ def generator(
         TypeError, ValueError: a number is no integer or out of range.
     """
     words = SeedTree(seed).child("data_loader/generator").sequence(epoch, stream=_rank(rank)).generate_state(2)
-    _give_note_once()
     # 63 bits: torch takes a signed 64-bit number.
     return torch.Generator(device).manual_seed(int(words[0]) | (int(words[1]) & 0x7FFFFFFF) << 32)
 
@@ -227,8 +207,3 @@ class EpochSampler(Sampler[int]):
 def _rank(rank: int | None) -> int:
     """The one given (a data-parallel rank need not be the process group's), else the one known, else 0."""
     return spawn_key_element("rank", (known_rank() or 0) if rank is None else rank)
-
-
-@cache
-def _give_note_once() -> None:
-    logger.warning(NOTE)

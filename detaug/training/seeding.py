@@ -12,7 +12,8 @@ import torch
 from detaug.seeding.global_generators import reseed_global_rngs
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, checked_seed, resolve_seed, text_of_seed
 from detaug.training.ranks import RankUnknown, broadcast_from_rank_0, known_rank, known_world_size, process_group
-from detaug.training.switches import Mode, checked_mode, set_deterministic_mode
+from detaug.training.switches.modes import set_deterministic_mode
+from detaug.training.switches.table import Mode, checked_mode
 
 logger = logging.getLogger("detaug")
 

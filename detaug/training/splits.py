@@ -17,7 +17,7 @@ import numpy as np
 from detaug.seeding.tree import SeedTree, positive_int
 
 Id = str | int
-Labels = Mapping[Any, Any] | Sequence[Any]
+Labels = Mapping[Any, Any]
 
 
 class Split(NamedTuple):
@@ -55,8 +55,8 @@ def kfold(
             folders differ between machines.
         k: number of folds, 2 … number of ids (of groups, where there are groups).
         seed: as `SeedTree` takes it; None draws one and logs it.
-        groups: id → group (a mapping, or a sequence as long as an ordered `ids`). No group is divided.
-        stratify: id → stratum, likewise. Every fold gets its share of every stratum, as nearly as groups allow.
+        groups: id → group; it may have more ids. No group is divided.
+        stratify: id → stratum. Every fold gets its share of every stratum, as nearly as groups allow.
         stable: adding or removing ids (of an existing group, too) moves no other id to another fold. Each id (or group, whose
             name must then be a string or an integer) finds its fold by itself, so sizes are only about equal:
             n/k ± sqrt(n/k). Not with `stratify`.
@@ -163,11 +163,9 @@ def _sorted(
             "stable=True places each id by itself, so it cannot balance strata: leave out stratify or stable (or split "
             "each stratum by itself and join the lists)"
         )
-    given = checked_ids(ids)
-    order = None if isinstance(ids, (set, frozenset)) else given
-    names = sorted(given)
-    of_group = None if groups is None else _labels("groups", groups, names, order)
-    strata = None if stratify is None else [str(each) for each in _labels("stratify", stratify, names, order)]
+    names = sorted(checked_ids(ids))
+    of_group = None if groups is None else _labels("groups", groups, names)
+    strata = None if stratify is None else [str(each) for each in _labels("stratify", stratify, names)]
     return names, of_group, strata, "ids" if groups is None else "groups"
 
 
@@ -197,24 +195,16 @@ def _plain(what: str, value: Any) -> Id:
     raise TypeError(f"{what} must be a string or an integer (of a path, its name), got {value!r}")
 
 
-def _labels(what: str, labels: Any, names: Sequence[Id], order: Sequence[Id] | None) -> list[Any]:
-    """One label for each of `names`, from a mapping (which may have more ids) or labels in the order of the ids.
+def _labels(what: str, labels: Any, names: Sequence[Id]) -> list[Any]:
+    """One label for each of `names`.
 
     Raises:
-        TypeError: a single string; a sequence of labels for a set of ids.
-        ValueError: an id without a label (or with None or NaN); another number of labels than ids.
+        TypeError: `labels` is no mapping.
+        ValueError: an id without a label (or with None or NaN).
     """
     if not isinstance(labels, Mapping):
-        if isinstance(labels, (str, bytes, set, frozenset)) or not isinstance(labels, Iterable):
-            raise TypeError(f"{what} must be a mapping from id, or a sequence as long as the ids, got {labels!r}")
-        if order is None:
-            raise TypeError(f"ids is a set, which has no order that {what} could be in: pass {what} as a mapping")
-        in_order = list(labels)
-        if len(in_order) != len(order):
-            raise ValueError(f"{what} has {len(in_order)} entries for {len(order)} ids: there must be one for each")
-        labels = dict(zip(order, in_order, strict=True))
+        raise TypeError(f"{what} must be a mapping from id, got {labels!r}")
     found = [labels.get(name) for name in names]
-    found = [each.item() if getattr(each, "ndim", None) == 0 else each for each in found]  # scalars of NumPy and torch
     missing = [name for name, label in zip(names, found, strict=True) if label is None or label != label]
     if missing:
         raise ValueError(f"{what} has nothing for {len(missing)} of {len(names)} ids: {shown(missing)}")

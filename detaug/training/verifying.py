@@ -26,7 +26,8 @@ from detaug.fingerprints import fingerprint
 from detaug.seeding.tree import SEED_VARIABLE, positive_int
 from detaug.training.auditing.recording import dense, leaves
 from detaug.training.random_state import isolate_rng
-from detaug.training.switches import preserved_switches, set_variable
+from detaug.training.switches.modes import preserved_switches
+from detaug.training.switches.table import set_variable
 
 Stage = Literal["first weights", "data", "forward", "backward", "optimizer", "resume"]
 

@@ -27,7 +27,8 @@ from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int, text_of_seed
 from detaug.training.layers.swapping import swap_layers
 from detaug.training.seeding import common_seed, seed_global_generators
-from detaug.training.switches import Mode, set_deterministic_mode
+from detaug.training.switches.modes import set_deterministic_mode
+from detaug.training.switches.table import Mode
 from detaug.versions import __version__
 
 #: How many threads torch computes with on a CPU. Sums change with it, and nnU-Net's command line takes all there are.

@@ -22,16 +22,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from detaug.fingerprints import fingerprint
-from detaug.training.auditing.report import Phase
-
-
-@dataclass(frozen=True)
-class Owner:
-    """A module by name and class, and its part of the step."""
-
-    phase: Phase
-    module: str
-    module_class: str
+from detaug.training.auditing.report import Owner, Phase
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,30 @@ Phase = Literal["forward", "loss", "backward"]
 
 
 @dataclass(frozen=True)
-class Difference:
+class Owner:
+    """A module, and its part of the step.
+
+    Attributes:
+        phase: in the backward pass, the module is that in whose forward pass the operation has its origin.
+        module: the dotted name that ``named_modules()`` gives it, ``""`` for the model itself; ``"loss"`` and ``"loss.…"`` for
+            the loss.
+    """
+
+    phase: Phase
+    module: str
+    module_class: str
+
+    @property
+    def place(self) -> str:
+        """Name and class, for people."""
+        return f"{self.module or 'the model itself'} ({self.module_class})"
+
+
+@dataclass(frozen=True)
+class Difference(Owner):
     """The first place in one phase at which two runs gave different bytes.
 
     Attributes:
-        module: the dotted name that ``named_modules()`` gives it, ``""`` for the model itself; ``"loss"`` and ``"loss.…"`` for
-            the loss.
         what: such as ``"output[0]"``, ``"buffer running_mean"``, ``"gradient of its input"``, ``"gradient of weight"``.
         operation: in the backward pass, autograd's name of the operation, e.g. ``"AvgPool3DBackward0"``.
         elements, differing_elements: how many the tensor has, and how many differ in any byte.
@@ -24,9 +42,6 @@ class Difference:
         note: what else helps to find the cause.
     """
 
-    phase: Phase
-    module: str
-    module_class: str
     what: str
     operation: str | None = None
     shape: tuple[int, ...] | None = None
@@ -38,7 +53,7 @@ class Difference:
 
     def __str__(self) -> str:
         by = f", computed by {self.operation}" if self.operation else ""
-        lines = [f"{self.phase}: {described(self.module, self.module_class)}: {self.what} differs{by}"]
+        lines = [f"{self.phase}: {self.place}: {self.what} differs{by}"]
         if self.shape is not None and self.dtype is not None:
             size = f"{self.dtype} of shape {self.shape}"
             if self.differing_elements is not None:
@@ -65,22 +80,18 @@ ADVICE = {
 
 
 @dataclass(frozen=True)
-class OperationUse:
+class OperationUse(Owner):
     """An operation that varies, and the module in which it ran.
 
     Attributes:
         name: as PyTorch's alert has it, or the operator's name where PyTorch gives none.
         alerted: whether ``torch.use_deterministic_algorithms(True)`` raises for it, on this device.
-        phase, module, module_class: where it ran; in the backward pass, the module in whose forward pass it has its origin.
         calls: in one run.
         advice: what to use instead, or what to set.
     """
 
     name: str
     alerted: bool
-    phase: Phase
-    module: str
-    module_class: str
     calls: int
     advice: str
 
@@ -95,7 +106,6 @@ class AuditReport:
         backward_difference: the first gradient that differs, in order of the backward pass; None if none. Where the forward
             pass differs already, this one may follow from it.
         operations: those that may vary on this device, in order of first call.
-        alerts: PyTorch's own warnings, in its words.
         modules, gradients: how many calls of modules and how many gradients were compared in one run.
     """
 
@@ -104,7 +114,6 @@ class AuditReport:
     forward_difference: Difference | None = None
     backward_difference: Difference | None = None
     operations: tuple[OperationUse, ...] = ()
-    alerts: tuple[str, ...] = ()
     modules: int = 0
     gradients: int = 0
 
@@ -128,8 +137,7 @@ class AuditReport:
             if self.forward_difference and self.backward_difference:
                 lines.append("In the backward pass (it may follow from the above):")
                 lines.append(indent(str(self.backward_difference), "  "))
-        warned = ["PyTorch warned:", *(f"  {alert}" for alert in self.alerts)] if self.alerts else []
-        return "\n".join([*lines, *self._operation_lines(), *warned])
+        return "\n".join([*lines, *self._operation_lines()])
 
     def _operation_lines(self) -> list[str]:
         elsewhere = "" if self.device.startswith("cuda") else " On a GPU it may: audit there."
@@ -140,13 +148,8 @@ class AuditReport:
         for use in sorted(self.operations, key=lambda use: not use.alerted):  # what raises first
             grouped.setdefault(use.name, []).append(use)
         for name, uses in grouped.items():
-            places = list(dict.fromkeys(described(use.module, use.module_class) for use in uses))
+            places = list(dict.fromkeys(use.place for use in uses))
             more = f" and {len(places) - 3} more" if len(places) > 3 else ""
             verdict = "raises in deterministic mode" if uses[0].alerted else "PyTorch does not alert on it"
             lines += [f"  {name} ({verdict}) in {', '.join(places[:3])}{more}", f"    {uses[0].advice}"]
         return lines
-
-
-def described(module: str, module_class: str) -> str:
-    """A module's name and class for people."""
-    return f"{module} ({module_class})" if module else f"the model itself ({module_class})"

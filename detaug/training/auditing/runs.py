@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from detaug.seeding.tree import non_negative_int
-from detaug.training.auditing.batch import input_and_target, on_device
 from detaug.training.auditing.found_state import FoundState
-from detaug.training.auditing.recording import NO_IMPLEMENTATION, SILENT, Key, Recorder, Recording, Seen, alerted
+from detaug.training.auditing.recording import NO_IMPLEMENTATION, SILENT, Key, Recorder, Recording, Seen
 from detaug.training.auditing.report import ADVICE, AuditReport, Difference, OperationUse
 from detaug.training.random_state import isolate_rng
-from detaug.training.switches import preserved_switches
+from detaug.training.switches.modes import preserved_switches
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -49,10 +49,8 @@ def audit(
         model: in the mode, training or evaluation, in which it is to be audited.
         loss: called as ``loss(output, target)``; returns a tensor with one element. A module's own modules are reported
             as ``"loss.…"``.
-        sample_batch: ``(input, target)``, or a dict with the input under ``"data"``, ``"image"``, ``"input"`` or ``"x"``
-            and the target under ``"target"``, ``"segmentation"``, ``"seg"``, ``"label"`` or ``"y"``. Both may be nested
-            (deep supervision: a list of targets); NumPy arrays become tensors. The model takes an input that is a tuple as
-            several arguments.
+        sample_batch: ``(input, target)``. Both may be nested (deep supervision: a list of targets); NumPy arrays become
+            tensors. The model takes an input that is a tuple as several arguments.
         device: where to run, e.g. ``"cuda"``.
         runs: how many runs to compare, at least 2.
 
@@ -70,10 +68,12 @@ def audit(
         raise TypeError(f"loss must be called as loss(output, target), got {loss!r} of type {type(loss).__name__}")
     model = getattr(model, "_orig_mod", model)  # what torch.compile wraps
     _check_parameters(model)
-    place = checked_device(device)
+    place = _checked_device(device)
     if non_negative_int("runs", runs) < 2:
         raise ValueError(f"runs must be at least 2, to have two to compare, got {runs}")
-    inputs, target = input_and_target(sample_batch)
+    if not isinstance(sample_batch, (tuple, list)) or len(sample_batch) != 2:
+        raise TypeError(f"sample_batch must be (input, target), got {type(sample_batch).__name__}")
+    inputs, target = sample_batch
     with ExitStack() as stack:
         stack.enter_context(preserved_switches())
         stack.enter_context(_random_state(place))
@@ -96,7 +96,6 @@ class _Audit:
             for root in modules:
                 root.to(device)
             self.start = FoundState(modules)
-        self.alerts: dict[str, None] = {}
 
     def report(self, runs: int) -> AuditReport:
         first = self._first_run()
@@ -123,7 +122,6 @@ class _Audit:
             forward_difference=_described(forward, measured) if forward else None,
             backward_difference=_described(backward, measured) if backward else None,
             operations=_uses(asked),
-            alerts=tuple(self.alerts),
             modules=first.module_calls,
             gradients=len(first.backward),
         )
@@ -140,7 +138,7 @@ class _Audit:
     def _run(self, keep: frozenset[Key] = frozenset()) -> Recording:
         self.start.restore_for_a_run()
         torch.clear_autocast_cache()  # an audit within autocast: casts of an earlier run are not this one's
-        inputs, target = on_device((self.inputs, self.target), self.device)
+        inputs, target = tree_map(partial(_on_device, device=self.device), (self.inputs, self.target))
         with _random_state(self.device), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             with Recorder(self.model, self.loss, keep, caught) as recorder:
@@ -150,7 +148,6 @@ class _Audit:
                 recorder.loss_done(value)
                 value.backward()  # type: ignore[no-untyped-call]
                 recorder.backward_done(self.roots)
-        self.alerts.update(dict.fromkeys(_alert(str(each.message)) for each in caught if alerted(str(each.message))))
         return recorder.recording
 
 
@@ -161,21 +158,28 @@ def _random_state(device: torch.device) -> AbstractContextManager[None]:
     return state
 
 
-def checked_device(device: str | torch.device) -> torch.device:
+def _checked_device(device: str | torch.device) -> torch.device:
     """The device as torch names it, with an index where it is CUDA's. Raises as `audit`."""
     if not isinstance(device, (str, torch.device)):
         raise TypeError(f"device must be a string such as 'cpu' or 'cuda:0', or a torch.device, got {device!r}")
-    known: dict[str, Any] = {"cpu": torch.cpu, "cuda": torch.cuda, "mps": torch.backends.mps}
     try:
-        module = known.get(torch.device(device).type)
-        if module and not module.is_available():
-            raise RuntimeError(f"{module.__name__}.is_available() is False; pass 'cpu'")
-        if module:
-            return torch.empty(0, device=device).device
-    except RuntimeError as error:
+        found = torch.zeros(1, device=device)
+        found.item()  # which a meta device has not
+    except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"device {str(device)!r} is unknown or absent: {reason}") from None
-    raise ValueError(f"device {str(device)!r} cannot be audited; pass 'cpu', 'cuda' or 'mps'")
+        raise ValueError(
+            f"device {str(device)!r} is unknown or absent; pass 'cpu', 'cuda' or 'mps': {reason}"
+        ) from None
+    return found.device
+
+
+def _on_device(value: Any, device: torch.device) -> Any:
+    """A copy there, since a step may write into its input; arrays become tensors, other objects stay what they are."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        value = torch.from_numpy(np.ascontiguousarray(value))
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone().to(device).requires_grad_(value.requires_grad)
+    return value
 
 
 def _check_parameters(model: nn.Module) -> None:
@@ -214,11 +218,6 @@ def _uncompiled(roots: list[nn.Module]) -> Any:
     set_stance = getattr(torch.compiler, "set_stance", None)
     # only where needed: it imports the compiler
     return set_stance("force_eager") if compiled and set_stance else ExitStack()
-
-
-def _alert(text: str) -> str:
-    """The first sentence; what follows is about setting the mode."""
-    return text.strip().splitlines()[0].split(", but you set")[0]
 
 
 def _first_forward(first: Recording, other: Recording) -> tuple[Key, Seen, str] | None:
@@ -290,9 +289,7 @@ def max_abs_difference(one: torch.Tensor, two: torch.Tensor) -> float:
     wide = torch.complex128 if one.is_complex() else torch.float64
     first, second = one.to(wide), two.to(wide)
     same = (first == second) | (first.isnan() & second.isnan())
-    distance = torch.where(same, torch.zeros((), dtype=torch.float64), (first - second).abs())
-    largest = float(distance.max())
-    return math.nan if bool(distance.isnan().any()) else largest
+    return float((first - second).abs().masked_fill(same, 0).max())  # NaN where there is one
 
 
 def _uses(recording: Recording) -> tuple[OperationUse, ...]:

@@ -20,7 +20,7 @@ from detaug.training.layers.pooling import (
     avg_pool3d,
 )
 from detaug.training.layers.swapping import SwapReport, make_deterministic, swap_layers
-from detaug.training.layers.upsampling import Upsample, UpsamplingBilinear2d, interpolate
+from detaug.training.layers.upsampling import Upsample, interpolate
 
 __all__ = [
     "AdaptiveAvgPool1d",
@@ -34,7 +34,6 @@ __all__ = [
     "ReflectionPad3d",
     "SwapReport",
     "Upsample",
-    "UpsamplingBilinear2d",
     "adaptive_avg_pool1d",
     "adaptive_avg_pool2d",
     "adaptive_avg_pool3d",

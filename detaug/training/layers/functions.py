@@ -17,8 +17,8 @@ def deterministic_functions() -> Iterator[None]:
     """Within the block (or the function it decorates), calls of PyTorch's functions go to this package's.
 
     That reaches what `make_deterministic` cannot: a ``forward`` that calls ``F.interpolate`` itself. Redirected are
-    cross_entropy, nll_loss, avg_pool3d, adaptive_avg_pool1d/2d/3d, interpolate, upsample, upsample_bilinear, and pad
-    (reflect). The backward pass may run outside the block.
+    cross_entropy, nll_loss, avg_pool3d, adaptive_avg_pool1d/2d/3d, interpolate (which upsample and upsample_bilinear
+    call), and pad (reflect). The backward pass may run outside the block.
 
     The block holds for the thread that enters it. A forward pass that torch.utils.checkpoint repeats during the backward
     pass is redirected only if the block is inside the checkpointed function.
@@ -35,10 +35,6 @@ class _Redirection(TorchFunctionMode):
         return _REPLACEMENTS.get(func, func)(*args, **(kwargs or {}))
 
 
-def _upsample_bilinear(input: Any, size: Any = None, scale_factor: Any = None) -> Any:  # noqa: A002
-    return upsampling.interpolate(input, size, scale_factor, mode="bilinear", align_corners=True)
-
-
 _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     functional.cross_entropy: losses.cross_entropy,
     functional.nll_loss: losses.nll_loss,
@@ -47,7 +43,5 @@ _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     functional.adaptive_avg_pool2d: pooling.adaptive_avg_pool2d,
     functional.adaptive_avg_pool3d: pooling.adaptive_avg_pool3d,
     functional.interpolate: upsampling.interpolate,
-    functional.upsample: upsampling.interpolate,
-    functional.upsample_bilinear: _upsample_bilinear,
     functional.pad: padding.pad,
 }

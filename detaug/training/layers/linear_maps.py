@@ -18,31 +18,32 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch._prims_common import suggest_memory_format
 from torch.nn import functional
 
 HALF = (torch.float16, torch.bfloat16)
 
 
 class LinearMap(Protocol):
-    """A linear function of one tensor, and its transpose; both may take constant tensors besides (a target)."""
+    """A linear function of one tensor, and its transpose."""
 
     @property
-    def forward(self) -> Callable[..., torch.Tensor]: ...
+    def forward(self) -> Callable[[torch.Tensor], torch.Tensor]: ...
     @property
-    def transposed(self) -> Callable[..., torch.Tensor]:
+    def transposed(self) -> Callable[[torch.Tensor], torch.Tensor]:
         """From the gradient of the value to the gradient of the argument."""
 
 
 class _Transpose(NamedTuple):
-    forward: Callable[..., torch.Tensor]
-    transposed: Callable[..., torch.Tensor]
+    forward: Callable[[torch.Tensor], torch.Tensor]
+    transposed: Callable[[torch.Tensor], torch.Tensor]
 
 
-def apply(linear_map: LinearMap, tensor: torch.Tensor, *constants: torch.Tensor) -> torch.Tensor:
-    """``linear_map.forward(tensor, *constants)``, differentiable by ``linear_map.transposed``, any number of times."""
+def apply(linear_map: LinearMap, tensor: torch.Tensor) -> torch.Tensor:
+    """``linear_map.forward(tensor)``, differentiable by ``linear_map.transposed``, any number of times."""
     # torch.compile takes no Function with a `jvp` of its own.
     function = _Map if torch.compiler.is_compiling() else _MapWithTangents
-    result: torch.Tensor = function.apply(tensor, linear_map, *constants)
+    result: torch.Tensor = function.apply(tensor, linear_map)
     return result
 
 
@@ -50,28 +51,24 @@ class _Map(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(tensor: torch.Tensor, linear_map: LinearMap, *constants: torch.Tensor) -> torch.Tensor:
-        return linear_map.forward(tensor, *constants)
+    def forward(tensor: torch.Tensor, linear_map: LinearMap) -> torch.Tensor:
+        return linear_map.forward(tensor)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        ctx.linear_map, constants = inputs[1], inputs[2:]
-        ctx.channels_last = _has_channels_last(inputs[0])
-        ctx.save_for_backward(*constants)
-        ctx.save_for_forward(*constants)
+        tensor, ctx.linear_map = inputs
+        ctx.memory_format = suggest_memory_format(tensor)  # channels last where the argument had them there
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        constants = ctx.saved_tensors
-        transpose = _Transpose(ctx.linear_map.transposed, ctx.linear_map.forward)
-        result = _in_format(apply(transpose, gradient, *constants), ctx.channels_last)
-        return result, None, *(None for _ in constants)
+        result = apply(_Transpose(ctx.linear_map.transposed, ctx.linear_map.forward), gradient)
+        return result.contiguous(memory_format=ctx.memory_format), None
 
 
 class _MapWithTangents(_Map):
     @staticmethod
-    def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:
-        return apply(ctx.linear_map, tangent, *ctx.saved_tensors)
+    def jvp(ctx: Any, tangent: torch.Tensor, _: Any) -> torch.Tensor:
+        return apply(ctx.linear_map, tangent)
 
 
 @dataclass(frozen=True)
@@ -139,31 +136,18 @@ def _along_axis(gradient: torch.Tensor, axis: int, band: Band) -> torch.Tensor:
 def tiled(gradient: torch.Tensor, kernel: Sequence[int], divisor: int | None = None) -> torch.Tensor:
     """The transpose of averages over windows that tile the last axes: each output is copied to its inputs, in one go."""
     result = gradient.float() if gradient.dtype in HALF else gradient
-    if divisor:
-        result = result / divisor
-    else:
-        for size in reversed(kernel):
-            result = result * (1 / size)
-    lead, shape = gradient.shape[: -len(kernel)], gradient.shape[-len(kernel) :]
-    apart = result.to(gradient.dtype).reshape(*lead, *(number for size in shape for number in (size, 1)))
-    spread = apart.expand(*lead, *(number for pair in zip(shape, kernel, strict=True) for number in pair))
-    return spread.reshape(*lead, *(size * k for size, k in zip(shape, kernel, strict=True)))
+    for factor in [1 / divisor] if divisor else [1 / size for size in reversed(kernel)]:
+        result = result * factor
+    first, shape = gradient.ndim - len(kernel), gradient.shape
+    apart = result.to(gradient.dtype)[(..., *(slice(None), None) * len(kernel))]
+    copies = [size for pair in zip(shape[first:], kernel, strict=True) for size in pair]
+    inputs = [size * k for size, k in zip(shape[first:], kernel, strict=True)]
+    return apart.expand(*shape[:first], *copies).reshape(*shape[:first], *inputs)
 
 
 def precise(device: torch.device) -> torch.dtype:
     """What positions and weights are computed in: float64, where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
-
-
-def _in_format(tensor: torch.Tensor, channels_last: bool) -> torch.Tensor:
-    """Contiguous, with the channels last where the argument had them there."""
-    if not channels_last:
-        return tensor.contiguous()
-    return tensor.contiguous(memory_format=torch.channels_last if tensor.ndim == 4 else torch.channels_last_3d)
-
-
-def _has_channels_last(tensor: torch.Tensor) -> bool:
-    return tensor.ndim in (4, 5) and tensor.shape[1] > 1 and tensor.stride(1) == 1 and tensor.stride(-1) != 1
 
 
 def each_axis(value: Any, ndim: int) -> tuple[int, ...]:

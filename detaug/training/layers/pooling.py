@@ -6,13 +6,14 @@ add atomically on CUDA and raise under `torch.use_deterministic_algorithms`. Avg
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from detaug.training.layers.linear_maps import Band, apply, each_axis, precise, tiled, transposed_along_axes
+from detaug.training.layers.linear_maps import HALF, Band, apply, each_axis, precise, tiled, transposed_along_axes
 
 
 def avg_pool3d(
@@ -100,24 +101,21 @@ class _Pooling:
         tiles = tuple(k * size for k, size in zip(self.kernel, gradient.shape[-3:], strict=True))
         if self.kernel == self.stride and self.inputs == tiles:
             return tiled(gradient, self.kernel, self.divisor_override)
-        result = transposed_along_axes(gradient, self.inputs, self._band)
-        return result / self.divisor_override if self.divisor_override else result
+        result = gradient.float() if gradient.dtype in HALF else gradient
+        for axis in (-1, -2, -3):  # the tensor grows: inner ones first
+            result = self._along(result, axis)
+        return (result / self.divisor_override if self.divisor_override else result).to(gradient.dtype)
 
-    def _band(self, axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
-        kernel, stride, padding = self.kernel[axis], self.stride[axis], self.padding[axis]
-        place = torch.arange(inputs, device=device)
-
-        def weigh(output: torch.Tensor) -> torch.Tensor:
-            start = output * stride - padding
-            # A window may reach into the padding and, in ceil mode, past it; what is past it never counts.
-            end = (start + kernel).clamp(max=inputs + padding)
-            covers = ((start <= place) & (place < end)).to(precise(device))
-            if self.divisor_override:
-                return covers
-            inside = end.clamp(max=inputs) - start.clamp(min=0)
-            return covers / (end - start if self.count_include_pad else inside).clamp(min=1)
-
-        return Band((place + padding - kernel + stride) // stride, -(-kernel // stride), weigh)
+    def _along(self, gradient: torch.Tensor, axis: int) -> torch.Tensor:
+        """The transpose along one axis: that of avg_pool2d, which is reproducible, on images ``(N, 1, outputs, rest)``."""
+        shape, inputs = list(gradient.shape), self.inputs[axis]
+        images = gradient.reshape(-1, 1, shape[axis], math.prod(shape[axis:][1:]))
+        like = images.new_empty((len(images), 1, inputs, images.shape[-1]))
+        window = [self.kernel[axis], 1], [self.stride[axis], 1], [self.padding[axis], 0]
+        how = (self.ceil_mode, self.count_include_pad, 1 if self.divisor_override else None)
+        result: torch.Tensor = torch.ops.aten.avg_pool2d_backward(images, like, *window, *how)
+        shape[axis] = inputs
+        return result.reshape(shape)
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,11 @@ REPLACEMENTS: Mapping[type[nn.Module], type[nn.Module]] = {
     nn.AdaptiveAvgPool2d: pooling.AdaptiveAvgPool2d,
     nn.AdaptiveAvgPool3d: pooling.AdaptiveAvgPool3d,
     nn.Upsample: upsampling.Upsample,
-    nn.UpsamplingBilinear2d: upsampling.UpsamplingBilinear2d,
     nn.ReflectionPad1d: padding.ReflectionPad1d,
     nn.ReflectionPad2d: padding.ReflectionPad2d,
     nn.ReflectionPad3d: padding.ReflectionPad3d,
 }
 
-_LAYERS = tuple(REPLACEMENTS.values())
 _REDIRECT = "run it within detaug.training.deterministic_functions()"
 
 M = TypeVar("M", bound=nn.Module)
@@ -53,24 +51,17 @@ class SwapReport:
     Attributes:
         swapped: name → (class before, class now).
         could_not: name → why a module keeps its class although there is a deterministic one.
-        already: name → class, of modules that were deterministic layers before.
         modules: how many modules there are.
     """
 
     swapped: dict[str, tuple[str, str]] = field(default_factory=dict)
     could_not: dict[str, str] = field(default_factory=dict)
-    already: dict[str, str] = field(default_factory=dict)
     modules: int = 0
 
     def __str__(self) -> str:
-        counts = (
-            f"swapped {len(self.swapped)}, already deterministic {len(self.already)}, could not {len(self.could_not)}"
-        )
-        lines = [
-            f"{counts}, of {self.modules} modules (by their classes; detaug.training.audit looks at what they compute)"
-        ]
+        counts = f"swapped {len(self.swapped)}, could not {len(self.could_not)}, of {self.modules} modules"
+        lines = [f"{counts} (by their classes; detaug.training.audit looks at what they compute)"]
         lines += [f"  swapped    {_shown(name)}: {old} -> {new}" for name, (old, new) in self.swapped.items()]
-        lines += [f"  already    {_shown(name)}: {kind}" for name, kind in self.already.items()]
         lines += [f"  could not  {_shown(name)}: {why}" for name, why in self.could_not.items()]
         return "\n".join(lines)
 
@@ -153,8 +144,7 @@ def _new_instance(kind: type[nn.Module], *arguments: Any) -> nn.Module:
 
 def _swap(name: str, module: nn.Module, report: SwapReport) -> None:
     kind = type(module)
-    if isinstance(module, _LAYERS):
-        report.already[name] = _title(kind)
+    if isinstance(module, tuple(REPLACEMENTS.values())):
         return
     original = _original(kind)
     if original is None:

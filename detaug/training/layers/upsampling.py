@@ -62,12 +62,6 @@ class Upsample(torch.nn.Upsample):
         return interpolate(input, self.size, self.scale_factor, self.mode, corners, recompute_scale_factor=recompute)
 
 
-class UpsamplingBilinear2d(torch.nn.UpsamplingBilinear2d):
-    """`torch.nn.UpsamplingBilinear2d` with a deterministic gradient."""
-
-    forward = Upsample.forward
-
-
 def _scaled(image: torch.Tensor, scale_factor: Any) -> tuple[int, ...]:
     sizes = image.shape[2:]
     scales = scale_factor if isinstance(scale_factor, Sequence) else [scale_factor] * len(sizes)

@@ -23,27 +23,3 @@ matters to a program that reads memory it never wrote |
 Not changed, because they are reproducible on one machine: reduced-precision reductions of float16 and bfloat16, the
 choice of a linear algebra library. docs/training-gpu.md covers RNNs, attention and NCCL.
 """
-
-from __future__ import annotations
-
-from detaug.training.switches.modes import (
-    Change,
-    Changes,
-    deterministic_mode,
-    preserved_switches,
-    set_deterministic_mode,
-)
-from detaug.training.switches.table import Mode, Switch, checked_mode, chosen_switches, set_variable
-
-__all__ = [
-    "Change",
-    "Changes",
-    "Mode",
-    "Switch",
-    "checked_mode",
-    "chosen_switches",
-    "deterministic_mode",
-    "preserved_switches",
-    "set_deterministic_mode",
-    "set_variable",
-]

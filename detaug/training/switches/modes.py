@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -41,9 +41,8 @@ _lock = threading.RLock()
 def deterministic_mode(
     mode: Mode = True,
     *,
-    tf32: bool | None = False,
+    tf32: Literal[False] | None = False,
     fill_memory: bool | None = False,
-    cublas: bool = True,
     cudnn: bool | None = None,
     threads: int | None = None,
 ) -> Iterator[Changes]:
@@ -55,17 +54,16 @@ def deterministic_mode(
 
     It can be nested and used as a decorator. The switches belong to the process, not to a thread: where two threads'
     blocks overlap, the later one counts, and the last to leave puts everything back. The package's docstring has the table
-    of switches and reasons. None leaves a switch as it is.
+    of switches and reasons. None leaves a switch as it is. A user's ``CUBLAS_WORKSPACE_CONFIG`` is kept, with a warning where
+    cuBLAS is not reproducible with it. cuBLAS reads it once, when it starts: where CUDA is already running, a warning says so.
 
     Args:
         mode: True: operations without a deterministic algorithm raise; "warn": they warn and run
             (`torch.use_deterministic_algorithms` with ``warn_only``); False: deterministic algorithms off; choices by timing
             (cuDNN's benchmark, TunableOp), TF32, cuBLAS's workspace and memory filling stay as they are.
-        tf32: whether TF32 is allowed in float32 computations.
+        tf32: False: float32 is computed in float32; None: as the settings are.
         fill_memory: whether `torch.empty` and its like are filled with NaN or the largest integer. False by default, where
             torch has True, because it costs time.
-        cublas: set ``CUBLAS_WORKSPACE_CONFIG`` unless it is set. A user's value is kept, with a warning where cuBLAS is not
-            reproducible with it. cuBLAS reads it once, when it starts: where CUDA is already running, a warning says so.
         cudnn: False switches cuDNN off, the (slow) last resort where its deterministic algorithms are too few or differ.
         threads: the number of torch's threads on a CPU, within and between operations. Sums are split among them, so
             results depend on it; Determined sets both to 1. Between operations it can be set once in a process, before the
@@ -78,7 +76,7 @@ def deterministic_mode(
         TypeError, ValueError: mode is none of False, True, "warn"; `threads` is no positive integer; another argument is
             not a bool (or None).
     """
-    chosen = chosen_switches(mode, tf32=tf32, fill_memory=fill_memory, cublas=cublas, cudnn=cudnn, threads=threads)
+    chosen = chosen_switches(mode, tf32=tf32, fill_memory=fill_memory, cudnn=cudnn, threads=threads)
     with _lock:
         stored = _stored(chosen)
         _entered.append(stored)
@@ -94,14 +92,13 @@ def deterministic_mode(
 def set_deterministic_mode(
     mode: Mode = True,
     *,
-    tf32: bool | None = False,
+    tf32: Literal[False] | None = False,
     fill_memory: bool | None = False,
-    cublas: bool = True,
     cudnn: bool | None = None,
     threads: int | None = None,
 ) -> Changes:
     """As `deterministic_mode`, for good. ``set_deterministic_mode(False)`` switches it off."""
-    chosen = chosen_switches(mode, tf32=tf32, fill_memory=fill_memory, cublas=cublas, cudnn=cudnn, threads=threads)
+    chosen = chosen_switches(mode, tf32=tf32, fill_memory=fill_memory, cudnn=cudnn, threads=threads)
     with _lock:
         return _set(chosen)
 

@@ -76,19 +76,18 @@ def checked_mode(what: str, mode: Any) -> Mode:
 def chosen_switches(
     mode: Mode,
     *,
-    tf32: bool | None = False,
+    tf32: Literal[False] | None = False,
     fill_memory: bool | None = False,
-    cublas: bool = True,
     cudnn: bool | None = None,
     threads: int | None = None,
 ) -> list[Switch]:
     """The switches to set, in the order in which they are set and put back. Arguments are those of `deterministic_mode`."""
     on = checked_mode("mode", mode) is not False
-    for what, value in (("tf32", tf32), ("fill_memory", fill_memory), ("cudnn", cudnn)):
+    if tf32 is not None and tf32 is not False:
+        raise TypeError(f"tf32 must be False or None (left as it is), got {tf32!r}")
+    for what, value in (("fill_memory", fill_memory), ("cudnn", cudnn)):
         if not isinstance(value, bool | None):
             raise TypeError(f"{what} must be True, False or None (left as it is), got {value!r}")
-    if not isinstance(cublas, bool):
-        raise TypeError(f"cublas must be True or False, got {cublas!r}")
     switches = [
         _attribute("torch.backends.cudnn.deterministic", on),
         Switch("torch.use_deterministic_algorithms", _read_algorithms, _write_algorithms, mode),
@@ -106,6 +105,7 @@ def chosen_switches(
         ]
     if not on:
         return switches  # choices by timing stay off
+    read, write = partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET), partial(set_variable, CUBLAS_VARIABLE)
     switches += [
         _attribute("torch.backends.cudnn.benchmark", False),
         _quiet(
@@ -114,22 +114,20 @@ def chosen_switches(
             lambda on: torch.cuda.tunable.enable(on),
             False,
         ),
+        Switch(CUBLAS_VARIABLE, read, write, CUBLAS_ALLOWED[0], CUBLAS_ALLOWED),
     ]
-    if cublas:
-        read, write = partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET), partial(set_variable, CUBLAS_VARIABLE)
-        switches.append(Switch(CUBLAS_VARIABLE, read, write, CUBLAS_ALLOWED[0], CUBLAS_ALLOWED))
     if fill_memory is not None:
         switches.append(_attribute("torch.utils.deterministic.fill_uninitialized_memory", fill_memory))
-    return switches if tf32 is None else switches + _tf32_switches(tf32)
+    return switches if tf32 is None else switches + _tf32_switches()
 
 
-def _attribute(name: str, wanted: Any, fine: tuple[Any, ...] = ()) -> Switch:
+def _attribute(name: str, wanted: Any) -> Switch:
     where, _, attribute = name.removeprefix("torch.").rpartition(".")
     place = operator.attrgetter(where)(torch)
-    return _quiet(name, partial(getattr, place, attribute), partial(setattr, place, attribute), wanted, fine)
+    return _quiet(name, partial(getattr, place, attribute), partial(setattr, place, attribute), wanted)
 
 
-def _quiet(name: str, read: Callable[[], Any], write: Callable[[Any], object], wanted: Any, fine: Any = ()) -> Switch:
+def _quiet(name: str, read: Callable[[], Any], write: Callable[[Any], object], wanted: Any) -> Switch:
     """A switch without torch's warnings that one of two ways to set it is deprecated."""
 
     def read_quietly() -> Any:
@@ -147,7 +145,7 @@ def _quiet(name: str, read: Callable[[], Any], write: Callable[[Any], object], w
             warnings.simplefilter("ignore")
             write(value)
 
-    return Switch(name, read_quietly, write_quietly, wanted, fine)
+    return Switch(name, read_quietly, write_quietly, wanted)
 
 
 def _read_algorithms() -> Mode:
@@ -195,7 +193,7 @@ def _write_interop(number: int) -> None:
 # ---- TF32 and bfloat16 in float32 arithmetic
 
 
-def _tf32_switches(tf32: bool) -> list[Switch]:
+def _tf32_switches() -> list[Switch]:
     """torch's three old flags, and the settings per backend and operation since torch 2.9.
 
     Both change together, because torch refuses to read a flag (and, on a GPU, to multiply) where they contradict each
@@ -203,19 +201,16 @@ def _tf32_switches(tf32: bool) -> list[Switch]:
     flag overwrites matmul's precision, and the flags overwrite `fp32_precision`: in this order, each ends with its own value.
     """
     read, write = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
-    switches = [
-        _attribute("torch.backends.cuda.matmul.allow_tf32", tf32),
-        _quiet("torch.get_float32_matmul_precision", read, write, *(("high", ("medium",)) if tf32 else ("highest",))),
-        _attribute("torch.backends.cudnn.allow_tf32", tf32),
+    new = [(backend, operation) for backend in ("cuda", "mkldnn") for operation in ("matmul", "conv", "rnn")]
+    return [
+        _attribute("torch.backends.cuda.matmul.allow_tf32", False),
+        _quiet("torch.get_float32_matmul_precision", read, write, "highest"),
+        _attribute("torch.backends.cudnn.allow_tf32", False),
+        *(_precision_switch(*each) for each in new if hasattr(torch._C, "_get_fp32_precision_getter")),
     ]
-    if hasattr(torch._C, "_get_fp32_precision_getter"):
-        for backend in ("cuda", "mkldnn"):
-            for operation in ("matmul", "conv", "rnn"):
-                switches.append(_precision_switch(backend, operation, tf32))
-    return switches
 
 
-def _precision_switch(backend: str, operation: str, tf32: bool) -> Switch:
+def _precision_switch(backend: str, operation: str) -> Switch:
     get, put = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
 
     def own() -> str:
@@ -232,14 +227,4 @@ def _precision_switch(backend: str, operation: str, tf32: bool) -> Switch:
 
     library = "cudnn" if backend == "cuda" and operation != "matmul" else backend
     name = f"torch.backends.{library}.{operation}.fp32_precision"
-    fine: tuple[str, ...] = () if tf32 else ("none",)
-    if tf32 and backend != "cuda":  # TF32 is NVIDIA's: not set, but put back, since the flags above reach it
-        fine = ("none", "ieee", "bf16")
-    return Switch(
-        name,
-        lambda: str(get(backend, operation)),
-        partial(put, backend, operation),
-        "tf32" if tf32 else "ieee",
-        fine,
-        own,
-    )
+    return Switch(name, lambda: str(get(backend, operation)), partial(put, backend, operation), "ieee", ("none",), own)

@@ -37,7 +37,7 @@ def test_example_says_what_it_shows(script: str) -> None:
     if script == "nnunet_loader.py":
         pytest.importorskip("nnunetv2")
     if script == "verify_lightning.py" and not any(map(find_spec, ("lightning", "pytorch_lightning"))):
-        pytest.skip("needs Lightning")
+        pytest.skip("needs Lightning, of the extra peers")
     done = run(script)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == LAST_LINES[script]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -49,11 +50,11 @@ def assert_same_bytes_on_cuda(function: Function, tensor: torch.Tensor) -> None:
 
 def nodes_of_graph(value: torch.Tensor) -> set[str]:
     """The names of all operations whose gradients a backward pass from `value` would compute."""
-    names: set[str] = set()
+    nodes: set[Any] = set()
     waiting = [value.grad_fn]
     while waiting:
         node = waiting.pop()
-        if node is not None and node.name() not in names:
-            names.add(node.name())
+        if node is not None and node not in nodes:
+            nodes.add(node)
             waiting.extend(following for following, _ in node.next_functions)
-    return names
+    return {node.name() for node in nodes}

@@ -392,19 +392,15 @@ def test_step_that_writes_into_its_input_is_given_a_fresh_one() -> None:
     assert fingerprint(sample) == before
 
 
-def test_batches_come_as_pairs_dicts_arrays_and_nested() -> None:
+def test_batches_come_as_pairs_arrays_and_nested() -> None:
     image, target = batch()
-    for sample in (
-        [image, target],
-        {"data": image.numpy(), "target": target.numpy(), "keys": ["a"]},
-        {"image": image, "label": target},
-    ):
+    for sample in ([image, target], (image.numpy(), target.numpy())):
         assert audit(network(), cross_entropy, sample).deterministic
 
     def of_several(output: torch.Tensor, targets: list[torch.Tensor]) -> torch.Tensor:
         return sum((cross_entropy(output, each) for each in targets), torch.zeros(()))
 
-    assert audit(network(), of_several, {"data": image, "target": [target, target]}).deterministic
+    assert audit(network(), of_several, (image, [target, target])).deterministic
 
     class OfTwo(nn.Module):
         def __init__(self) -> None:
@@ -456,7 +452,6 @@ def test_operation_that_raises_in_deterministic_mode_is_reported_and_does_not_en
         torch.set_deterministic_debug_mode("default")
     assert report.deterministic
     assert ("put_", "forward", "3") in listed(report, "put_")
-    assert any("put_" in alert for alert in report.alerts)
 
 
 def _nnunet_network(residual: bool) -> nn.Module:
@@ -492,7 +487,7 @@ def test_nnunet_s_networks_and_loss_are_deterministic_on_the_cpu(residual: bool)
     compound = DC_and_CE_loss(dice, {}, weight_ce=1, weight_dice=1, dice_class=MemoryEfficientSoftDiceLoss)
     loss = DeepSupervisionWrapper(compound, [2 / 3, 1 / 3])
     target = [torch.randint(0, 3, (2, 1, size, size, size)).float() for size in (16, 8)]
-    report = audit(_nnunet_network(residual), loss, {"data": torch.randn(2, 1, 16, 16, 16), "target": target})
+    report = audit(_nnunet_network(residual), loss, (torch.randn(2, 1, 16, 16, 16), target))
     assert report.deterministic, str(report)
 
 
@@ -505,12 +500,12 @@ def test_nnunet_s_networks_and_loss_are_deterministic_on_the_cpu(residual: bool)
         ({"model": nn.LazyLinear(3)}, ValueError, "'weight' has no shape yet"),
         ({"device": "gpu"}, ValueError, "'gpu' is unknown or absent"),
         ({"device": 0}, TypeError, "device must be a string"),
-        ({"device": "meta"}, ValueError, "cannot be audited"),
+        ({"device": "meta"}, ValueError, "'meta' is unknown or absent"),
         ({"runs": 1}, ValueError, "at least 2"),
         ({"runs": 2.5}, TypeError, "runs must be"),
         ({"sample_batch": torch.zeros(2)}, TypeError, r"\(input, target\).* got Tensor"),
-        ({"sample_batch": (1, 2, 3)}, ValueError, "got 3 item"),
-        ({"sample_batch": {"data": 1}}, ValueError, "has no target.*'segmentation'"),
+        ({"sample_batch": (1, 2, 3)}, TypeError, r"\(input, target\)"),
+        ({"sample_batch": {"data": 1}}, TypeError, r"\(input, target\).* got dict"),
         ({"loss": lambda output, target: 1.0}, TypeError, "must return a tensor with one element, got float"),
         ({"loss": lambda output, target: output}, ValueError, r"one element, got shape \(2, 3, 6, 6\)"),
         ({"loss": lambda output, target: target.sum()}, ValueError, "does not depend on any parameter"),
@@ -533,7 +528,7 @@ def test_scripted_model_is_refused_and_a_scripted_part_counts_as_the_module_arou
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA: its absence is meant")
 def test_device_that_is_not_there_is_refused_before_anything_runs() -> None:
     model = network(Counting())
-    with pytest.raises(ValueError, match=r"is_available\(\) is False; pass 'cpu'"):
+    with pytest.raises(ValueError, match=r"'cuda' is unknown or absent; pass 'cpu'"):
         audit(model, cross_entropy, batch(), "cuda")
     assert model[3].calls == 0
 
@@ -547,7 +542,7 @@ def test_on_a_gpu_the_model_goes_there_and_back_and_pytorch_s_warnings_are_liste
     assert report.device == "cuda:0"
     assert fingerprint(dict(model.state_dict())) == before
     assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
-    assert any("avg_pool3d_backward" in alert for alert in report.alerts)
+    assert any("avg_pool3d_backward" in use.name for use in report.operations)
 
 
 @NEEDS_CUDA

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detaug.training import isolate_rng
-from detaug.training.switches import deterministic_mode
+from detaug.training import deterministic_mode, isolate_rng
 
 
 @pytest.fixture
