@@ -31,6 +31,7 @@ from detaug.processes.control import interrupts_deferred
 from detaug.processes.interpreters import mention_random_hashes
 from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.branch import SeedBranch
+from detaug.seeding.ranks import common_seed, known_rank, known_world_size
 from detaug.seeding.tree import Seed, SeedTree
 from detaug.sources import DatasetSource, Source, resolve_source
 from detaug.transport.importing import check_not_imported_by_worker
@@ -228,6 +229,30 @@ class DeterministicAugmenter:
         """
         source = DatasetSource(dataset, batch_size, shuffle, drop_last, collate_fn)
         return cls(source, transform, num_processes, **options)
+
+    @classmethod
+    def from_torch_distributed(
+        cls, data_loader: Any, transform: Callable[..., Any] | None, num_processes: int, *arguments: Any, **options: Any
+    ) -> DeterministicAugmenter:
+        """An augmenter with this process's rank and world size, and a seed that all ranks have in common.
+
+        They are `torch.distributed`'s where that is initialised, else the launcher's: torchrun, Slurm's srun, Open MPI's
+        mpirun; a process that none of them started is rank 0 of 1. Without a seed, ``DETAUG_SEED`` is taken, else rank 0
+        draws one and sends it to the others: then every rank must make this call.
+
+        Args:
+            data_loader, transform, num_processes, arguments, options: as for DeterministicAugmenter, but for ``rank`` and
+                ``world_size``.
+
+        Raises:
+            RankUnknown: (a ValueError) no seed was given, and without a process group each of several processes would draw
+                another.
+            ValueError: the launcher's variables are no numbers.
+        """
+        rank, world_size = known_rank() or 0, known_world_size() or 1
+        if options.get("seed") is None and options.get("seeds") is None and world_size > 1:
+            options["seed"] = common_seed(rank, world_size)
+        return cls(data_loader, transform, num_processes, *arguments, rank=rank, world_size=world_size, **options)
 
     # --- batches ----------------------------------------------------------------------------------------------------
 

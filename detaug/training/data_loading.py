@@ -25,10 +25,9 @@ from torch.utils.data import Sampler, get_worker_info
 
 from detaug.errors import StateMismatch
 from detaug.seeding.global_generators import reseed_global_rngs
+from detaug.seeding.ranks import common_seed, known_rank, known_world_size
 from detaug.seeding.tree import SeedTree, non_negative_int, positive_int, spawn_key_element
 from detaug.sources.dataset import epoch_order
-from detaug.training.ranks import known_rank, known_world_size
-from detaug.training.seeding import common_seed
 from detaug.versions import SEED_SCHEME
 
 

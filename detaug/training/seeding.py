@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from detaug.seeding.global_generators import reseed_global_rngs
-from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, checked_seed, resolve_seed, text_of_seed
-from detaug.training.ranks import RankUnknown, broadcast_from_rank_0, known_rank, known_world_size, process_group
+from detaug.seeding.ranks import RankUnknown, announced, common_seed, known_rank
+from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, checked_seed, text_of_seed
 from detaug.training.switches.modes import set_deterministic_mode
 from detaug.training.switches.table import Mode, checked_mode
 
@@ -75,7 +75,7 @@ def seed_everything(
             "diff_rank_seed=True needs this process's rank, which is unknown: pass rank=, initialise the process "
             "group (torch.distributed.init_process_group) first, or start with torchrun, which sets RANK"
         )
-    common = common_seed(own_rank, verbose=verbose) if given is None else _announced(given, "given", verbose)
+    common = common_seed(own_rank, verbose=verbose) if given is None else announced(given, "given", verbose)
     tree = SeedTree(common).child(BRANCH)
     seed_global_generators((tree.child(f"rank/{own_rank}") if diff_rank_seed else tree).sequence())
     if workers:
@@ -99,37 +99,3 @@ def seed_global_generators(sequence: np.random.SeedSequence) -> None:
     # It seeds every kind of device, now or when the device is first used, and the CPU, which is reseeded below.
     torch.manual_seed(low | (high & 0x7FFFFFFF) << 32)
     reseed_global_rngs(sequence)
-
-
-def common_seed(rank: int | None, world_size: int | None = None, verbose: bool = True) -> Seed:
-    """The seed of all ranks where none was given: ``DETAUG_SEED``, else one that rank 0 draws and logs.
-
-    Raises:
-        ValueError: ``DETAUG_SEED`` is no seed.
-        RankUnknown: one of several processes without a process group, where each would draw another.
-    """
-    given, group = bool(os.environ.get(SEED_VARIABLE)), process_group()
-    processes = world_size or known_world_size() or 1
-    if group is None and not given and (rank or processes > 1):
-        raise RankUnknown(
-            f"this is one of {processes if processes > 1 else 'several'} processes (rank {rank}), no seed was given, and without "
-            f"a process group each would draw another: pass seed=, set {SEED_VARIABLE}, or call "
-            "torch.distributed.init_process_group first"
-        )
-    # Rank 0 sends its failure too: the other ranks would wait for it forever.
-    found: tuple[Seed | None, str] = (None, "")
-    if group is None or group[0] == 0:
-        try:
-            found = (resolve_seed(None), f"from {SEED_VARIABLE}" if given else "drawn")
-        except ValueError as error:
-            found = (None, str(error))
-    seed, origin = found if group is None else broadcast_from_rank_0(found)
-    if seed is None:
-        raise ValueError(origin if group is None else f"on rank 0: {origin}")
-    return _announced(seed, origin if group is None or group[0] == 0 else f"rank 0's, {origin}", verbose)
-
-
-def _announced(seed: Seed, origin: str, verbose: bool) -> Seed:
-    if verbose and origin != "drawn":  # `resolve_seed` has logged that
-        logger.info("seed=%s (%s)", text_of_seed(seed), origin)
-    return seed

@@ -24,9 +24,10 @@ from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kep
 from detaug.nnunet.trainers.nnunet_version import check_nnunet_version
 from detaug.nnunet.trainers.run_record import KEY, RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
+from detaug.seeding.ranks import common_seed
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int, text_of_seed
 from detaug.training.layers.swapping import swap_layers
-from detaug.training.seeding import common_seed, seed_global_generators
+from detaug.training.seeding import seed_global_generators
 from detaug.training.switches.modes import set_deterministic_mode
 from detaug.training.switches.table import Mode
 from detaug.versions import __version__

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from detaug import DeterministicAugmenter
+from detaug.seeding.ranks import LAUNCHERS
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
 from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
@@ -83,3 +85,34 @@ def test_rank_resumes_its_own_part(make: Maker) -> None:
 def test_impossible_ranks_are_refused(make: Maker, rank: int, world_size: int) -> None:
     with pytest.raises(ValueError, match=r"rank|world_size"):
         make(RandomSampler(), None, 0, seed=1, rank=rank, world_size=world_size)
+
+
+@pytest.mark.parametrize(
+    ("variables", "place"),
+    [
+        ({}, (0, 1)),
+        ({"RANK": "2", "WORLD_SIZE": "4"}, (2, 4)),
+        ({"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "3"}, (1, 3)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "3"}, (0, 1)),  # a batch script is one process
+        ({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "6"}, (5, 6)),
+    ],
+)
+def test_a_launchers_variables_are_filled_in(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], place: tuple[int, int]
+) -> None:
+    for name in [name for pair in LAUNCHERS for name in pair]:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    augmenter = DeterministicAugmenter.from_torch_distributed(RandomSampler(), None, 0, seed=6)
+    assert (augmenter.rank, augmenter.world_size) == place
+    assert steps([next(augmenter)]) == [place[0]]
+
+
+def test_ranks_that_would_each_draw_a_seed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "3")
+    with pytest.raises(ValueError, match="each would draw another: pass seed=, set DETAUG_SEED"):
+        DeterministicAugmenter.from_torch_distributed(RandomSampler(), None, 0)
+    monkeypatch.setenv("DETAUG_SEED", "9")
+    assert DeterministicAugmenter.from_torch_distributed(RandomSampler(), None, 0).seed == 9

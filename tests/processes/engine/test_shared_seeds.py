@@ -39,6 +39,13 @@ def run_rank(rank: int, folder: str) -> None:
         augmenter = DeterministicAugmenter(Loader(), None, 0, seed=seed, name=name, rank=rank, world_size=2)
         found[case] = [outcome_of_next(augmenter) for _ in range(3)]
     found["ranks of its own"] = [outcome_of_next(DeterministicAugmenter(Loader(), None, 0, seed=5 + rank))]
+    filled_in = DeterministicAugmenter.from_torch_distributed(Loader(), None, 0, name="filled in")
+    found["filled in"] = [
+        str(filled_in.seed),
+        str(filled_in.rank),
+        str(filled_in.world_size),
+        outcome_of_next(filled_in),
+    ]
     if rank == 0:
         found["only here"] = [
             outcome_of_next(DeterministicAugmenter(Loader(), None, 0, seed=7, name="x", world_size=2))
@@ -69,6 +76,13 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_rank_world_size_and_a_common_seed_are_filled_in(ranks: list[dict[str, list[str]]]) -> None:
+    (seed, *first), (other_seed, *second) = (found["filled in"] for found in ranks)
+    assert seed == other_seed
+    assert first == ["0", "2", ""]
+    assert second == ["1", "2", ""]
 
 
 @pytest.mark.parametrize("case", ["same", "same again", "ranks of its own"])

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from detaug import SeedTree
+from detaug.seeding.ranks import RankUnknown, known_rank, known_world_size
 from detaug.training import (
     deterministic_mode,
     isolate_rng,
@@ -21,7 +22,6 @@ from detaug.training import (
     set_deterministic_mode,
     set_rng_state,
 )
-from detaug.training.ranks import RankUnknown, known_rank, known_world_size
 
 
 @pytest.fixture(autouse=True)

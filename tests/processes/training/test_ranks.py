@@ -19,8 +19,8 @@ import pytest
 import torch
 import torch.distributed
 
+from detaug.seeding.ranks import RankUnknown, broadcast_from_rank_0, known_rank, known_world_size, process_group
 from detaug.training import isolate_rng, seed_everything
-from detaug.training.ranks import RankUnknown, broadcast_from_rank_0, known_rank, known_world_size, process_group
 
 
 def draws():

@@ -1,4 +1,4 @@
-"""The rank of this process in a distributed training, and one value shared by all ranks.
+"""The rank of this process in a distributed training, and the seed that all ranks have in common.
 
 The rank is `torch.distributed`'s where that is initialised, else the launcher's: torchrun, Slurm's srun (not sbatch, whose
 script is one process) or Open MPI's mpirun.
@@ -6,13 +6,16 @@ script is one process) or Open MPI's mpirun.
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
 import torch
 import torch.distributed
 
-from detaug.seeding.tree import non_negative_int
+from detaug.seeding.tree import SEED_VARIABLE, Seed, non_negative_int, resolve_seed, text_of_seed
+
+logger = logging.getLogger("detaug")
 
 #: (rank, number of processes) by launcher. Slurm sets SLURM_NTASKS for a batch script too, SLURM_STEP_NUM_TASKS with srun.
 LAUNCHERS = (
@@ -87,3 +90,38 @@ def broadcast_from_rank_0(value: Any) -> Any:
         device = torch.device("cuda", local_rank if unchosen else torch.cuda.current_device())
     torch.distributed.broadcast_object_list(held, src=0, device=device)
     return held[0]
+
+
+def common_seed(rank: int | None, world_size: int | None = None, verbose: bool = True) -> Seed:
+    """The seed of all ranks where none was given: ``DETAUG_SEED``, else one that rank 0 draws and logs.
+
+    Raises:
+        ValueError: ``DETAUG_SEED`` is no seed.
+        RankUnknown: one of several processes without a process group, where each would draw another.
+    """
+    given, group = bool(os.environ.get(SEED_VARIABLE)), process_group()
+    processes = world_size or known_world_size() or 1
+    if group is None and not given and (rank or processes > 1):
+        raise RankUnknown(
+            f"this is one of {processes if processes > 1 else 'several'} processes (rank {rank}), no seed was given, and without "
+            f"a process group each would draw another: pass seed=, set {SEED_VARIABLE}, or call "
+            "torch.distributed.init_process_group first"
+        )
+    # Rank 0 sends its failure too: the other ranks would wait for it forever.
+    found: tuple[Seed | None, str] = (None, "")
+    if group is None or group[0] == 0:
+        try:
+            found = (resolve_seed(None), f"from {SEED_VARIABLE}" if given else "drawn")
+        except ValueError as error:
+            found = (None, str(error))
+    seed, origin = found if group is None else broadcast_from_rank_0(found)
+    if seed is None:
+        raise ValueError(origin if group is None else f"on rank 0: {origin}")
+    return announced(seed, origin if group is None or group[0] == 0 else f"rank 0's, {origin}", verbose)
+
+
+def announced(seed: Seed, origin: str, verbose: bool) -> Seed:
+    """The seed, logged with where it comes from."""
+    if verbose and origin != "drawn":  # `resolve_seed` has logged that
+        logger.info("seed=%s (%s)", text_of_seed(seed), origin)
+    return seed
