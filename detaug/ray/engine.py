@@ -55,6 +55,8 @@ logger = logging.getLogger("detaug")
 _CALLS = 2
 #: Batches that take less than this (seconds) go several in a call, at most so many.
 _QUICK, _MOST_IN_A_CALL = 0.005, 16
+#: What a batch costs this process (seconds).
+_DRIVER_SECONDS = 100e-6
 #: The thread looks at the time at least so often (seconds): for stalls, for actors that wait for CPUs, for the head.
 _LOOK_EVERY = 0.5
 #: Actors that fail to start this many times in a row end the run.
@@ -132,6 +134,7 @@ class RayEngine(PrefetchingEngine):
         self._start_failures = 0
         self._seconds = 0.0  # a batch takes, of late
         self._largest = 0  # bytes of a batch
+        self._said_missing = False
         self._room: int | None = None  # batches that the object stores hold
         self._deaths: dict[BatchKey, int] = {}
         self._losses: dict[BatchKey, int] = {}
@@ -309,6 +312,9 @@ class RayEngine(PrefetchingEngine):
 
     def _say_what_is_missing(self, number: int) -> None:
         free, all_cpus = nodes.cpus()
+        if self._said_missing or (free >= self._settings.num_cpus and not self._settings.resources):
+            return  # they are starting
+        self._said_missing = True
         self.say_once(
             f"{number} of {len(self._actors)} actors wait for a place: each wants {self._settings.num_cpus:g} CPUs"
             f"{f' and {dict(self._settings.resources)}' if self._settings.resources else ''}, and of the cluster's "
@@ -328,16 +334,18 @@ class RayEngine(PrefetchingEngine):
 
     def _assign(self) -> None:
         """Give tasks to every actor that has room, this node's first."""
-        at_once = self._at_once()
         ready = sorted(
             (actor for actor in self._actors.values() if actor.report is not None and not actor.leaving),
             key=lambda actor: actor.index,
         )
         if not self._work.schedule.stateless:
+            at_once = self._at_once(len(ready))
             for actor in ready:
                 while len(actor.calls) < _CALLS and self._give(actor, at_once):
                     pass
             return
+        ready = self._enough_of(ready)
+        at_once = self._at_once(len(ready))
         with self._lock:
             holds_back = self._holds_back(at_once)
         while not holds_back:
@@ -345,11 +353,24 @@ class RayEngine(PrefetchingEngine):
             if not free or not self._give(min(free, key=lambda actor: (len(actor.calls), actor.index)), at_once):
                 return
 
-    def _at_once(self) -> int:
+    def _enough_of(self, ready: list[_Actor]) -> list[_Actor]:
+        """Where batches come faster than this process takes them in, few actors make them all: more only cost more calls.
+        One that is at a long batch all of a sudden is not counted."""
+        if not self._is_quick:
+            return ready
+        now = time.monotonic()
+        quick = [actor for actor in ready if not actor.calls or now - actor.since < _QUICK * _MOST_IN_A_CALL]
+        return quick[: 1 + int(self._seconds / _DRIVER_SECONDS)]
+
+    @property
+    def _is_quick(self) -> bool:
+        return 0 < self._seconds < _QUICK
+
+    def _at_once(self, actors: int) -> int:
         """How many batches go in a call: a call costs as much as many that take microseconds."""
-        if not 0 < self._seconds < _QUICK:
+        if not self._is_quick:
             return 1
-        return max(1, min(_MOST_IN_A_CALL, self._schedule.window // (_CALLS * max(1, len(self._actors)))))
+        return max(1, min(_MOST_IN_A_CALL, self._schedule.window // (_CALLS * max(1, actors))))
 
     def _holds_back(self, at_once: int) -> bool:
         """Whether a few tasks wait until there are enough for a call; the due batch is never among them."""
