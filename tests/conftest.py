@@ -7,6 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+# Read when NumPy is imported, here and in all programs of the tests. OpenBLAS ends its threads at a fork and starts them again
+# with the next batch that is made here; they would then spin for 30 ms each before they sleep.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
 from tests.support.augmenters import mark_rare_cases
 from tests.support.cheap_forks import make_forks_cheap, use_huge_pages
 

@@ -99,6 +99,10 @@ def threads() -> Any:
     return torch.get_num_threads(), [os.environ.get(name) for name in names]
 
 
+def threads_there_are() -> Any:
+    return len(os.listdir("/proc/self/task"))
+
+
 def order_of_a_set() -> Any:
     return list({"liver", "spleen", "kidney", "aorta", "pancreas", "stomach"})
 

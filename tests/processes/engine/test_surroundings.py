@@ -188,6 +188,9 @@ def test_what_the_program_sets_later_does_not_reach_batches(num_processes: int) 
 
 
 def test_batches_made_here_leave_every_setting_as_it_was() -> None:
+    for name in SETTINGS:
+        with SETTINGS[name][1]():  # torch adds a variable of its own to the environment the first time
+            pass
     before = ProcessSettings.here(), torch.get_num_threads(), dict(os.environ)
     with DeterministicAugmenter(pipelines.Counter(), None, 0, seed=1) as augmenter:
         next(augmenter)
@@ -263,6 +266,21 @@ def test_batch_that_changes_the_number_of_threads_does_not_change_the_next(numbe
         pipelines.Counter(), pipelines.ChangesThreads(), number, seed=1, start_method="fork"
     ) as augmenter:
         assert [next(augmenter)["seen"] for _ in range(4)] == [1] * 4
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
+def test_forked_worker_has_one_thread_whatever_the_programs_linear_algebra_has() -> None:
+    code = """if True:
+        import os
+        import numpy as np
+        from detaug import DeterministicAugmenter
+        from tests.processes.engine.settings_pipelines import Counter, Shows, threads_there_are
+        np.ones((300, 300)) @ np.ones((300, 300))
+        print(threads_there_are() > 1 or os.cpu_count() == 1)
+        with DeterministicAugmenter(Counter(), Shows(threads_there_are), 2, seed=1, start_method="fork") as augmenter:
+            print([next(augmenter)["seen"] for _ in range(4)])
+        """
+    assert run_python(code, OPENBLAS_NUM_THREADS="4").splitlines() == ["True", "[1, 1, 1, 1]"]
 
 
 HASHES = """
