@@ -7,6 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
+# Read when NumPy and torch are imported, here and in all programs of the tests: threads that wait sleep at once. OpenBLAS's would
+# spin for 30 ms whenever they are started, which they are again after every fork; OpenMP's at the end of every loop, and with
+# several tests at a time for one that has no core to run on.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 from tests.support.augmenters import mark_rare_cases
 from tests.support.cheap_forks import make_forks_cheap, use_huge_pages
 

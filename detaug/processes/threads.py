@@ -33,13 +33,19 @@ def keep_one_thread() -> None:
     torch.set_num_threads(1)
     for library in _libraries():
         library.set(1)
-    _pools().limit(limits=1)
+    for pool in _pools().lib_controllers:
+        if pool.get_num_threads() != 1:  # to set it starts OpenBLAS's threads, which spin for tens of milliseconds
+            pool.set_num_threads(1)
 
 
 def look_for_libraries() -> None:
     """In a process that forks others: they find what it found, which takes tens of milliseconds. It gets no threads."""
     torch.set_num_threads(1)
-    _pools()
+    for pool in _pools().lib_controllers:
+        end_threads = getattr(pool.dynlib, "blas_thread_shutdown_", None)
+        if end_threads is not None and pool.get_num_threads() != 1:
+            pool.set_num_threads(1)
+            end_threads()  # as OpenBLAS itself does before a fork
 
 
 def renew_one_thread() -> None:

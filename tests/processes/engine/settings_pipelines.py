@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 
@@ -99,6 +98,10 @@ def threads() -> Any:
     return torch.get_num_threads(), [os.environ.get(name) for name in names]
 
 
+def threads_there_are() -> Any:
+    return len(os.listdir("/proc/self/task"))
+
+
 def order_of_a_set() -> Any:
     return list({"liver", "spleen", "kidney", "aorta", "pancreas", "stomach"})
 
@@ -127,21 +130,6 @@ class LoadsLater:
         import numexpr
 
         return {**batch, "seen": numexpr.get_num_threads()}
-
-
-class SumsInParallel:
-    """A Numba kernel with threads, and how many it had."""
-
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        return {**batch, "seen": parallel_sum(np.linspace(0.0, 1.0, 100_001))}
-
-
-@numba.njit(parallel=True)  # type: ignore[untyped-decorator]
-def parallel_sum(values: Any) -> Any:
-    total = 0.0
-    for i in numba.prange(values.size):
-        total += values[i]
-    return total, numba.get_num_threads()
 
 
 class ChangesThreads:

@@ -22,6 +22,7 @@ from detaug import DeterministicAugmenter, fingerprint
 from detaug.processes.interpreters import known_hash_seed
 from detaug.processes.surroundings import ProcessSettings
 from tests.processes.engine import settings_pipelines as pipelines
+from tests.support.preloaded import run_code
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -188,6 +189,9 @@ def test_what_the_program_sets_later_does_not_reach_batches(num_processes: int) 
 
 
 def test_batches_made_here_leave_every_setting_as_it_was() -> None:
+    for name in SETTINGS:
+        with SETTINGS[name][1]():  # torch adds a variable of its own to the environment the first time
+            pass
     before = ProcessSettings.here(), torch.get_num_threads(), dict(os.environ)
     with DeterministicAugmenter(pipelines.Counter(), None, 0, seed=1) as augmenter:
         next(augmenter)
@@ -216,12 +220,17 @@ if number == 0 and name == "SimpleITK":
 """
 
 
-def run_python(code: str, *arguments: str, **variables: str) -> str:
+def environment_with(**variables: str) -> dict[str, str]:
     root = str(Path(detaug.__file__).parents[1])
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONHASHSEED", "OMP_NUM_THREADS")}
+    return {**environment, "PYTHONPATH": root, **variables}
+
+
+def run_python(code: str, *arguments: str, **variables: str) -> str:
+    """In an interpreter of its own, for what it reads from the environment when it starts."""
     run = subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        env={**environment, "PYTHONPATH": root, **variables},
+        env=environment_with(**variables),
         capture_output=True,
         text=True,
         timeout=120,
@@ -231,27 +240,39 @@ def run_python(code: str, *arguments: str, **variables: str) -> str:
     return run.stdout
 
 
+def run_preloaded(folder: Path, code: str, *arguments: str, **variables: str) -> str:
+    """In one that has imported detaug, torch and NumPy already."""
+    run = run_code(code, *arguments, folder=folder, environment=environment_with(**variables), timeout=120)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
 @pytest.mark.parametrize("number", [pytest.param("0", marks=pytest.mark.slow), "1"])
 @pytest.mark.parametrize("name", ["SimpleITK", "numexpr"])
-def test_library_imported_in_the_first_batch_has_one_thread(name: str, number: str) -> None:
+def test_library_imported_in_the_first_batch_has_one_thread(name: str, number: str, tmp_path: Path) -> None:
     pytest.importorskip(name)
-    lines = run_python(LAZY, name, number, "fork").splitlines()
+    lines = run_preloaded(tmp_path, LAZY, name, number, "fork").splitlines()
     assert lines[0] == "[1, 1, 1]"
     assert lines[1:] in ([], ["True"])
 
 
 PARALLEL = """
-import sys, numba
+import sys
+assert "numba" not in sys.modules  # it reads the number of threads when it is imported
+import numba
 from detaug import DeterministicAugmenter
-from tests.processes.engine.settings_pipelines import Counter, SumsInParallel
-with DeterministicAugmenter(Counter(), SumsInParallel(), int(sys.argv[1]), seed=1, start_method="fork") as augmenter:
+from tests.processes.engine.parallel_pipelines import SumsInParallel
+from tests.processes.engine.settings_pipelines import Counter
+with DeterministicAugmenter(
+    Counter(), SumsInParallel(), int(sys.argv[1]), seed=1, start_method="fork", check_every=0  # which would compile it again
+) as augmenter:
     print([next(augmenter)["seen"] for _ in range(3)])
 print(numba.get_num_threads() == numba.config.NUMBA_NUM_THREADS)
 """
 
 
-def test_kernel_whose_first_call_starts_numbas_threads_has_one() -> None:
-    here, worker = (run_python(PARALLEL, number, NUMBA_NUM_THREADS="2") for number in ("0", "1"))
+def test_kernel_whose_first_call_starts_numbas_threads_has_one(tmp_path: Path) -> None:
+    here, worker = (run_preloaded(tmp_path, PARALLEL, number, NUMBA_NUM_THREADS="2") for number in ("0", "1"))
     assert here == worker
     assert here.count(", 1)") == 3
     assert here.endswith("True\n")
@@ -265,13 +286,30 @@ def test_batch_that_changes_the_number_of_threads_does_not_change_the_next(numbe
         assert [next(augmenter)["seen"] for _ in range(4)] == [1] * 4
 
 
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
+def test_forked_worker_has_one_thread_whatever_the_programs_linear_algebra_has() -> None:
+    code = """if True:
+        import os
+        import numpy as np
+        from detaug import DeterministicAugmenter
+        from tests.processes.engine.settings_pipelines import Counter, Shows, threads_there_are
+        np.ones((300, 300)) @ np.ones((300, 300))
+        print(threads_there_are() > 1 or os.cpu_count() == 1)
+        with DeterministicAugmenter(Counter(), Shows(threads_there_are), 2, seed=1, start_method="fork") as augmenter:
+            print([next(augmenter)["seen"] for _ in range(4)])
+        """
+    assert run_python(code, OPENBLAS_NUM_THREADS="4").splitlines() == ["True", "[1, 1, 1, 1]"]
+
+
 HASHES = """
 import os, sys
 os.environ["PYTHONHASHSEED"] = sys.argv[2] or os.environ.get("PYTHONHASHSEED", "")
 from detaug import DeterministicAugmenter
 from detaug.processes.interpreters import known_hash_seed
 from tests.processes.engine.settings_pipelines import Counter, Shows, order_of_a_set
-with DeterministicAugmenter(Counter(), Shows(order_of_a_set), 2, seed=1, start_method=sys.argv[1], stateless=True) as aug:
+with DeterministicAugmenter(
+    Counter(), Shows(order_of_a_set), 2, seed=1, start_method=sys.argv[1], stateless=True, check_every=0
+) as aug:
     print({tuple(next(aug)["seen"]) for _ in range(6)} | ({tuple(order_of_a_set())} if sys.argv[3] else set()))
 print(known_hash_seed())
 """

@@ -8,9 +8,13 @@ nnU-Net's plans changes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import multiprocessing
+import multiprocessing.pool
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nibabel
@@ -128,12 +132,24 @@ KINDS = {
 }
 
 
+@contextmanager
+def threads_for_processes() -> Iterator[None]:
+    """nnU-Net starts one process for every step, which imports torch and nnU-Net for seconds, for five small images."""
+    threads = SimpleNamespace(Pool=multiprocessing.pool.ThreadPool)
+    get_context = multiprocessing.get_context
+    multiprocessing.get_context = lambda method=None: threads  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        multiprocessing.get_context = get_context
+
+
 def prepare(root: Path, kind: str) -> Kind:
     """Make, plan and preprocess a data set below `root`. nnU-Net's folders are ``raw`` and ``preprocessed`` there."""
     from nnunetv2.experiment_planning import plan_and_preprocess_api as nnunet
 
     made = KINDS[kind]
-    with nnunet_folders(root):
+    with nnunet_folders(root), threads_for_processes():
         folder = make_raw_dataset(root / "raw", made.number, "MNI152", 5, made.crop)
         made.change(folder)
         plan_and_preprocess(made.number, ())
