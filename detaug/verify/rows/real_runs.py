@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,8 +26,8 @@ from detaug.verify.settings import DEFAULT_SEED, Settings
 _MANY_RESTARTS = 1_000
 
 Prints = list[str]
-#: Called before every batch.
-Before = Callable[[DeterministicAugmenter], None]
+#: Called with the augmenter before every batch.
+Before = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class RealRuns:
         with closing(self._augmenter(0)) as augmenter:
             keys: list[BatchKey] = []
             try:
-                prints = self._take(augmenter, self._settings.batches, keys)
+                prints = take(augmenter, self._settings.batches, keys=keys)
             except BatchError as error:
                 raise UnusableError(f"the pipeline fails: {error}") from error
             if not prints:
@@ -132,7 +132,7 @@ class RealRuns:
         self, reference: Reference, processes: int, method: str, before: Before | None = None
     ) -> tuple[list[tuple[int, str]], str]:
         with closing(self._augmenter(processes, method)) as augmenter:
-            return list(enumerate(self._take(augmenter, len(reference.prints), None, before))), ""
+            return list(enumerate(take(augmenter, len(reference.prints), before))), ""
 
     def _disturbed(
         self, reference: Reference, processes: int, method: str, kill: bool
@@ -148,7 +148,8 @@ class RealRuns:
 
         with closing(self._augmenter(processes, method)) as augmenter:
             augmenter._start()
-            prints = self._take(augmenter, len(reference.prints), None, before, disturbance.of(augmenter))
+            with disturbance.of(augmenter):
+                prints = take(augmenter, len(reference.prints), before)
         return list(enumerate(prints)), f"{disturbance.times} {'kills' if kill else 'stops'}"
 
     def _resumed(self, reference: Reference, processes: int) -> tuple[list[tuple[int, str]], str]:
@@ -162,12 +163,12 @@ class RealRuns:
             # From processes to none and back: where a stream was left does not matter either.
             first, second = (processes, 0) if turn % 2 else (0, processes)
             with closing(self._augmenter(first, method)) as augmenter:
-                self._take(augmenter, place)
+                take(augmenter, place)
                 state = json.loads(json.dumps(augmenter.state_dict()))
             end = min(count, place + max(4, count // 2))
             with closing(self._augmenter(second, method)) as augmenter:
                 augmenter.load_state_dict(state)
-                found += enumerate(self._take(augmenter, end - place), place)
+                found += enumerate(take(augmenter, end - place), place)
         return found, "at batch " + ", ".join(map(str, places)) if places else ""
 
     def _replayed(self, reference: Reference) -> tuple[list[tuple[int, str]], str]:
@@ -210,39 +211,49 @@ class RealRuns:
         except (TypeError, ValueError) as error:
             raise UnusableError(str(error)) from error
 
-    def _take(
-        self,
-        augmenter: DeterministicAugmenter,
-        count: int,
-        keys: list[BatchKey] | None = None,
-        before: Before | None = None,
-        during: AbstractContextManager[None] | None = None,
-    ) -> Prints:
-        prints: Prints = []
+
+def take(
+    augmenter: Any,
+    count: int,
+    before: Before | None = None,
+    print_of: Callable[[Any], str] = fingerprint,
+    keys: list[BatchKey] | None = None,
+) -> Prints:
+    """Take batches, over the ends of epochs.
+
+    Args:
+        augmenter: detaug's, or anything else that gives batches.
+        count: how many; a loader may give fewer.
+        before: see there.
+        print_of: gives a batch's fingerprint.
+        keys: the augmenter's position before each batch is added to this list.
+
+    Returns:
+        Their fingerprints.
+
+    Raises:
+        UnusableError: a batch has none.
+    """
+    prints: Prints = []
+    empty = 0
+    while len(prints) < count and empty < 2:
+        if before is not None:
+            before(augmenter)
+        key = BatchKey(augmenter.epoch, augmenter.step) if keys is not None else None
+        try:
+            batch = next(augmenter)
+        except StopIteration:
+            empty += 1
+            continue
         empty = 0
-        with during or nullcontext():
-            while len(prints) < count and empty < 2:
-                if before is not None:
-                    before(augmenter)
-                key = BatchKey(augmenter.epoch, augmenter.step)
-                try:
-                    batch = next(augmenter)
-                except StopIteration:
-                    empty += 1
-                    continue
-                empty = 0
-                if keys is not None:
-                    keys.append(key)
-                try:
-                    prints.append(fingerprint(batch))
-                except TypeError as error:
-                    raise UnusableError(f"a batch holds what cannot be compared: {error}") from error
-        return prints
-
-
-def compared(reference: Sequence[str], found: list[tuple[int, str]]) -> list[int]:
-    """The numbers of the batches that differ."""
-    return sorted({number for number, code in found if code != reference[number]})
+        if keys is not None and key is not None:
+            keys.append(key)
+        try:
+            prints.append(print_of(batch))
+        except TypeError as error:
+            raise UnusableError(f"a batch holds what cannot be compared: {error}") from error
+        del batch  # its memory goes back before the next one is asked for
+    return prints
 
 
 def _processes(count: int) -> str:
