@@ -38,33 +38,28 @@ class CannotWrite(CannotRun):
     """The file of `--json` cannot be written."""
 
 
-class Commands(click.Group):
-    """A group whose commands end with status 130 when they are interrupted, and not with 1, which means "differs"."""
+class _Interruptible(click.Command):
+    """Ends with status 130 when it is interrupted, and not with 1, which means "differs"."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command.
+        """Run it; Ctrl-C meanwhile is one line.
 
         Raises:
             click.exceptions.Exit: with 130 after Ctrl-C.
         """
-        return ended_by_interrupt(super().invoke, ctx)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
 
 
-class Command(click.Command):
-    """As `Commands`, for a command that is in no group."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """As `Commands.invoke`."""
-        return ended_by_interrupt(super().invoke, ctx)
+class Commands(_Interruptible, click.Group):
+    """A group whose commands end so."""
 
 
-def ended_by_interrupt(invoke: Callable[[click.Context], Any], ctx: click.Context) -> Any:
-    """``invoke(ctx)``; Ctrl-C meanwhile is one line and the exit status 130."""
-    try:
-        return invoke(ctx)
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        raise click.exceptions.Exit(INTERRUPTED) from None
+class Command(_Interruptible):
+    """A command that is in no group and ends so."""
 
 
 class Target:

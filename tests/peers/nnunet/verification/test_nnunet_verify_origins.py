@@ -189,6 +189,17 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert moment.parts["forward", "odd"] == "not compared: builtins.object"
 
 
+def test_a_line_in_which_its_writer_was_killed_is_left_out_of_a_trace(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    moments = [Moment(0, "start"), Moment(0, "training", 0), Moment(0, "training", 1)]
+    file.write_text(moments[0].as_json() + "\n" + moments[1].as_json()[:9])
+    writer = TraceWriter(file)
+    for moment in moments[1:]:
+        writer.write(moment)
+    writer.close()
+    assert read(file) == moments
+
+
 def test_trainings_differ_in_their_processes_and_one_is_interrupted() -> None:
     planned = trainings(Settings("1", "2d", epochs=5))
     assert len({training.processes for training in planned}) == 3
