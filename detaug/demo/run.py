@@ -139,12 +139,10 @@ class Runs(Result[Run]):
     Attributes:
         rows: the runs.
         settings: what they share.
-        seconds: how long they took.
     """
 
     rows: tuple[Run, ...]
     settings: Settings
-    seconds: float = 0.0
 
     @property
     def speed_up(self) -> float | None:
@@ -182,7 +180,8 @@ class Runs(Result[Run]):
             ("batches\nper s", lambda run: f"{run.batches_per_second:.1f}", True),
         )
         notices = [Text(f"{run.what}: {notice}", "dim") for run in self.rows for notice in run.notices]
-        took = Text(f"{len(self.rows)} runs of {self.settings.batches} batches in {self.seconds:.0f} s", "dim")
+        seconds = sum(run.seconds for run in self.rows)
+        took = Text(f"{len(self.rows)} runs of {self.settings.batches} batches in {seconds:.0f} s", "dim")
         return [runs, Text(), *notices, *self._verdicts(), took]
 
     def _verdicts(self) -> list[Text]:
@@ -231,15 +230,13 @@ def run_all(settings: Settings, shown: Progress) -> Runs:
     Raises:
         ModuleNotFoundError: nilearn, which holds the MRI, is not installed.
     """
-    began = time.perf_counter()
     first: dict[str, Prints] = {}
-    rows = [
-        Planned(
-            f"{plan.what}, {plan.processes} processes", partial(_run, plan, settings, shown, first), settings.batches
-        )
-        for plan in plans(settings)
-    ]
-    return Runs(tuple(run_rows(rows, shown)), settings, time.perf_counter() - began)
+
+    def planned(plan: Plan) -> Planned[Run]:
+        run = partial(_run, plan, settings, shown, first)
+        return Planned(f"{plan.what}, {plan.processes} processes", run, settings.batches)
+
+    return Runs(tuple(run_rows(map(planned, plans(settings)), shown)), settings)
 
 
 def _run(plan: Plan, settings: Settings, shown: Progress, first: dict[str, Prints]) -> Run:

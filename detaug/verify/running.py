@@ -17,9 +17,9 @@ from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.seeding.tree import SeedTree
 from detaug.verify.diagnosis import Experiment, causes_of, differing
 from detaug.verify.handed_in import Factory, UnusableError
-from detaug.verify.result import Cause, Result, Row, compared
+from detaug.verify.result import Cause, Result, Row
 from detaug.verify.rows.experiments import Question, questions
-from detaug.verify.rows.real_runs import RealRun, RealRuns, Reference
+from detaug.verify.rows.real_runs import RealRuns, Reference
 from detaug.verify.rows.statelessness import judge_statelessness
 from detaug.verify.settings import DEFAULT_BATCHES, DEFAULT_SEARCH_SECONDS, Settings
 from detaug.verify.target import load_factory
@@ -111,10 +111,10 @@ class _Verification:
             batches_per_epoch=reference.batches_per_epoch,
         )
         asked = questions(reference.keys, self._settings.hash_seeds or (), self._settings.thorough)
-        planned = [Planned(run.what, partial(self._answer_by_running, run)) for run in real.runs(reference)]
-        planned += [Planned(question.what, partial(self._answer, subject, question)) for question in asked]
-        for row in run_rows(planned, self._progress):
+        planned = [Planned(question.what, partial(self._answer, subject, question)) for question in asked]
+        for row in run_rows([*real.runs(reference), *planned], self._progress):
             self._rows.append(row)
+            self._pristine.put_back()
         with collected_notices():
             self._tell("is the loader stateless?")
             stateless = judge_statelessness(
@@ -143,21 +143,6 @@ class _Verification:
         self._reference = real.reference()
         self._pristine.put_back()
         return Row.of("0 processes", len(self._reference.prints), [], detail="the reference")
-
-    def _answer_by_running(self, run: RealRun) -> Row:
-        reference = self._reference
-        try:
-            found, detail = run.run()
-        except UnusableError as error:
-            return Row(run.what, NOT_RUN, detail=str(error))
-        except Exception as error:  # here where the reference had none: that is a difference
-            text = f"{type(error).__name__}: {error}".splitlines()[0]
-            count = len(reference.prints)
-            return Row(run.what, DIFFERENT, batches=count, differing=count, detail=text)
-        finally:
-            self._pristine.put_back()
-        made, different = compared(reference.prints, found, run.whole)
-        return Row.of(run.what, made, [reference.keys[number] for number in different], detail=detail)
 
     def _shared_state(self) -> SharedState:
         try:
