@@ -18,66 +18,45 @@ from benchmarks.engine.settings import Settings
 SEED = 20261121
 
 
-@contextmanager
-def detaug_augmenter(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
+def detaug_augmenter(loader: Any, settings: Settings) -> AbstractContextManager[Iterator[Any]]:
     """DeterministicAugmenter, forked workers."""
     from detaug import DeterministicAugmenter
 
-    with DeterministicAugmenter(
-        loader,
-        None,
-        settings.processes,
-        settings.num_cached,
-        wait_time=settings.wait_time,
-        seed=SEED,
-        start_method="fork",
-    ) as augmenter:
-        yield augmenter
+    return _ours(DeterministicAugmenter, loader, settings)
 
 
-@contextmanager
-def unordered_augmenter(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
+def unordered_augmenter(loader: Any, settings: Settings) -> AbstractContextManager[Iterator[Any]]:
     """detaug's engine with its ordering taken out: any finished batch is handed over, not the one that is due.
 
     It exists for this comparison alone. It has DeterministicAugmenter's constructor.
     """
     from benchmarks.engine.unordered import UnorderedAugmenter
 
-    with UnorderedAugmenter(
-        loader,
-        None,
-        settings.processes,
-        settings.num_cached,
-        wait_time=settings.wait_time,
-        seed=SEED,
-        start_method="fork",
-    ) as augmenter:
-        yield augmenter
+    return _ours(UnorderedAugmenter, loader, settings)
 
 
-@contextmanager
-def nondet(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
+def _ours(kind: Callable[..., Any], loader: Any, settings: Settings) -> Any:
+    processes, cached, wait_time = settings.processes, settings.num_cached, settings.wait_time
+    return kind(loader, None, processes, cached, wait_time=wait_time, seed=SEED, start_method="fork")
+
+
+def nondet(loader: Any, settings: Settings) -> AbstractContextManager[Iterator[Any]]:
     """batchgenerators' NonDetMultiThreadedAugmenter, which nnU-Net trains with."""
     from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
 
-    augmenter = NonDetMultiThreadedAugmenter(
-        loader, None, settings.processes, settings.num_cached, wait_time=settings.wait_time
-    )
-    try:
-        yield augmenter
-    finally:
-        with _silenced():
-            augmenter._finish()
+    return _stock(NonDetMultiThreadedAugmenter, loader, settings, settings.num_cached)
 
 
-@contextmanager
-def multi_threaded(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
+def multi_threaded(loader: Any, settings: Settings) -> AbstractContextManager[Iterator[Any]]:
     """batchgenerators' MultiThreadedAugmenter, ordered by taking turns between its workers."""
     from batchgenerators.dataloading.multi_threaded_augmenter import MultiThreadedAugmenter
 
-    augmenter = MultiThreadedAugmenter(
-        loader, None, settings.processes, settings.cached_per_process(), wait_time=settings.wait_time
-    )
+    return _stock(MultiThreadedAugmenter, loader, settings, settings.cached_per_process())
+
+
+@contextmanager
+def _stock(kind: Callable[..., Any], loader: Any, settings: Settings, cached: int) -> Iterator[Iterator[Any]]:
+    augmenter = kind(loader, None, settings.processes, cached, wait_time=settings.wait_time)
     try:
         yield augmenter
     finally:

@@ -12,7 +12,7 @@ import click
 
 from benchmarks.command import common_options, measure_rows
 from benchmarks.measure import in_fresh_process
-from benchmarks.nnunet.dataset import dataset_folder, preprocessed
+from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
 from benchmarks.nnunet.loaders import IN_2D, IN_3D, IN_3D_FOUR_CHANNELS, Task
 from benchmarks.nnunet.memory import measure_memory
 from benchmarks.nnunet.speed import measure_speed
@@ -40,35 +40,31 @@ SPEED = {
 }
 
 
-def _speed(name: str) -> Callable[[Path, bool], Row]:
-    row = SPEED[name]
-
-    def measure(root: Path, quick: bool) -> Row:
-        data = preprocessed(root, row.task.kind, row.task.configuration)
-        return in_fresh_process(measure_speed, row.name, row.task, data, row.bound, row.rounds, quick)
-
-    return measure
+Measure = Callable[[SpeedRow, Preprocessed, bool], Row]
 
 
-def _memory(name: str) -> Callable[[Path, bool], Row]:
-    row = SPEED[name]
-    return lambda root, quick: measure_memory(
-        row.name, row.task, preprocessed(root, row.task.kind, row.task.configuration), quick
-    )
+def _speed(row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
+    return in_fresh_process(measure_speed, row.name, row.task, data, row.bound, row.rounds, quick)
 
 
-def _waiting(name: str) -> Callable[[Path, bool], Row]:
-    row = SPEED[name]
-    return lambda root, quick: measure_waiting(
-        row.name, row.task, preprocessed(root, row.task.kind, row.task.configuration), quick
-    )
+def _memory(row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
+    return measure_memory(row.name, row.task, data, quick)
 
 
-ROWS: dict[str, Callable[[Path, bool], Row]] = {
-    **{name: _speed(name) for name in SPEED},
-    **{f"memory-{name}": _memory(name) for name in ("3d", "2d")},
-    **{f"waiting-{name}": _waiting(name) for name in ("3d",)},
+def _waiting(row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
+    return measure_waiting(row.name, row.task, data, quick)
+
+
+ROWS: dict[str, tuple[Measure, SpeedRow]] = {
+    **{name: (_speed, row) for name, row in SPEED.items()},
+    **{f"memory-{name}": (_memory, SPEED[name]) for name in ("3d", "2d")},
+    "waiting-3d": (_waiting, SPEED["3d"]),
 }
+
+
+def _measure(name: str, root: Path, quick: bool) -> Row:
+    measure, row = ROWS[name]
+    return measure(row, preprocessed(root, row.task.kind, row.task.configuration), quick)
 
 
 @click.command(cls=Command)
@@ -82,7 +78,7 @@ def main(names: tuple[str, ...], quick: bool, data: Path | None, **output: Any) 
     """Measure `PatchSource` with detaug's transforms against nnU-Net's loader with its own, on MRI that nnU-Net planned and
     preprocessed. Ratios are taken within this run."""
     with dataset_folder(data) as root:
-        measures = ((name, partial(ROWS[name], root, quick)) for name in names or ROWS)
+        measures = ((name, partial(_measure, name, root, quick)) for name in names or ROWS)
         measure_rows(TITLE, measures, quick, **output)
 
 

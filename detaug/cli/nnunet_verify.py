@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from detaug.cli.options import CannotRun, SeedType, Target, json_option
-
-if TYPE_CHECKING:
-    from detaug.nnunet.verification import Result, Settings
+from detaug.cli.options import CannotRun, SeedType, Target, conclude, json_option
 
 
 def _fold(_context: click.Context, _parameter: click.Parameter, text: str) -> int | str:
@@ -67,16 +66,13 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
 
     The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
     """
-    from detaug.nnunet.verification import Settings
+    from detaug.nnunet.verification import Settings, verify_training
+    from detaug.reports.progress import progress
 
-    console = json_target.console()
-    result = _verified(Settings(**asked, device=device or _default_device()), keep)
-    console.print(result)
-    if keep is not None:
-        console.print(f"Logs, traces and checkpoints are in {keep}", style="dim", soft_wrap=True)
-    json_target.write(result.as_json())
-    if not result.ok:
-        raise click.exceptions.Exit(1)
+    settings = Settings(**asked, device=device or _default_device())
+    with progress("nnunet verify") as shown, failures_told():
+        result = verify_training(settings, keep, shown)
+    conclude(result, json_target, *([] if keep is None else [f"Logs, traces and checkpoints are in {keep}"]))
 
 
 def _default_device() -> str:
@@ -85,23 +81,20 @@ def _default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _verified(settings: Settings, keep: Path | None) -> Result:
-    from detaug.nnunet.verification import CannotVerify, TrainingFailed, verify_training
-    from detaug.nnunet.verification.settings import Training, trainings
-    from detaug.reports.progress import progress
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Inside, a training that cannot be made or fails ends the command.
 
-    # What is left on screen is the table; the bar is for the time until then.
-    with progress("nnunet verify", sum(training.moments() for training in trainings(settings))) as shown:
+    Raises:
+        CannotRun: with what is wrong.
+    """
+    from detaug.nnunet.verification import CannotVerify, TrainingFailed
 
-        def started(training: Training) -> None:
-            processes = ", then ".join(map(str, training.processes))
-            shown.update(f"{training.what}, processes: {processes}")
-
-        try:
-            return verify_training(settings, keep, started, shown.advance)
-        except CannotVerify as error:
-            raise CannotRun(str(error)) from error
-        except TrainingFailed as error:
-            if error.unexpected:
-                click.echo(error.traceback, err=True)
-            raise CannotRun(f"the training failed: {error}") from error
+    try:
+        yield
+    except CannotVerify as error:
+        raise CannotRun(str(error)) from error
+    except TrainingFailed as error:
+        if error.unexpected:
+            click.echo(error.traceback, err=True)
+        raise CannotRun(f"the training failed: {error}") from error

@@ -1,4 +1,4 @@
-"""What several commands have in common: `--json`, where they print, and how they end when they are interrupted."""
+"""What several commands have in common: `--json`, where they print, and how they end."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from detaug.reports.atomic_files import write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from detaug.reports.rows import Result
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -36,33 +38,28 @@ class CannotWrite(CannotRun):
     """The file of `--json` cannot be written."""
 
 
-class Commands(click.Group):
-    """A group whose commands end with status 130 when they are interrupted, and not with 1, which means "differs"."""
+class _Interruptible(click.Command):
+    """Ends with status 130 when it is interrupted, and not with 1, which means "differs"."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command.
+        """Run it; Ctrl-C meanwhile is one line.
 
         Raises:
             click.exceptions.Exit: with 130 after Ctrl-C.
         """
-        return ended_by_interrupt(super().invoke, ctx)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            raise click.exceptions.Exit(INTERRUPTED) from None
 
 
-class Command(click.Command):
-    """As `Commands`, for a command that is in no group."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """As `Commands.invoke`."""
-        return ended_by_interrupt(super().invoke, ctx)
+class Commands(_Interruptible, click.Group):
+    """A group whose commands end so."""
 
 
-def ended_by_interrupt(invoke: Callable[[click.Context], Any], ctx: click.Context) -> Any:
-    """``invoke(ctx)``; Ctrl-C meanwhile is one line and the exit status 130."""
-    try:
-        return invoke(ctx)
-    except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
-        raise click.exceptions.Exit(INTERRUPTED) from None
+class Command(_Interruptible):
+    """A command that is in no group and ends so."""
 
 
 class Target:
@@ -106,6 +103,40 @@ class Target:
                 write_text(self._file, text)
         except OSError as error:
             raise CannotWrite(_why(self._file or Path("stdout"), error)) from error
+
+
+def conclude(result: Result[Any], json_target: Target, *more: str) -> None:
+    """Show a result, with lines below it, write it where `--json` asks for it, and end.
+
+    Raises:
+        CannotWrite: with exit status 2.
+        click.exceptions.Exit: with 1 where a row of it is not as it should be.
+    """
+    console = json_target.console()
+    console.print(result)
+    for line in more:
+        console.print(line, style="dim", soft_wrap=True)
+    json_target.write(result.as_json())
+    if not result.ok:
+        raise click.exceptions.Exit(1)
+
+
+class NumbersType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
+    """Non-negative integers with commas between them; nothing is an empty tuple."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """A tuple of ints."""
+        if isinstance(value, tuple):
+            return value
+        try:
+            numbers = tuple(int(part) for part in value.split(",")) if value.strip() else ()
+        except ValueError:
+            numbers = (-1,)
+        if any(number < 0 for number in numbers):
+            self.fail(f"{value!r} is not a list of non-negative integers such as 1,2,3", param, ctx)
+        return numbers
 
 
 class SeedType(click.ParamType):  # type: ignore[type-arg,unused-ignore]

@@ -111,8 +111,9 @@ def plan_and_preprocess(
         num_processes: nnU-Net's worker processes.
         quiet: keep the pages that nnU-Net prints about its plans to ourselves.
     """
-    from nnunetv2.experiment_planning import plan_and_preprocess_api as nnunet
+    from detaug.nnunet.compatibility import planning
 
+    nnunet = planning()
     with redirect_stdout(io.StringIO()) if quiet else nullcontext():
         nnunet.extract_fingerprints([dataset_id], num_processes=num_processes, verbose=False, show_progress_bar=False)
         plans = nnunet.plan_experiments([dataset_id])

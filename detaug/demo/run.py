@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
 
 from detaug.demo.loader import MRIPatchLoader, enlarged, native_transforms, training_transforms
 from detaug.demo.mri import load_cases
-from detaug.reports.notices import collected_notices
+from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.fingerprints import fingerprint
+from detaug.reports.progress import Progress
+from detaug.reports.rows import DIFFERENT, EQUAL, REFERENCE, Planned, Result, run_rows, table
 from detaug.seeding.tree import Seed, SeedTree
+from detaug.verify.result import Prints, Row, compared
+from detaug.verify.rows.real_runs import take
 
 BATCH_SIZE = 2
 
@@ -28,8 +36,8 @@ OURS = "DeterministicAugmenter"
 #: `OURS` with detaug's own transforms in place of batchgenerators'.
 NATIVE = "with detaug's transforms"
 
-#: Called once per batch with the number of batches that were received since the last call.
-Advance = Callable[[int], None]
+#: Enough hexadecimal digits to tell any two runs apart by eye.
+DIGITS = 8
 
 
 @dataclass(frozen=True)
@@ -77,33 +85,126 @@ class Plan:
     delay: float = 0.0
     kill: bool = False
 
+    @property
+    def what(self) -> str:
+        """For the reader."""
+        name = f"{OURS} {NATIVE}" if self.augmenter == NATIVE else self.augmenter
+        return name + (f" with {self.circumstance}" if self.circumstance else "")
 
-@dataclass
-class Run:
-    """What one run gave.
+
+@dataclass(frozen=True)
+class Run(Row):
+    """What one run gave, compared with the first one of its augmenter.
 
     Attributes:
+        plan: the run.
         fingerprint: of the sequence of its batches' fingerprints, so of every byte and of the order.
         batches_per_second: after the warm-up.
-        same_as_first: whether the fingerprint is that of the augmenter's first run; None for that run itself.
-        pids: processes that made the batches.
-        notices: what was logged or warned about meanwhile.
         timed_batches: what `batches_per_second` is a mean of.
+        pids: processes that made the batches.
     """
 
-    plan: Plan
-    fingerprint: str
-    batches_per_second: float
-    same_as_first: bool | None
-    pids: tuple[int, ...]
-    notices: list[str] = field(default_factory=list)
+    plan: Plan = field(kw_only=True)
+    fingerprint: str = ""
+    batches_per_second: float = 0.0
     timed_batches: int = 0
+    pids: tuple[int, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.plan.augmenter == STOCK or super().ok
+
+    def told(self) -> Text:
+        # Where the stock augmenter's runs differ says nothing, and takes the room of 80 columns.
+        return super(Row, self).told() if self.plan.augmenter == STOCK else super().told()
+
+    def as_json(self) -> dict[str, Any]:
+        stored = super().as_json()
+        plan, pids = stored.pop("plan"), stored.pop("pids")
+        return {
+            **stored,
+            "augmenter": plan["augmenter"],
+            "processes": plan["processes"],
+            "circumstance": plan["circumstance"],
+            "same_as_first": None if self.verdict == REFERENCE else self.verdict == EQUAL,
+            "batches_per_second": round(self.batches_per_second, 3),
+            "processes_seen": len(pids),
+        }
 
 
-class _Augmenter(Protocol):
-    def __next__(self) -> dict[str, Any]: ...
+@dataclass(frozen=True)
+class Runs(Result[Run]):
+    """What the demo found.
 
-    def close(self) -> None: ...
+    Attributes:
+        rows: the runs.
+        settings: what they share.
+    """
+
+    rows: tuple[Run, ...]
+    settings: Settings
+
+    @property
+    def speed_up(self) -> float | None:
+        """Batches per second of DeterministicAugmenter in the calling process: with detaug's transforms over batchgenerators'.
+
+        None where one of them was not run there, or where only a few batches were timed.
+        """
+        rates = {
+            run.plan.augmenter: run.batches_per_second
+            for run in self.rows
+            if run.plan.processes == 0 and run.timed_batches >= 4 * NUM_CACHED
+        }
+        return rates[NATIVE] / rates[OURS] if {NATIVE, OURS} <= set(rates) else None
+
+    def as_json(self) -> dict[str, Any]:
+        settings = self.settings
+        return {
+            "batches": settings.batches,
+            "warm_up_batches": settings.warm_up,
+            "batch_size": BATCH_SIZE,
+            "patch_size": [settings.patch] * 3,
+            "num_cached": NUM_CACHED,
+            "seed": settings.seed,
+            "deterministic": self.ok,
+            "speed_up_with_own_transforms": self.speed_up,
+            "runs": [run.as_json() for run in self.rows],
+        }
+
+    def shown(self) -> list[RenderableType]:
+        runs = table(
+            "the same pipeline and seed",
+            self.rows,
+            ("pro-\ncesses", lambda run: str(run.plan.processes), True),
+            ("fingerprint", lambda run: run.fingerprint[:DIGITS], False),
+            ("batches\nper s", lambda run: f"{run.batches_per_second:.1f}", True),
+        )
+        notices = [Text(f"{run.what}: {notice}", "dim") for run in self.rows for notice in run.notices]
+        seconds = sum(run.seconds for run in self.rows)
+        took = Text(f"{len(self.rows)} runs of {self.settings.batches} batches in {seconds:.0f} s", "dim")
+        return [runs, Text(), *notices, *self._verdicts(), took]
+
+    def _verdicts(self) -> list[Text]:
+        """A sentence for each augmenter, and one for the transforms."""
+        stock_differs = any(run.verdict == DIFFERENT for run in self.rows if run.plan.augmenter == STOCK)
+        agree = "differ" if stock_differs else "agree this time"
+        lines = [Text.assemble(f"{STOCK}: two runs with the same seeds ", (agree, "bold"), ".")]
+        ours = [run for run in self.rows if run.plan.augmenter != STOCK]
+        if not self.ok:
+            some = f"{sum(not run.ok for run in ours)} of {len(ours)} runs differ"
+            return [*lines, Text.assemble(f"{OURS}: ", (some, "bold red"), " from the first. This is a bug in detaug.")]
+        every = (f"all {len(ours)} runs agree", "bold green")
+        lines.append(Text.assemble(f"{OURS}: ", every, ", byte for byte and in the same order."))
+        if self.speed_up is not None:
+            lines.append(
+                Text.assemble(
+                    "Detaug's transforms make ",
+                    (f"{self.speed_up:.1f} times", "bold"),
+                    " the batches per second of batchgenerators' (0 processes). They interpolate images linearly, "
+                    "batchgenerators by cubic splines.",
+                )
+            )
+        return lines
 
 
 def plans(settings: Settings) -> list[Plan]:
@@ -119,83 +220,69 @@ def plans(settings: Settings) -> list[Plan]:
     ]
 
 
-def run_all(settings: Settings, started: Callable[[Plan], None], advance: Advance) -> list[Run]:
+def run_all(settings: Settings, shown: Progress) -> Runs:
     """Make all runs, one after another.
 
     Args:
         settings: what they share.
-        started: told of each run before it begins.
-        advance: told of each batch.
+        shown: is told of every run and batch.
 
     Raises:
         ModuleNotFoundError: nilearn, which holds the MRI, is not installed.
     """
-    first: dict[str, str] = {}
-    runs = []
-    for plan in plans(settings):
-        started(plan)
-        with collected_notices() as notices:
-            fingerprint, rate, pids = _measure(plan, settings, advance)
-        same = fingerprint == first[plan.augmenter] if plan.augmenter in first else None
-        first.setdefault(plan.augmenter, fingerprint)
-        runs.append(Run(plan, fingerprint, rate, same, pids, notices, settings.batches - settings.warm_up))
-    return runs
+    first: dict[str, Prints] = {}
+
+    def planned(plan: Plan) -> Planned[Run]:
+        run = partial(_run, plan, settings, shown, first)
+        return Planned(f"{plan.what}, {plan.processes} processes", run, settings.batches)
+
+    return Runs(tuple(run_rows(map(planned, plans(settings)), shown)), settings)
 
 
-def all_same(runs: list[Run]) -> bool:
-    """Whether all runs of DeterministicAugmenter, with either kind of transforms, gave the same bytes in the same order."""
-    return all(run.same_as_first is not False for run in runs if run.plan.augmenter != STOCK)
-
-
-def speed_up(runs: list[Run]) -> float | None:
-    """Batches per second of DeterministicAugmenter in the calling process: with detaug's transforms over with batchgenerators'.
-
-    None where one of them was not run there, or where only a few batches were timed.
-    """
-    rates = {
-        run.plan.augmenter: run.batches_per_second
-        for run in runs
-        if run.plan.processes == 0 and run.timed_batches >= 4 * NUM_CACHED
-    }
-    return rates[NATIVE] / rates[OURS] if {NATIVE, OURS} <= set(rates) else None
-
-
-def _measure(plan: Plan, settings: Settings, advance: Advance) -> tuple[str, float, tuple[int, ...]]:
-    """The run's fingerprint, its batches per second, and who made the batches."""
-    from detaug import fingerprint
-
-    prints, pids = [], []
+def _run(plan: Plan, settings: Settings, shown: Progress, first: dict[str, Prints]) -> Run:
+    pids: list[int] = []
     began = time.perf_counter()
+
+    def before(_augmenter: Any) -> None:
+        nonlocal began
+        if len(pids) == settings.warm_up:
+            began = time.perf_counter()
+        if plan.kill and len(pids) == settings.batches // 3 + 1:
+            _kill(pids[-1])
+
+    def print_of(batch: dict[str, Any]) -> str:
+        # Who made a batch is the one thing about it that is allowed to change.
+        pids.append(int(batch.pop("pid")))
+        shown.advance()
+        return fingerprint(batch)
+
     with closing(_augmenter(plan, settings)) as augmenter:
-        for number in range(settings.batches):
-            batch = next(augmenter)
-            # Who made a batch is the one thing about it that is allowed to change.
-            pids.append(int(batch.pop("pid")))
-            prints.append(fingerprint(batch))
-            del batch
-            advance(1)
-            if number + 1 == settings.warm_up:
-                began = time.perf_counter()
-            if plan.kill and number == settings.batches // 3:
-                _kill(pids[-1])
+        prints = take(augmenter, settings.batches, before, print_of)
         seconds = time.perf_counter() - began
-    rate = (settings.batches - settings.warm_up) / seconds
-    return fingerprint(prints), rate, tuple(sorted(set(pids)))
+    reference = first.setdefault(plan.augmenter, prints)
+    _, different = compared(reference, enumerate(prints))
+    row = Row.of(plan.what, len(prints), [(0, number) for number in different])
+    timed = settings.batches - settings.warm_up
+    return Run(
+        **vars(replace(row, verdict=REFERENCE) if reference is prints else row),
+        plan=plan,
+        fingerprint=fingerprint(prints),
+        batches_per_second=timed / seconds,
+        timed_batches=timed,
+        pids=tuple(sorted(set(pids))),
+    )
 
 
-def _augmenter(plan: Plan, settings: Settings) -> _Augmenter:
+def _augmenter(plan: Plan, settings: Settings) -> Any:
     patch_size = (settings.patch,) * 3
     loader = MRIPatchLoader(load_cases(), BATCH_SIZE, enlarged(patch_size), delay=plan.delay)
     transform = native_transforms(patch_size) if plan.augmenter == NATIVE else training_transforms(patch_size)
-    if plan.augmenter != STOCK:
-        from detaug import DeterministicAugmenter
-
-        # The demo compares every batch itself; the check makes most of a worker's first ones twice.
-        augmenter: _Augmenter = DeterministicAugmenter(
-            loader, transform, plan.processes, num_cached=NUM_CACHED, seed=settings.seed, check_every=0
-        )
-        return augmenter
-    return _StockAugmenter(loader, transform, plan.processes, settings.seed)
+    if plan.augmenter == STOCK:
+        return _StockAugmenter(loader, transform, plan.processes, settings.seed)
+    # The demo compares every batch itself; the check makes most of a worker's first ones twice.
+    return DeterministicAugmenter(
+        loader, transform, plan.processes, num_cached=NUM_CACHED, seed=settings.seed, check_every=0
+    )
 
 
 class _StockAugmenter:

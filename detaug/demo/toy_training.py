@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from rich.console import RenderableType
+from rich.text import Text
 
-from detaug.nnunet.verification.comparing import sha256
-from detaug.nnunet.verification.settings import Part, Settings
+from detaug.nnunet.verification import Result, Settings
+from detaug.nnunet.verification.settings import Part, Training
+from detaug.nnunet.verification.verifying import compare_trainings
 from detaug.reports.atomic_files import write_text
+from detaug.reports.progress import Progress
 from detaug.seeding.tree import Seed
 
 DATASET = "Dataset001_Toy"
@@ -27,23 +30,33 @@ FEATURES = 4
 
 
 @dataclass(frozen=True)
-class Compared:
-    """Two trainings with one seed.
-
-    Attributes:
-        straight, continued: SHA-256 of the checkpoint_final.pth of the training that ran straight through, and of the one
-            that was killed and continued.
-        killed_at: (epoch, steps of it that were done) when it was killed; both count from 0.
-    """
-
-    straight: str
-    continued: str
-    killed_at: tuple[int, int]
+class Compared(Result):
+    """Two trainings with one seed: one that ran straight through, and one that was killed and continued."""
 
     @property
-    def equal(self) -> bool:
-        """Whether they are the same file, byte for byte."""
-        return self.straight == self.continued
+    def killed_at(self) -> tuple[int, int] | None:
+        """(epoch, batches of it that were done) when it was killed; both count from 0. None: it failed before."""
+        done = self.rows[1].killed_after
+        if done is None:
+            return None
+        epoch, moments = divmod(done, self.settings.moments_of_an_epoch)
+        return epoch, max(0, moments - 1)
+
+    def as_json(self) -> dict[str, Any]:
+        epoch, batches = self.killed_at or (None, None)
+        return {
+            "equal": self.ok,
+            "straight": self.rows[0].sha256,
+            "continued": self.rows[1].sha256,
+            "killed_in_epoch": epoch,
+            "killed_after_batches": batches,
+            "seed": self.settings.seed,
+            **super().as_json(),
+        }
+
+    def shown(self) -> list[RenderableType]:
+        where = "" if self.killed_at is None else "killed in epoch {} after {} batches".format(*self.killed_at)
+        return [*super().shown(), Text(where if self.ok else f"{where}; this is a bug in detaug", "dim")]
 
 
 def toy_case(rng: np.random.Generator, edge: int = EDGE) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +104,17 @@ def settings(seed: Seed) -> Settings:
     return Settings(DATASET, CONFIGURATION, device="cpu", seed=seed, epochs=2, iterations=8, validation_iterations=2)
 
 
-def train_and_compare(root: Path, seed: Seed, told: Callable[[str], None]) -> Compared:
+def two_trainings(short: Settings) -> tuple[Training, Training]:
+    """Straight through; and with other numbers of workers, killed in the second epoch and continued."""
+    in_second_epoch = short.moments_of_an_epoch + 3
+    parts = (Part(short, "", 3, kill_at=in_second_epoch), Part(short, "", 1, resume=True))
+    return (
+        Training("straight through", "straight", (Part(short, "", 2),)),
+        Training("killed in its second epoch, continued with --c", "killed", parts, resumed_at=1),
+    )
+
+
+def train_and_compare(root: Path, seed: Seed, shown: Progress) -> Compared:
     """Make the data set, have nnU-Net plan and preprocess it, train, kill, continue, and compare.
 
     To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes.
@@ -99,36 +122,20 @@ def train_and_compare(root: Path, seed: Seed, told: Callable[[str], None]) -> Co
     Args:
         root: an empty folder for nnU-Net's three.
         seed: of the data set and of the trainings.
-        told: is called with what begins.
+        shown: is told of what begins.
 
     Raises:
-        TrainingFailed: a training ended with an error.
+        TrainingFailed: the first training ended with an error.
     """
     from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess
-    from detaug.nnunet.verification.verifying import run_part
 
     with nnunet_folders(root):
-        told(f"making {CASES} cases of {EDGE}³ voxels")
+        shown.update(f"making {CASES} cases of {EDGE}³ voxels")
         make_toy_dataset(root / "raw", seed)
-        told("nnU-Net plans and preprocesses them")
+        shown.update("nnU-Net plans and preprocesses them", done=1)
         plan_and_preprocess(1, (CONFIGURATION,))
         make_narrow(root / "preprocessed" / DATASET / "nnUNetPlans.json")
-
+        shown.done = 2
         short = settings(seed)
-        told("training straight through, nnUNet_n_proc_DA=2")
-        straight = _results(root, "straight")
-        run_part(Part(short, str(straight), 2), straight.parent)
-        told("training again, nnUNet_n_proc_DA=3, to be killed in its second epoch")
-        killed = _results(root, "killed")
-        epoch = 1 + short.iterations + short.validation_iterations
-        done = run_part(Part(short, str(killed), 3), killed.parent, kill_at=epoch + 3)
-        told("continuing it with --c, nnUNet_n_proc_DA=1")
-        run_part(Part(short, str(killed), 1, resume=True), killed.parent)
-        prints = [sha256(next(each.glob("*/*/fold_*/checkpoint_final.pth"))) for each in (straight, killed)]
-    return Compared(prints[0], prints[1], (done // epoch, max(0, done % epoch - 1)))
-
-
-def _results(root: Path, name: str) -> Path:
-    folder = root / name / "results"
-    os.makedirs(folder)
-    return folder
+        found = compare_trainings(short, two_trainings(short), root, shown)
+    return Compared(found.settings, found.rows, found.device)

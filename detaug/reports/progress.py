@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -21,7 +21,12 @@ _BESIDE = _BAR + len(" 9999/9999 0:00:00 left ")
 
 
 class Progress:
-    """What is being done, and how much of it is; `progress` makes one.
+    """What is being done, and how much of it is; `progress` makes one that is shown.
+
+    Args:
+        total: see below.
+        console: where lines are printed; None: nowhere.
+        told: is called with `what`, `done` and `total` (0: not known) whenever something else is being done.
 
     Attributes:
         done: how much is done, out of `total`.
@@ -29,8 +34,14 @@ class Progress:
         what: is being done.
     """
 
-    def __init__(self, total: int | None, console: Console) -> None:
+    def __init__(
+        self,
+        total: int | None = None,
+        console: Console | None = None,
+        told: Callable[[str, int, int], None] | None = None,
+    ) -> None:
         self._console = console
+        self._told = told
         self.done = 0
         self.total = total
         self.what = ""
@@ -45,14 +56,16 @@ class Progress:
 
     def say(self, text: str) -> None:
         """Print a line that stays, above a bar."""
-        self._console.print(text, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)
+        if self._console is not None:
+            self._console.print(text, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)
 
     def advance(self, number: int = 1) -> None:
         """So much more is done."""
         self.update(done=self.done + number)
 
     def _show(self, changed: bool) -> None:
-        raise NotImplementedError
+        if changed and self._told is not None:
+            self._told(self.what, self.done, self.total or 0)
 
 
 class _OnTerminal(Progress):
@@ -75,13 +88,13 @@ class _InLines(Progress):
     def __init__(self, title: str, total: int | None, console: Console, told: bool) -> None:
         super().__init__(total, console)
         self._title = title
-        self._told = told
+        self._every_change = told
         self._began = time.monotonic()
         self._shown = self._began
 
     def _show(self, changed: bool) -> None:
         now = time.monotonic()
-        if not (changed and self._told) and now - self._shown < LINE_EVERY:
+        if not (changed and self._every_change) and now - self._shown < LINE_EVERY:
             return
         self._shown = now
         of = "" if self.total is None else f"{self.done}/{self.total}, "

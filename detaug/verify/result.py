@@ -1,17 +1,24 @@
-"""The result of `detaug.verify`: a verdict for each row, the causes of differences, and all of it as JSON."""
+"""The result of `detaug.verify`: a verdict for each row, the causes of differences, and all of it for people and as JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from detaug.reports.verdicts import DIFFERENT
+from rich.console import RenderableType
+from rich.text import Text
+
+from detaug.reports import rows as reports
+from detaug.reports.rows import DIFFERENT, EQUAL, NOT_RUN, table
 from detaug.verify.trials.outputs import Difference
 from detaug.watching.interception import Site
 
+Prints = Sequence[str]
+
 
 @dataclass(frozen=True)
-class Row:
+class Row(reports.Row):
     """One circumstance under which the batches were made again.
 
     Attributes:
@@ -22,22 +29,51 @@ class Row:
         batches: how many were compared.
         differing: how many of them differed.
         first: epoch and step of the first that did.
-        seconds: how long it took.
         detail: more, such as "3 workers killed".
     """
 
-    what: str
-    verdict: str
-    batches: int
+    batches: int = 0
     differing: int = 0
     first: tuple[int, int] | None = None
-    seconds: float = 0.0
     detail: str = ""
 
-    @property
-    def ok(self) -> bool:
-        """Whether DeterministicAugmenter is reproducible here."""
-        return self.verdict != DIFFERENT
+    @classmethod
+    def of(
+        cls, what: str, batches: int, different: Sequence[tuple[int, int]], verdict: str = DIFFERENT, detail: str = ""
+    ) -> Row:
+        """A row of which these batches differ, in order; `verdict` is that of a row with any."""
+        if not different:
+            return cls(what, EQUAL, batches=batches, detail=detail)
+        return cls(what, verdict, batches=batches, differing=len(different), first=different[0], detail=detail)
+
+    def told(self) -> Text:
+        text = super().told()
+        if self.differing:
+            text.append(f", {self.differing} of {self.batches}", "default")
+        if self.first is not None:
+            text.append(f", first epoch {self.first[0]}, step {self.first[1]}", "default")
+        return text.append(f" ({self.detail})", "dim") if self.detail else text
+
+    def as_json(self) -> dict[str, Any]:
+        first = None if self.first is None else {"epoch": self.first[0], "step": self.first[1]}
+        return {**super().as_json(), "first": first}
+
+
+def compared(reference: Prints, found: Iterable[tuple[int, str]], whole: bool = True) -> tuple[int, list[int]]:
+    """Compare batches with the reference's, by their numbers.
+
+    Args:
+        reference: fingerprints.
+        found: (number, fingerprint) of batches that were made again.
+        whole: all were to be made, so that a missing one is a difference.
+
+    Returns:
+        How many were made, and the numbers of those that differ.
+    """
+    found = list(found)
+    made = {number for number, _ in found}
+    missing = set(range(len(reference))) - made if whole else set()
+    return len(made), sorted({*missing, *(number for number, code in found if code != reference[number])})
 
 
 @dataclass(frozen=True)
@@ -64,6 +100,17 @@ class Cause:
     def __str__(self) -> str:
         return f"{self.location}: {self.what}" if self.site else self.what
 
+    def told(self) -> list[Text]:
+        """A line or two."""
+        begin = ("repaired by detaug: ", "yellow") if self.repaired else ("cause: ", "bold red")
+        lines = [Text.assemble(begin, str(self))]
+        return lines if self.difference is None else [*lines, Text(f"  first differs in {self.difference}")]
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as what JSON can hold."""
+        difference = None if self.difference is None else vars(self.difference)
+        return {"what": self.what, **_place(self.site), "repaired": self.repaired, "difference": difference}
+
 
 @dataclass(frozen=True)
 class Stateless:
@@ -79,9 +126,14 @@ class Stateless:
     reason: str
     site: Site | None = None
 
+    def told(self) -> Text:
+        """A line."""
+        answer = ("yes, ", "green") if self.allowed else ("no, ", "yellow")
+        return Text.assemble(("stateless=True: ", "bold"), answer, self.reason)
+
 
 @dataclass(frozen=True)
-class Result:
+class Result(reports.Result[Row]):
     """What `detaug.verify` found.
 
     Attributes:
@@ -102,39 +154,18 @@ class Result:
     seconds: float = field(default=0.0, compare=False)
 
     @property
-    def ok(self) -> bool:
-        """Whether every row of DeterministicAugmenter's own gave the same bytes in the same order."""
-        return all(row.ok for row in self.rows)
-
-    @property
     def cause(self) -> Cause | None:
         """The first cause of a difference, if there is one."""
         return self.causes[0] if self.causes else None
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as what JSON can hold."""
         return {
             "ok": self.ok,
             "batches": self.batches,
             "seed": self.seed,
             "seconds": round(self.seconds, 2),
-            "rows": [
-                {
-                    **vars(row),
-                    "first": None if row.first is None else {"epoch": row.first[0], "step": row.first[1]},
-                    "seconds": round(row.seconds, 2),
-                }
-                for row in self.rows
-            ],
-            "causes": [
-                {
-                    "what": cause.what,
-                    **_place(cause.site),
-                    "repaired": cause.repaired,
-                    "difference": None if cause.difference is None else vars(cause.difference),
-                }
-                for cause in self.causes
-            ],
+            "rows": [row.as_json() for row in self.rows],
+            "causes": [cause.as_json() for cause in self.causes],
             "stateless": {
                 "allowed": self.stateless.allowed,
                 "reason": self.stateless.reason,
@@ -143,15 +174,23 @@ class Result:
             "notes": list(self.notes),
         }
 
-    def __rich__(self) -> Any:
-        from detaug.verify.report import report
+    def shown(self) -> list[RenderableType]:
+        lines = [line for cause in self.causes for line in (Text(), *cause.told())]
+        notes = [Text(f"note: {note}", "dim") for note in self.notes]
+        batches = ("batches", lambda row: str(row.batches), True)
+        rows = table("the same batches again", self.rows, batches)
+        return [rows, *lines, Text(), self.stateless.told(), *notes, self._verdict()]
 
-        return report(self)
-
-    def __str__(self) -> str:
-        from detaug.verify.report import as_text
-
-        return as_text(self)
+    def _verdict(self) -> Text:
+        left_out = sum(row.verdict == NOT_RUN for row in self.rows)
+        differing = sum(not row.ok for row in self.rows)
+        if differing:
+            what = Text(f"different: {differing} of {len(self.rows)} rows differ", "bold red")
+        elif left_out:
+            what = Text(f"equal in all rows but {left_out} that could not be run", "bold yellow")
+        else:
+            what = Text("equal: the same bytes in the same order in every row", "bold green")
+        return what.append(f" ({self.batches} batches a row, seed {self.seed}, {self.seconds:.0f} s)", "dim")
 
 
 def _place(site: Site | None) -> dict[str, Any]:

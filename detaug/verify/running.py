@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.notices import collected_notices
-from detaug.reports.verdicts import DIFFERENT, EQUAL, NOT_RUN, REPAIRED
+from detaug.reports.progress import Progress
+from detaug.reports.rows import DIFFERENT, NOT_RUN, REPAIRED, Planned, run_rows
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.seeding.tree import SeedTree
@@ -17,14 +19,11 @@ from detaug.verify.diagnosis import Experiment, causes_of, differing
 from detaug.verify.handed_in import Factory, UnusableError
 from detaug.verify.result import Cause, Result, Row
 from detaug.verify.rows.experiments import Question, questions
-from detaug.verify.rows.real_runs import RealRun, RealRuns, Reference, compared
+from detaug.verify.rows.real_runs import RealRuns, Reference
 from detaug.verify.rows.statelessness import judge_statelessness
-from detaug.verify.settings import DEFAULT_BATCHES, DEFAULT_SEARCH_SECONDS, Settings, checked_settings
+from detaug.verify.settings import DEFAULT_BATCHES, DEFAULT_SEARCH_SECONDS, Settings
 from detaug.verify.target import load_factory
 from detaug.verify.trials.bench import Outcome, SearchStopped, SharedState, Subject, Trial
-
-#: Told what is being done, how many rows are done, and how many there are.
-Progress = Callable[[str, int, int], None]
 
 
 def verify(
@@ -40,7 +39,7 @@ def verify(
     num_streams: int | None = None,
     batches_per_epoch: int | None = None,
     search_seconds: float | None = DEFAULT_SEARCH_SECONDS,
-    progress: Progress | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
 ) -> Result:
     """Prove that a pipeline is deterministic under DeterministicAugmenter, or find the line that is not.
 
@@ -60,7 +59,7 @@ def verify(
         stateless, num_streams, batches_per_epoch: as for DeterministicAugmenter; None: as the factory's augmenter has it.
         search_seconds: limit of the search for lines that differ, after which the report has what is known; None: no
             limit.
-        progress: called with the current state.
+        progress: called with what is being done, how many rows are done, and how many there are.
 
     Returns:
         A verdict for each row, the causes of what differs, and whether the loader may be declared stateless. ``print``
@@ -70,27 +69,23 @@ def verify(
         UnusableError: (a ValueError) the factory does not give a pipeline that makes batches that can be compared.
         TypeError, ValueError: another argument is invalid.
     """
-    settings = checked_settings(
+    settings = Settings(
         batches,
         seed,
         thorough,
-        processes,
-        start_methods,
+        processes or (),
+        start_methods or (),
         hash_seeds,
         stateless,
         num_streams,
         batches_per_epoch,
         search_seconds,
-    )
+    ).checked()
     made = load_factory(factory) if isinstance(factory, str) else factory
     if not callable(made):
         raise UnusableError(f"the factory must be callable, got {made!r} of type {type(made).__name__}")
     with preserved_global_rngs():
-        return _Verification(made, settings, progress or _untold).result()
-
-
-def _untold(what: str, done: int, total: int) -> None:
-    """Nobody wants to know."""
+        return _Verification(made, settings, Progress(told=progress)).result()
 
 
 class _Verification:
@@ -105,40 +100,30 @@ class _Verification:
 
     def result(self) -> Result:
         began = time.perf_counter()
-        self._progress("0 processes", 0, 1)
         real = RealRuns(self._factory, self._settings)
-        with collected_notices() as notices:
-            pristine = self._shared_state()
-            reference = real.reference()
-            pristine.put_back()
-        self._notes += notices
-        seconds = time.perf_counter() - began
-        self._rows.append(Row("0 processes", EQUAL, len(reference.prints), seconds=seconds, detail="the reference"))
+        self._rows += run_rows([Planned("0 processes", partial(self._make_reference, real))], self._progress)
+        self._notes += self._rows[0].notices
+        reference = self._reference
         subject = Subject(
             self._factory,
             reference.branch,
             self._settings.stateless,
             batches_per_epoch=reference.batches_per_epoch,
         )
-        runs = list(real.runs(reference))
-        asked = questions(reference.keys, self._settings.hash_seeds, self._settings.thorough)
-        total = 1 + len(runs) + len(asked)
+        asked = questions(reference.keys, self._settings.hash_seeds or (), self._settings.thorough)
+        planned = [Planned(question.what, partial(self._answer, subject, question)) for question in asked]
+        for row in run_rows([*real.runs(reference), *planned], self._progress):
+            self._rows.append(row)
+            self._pristine.put_back()
         with collected_notices():
-            for run in runs:
-                self._progress(run.what, len(self._rows), total)
-                self._rows.append(_answer_by_running(run, reference))
-                pristine.put_back()
-            for question in asked:
-                self._progress(question.what, len(self._rows), total)
-                self._rows.append(self._answer(subject, question))
-            self._progress("is the loader stateless?", total, total)
+            self._tell("is the loader stateless?")
             stateless = judge_statelessness(
                 subject,
                 reference.keys,
                 self._settings.stateless is None and reference.stateless,
                 self._settings.search_seconds,
             )
-            causes = self._causes(subject, reference.keys, total)
+            causes = self._causes(subject, reference.keys)
         self._take_notes(reference)
         return Result(
             tuple(self._rows),
@@ -150,6 +135,15 @@ class _Verification:
             time.perf_counter() - began,
         )
 
+    def _tell(self, what: str) -> None:
+        self._progress.update(what, done=self._progress.total)
+
+    def _make_reference(self, real: RealRuns) -> Row:
+        self._pristine = self._shared_state()
+        self._reference = real.reference()
+        self._pristine.put_back()
+        return Row.of("0 processes", len(self._reference.prints), [], detail="the reference")
+
     def _shared_state(self) -> SharedState:
         try:
             return SharedState(Subject(self._factory, SeedBranch.of(SeedTree(0), 1), self._settings.stateless))
@@ -157,29 +151,28 @@ class _Verification:
             raise UnusableError(str(error)) from error
 
     def _answer(self, subject: Subject, question: Question) -> Row:
-        began = time.perf_counter()
         number = len(question.experiments[0].still.order)
         for experiment in question.experiments:
             try:
                 still, changed = experiment.run(subject, self._still.get(experiment.still))
-                different = differing(still, changed)
             except UnusableError as error:
                 if not experiment.is_elsewhere:
                     raise
-                return Row(question.what, NOT_RUN, 0, seconds=time.perf_counter() - began, detail=str(error))
+                return Row(question.what, NOT_RUN, detail=str(error))
             if not experiment.is_elsewhere:
                 self._still[experiment.still] = still
+            different = differing(still, changed)
             if different:
                 self._shown.append((question, experiment, different))
-                verdict = REPAIRED if question.alone and not self._shown_with_repairs(question.factor) else DIFFERENT
-                seconds = time.perf_counter() - began
-                return Row(question.what, verdict, number, len(different), different[0], seconds)
-        return Row(question.what, EQUAL, number, seconds=time.perf_counter() - began)
+                return Row.of(question.what, number, different, REPAIRED if self._is_repaired(question) else DIFFERENT)
+        return Row.of(question.what, number, [])
 
-    def _shown_with_repairs(self, factor: str) -> bool:
-        return any(shown.factor == factor and not shown.alone for shown, _, _ in self._shown)
+    def _is_repaired(self, question: Question) -> bool:
+        """Whether the pipeline differs alone, and not with detaug's repairs."""
+        with_repairs = (shown for shown, _, _ in self._shown if shown.factor == question.factor and not shown.alone)
+        return question.alone and not any(with_repairs)
 
-    def _causes(self, subject: Subject, keys: list[BatchKey], total: int) -> tuple[Cause, ...]:
+    def _causes(self, subject: Subject, keys: list[BatchKey]) -> tuple[Cause, ...]:
         shown = self._shown
         if any(question.factor == "nothing" for question, _, _ in shown):
             # Then every other experiment differs as well, and shows nothing.
@@ -194,10 +187,9 @@ class _Verification:
         seconds = self._settings.search_seconds
         ends = None if seconds is None else time.monotonic() + seconds
         for number, (question, experiment, different) in enumerate(shown):
-            self._progress(f"looking for the cause: {question.what}", total, total)
-            repaired = question.alone and not self._shown_with_repairs(question.factor)
+            self._tell(f"looking for the cause: {question.what}")
             timed = _with_its_share(subject, ends, len(shown) - number)
-            causes, complete = causes_of(timed, experiment, different, repaired)
+            causes, complete = causes_of(timed, experiment, different, self._is_repaired(question))
             for cause in causes:
                 found.setdefault(cause.site or cause.what, cause)
             if not complete:
@@ -208,7 +200,7 @@ class _Verification:
             # Randomness that no seed governs depends on what was drawn before: history without a line is that same fault.
             found = {key: cause for key, cause in found.items() if cause.site is not None}
         if not found and not all(row.ok for row in self._rows):
-            self._progress("looking for the cause: in another process", total, total)
+            self._tell("looking for the cause: in another process")
             self._search_elsewhere(_with_its_share(subject, ends, 1), keys, found)
         return tuple(sorted(found.values(), key=lambda cause: cause.repaired))
 
@@ -249,25 +241,6 @@ class _Verification:
                 ]
         if len(reference.prints) < self._settings.batches:
             self._notes.append(f"the loader gave {len(reference.prints)} of {self._settings.batches} batches")
-
-
-def _answer_by_running(run: RealRun, reference: Reference) -> Row:
-    began = time.perf_counter()
-    count = len(reference.prints)
-    try:
-        found, detail = run.run()
-    except UnusableError as error:
-        return Row(run.what, NOT_RUN, 0, seconds=time.perf_counter() - began, detail=str(error))
-    except Exception as error:  # here where the reference had none: that is a difference
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
-        return Row(run.what, DIFFERENT, count, count, None, time.perf_counter() - began, text)
-    made = {number for number, _ in found}
-    missing = set(range(count)) - made if run.whole else set()
-    different = sorted({*compared(reference.prints, found), *missing})
-    row = Row(run.what, EQUAL, len(made), seconds=time.perf_counter() - began, detail=detail)
-    if not different:
-        return row
-    return replace(row, verdict=DIFFERENT, differing=len(different), first=reference.keys[different[0]])
 
 
 def _with_its_share(subject: Subject, ends: float | None, searches: int) -> Subject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ DEFAULT_SEARCH_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Settings:
-    """As `detaug.verify` takes them.
+    """As `detaug.verify` takes them; `checked` fills in what is left out.
 
     Attributes:
         batches: how many every row compares.
@@ -25,7 +26,7 @@ class Settings:
         thorough: every process count with every start method, more faults, more hash seeds.
         processes: process counts.
         start_methods: "fork", "spawn", "forkserver".
-        hash_seeds: PYTHONHASHSEED of other interpreters; with fewer than two there are none.
+        hash_seeds: PYTHONHASHSEED of other interpreters; None: by default; with fewer than two there are none.
         stateless, num_streams, batches_per_epoch: as for DeterministicAugmenter.
         search_seconds: how long lines are looked for; None: as long as it takes.
     """
@@ -33,9 +34,9 @@ class Settings:
     batches: int = DEFAULT_BATCHES
     seed: Any = None
     thorough: bool = False
-    processes: tuple[int, ...] = ()
-    start_methods: tuple[str, ...] = ()
-    hash_seeds: tuple[int, ...] = ()
+    processes: Sequence[int] = ()
+    start_methods: Sequence[str] = ()
+    hash_seeds: Sequence[int] | None = None
     stateless: bool | None = None
     num_streams: int | None = None
     batches_per_epoch: int | None = None
@@ -51,40 +52,27 @@ class Settings:
         """At how many steps the stream is taken up again."""
         return 8 if self.thorough else 2
 
+    def checked(self) -> Settings:
+        """The same with what was left out filled in.
 
-def checked_settings(
-    batches: int,
-    seed: Any,
-    thorough: bool,
-    processes: Any,
-    start_methods: Any,
-    hash_seeds: Any,
-    stateless: bool | None,
-    num_streams: int | None,
-    batches_per_epoch: int | None,
-    search_seconds: float | None,
-) -> Settings:
-    """Settings, with what was left out filled in.
-
-    Raises:
-        TypeError, ValueError: an argument cannot be right; the message says what is allowed.
-    """
-    wanted = processes or ((1, 2, 3, 5, 8) if thorough else (1, 2, 3))
-    counts = tuple(arguments.count("processes", each) for each in wanted)
-    available = [arguments.start_method(None), "spawn"] if not thorough else list(arguments.START_METHODS)
-    methods = tuple(arguments.start_method(each) for each in start_methods or dict.fromkeys(available))
-    if hash_seeds is None:
-        hash_seeds = (1, 2, 3, 4) if thorough else (1, 2)
-    seeds = tuple(dict.fromkeys(arguments.count("hash_seeds", each) for each in hash_seeds))
-    return Settings(
-        batches=positive_int("batches", batches),
-        seed=None if seed is None else checked_seed(seed),
-        thorough=bool(thorough),
-        processes=tuple(dict.fromkeys(count for count in counts if count > 0)) or (1,),
-        start_methods=methods,
-        hash_seeds=seeds,
-        stateless=arguments.optional_bool("stateless", stateless),
-        num_streams=arguments.optional_positive("num_streams", num_streams),
-        batches_per_epoch=arguments.optional_positive("batches_per_epoch", batches_per_epoch),
-        search_seconds=arguments.seconds("search_seconds", search_seconds),
-    )
+        Raises:
+            TypeError, ValueError: an argument cannot be right; the message says what is allowed.
+        """
+        wanted = self.processes or ((1, 2, 3, 5, 8) if self.thorough else (1, 2, 3))
+        counts = [arguments.count("processes", each) for each in wanted]
+        methods = arguments.START_METHODS if self.thorough else dict.fromkeys((arguments.start_method(None), "spawn"))
+        hash_seeds = self.hash_seeds
+        if hash_seeds is None:
+            hash_seeds = (1, 2, 3, 4) if self.thorough else (1, 2)
+        return Settings(
+            batches=positive_int("batches", self.batches),
+            seed=None if self.seed is None else checked_seed(self.seed),
+            thorough=bool(self.thorough),
+            processes=tuple(dict.fromkeys(count for count in counts if count > 0)) or (1,),
+            start_methods=tuple(arguments.start_method(each) for each in self.start_methods or methods),
+            hash_seeds=tuple(dict.fromkeys(arguments.count("hash_seeds", each) for each in hash_seeds)),
+            stateless=arguments.optional_bool("stateless", self.stateless),
+            num_streams=arguments.optional_positive("num_streams", self.num_streams),
+            batches_per_epoch=arguments.optional_positive("batches_per_epoch", self.batches_per_epoch),
+            search_seconds=arguments.seconds("search_seconds", self.search_seconds),
+        )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Any
 
+from detaug.nnunet.compatibility import find_trainer, trainer_class
 from detaug.nnunet.trainers.detaug_loading import DetAugLoading
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 
 try:
-    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
-    from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
+    nnUNetTrainer = trainer_class()  # noqa: N816
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "nnunetv2":
         raise
@@ -20,11 +18,11 @@ except ModuleNotFoundError as error:
     ) from None
 
 
-class nnUNetTrainerDeterministic(DeterministicTraining, nnUNetTrainer):  # type: ignore[misc]  # nnU-Net has no types
+class nnUNetTrainerDeterministic(DeterministicTraining, nnUNetTrainer):  # type: ignore[misc, valid-type]  # nnU-Net has no types
     """nnU-Net's default trainer with its own loader and transforms, seeded for every batch."""
 
 
-class nnUNetTrainerDetAug(DetAugLoading, nnUNetTrainer):  # type: ignore[misc]
+class nnUNetTrainerDetAug(DetAugLoading, nnUNetTrainer):  # type: ignore[misc, valid-type]
     """nnU-Net's default trainer with detaug's loader and transforms."""
 
 
@@ -43,7 +41,7 @@ def trainer_named(name: str) -> Any:
     """
     for prefix, mixin in _MIXINS.items():
         if name.startswith(prefix):
-            base = _nnunet_trainer("nnUNetTrainer" + name[len(prefix) :])
+            base = find_trainer("nnUNetTrainer" + name[len(prefix) :])
             if base is not None:
                 made = type(
                     name,
@@ -54,11 +52,6 @@ def trainer_named(name: str) -> Any:
                 globals()[name] = made
                 return made
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def _nnunet_trainer(name: str) -> Any:
-    folder = os.path.dirname(sys.modules[nnUNetTrainer.__module__].__file__ or "")
-    return recursive_find_python_class(folder, name, nnUNetTrainer.__module__.rpartition(".")[0])
 
 
 def __getattr__(name: str) -> Any:

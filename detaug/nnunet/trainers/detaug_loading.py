@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from detaug.nnunet.compatibility import is_nnunets_own
 from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 from detaug.nnunet.transforms import validation_transforms
@@ -32,5 +33,5 @@ class DetAugLoading(DeterministicTraining):
 def _replace(trainer: type, method: str, ours: Any) -> None:
     """Give the class our pipeline, where it would have one of nnU-Net's own."""
     owner = next((base for base in trainer.__mro__ if method in vars(base)), None)
-    if owner is not None and owner.__module__.startswith("nnunetv2.") and owner.__name__ in ours:
+    if owner is not None and is_nnunets_own(owner) and owner.__name__ in ours:
         setattr(trainer, method, staticmethod(ours[owner.__name__]))

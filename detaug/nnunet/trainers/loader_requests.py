@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-#: The name by which nnU-Net's modules know their loader.
-LOADER = "nnUNetDataLoader"
+from detaug.nnunet.compatibility import LOADER, MAKES_LOADERS, ORDERED, SINGLE, UNORDERED
 
 
 def batches_kept(num_cached: int) -> int:
@@ -67,15 +66,15 @@ def _request_of_multi_threaded(
 
 #: Names by which nnU-Net's modules know batchgenerators' augmenters, and what has their arguments here.
 AUGMENTERS: dict[str, Callable[..., AugmenterRequest]] = {
-    "NonDetMultiThreadedAugmenter": AugmenterRequest,
-    "MultiThreadedAugmenter": _request_of_multi_threaded,
-    "SingleThreadedAugmenter": AugmenterRequest,
+    UNORDERED: AugmenterRequest,
+    ORDERED: _request_of_multi_threaded,
+    SINGLE: AugmenterRequest,
 }
 
 
 @contextlib.contextmanager
 def requests_instead_of_augmenters(
-    trainer: type, loader: Callable[..., Any] | None = None, method: str = "get_dataloaders"
+    trainer: type, loader: Callable[..., Any] | None = None, method: str = MAKES_LOADERS
 ) -> Iterator[None]:
     """Inside, the trainer's `get_dataloaders` gets `AugmenterRequest` objects.
 

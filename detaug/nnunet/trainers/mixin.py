@@ -17,11 +17,18 @@ import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.executor import Executor
+from detaug.nnunet.compatibility import (
+    AVERAGES,
+    BEST_AVERAGE,
+    LOGGED,
+    TrainerAttributes,
+    check_nnunet_version,
+    is_checkpoint,
+)
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.trainers import epoch_times
 from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, write_checkpoint
 from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
-from detaug.nnunet.trainers.nnunet_version import check_nnunet_version
 from detaug.nnunet.trainers.run_record import KEY, RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.seeding.ranks import common_seed
@@ -39,7 +46,7 @@ EXECUTOR_VARIABLE = "DETAUG_EXECUTOR"
 logger = logging.getLogger("detaug")
 
 
-class DeterministicTraining:
+class DeterministicTraining(TrainerAttributes):
     """A mixin that makes any trainer of nnU-Net reproducible.
 
         class MyTrainer(DeterministicTraining, nnUNetTrainer):
@@ -71,28 +78,6 @@ class DeterministicTraining:
     """
 
     deterministic_mode: Mode = True
-
-    # What nnU-Net's trainer has, as far as it is used here.
-    batch_size: int
-    configuration_manager: Any
-    current_epoch: int
-    dataloader_train: Any
-    dataloader_val: Any
-    dataset_class: Any
-    device: torch.device
-    folder_with_segs_from_previous_stage: str | None
-    is_ddp: bool
-    label_manager: Any
-    local_rank: int
-    logger: Any
-    loss: Any
-    network: Any
-    num_iterations_per_epoch: int
-    num_val_iterations_per_epoch: int
-    output_folder: str
-    preprocessed_dataset_folder: str
-    print_to_log_file: Any
-    was_initialized: bool
 
     _run_seed: Seed | None = None
     _cases: str = ""
@@ -286,13 +271,13 @@ class DeterministicTraining:
 
     def _write(self, checkpoint: Any, file: Any) -> None:
         """Writes the argument of `torch.save` in its canonical form, nnU-Net's checkpoint with its record."""
-        if isinstance(checkpoint, dict) and {"network_weights", "logging"} <= checkpoint.keys():
-            logging_of_run = checkpoint["logging"]
+        if is_checkpoint(checkpoint):
+            logging_of_run = checkpoint[LOGGED]
             epoch_times.keep(logging_of_run, self.output_folder)
             checkpoint = {
                 **checkpoint,
-                "logging": epoch_times.without(logging_of_run),
-                "_best_ema": best_so_far(checkpoint.get("_best_ema"), logging_of_run.get("ema_fg_dice", [])),
+                LOGGED: epoch_times.without(logging_of_run),
+                BEST_AVERAGE: best_so_far(checkpoint.get(BEST_AVERAGE), logging_of_run.get(AVERAGES, [])),
                 KEY: self._record().as_dict(),
             }
         if isinstance(file, (str, os.PathLike)):
@@ -315,7 +300,7 @@ def cpu_threads() -> int:
 
 
 def best_so_far(best: Any, averages: Any) -> Any:
-    """nnU-Net's ``_best_ema`` after the epoch whose moving average is the last of `averages`.
+    """nnU-Net's best average after the epoch whose moving average is the last of `averages`.
 
     nnU-Net writes ``checkpoint_latest`` before it looks whether the epoch was the best, so what it writes may be stale.
     """

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.nnunet.compatibility import TrainerAttributes, plot_nothing
 from detaug.nnunet.verification.settings import Part
 from detaug.nnunet.verification.trace import (
     BACKWARD,
@@ -23,15 +24,11 @@ from detaug.nnunet.verification.trace import (
 )
 
 
-def _no_plot(_folder: str) -> None:
-    """In place of `MetaLogger.plot_progress_png`."""
-
-
 class Interruption(Exception):
     """The training ends here, as it was asked to."""
 
 
-class Recording:
+class Recording(TrainerAttributes):
     """A mixin for nnU-Net's trainers, in front of all others.
 
     Attributes:
@@ -42,27 +39,13 @@ class Recording:
     part: ClassVar[Part]
     trace: ClassVar[TraceWriter]
 
-    # What nnU-Net's trainer has, as far as it is used here.
-    current_epoch: int
-    disable_checkpointing: bool
-    grad_scaler: Any
-    logger: Any
-    network: Any
-    num_epochs: int
-    num_iterations_per_epoch: int
-    num_val_iterations_per_epoch: int
-    optimizer: Any
-    save_every: int
-    was_initialized: bool
-
     _moment: Moment | None = None
     _step = 0
 
     def initialize(self) -> None:
         # here and not in __init__, whose signature has to stay nnU-Net's; the learning rates are made of num_epochs
         self._shorten()
-        # drawing it takes longer than all the rest of such a short epoch
-        self.logger.plot_progress_png = _no_plot
+        plot_nothing(self)
         super().initialize()  # type: ignore[misc]
         # a trainer may set them here itself
         self._shorten()

@@ -1,45 +1,72 @@
-"""What verifying a training gives: a row for each training, and where the differences began."""
+"""What comparing trainings gives: a row for each, and where the differences began."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from detaug.nnunet.verification.comparing import Origin
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from detaug.nnunet.verification.comparing import BETWEEN_EPOCHS, BOOKKEEPING, INITIAL_WEIGHTS, RESUME, Origin
 from detaug.nnunet.verification.settings import Settings
-from detaug.reports.verdicts import EQUAL, REFERENCE
+from detaug.nnunet.verification.trace import BACKWARD, DATA, FORWARD, OPTIMIZER
+from detaug.reports import rows as reports
+from detaug.reports.rows import table
+
+#: Enough hexadecimal digits to tell any two checkpoints apart by eye.
+DIGITS = 16
+
+_ADVICE = {
+    INITIAL_WEIGHTS: "the trainings start from different weights: detaug.nnunet.DeterministicTraining seeds initialize()",
+    DATA: "the batches do not depend on the seed alone: look at the loader and the transforms (`detaug verify` finds the line)",
+    FORWARD: "the same batch and weights give another output: detaug.training.audit names the operation",
+    BACKWARD: "the same output and loss give another gradient: detaug.training.audit names the operation",
+    OPTIMIZER: "the same gradients give other weights: look at clipping, the optimizer and its state",
+    RESUME: "the checkpoint is not complete: look at save_checkpoint and load_checkpoint",
+    BETWEEN_EPOCHS: "validation or a hook at an epoch's end changes something",
+    BOOKKEEPING: "the weights are equal: the difference is in what else save_checkpoint writes",
+}
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(reports.Row):
     """One training.
 
     Attributes:
         what: in which way it was trained.
-        processes: worker processes that made its batches, for each part of it.
         verdict: "reference", "equal", "different", or "failed".
+        processes: worker processes that made its batches, for each part of it.
         sha256: of its checkpoint_final.pth; "" where it failed.
         origins: where the difference from the reference began; there may be several that do not follow from one another.
         failure: the error, where it failed.
-        seconds: how long it took.
+        killed_after: how many moments of its trace there were when it was killed, where it was to be.
     """
 
-    what: str
-    processes: tuple[int, ...]
-    verdict: str
+    processes: tuple[int, ...] = ()
     sha256: str = ""
     origins: tuple[Origin, ...] = ()
     failure: str = ""
-    seconds: float = 0.0
+    killed_after: int | None = None
 
-    @property
-    def ok(self) -> bool:
-        """Whether the training wrote the reference's bytes."""
-        return self.verdict in (REFERENCE, EQUAL)
+    def reasons(self) -> list[RenderableType]:
+        """Where its difference began, and what to do."""
+        if not self.origins and not self.failure:
+            return []
+        parts: list[RenderableType] = [Text(f"\n{self.what}, nnUNet_n_proc_DA {listed(self.processes)}:", "bold")]
+        if self.failure:
+            parts.append(_indented(Text.assemble(("failed: ", "bold red"), self.failure), 2))
+        begin = "began with " if not self.ok else "no difference in the checkpoint, but in "
+        for number, origin in enumerate(self.origins):
+            begin = "and, independently, " if number else begin
+            parts.append(_indented(Text.assemble(begin, (origin.kind, "bold red"), f": {origin.where}"), 2))
+            parts.append(_indented(Text(_ADVICE[origin.kind], "dim"), 4))
+        return parts
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(reports.Result[Row]):
     """What `verify_training` found.
 
     Attributes:
@@ -52,21 +79,44 @@ class Result:
     rows: tuple[Row, ...]
     device: str = ""
 
-    @property
-    def ok(self) -> bool:
-        """Whether all trainings wrote the same checkpoint."""
-        return all(row.ok for row in self.rows)
-
     def as_json(self) -> dict[str, Any]:
-        """All of it as what JSON can hold."""
         return {
             "ok": self.ok,
             "device": self.device,
             "settings": asdict(self.settings),
-            "rows": [{**asdict(row), "ok": row.ok, "seconds": round(row.seconds, 2)} for row in self.rows],
+            "rows": [row.as_json() for row in self.rows],
         }
 
-    def __rich__(self) -> Any:
-        from detaug.nnunet.verification.report import report
+    def shown(self) -> list[RenderableType]:
+        trainings = table(
+            "training",
+            self.rows,
+            ("nnUNet_\nn_proc_DA", lambda row: listed(row.processes), False),
+            ("checkpoint_final.pth\n(sha256)", lambda row: row.sha256[:DIGITS] or "none", False),
+        )
+        reasons = [part for row in self.rows for part in row.reasons()]
+        return [trainings, Text(), self._conditions(), *reasons, Text(), self._verdict()]
 
-        return report(self)
+    def _conditions(self) -> Text:
+        settings = self.settings
+        return Text(
+            f"{settings.trainer}, {settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.plans}: "
+            f"{settings.epochs} epochs of {settings.iterations} training and {settings.validation_iterations} validation "
+            f"batches, seed {settings.seed}, on {self.device}",
+            "dim",
+        )
+
+    def _verdict(self) -> Text:
+        if self.ok:
+            return Text(f"equal: all {len(self.rows)} trainings wrote the same checkpoint, byte for byte", "bold green")
+        others = sum(not row.ok for row in self.rows)
+        return Text(f"different: {others} of {len(self.rows) - 1} trainings differ from the first", "bold red")
+
+
+def listed(processes: tuple[int, ...]) -> str:
+    """For the reader: of one part after the other."""
+    return ", then ".join(map(str, processes))
+
+
+def _indented(text: Text, columns: int) -> Padding:
+    return Padding(text, (0, 0, 0, columns), expand=False)

@@ -8,10 +8,9 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
+from detaug.nnunet.compatibility import run_training, trainers_found_through
 from detaug.nnunet.verification.recording import Interruption, recording
 from detaug.nnunet.verification.settings import Part
 from detaug.nnunet.verification.trace import TraceWriter
@@ -99,13 +98,12 @@ def train(part: Part, trace: Path) -> None:
         trace: the moments are appended to this file.
     """
     import torch
-    from nnunetv2.run import run_training as nnunet
 
     settings = part.settings
     writer = TraceWriter(trace)
     try:
-        with _recorded(part, writer):
-            nnunet.run_training(
+        with trainers_found_through(lambda trainer: recording(trainer, part, writer)):
+            run_training(
                 settings.dataset,
                 settings.configuration,
                 settings.fold,
@@ -116,30 +114,12 @@ def train(part: Part, trace: Path) -> None:
             )
     except Interruption:
         print(f"Interrupted after epoch {part.stop_after}, as requested.")
-    finally:
-        writer.close()
-
-
-def _found(name: str, find: Callable[[str], type]) -> type:
-    try:
-        return find(name)
-    except RuntimeError as error:
-        if not str(error).startswith("Could not find"):  # not nnU-Net's own words: a module of a trainer's failed
+    except LookupError as error:
+        if error.args != (settings.trainer,):
             raise
         folders = os.environ["nnUNet_extTrainer"]
         raise CannotVerify(
-            f"there is no trainer {name!r}, neither nnU-Net's own nor in nnUNet_extTrainer={folders}"
+            f"there is no trainer {settings.trainer!r}, neither nnU-Net's own nor in nnUNet_extTrainer={folders}"
         ) from None
-
-
-@contextmanager
-def _recorded(part: Part, writer: TraceWriter) -> Iterator[None]:
-    """Inside, nnU-Net finds trainers with `Recording`."""
-    from nnunetv2.run import run_training as nnunet
-
-    find = nnunet.recursive_find_trainer_class_by_name
-    nnunet.recursive_find_trainer_class_by_name = lambda name: recording(_found(name, find), part, writer)
-    try:
-        yield
     finally:
-        nnunet.recursive_find_trainer_class_by_name = find
+        writer.close()

@@ -41,6 +41,11 @@ class Settings:
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
 
+    @property
+    def moments_of_an_epoch(self) -> int:
+        """How many entries a trace gets in it: a start, the training and the validation batches."""
+        return 1 + self.iterations + self.validation_iterations
+
 
 @dataclass(frozen=True)
 class Part:
@@ -51,6 +56,7 @@ class Part:
         results: the folder that is its ``nnUNet_results``.
         processes: in its ``nnUNet_n_proc_DA``.
         stop_after: it is interrupted at the end of its epoch with this number, counted from 1; None: it is not.
+        kill_at: the process and all that it started get SIGKILL once its trace has this many moments; None: they do not.
         resume: whether it continues what is in `results`, as ``nnUNetv2_train --c``.
     """
 
@@ -59,6 +65,7 @@ class Part:
     processes: int
     stop_after: int | None = None
     resume: bool = False
+    kill_at: int | None = None
 
     def as_json(self) -> str:
         """One line."""
@@ -79,11 +86,13 @@ class Training:
         what: for the reader.
         folder: a name for its folder.
         parts: one after the other; `Part.results` is filled in when it begins.
+        resumed_at: the epoch that the last part begins with, counted from 0; None: there is one part.
     """
 
     what: str
     folder: str
     parts: tuple[Part, ...]
+    resumed_at: int | None = None
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -95,9 +104,9 @@ class Training:
         return replace(self, parts=tuple(replace(part, results=results) for part in self.parts))
 
     def moments(self) -> int:
-        """How many entries its trace gets: a start, the training and the validation batches of every epoch."""
+        """How many entries its trace gets, if no epoch of it is begun twice."""
         settings = self.parts[0].settings
-        return settings.epochs * (1 + settings.iterations + settings.validation_iterations)
+        return settings.epochs * settings.moments_of_an_epoch
 
 
 def trainings(settings: Settings) -> tuple[Training, ...]:
@@ -111,5 +120,6 @@ def trainings(settings: Settings) -> tuple[Training, ...]:
             f"interrupted after epoch {half} of {settings.epochs}, resumed",
             "resumed",
             (Part(settings, "", 1, stop_after=half), Part(settings, "", 3, resume=True)),
+            half,
         ),
     )

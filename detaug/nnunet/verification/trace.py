@@ -7,6 +7,7 @@ and from earlier moments; that order is what lets a comparison say where two tra
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +74,8 @@ class TraceWriter:
     """Appends each moment to a file at once, so that the reader of the file can follow the progress."""
 
     def __init__(self, path: Path) -> None:
+        if path.exists():  # the line in which its writer was killed
+            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         self._file: TextIO = path.open("a")
 
     def write(self, moment: Moment) -> None:

@@ -9,19 +9,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from detaug.nnunet.verification import run
-from detaug.nnunet.verification.comparing import Origin, bookkeeping_origin, origins, sha256
-from detaug.nnunet.verification.result import Result, Row
+from detaug.nnunet.verification.comparing import bookkeeping_origin, origins, sha256
+from detaug.nnunet.verification.result import Result, Row, listed
 from detaug.nnunet.verification.settings import Part, Settings, Training, trainings
 from detaug.nnunet.verification.trace import Moment, read
 from detaug.nnunet.verification.wrong_use import CannotVerify, checked, load_plans, previous_stage_predictions
 from detaug.processes.interpreters import interpreter_command
-from detaug.reports.verdicts import DIFFERENT, EQUAL, FAILED, REFERENCE
+from detaug.reports.progress import Progress
+from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, Planned, run_rows
 
 #: Seconds between two checks of a training's progress.
 LOOK_EVERY = 0.25
@@ -29,10 +31,6 @@ LOOK_EVERY = 0.25
 PATIENCE = 5.0
 
 _CODE = "import sys; from detaug.nnunet.verification.run import main; main(*sys.argv[1:])"
-
-
-def ignored(_news: object) -> None:
-    """A progress callback that does nothing."""
 
 
 class TrainingFailed(RuntimeError):
@@ -59,20 +57,15 @@ class Trained:
     Attributes:
         checkpoint: its checkpoint_final.pth.
         moments: its trace.
-        seconds: how long it took.
+        killed_after: see `detaug.nnunet.verification.result.Row`.
     """
 
     checkpoint: Path
     moments: list[Moment]
-    seconds: float
+    killed_after: int | None = None
 
 
-def verify_training(
-    settings: Settings,
-    keep: Path | None = None,
-    started: Callable[[Training], None] = ignored,
-    advanced: Callable[[int], None] = ignored,
-) -> Result:
+def verify_training(settings: Settings, keep: Path | None = None, shown: Progress | None = None) -> Result:
     """Train three times, for a few steps, and compare the checkpoints byte for byte.
 
     nnU-Net's preprocessed folder is used as a training uses it: nnU-Net writes splits_final.json there where there is
@@ -81,8 +74,7 @@ def verify_training(
     Args:
         settings: what to train.
         keep: traces, logs and checkpoints are left in this folder; None: nothing is.
-        started: is called when a training begins.
-        advanced: is called with the number of moments (steps, and starts of epochs) that were added to its trace.
+        shown: is told of trainings, and of the moments (steps, and starts of epochs) in their traces.
 
     Raises:
         CannotVerify: there is no such data set, configuration, fold, trainer, plans or device.
@@ -91,39 +83,38 @@ def verify_training(
     settings = checked(settings)
     with _folder(keep) as folder:
         link_previous_stage(settings, folder)
-        planned = trainings(settings)
-        rows: list[Row] = []
-        reference: Trained | None = None
-        for training in planned:
-            started(training)
-            began = time.perf_counter()
-            try:
-                trained = train(training, folder, advanced)
-            except TrainingFailed as error:
-                if reference is None:
-                    raise
-                row = Row(training.what, training.processes, FAILED, failure=str(error))
-                rows.append(replace(row, seconds=time.perf_counter() - began))
-                continue
-            rows.append(_row(training, trained, reference))
-            reference = reference or trained
-    return Result(settings, tuple(rows), described_device(settings.device))
+        return compare_trainings(settings, trainings(settings), folder, shown or Progress())
 
 
-def _row(training: Training, trained: Trained, reference: Trained | None) -> Row:
-    row = Row(training.what, training.processes, REFERENCE, sha256(trained.checkpoint), seconds=trained.seconds)
-    if reference is None:
-        return row
-    resumed_at = training.parts[0].stop_after
-    found = origins(reference.moments, trained.moments, resumed_at)
-    if sha256(reference.checkpoint) == row.sha256:
-        # what differs then had no effect on the checkpoint
-        return replace(row, verdict=EQUAL, origins=found)
-    return replace(row, verdict=DIFFERENT, origins=found or _bookkeeping(reference, trained))
+def compare_trainings(settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress) -> Result:
+    """Train these within `folder`, and compare the checkpoints with the first one's; otherwise as `verify_training`."""
+    reference: Trained | None = None
 
+    def compared(training: Training) -> Row:
+        nonlocal reference
+        row = Row(training.what, processes=training.processes)
+        try:
+            trained = train(training, folder, shown.advance)
+        except TrainingFailed as error:
+            if reference is None:
+                raise
+            return replace(row, verdict=FAILED, failure=str(error))
+        row = replace(row, sha256=sha256(trained.checkpoint), killed_after=trained.killed_after)
+        if reference is None:
+            reference = trained
+            return row
+        found = origins(reference.moments, trained.moments, training.resumed_at)
+        if sha256(reference.checkpoint) == row.sha256:
+            # what differs then had no effect on the checkpoint
+            return replace(row, verdict=EQUAL, origins=found)
+        found = found or (bookkeeping_origin(reference.checkpoint, trained.checkpoint),)
+        return replace(row, verdict=DIFFERENT, origins=found)
 
-def _bookkeeping(reference: Trained, trained: Trained) -> tuple[Origin, ...]:
-    return (bookkeeping_origin(reference.checkpoint, trained.checkpoint),)
+    rows = [
+        Planned(f"{each.what}, processes: {listed(each.processes)}", partial(compared, each), each.moments())
+        for each in planned
+    ]
+    return Result(settings, tuple(run_rows(rows, shown)), described_device(settings.device))
 
 
 def link_previous_stage(settings: Settings, folder: Path) -> None:
@@ -142,39 +133,33 @@ def results_folder(training: Training, folder: Path) -> Path:
     return folder / training.folder / "results"
 
 
-def train(training: Training, folder: Path, advanced: Callable[[int], None] = ignored) -> Trained:
+def train(training: Training, folder: Path, advanced: Callable[[int], None]) -> Trained:
     """Run all parts of a training, each in a separate process.
 
+    Args:
+        training: what to do.
+        folder: there its own folder is made.
+        advanced: is called with the number of moments that were added to its trace.
+
     Raises:
-        TrainingFailed: one of them failed.
+        TrainingFailed: one of them failed, or ended before its SIGKILL.
     """
-    began = time.perf_counter()
     results = results_folder(training, folder)
     results.mkdir(parents=True, exist_ok=True)
     trace = results.parent / run.TRACE
+    killed_after = None
     for part in training.within(str(results)).parts:
         run_part(part, results.parent, advanced)
+        if part.kill_at is not None:
+            killed_after = _lines(trace)
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
         raise TrainingFailed("the training ended without a checkpoint_final.pth: does the trainer save one?")
-    return Trained(found[0], read(trace), time.perf_counter() - began)
+    return Trained(found[0], read(trace), killed_after)
 
 
-def run_part(part: Part, folder: Path, advanced: Callable[[int], None] = ignored, kill_at: int | None = None) -> int:
-    """Run a part of a training in a separate process.
-
-    Args:
-        part: what to do.
-        folder: for trace and log.
-        advanced: as for `verify_training`.
-        kill_at: SIGKILL the process and all that it started, once its trace has this many moments.
-
-    Returns:
-        The moments of its trace.
-
-    Raises:
-        TrainingFailed: it failed, or ended before the SIGKILL.
-    """
+def run_part(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:
+    """Run a part of a training in a separate process, with trace and log in `folder`; otherwise as `train`."""
     trace = folder / run.TRACE
     before = _lines(trace)
     with (folder / "log.txt").open("ab") as log:
@@ -188,22 +173,25 @@ def run_part(part: Part, folder: Path, advanced: Callable[[int], None] = ignored
         )
         try:
             while process.poll() is None:
-                time.sleep(LOOK_EVERY if kill_at is None else LOOK_EVERY / 25)
-                now = _lines(trace)
-                advanced(now - before)
-                before = now
-                if kill_at is not None and now >= kill_at:
+                time.sleep(LOOK_EVERY if part.kill_at is None else LOOK_EVERY / 25)
+                before = _told(trace, before, advanced)
+                if part.kill_at is not None and before >= part.kill_at:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
-                    return now
-            advanced(_lines(trace) - before)
+                    return
+            _told(trace, before, advanced)
         finally:
             _end(process)
     if process.returncode:
         raise _failure(folder, process.returncode)
-    if kill_at is not None:
+    if part.kill_at is not None:
         raise TrainingFailed("it came to its end before it was to be killed")
-    return _lines(trace)
+
+
+def _told(trace: Path, before: int, advanced: Callable[[int], None]) -> int:
+    now = _lines(trace)
+    advanced(now - before)
+    return now
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from detaug.pipeline.plan import BatchKey
@@ -52,7 +53,7 @@ _WHATS_ALONE = {
 }
 
 
-def questions(keys: list[BatchKey], hash_seeds: tuple[int, ...], thorough: bool) -> list[Question]:
+def questions(keys: list[BatchKey], hash_seeds: Sequence[int], thorough: bool) -> list[Question]:
     """The rows for these batches, in order."""
     order = tuple(dict.fromkeys(keys))
     still = Trial(order)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,32 +18,17 @@ from detaug.engine.inspection import inspected
 from detaug.errors import BatchError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
+from detaug.reports.rows import DIFFERENT, NOT_RUN, Planned
 from detaug.seeding.branch import SeedBranch
 from detaug.verify.handed_in import Factory, UnusableError, call_factory
+from detaug.verify.result import Prints, Row, compared
 from detaug.verify.rows.disturbing import Disturbance
 from detaug.verify.settings import DEFAULT_SEED, Settings
 
 _MANY_RESTARTS = 1_000
 
-Prints = list[str]
-#: Called before every batch.
-Before = Callable[[DeterministicAugmenter], None]
-
-
-@dataclass(frozen=True)
-class RealRun:
-    """A row that is still to be run.
-
-    Attributes:
-        what: for the reader.
-        run: gives, for each of the reference's batches that it made again, its number and its fingerprint, and what is
-            worth adding.
-        whole: it makes all of them, so that a missing one is a difference.
-    """
-
-    what: str
-    run: Callable[[], tuple[list[tuple[int, str]], str]]
-    whole: bool = True
+#: Called with the augmenter before every batch.
+Before = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
@@ -93,7 +78,7 @@ class RealRuns:
         with closing(self._augmenter(0)) as augmenter:
             keys: list[BatchKey] = []
             try:
-                prints = self._take(augmenter, self._settings.batches, keys)
+                prints = take(augmenter, self._settings.batches, keys=keys)
             except BatchError as error:
                 raise UnusableError(f"the pipeline fails: {error}") from error
             if not prints:
@@ -101,42 +86,36 @@ class RealRuns:
             stateless = inspected(augmenter).source.stateless
             return Reference(keys, prints, augmenter.branch, stateless, self._batches_per_epoch)
 
-    def runs(self, reference: Reference) -> Iterator[RealRun]:
+    def runs(self, reference: Reference) -> Iterator[Planned[Row]]:
         """The rows, in order."""
         settings = self._settings
-        main = settings.start_methods[0]
-        for count in settings.processes:
-            yield RealRun(f"{_processes(count)}, {main}", partial(self._plain, reference, count, main))
+        methods = settings.start_methods
         two = 2 if 2 in settings.processes else max(settings.processes)
-        for method in settings.start_methods[1:]:
-            counts = settings.processes if settings.thorough else (two,)
-            for count in counts:
-                yield RealRun(f"{_processes(count)}, {method}", partial(self._plain, reference, count, method))
-        for method in settings.start_methods if settings.thorough else (main,):
+
+        def planned(what: str, found: Callable[..., _Found], *arguments: Any) -> Planned[Row]:
+            return Planned(what, partial(_row, what, reference, partial(found, reference, *arguments)))
+
+        for count in settings.processes:
+            yield planned(f"{_processes(count)}, {methods[0]}", self._plain, count, methods[0])
+        for method in methods[1:]:
+            for count in settings.processes if settings.thorough else (two,):
+                yield planned(f"{_processes(count)}, {method}", self._plain, count, method)
+        for method in methods if settings.thorough else methods[:1]:
             for kill, what in ((False, "held up at random"), (True, "killed at random")):
-                yield RealRun(
-                    f"{_processes(two)}, {method}, {what}",
-                    partial(self._disturbed, reference, two, method, kill),
-                )
-        yield RealRun("resumed at random steps", partial(self._resumed, reference, two), whole=False)
-        yield RealRun("replayed in another order", partial(self._replayed, reference), whole=False)
+                yield planned(f"{_processes(two)}, {method}, {what}", self._disturbed, two, method, kill)
+        yield planned("resumed at random steps", self._resumed, two)
+        yield planned("replayed in another order", self._replayed)
         for count in (0, two):
-            yield RealRun(
-                f"{_processes(count)}, global random state scrambled between batches",
-                partial(self._plain, reference, count, main, _scramble),
-            )
+            what = f"{_processes(count)}, global random state scrambled between batches"
+            yield planned(what, self._plain, count, methods[0], _scramble)
 
     # --- one row each
 
-    def _plain(
-        self, reference: Reference, processes: int, method: str, before: Before | None = None
-    ) -> tuple[list[tuple[int, str]], str]:
+    def _plain(self, reference: Reference, processes: int, method: str, before: Before | None = None) -> _Found:
         with closing(self._augmenter(processes, method)) as augmenter:
-            return list(enumerate(self._take(augmenter, len(reference.prints), None, before))), ""
+            return _Found(enumerate(take(augmenter, len(reference.prints), before)))
 
-    def _disturbed(
-        self, reference: Reference, processes: int, method: str, kill: bool
-    ) -> tuple[list[tuple[int, str]], str]:
+    def _disturbed(self, reference: Reference, processes: int, method: str, kill: bool) -> _Found:
         rng = random.Random(f"{self._settings.seed}/{method}/{kill}")
         disturbance = Disturbance(kill, rng, self._settings.disturbances)
         struck: set[int] = set(rng.sample(range(len(reference.prints)), min(3, len(reference.prints))))
@@ -148,10 +127,11 @@ class RealRuns:
 
         with closing(self._augmenter(processes, method)) as augmenter:
             augmenter._start()
-            prints = self._take(augmenter, len(reference.prints), None, before, disturbance.of(augmenter))
-        return list(enumerate(prints)), f"{disturbance.times} {'kills' if kill else 'stops'}"
+            with disturbance.of(augmenter):
+                prints = take(augmenter, len(reference.prints), before)
+        return _Found(enumerate(prints), f"{disturbance.times} {'kills' if kill else 'stops'}")
 
-    def _resumed(self, reference: Reference, processes: int) -> tuple[list[tuple[int, str]], str]:
+    def _resumed(self, reference: Reference, processes: int) -> _Found:
         rng = random.Random(f"{self._settings.seed}/resume")
         count = len(reference.prints)
         room = range(1, max(2, count - count // 3)) if count > 1 else range(0)
@@ -162,15 +142,15 @@ class RealRuns:
             # From processes to none and back: where a stream was left does not matter either.
             first, second = (processes, 0) if turn % 2 else (0, processes)
             with closing(self._augmenter(first, method)) as augmenter:
-                self._take(augmenter, place)
+                take(augmenter, place)
                 state = json.loads(json.dumps(augmenter.state_dict()))
             end = min(count, place + max(4, count // 2))
             with closing(self._augmenter(second, method)) as augmenter:
                 augmenter.load_state_dict(state)
-                found += enumerate(self._take(augmenter, end - place), place)
-        return found, "at batch " + ", ".join(map(str, places)) if places else ""
+                found += enumerate(take(augmenter, end - place), place)
+        return _Found(found, "at batch " + ", ".join(map(str, places)) if places else "", whole=False)
 
-    def _replayed(self, reference: Reference) -> tuple[list[tuple[int, str]], str]:
+    def _replayed(self, reference: Reference) -> _Found:
         order = list(range(len(reference.keys)))
         random.Random(f"{self._settings.seed}/replay").shuffle(order)
         found = []
@@ -181,7 +161,7 @@ class RealRuns:
                 except ValueError as error:
                     if "there is no step" not in str(error):
                         raise
-        return sorted(found), ""
+        return _Found(found, whole=False)
 
     # --- how
 
@@ -210,39 +190,71 @@ class RealRuns:
         except (TypeError, ValueError) as error:
             raise UnusableError(str(error)) from error
 
-    def _take(
-        self,
-        augmenter: DeterministicAugmenter,
-        count: int,
-        keys: list[BatchKey] | None = None,
-        before: Before | None = None,
-        during: AbstractContextManager[None] | None = None,
-    ) -> Prints:
-        prints: Prints = []
+
+class _Found(NamedTuple):
+    """(number, fingerprint) of the reference's batches that were made again, what is worth adding, and whether all were to
+    be made."""
+
+    batches: Iterable[tuple[int, str]]
+    detail: str = ""
+    whole: bool = True
+
+
+def _row(what: str, reference: Reference, run: Callable[[], _Found]) -> Row:
+    try:
+        found = run()
+    except UnusableError as error:
+        return Row(what, NOT_RUN, detail=str(error))
+    except Exception as error:  # here where the reference had none: that is a difference
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        count = len(reference.prints)
+        return Row(what, DIFFERENT, batches=count, differing=count, detail=text)
+    made, different = compared(reference.prints, found.batches, found.whole)
+    return Row.of(what, made, [reference.keys[number] for number in different], detail=found.detail)
+
+
+def take(
+    augmenter: Any,
+    count: int,
+    before: Before | None = None,
+    print_of: Callable[[Any], str] = fingerprint,
+    keys: list[BatchKey] | None = None,
+) -> list[str]:
+    """Take batches, over the ends of epochs.
+
+    Args:
+        augmenter: detaug's, or anything else that gives batches.
+        count: how many; a loader may give fewer.
+        before: see there.
+        print_of: gives a batch's fingerprint.
+        keys: the augmenter's position before each batch is added to this list.
+
+    Returns:
+        Their fingerprints.
+
+    Raises:
+        UnusableError: a batch has none.
+    """
+    prints: list[str] = []
+    empty = 0
+    while len(prints) < count and empty < 2:
+        if before is not None:
+            before(augmenter)
+        key = BatchKey(augmenter.epoch, augmenter.step) if keys is not None else None
+        try:
+            batch = next(augmenter)
+        except StopIteration:
+            empty += 1
+            continue
         empty = 0
-        with during or nullcontext():
-            while len(prints) < count and empty < 2:
-                if before is not None:
-                    before(augmenter)
-                key = BatchKey(augmenter.epoch, augmenter.step)
-                try:
-                    batch = next(augmenter)
-                except StopIteration:
-                    empty += 1
-                    continue
-                empty = 0
-                if keys is not None:
-                    keys.append(key)
-                try:
-                    prints.append(fingerprint(batch))
-                except TypeError as error:
-                    raise UnusableError(f"a batch holds what cannot be compared: {error}") from error
-        return prints
-
-
-def compared(reference: Sequence[str], found: list[tuple[int, str]]) -> list[int]:
-    """The numbers of the batches that differ."""
-    return sorted({number for number, code in found if code != reference[number]})
+        if keys is not None and key is not None:
+            keys.append(key)
+        try:
+            prints.append(print_of(batch))
+        except TypeError as error:
+            raise UnusableError(f"a batch holds what cannot be compared: {error}") from error
+        del batch  # its memory goes back before the next one is asked for
+    return prints
 
 
 def _processes(count: int) -> str:

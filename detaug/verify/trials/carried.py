@@ -105,17 +105,15 @@ class Snapshot:
                 continue
             if before is not None and _put_into(value, before[1]):
                 continue
-            if isinstance(holder, types.CellType):
-                if before is not None:
-                    holder.cell_contents = copy.deepcopy(before[1])
-                continue
-            if isinstance(holder, dict):
-                if before is None:
-                    if (variable.holder, variable.owner) in self._places:
-                        holder.pop(variable.name, None)
-                else:
-                    holder[variable.name] = copy.deepcopy(before[1])
-            elif before is not None:
+            if before is None:
+                # In a place that was not there before, whatever it holds is left to it.
+                if isinstance(holder, dict) and (variable.holder, variable.owner) in self._places:
+                    holder.pop(variable.name, None)
+            elif isinstance(holder, types.CellType):
+                holder.cell_contents = copy.deepcopy(before[1])
+            elif isinstance(holder, dict):
+                holder[variable.name] = copy.deepcopy(before[1])
+            else:
                 setattr(holder, variable.name, copy.deepcopy(before[1]))
 
 
@@ -128,18 +126,15 @@ def _put_into(value: Any, saved: Any) -> bool:
             return False
         value[...] = saved
         return True
-    if isinstance(value, list):
-        value[:] = copy.deepcopy(saved)
-        return True
-    if isinstance(value, deque):
-        value.clear()
-        value.extend(copy.deepcopy(saved))
-        return True
-    if isinstance(value, (dict, set)):
-        value.clear()
-        value.update(copy.deepcopy(saved))
-        return True
-    return False
+    if not isinstance(value, (list, deque, dict, set)):
+        return False
+    saved = copy.deepcopy(saved)
+    value.clear()
+    if isinstance(value, (list, deque)):
+        value.extend(saved)
+    else:
+        value.update(saved)
+    return True
 
 
 def _variables(producer: Producer) -> Iterator[tuple[Any, Variable, Any]]:

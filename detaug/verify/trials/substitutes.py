@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -134,8 +134,7 @@ class Substitutes:
             site = None
         random._inst.seed(self._bytes(site, "random.seed", 32) if site is not None else a, version)
 
-    @contextmanager
-    def unseeded_python_generators(self) -> Iterator[None]:
+    def unseeded_python_generators(self) -> AbstractContextManager[None]:
         """``random.Random()`` asks the system in C, where nothing can be put in its place but the method itself."""
         original = random.Random.seed
 
@@ -147,14 +146,9 @@ class Substitutes:
                 self._calls.note_seed(caller_of_randomness(sys._getframe(1)), a)
             original(generator, a, version)
 
-        random.Random.seed = seed  # type: ignore[method-assign,assignment]
-        try:
-            yield
-        finally:
-            random.Random.seed = original  # type: ignore[method-assign]
+        return _method_replaced(random.Random, "seed", seed)
 
-    @contextmanager
-    def thread_starts(self) -> Iterator[None]:
+    def thread_starts(self) -> AbstractContextManager[None]:
         """Inside, who starts threads is noted."""
         original = threading.Thread.start
 
@@ -164,11 +158,7 @@ class Substitutes:
                 self._calls.note("threads", site, "threading.Thread.start")
             original(thread)
 
-        threading.Thread.start = begin  # type: ignore[method-assign,assignment]
-        try:
-            yield
-        finally:
-            threading.Thread.start = original  # type: ignore[method-assign]
+        return _method_replaced(threading.Thread, "start", begin)
 
     # --- clock and process
 
@@ -269,6 +259,16 @@ class Substitutes:
             return _Real.scandir(path)
         with _Real.scandir(path) as scan:
             return _Entries(self._in_order(site, "os.scandir", list(scan), lambda entry: entry.name))
+
+
+@contextmanager
+def _method_replaced(owner: type, name: str, method: Callable[..., Any]) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, method)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
 
 class _Clock:

@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from detaug.cli import main
-from detaug.demo.toy_training import CASES, Compared, make_narrow, make_toy_dataset, settings
+from detaug.demo.toy_training import CASES, Compared, make_narrow, make_toy_dataset, settings, two_trainings
+from detaug.nnunet.verification import Row
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -46,8 +47,23 @@ def test_pieces_of_the_toy_training(tmp_path: Path) -> None:
 
     assert settings(7).seed == 7
     assert settings(7).epochs == 2, "it is killed in the second"
-    assert Compared("a", "a", (1, 2)).equal
-    assert not Compared("a", "b", (1, 2)).equal
+
+
+@pytest.mark.parametrize(("verdict", "print_", "equal"), [("equal", "ab", True), ("different", "cd", False)])
+def test_two_trainings_are_compared_and_the_kill_is_told(verdict: str, print_: str, equal: bool) -> None:
+    short = settings(7)
+    straight, killed = two_trainings(short)
+    assert killed.parts[0].kill_at == short.moments_of_an_epoch + 3
+    rows = (
+        Row(straight.what, processes=straight.processes, sha256="ab"),
+        Row(killed.what, verdict, processes=killed.processes, sha256=print_, killed_after=14),
+    )
+    found = Compared(short, rows, "cpu")
+    assert found.killed_at == (1, 2)
+    assert found.as_json()["equal"] is equal
+    assert (found.as_json()["straight"], found.as_json()["continued"]) == ("ab", print_)
+    assert "killed in epoch 1 after 2 batches" in str(found)
+    assert ("this is a bug in detaug" in str(found)) is not equal
 
 
 def test_missing_nnunet_is_one_line_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:

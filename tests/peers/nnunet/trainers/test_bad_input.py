@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2, nnUNetDatasetNumpy
 
-from detaug.nnunet.trainers.nnunet_version import UnsupportedNNUNet
+from detaug.nnunet.compatibility import UnsupportedNNUNet
 from tests.peers.nnunet.trainers.in_process import ShortDetAug, ShortDeterministic, new_trainer
 
 BOTH = pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])

@@ -189,6 +189,17 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert moment.parts["forward", "odd"] == "not compared: builtins.object"
 
 
+def test_a_line_in_which_its_writer_was_killed_is_left_out_of_a_trace(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    moments = [Moment(0, "start"), Moment(0, "training", 0), Moment(0, "training", 1)]
+    file.write_text(moments[0].as_json() + "\n" + moments[1].as_json()[:9])
+    writer = TraceWriter(file)
+    for moment in moments[1:]:
+        writer.write(moment)
+    writer.close()
+    assert read(file) == moments
+
+
 def test_trainings_differ_in_their_processes_and_one_is_interrupted() -> None:
     planned = trainings(Settings("1", "2d", epochs=5))
     assert len({training.processes for training in planned}) == 3
@@ -206,10 +217,11 @@ def test_trainings_that_are_too_short_are_refused(short: dict[str, int]) -> None
 
 
 def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
+    other = Origin("data", "target[0]", 1, "training", 2)
     rows = (
-        Row("straight through", (2,), "reference", "ab" * 32, seconds=12.0),
-        Row("straight through", (0,), "different", "cd" * 32, (Origin("data", "target[0]", 1, "training", 2),)),
-        Row("interrupted after epoch 1 of 2, resumed", (1, 3), "failed", failure="OSError: no space left"),
+        Row("straight through", processes=(2,), sha256="ab" * 32, seconds=12.0),
+        Row("straight through", "different", processes=(0,), sha256="cd" * 32, origins=(other,)),
+        Row("interrupted after epoch 1 of 2, resumed", "failed", processes=(1, 3), failure="OSError: no space left"),
     )
     result = Result(Settings("Dataset001_Name", "3d_fullres"), rows, "cpu (some processor)")
     file = io.StringIO()
@@ -225,8 +237,9 @@ def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
 
 
 def test_a_difference_without_effect_on_the_checkpoint_is_told_and_passes() -> None:
-    other = Row("straight through", (0,), "equal", "ab" * 32, (Origin("data", "taken_at", 0, "training", 0),))
-    result = Result(Settings("1", "2d"), (Row("straight through", (2,), "reference", "ab" * 32), other))
+    origin = Origin("data", "taken_at", 0, "training", 0)
+    other = Row("straight through", "equal", processes=(0,), sha256="ab" * 32, origins=(origin,))
+    result = Result(Settings("1", "2d"), (Row("straight through", processes=(2,), sha256="ab" * 32), other))
     file = io.StringIO()
     Console(file=file, width=80).print(result)
     assert "no difference in the checkpoint, but in data: 'taken_at'" in file.getvalue()

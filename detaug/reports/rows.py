@@ -1,0 +1,139 @@
+"""Rows: what a command runs one after another, a verdict for each, and the result that they make.
+
+`detaug verify`, `detaug nnunet verify` and the two demos add their own columns, and nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from detaug.reports.notices import collected_notices
+from detaug.reports.progress import Progress
+
+#: What a row may say of its comparison with the reference.
+EQUAL, DIFFERENT, REPAIRED = "equal", "different", "differs; detaug repairs it"
+NOT_RUN, FAILED, REFERENCE = "not run", "failed", "reference"
+
+_STYLES = {EQUAL: "green", REFERENCE: "default", DIFFERENT: "bold red", FAILED: "bold red"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was run once.
+
+    Attributes:
+        what: the circumstances, for the reader.
+        verdict: one of the words above.
+        seconds: how long it took.
+        notices: what detaug logged and warned of meanwhile.
+    """
+
+    what: str
+    verdict: str = REFERENCE
+    seconds: float = 0.0
+    notices: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is no failure of what is verified."""
+        return self.verdict not in (DIFFERENT, FAILED)
+
+    def told(self) -> Text:
+        """The verdict in its colour."""
+        return Text(self.verdict, _STYLES.get(self.verdict, "yellow"))
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as what JSON can hold."""
+        return {**asdict(self), "ok": self.ok, "seconds": round(self.seconds, 2)}
+
+
+R = TypeVar("R", bound=Row)
+
+
+@dataclass(frozen=True)
+class Planned(Generic[R]):
+    """A row that is still to be run.
+
+    Attributes:
+        what: to be told when it begins.
+        run: gives the row, but for its seconds and notices.
+        size: so much of the command's work it is.
+    """
+
+    what: str
+    run: Callable[[], R]
+    size: int = 1
+
+
+def run_rows(planned: Iterable[Planned[R]], shown: Progress) -> Iterator[R]:
+    """Run one after another, each when it is asked for; the sizes are added to the work that `shown` has."""
+    planned = list(planned)
+    done = shown.done
+    shown.total = done + sum(each.size for each in planned)
+    for each in planned:
+        shown.update(each.what, done)
+        began = time.perf_counter()
+        with collected_notices() as notices:
+            row = each.run()
+        done += each.size
+        shown.done = done
+        yield replace(row, seconds=time.perf_counter() - began, notices=tuple(notices))
+
+
+class Result(Generic[R]):
+    """What a command found.
+
+    Attributes:
+        rows: in the order in which they were run.
+    """
+
+    rows: tuple[R, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all rows are."""
+        return all(row.ok for row in self.rows)
+
+    def shown(self) -> Sequence[RenderableType]:
+        """What people read: a table, and lines below it."""
+        raise NotImplementedError
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as what JSON can hold."""
+        raise NotImplementedError
+
+    def __rich__(self) -> Group:
+        return Group(*self.shown())
+
+    def __str__(self) -> str:
+        """Without colours; the table is at most 120 columns wide, and sentences are a line each."""
+        file = io.StringIO()
+        console = Console(file=file, width=120, highlight=False, no_color=True)
+        for part in self.shown():
+            console.print(part, soft_wrap=isinstance(part, Text))
+        return file.getvalue().rstrip("\n")
+
+
+#: A table's column: its title, what stands in it, and whether that is numbers.
+Column = tuple[str, Callable[[R], str], bool]
+
+
+def table(title: str, rows: Sequence[R], *columns: Column[R]) -> Table:
+    """A line for every row: what it is, under this title, the columns, its verdict and its seconds."""
+    found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    found.add_column(title)
+    for name, _, is_number in columns:
+        found.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+    found.add_column("verdict")
+    found.add_column("seconds", justify="right", no_wrap=True)
+    for row in rows:
+        found.add_row(row.what, *(cell(row) for _, cell, _ in columns), row.told(), f"{row.seconds:.1f}")
+    return found

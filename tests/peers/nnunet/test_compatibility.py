@@ -1,0 +1,81 @@
+"""Everything that detaug knows of nnU-Net's inside is there in the installed version."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from detaug.nnunet import compatibility
+from detaug.nnunet.compatibility import HOOKS, TrainerAttributes, find_trainer, trainer_class
+from detaug.nnunet.trainers import DetAugLoading
+from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
+from detaug.nnunet.verification.recording import Recording
+
+ROOT = Path(compatibility.__file__).parents[1]
+
+
+def test_hooks_are_the_methods_that_our_mixins_share_with_nnunets_trainer() -> None:
+    ours = {name for kind in (Recording, *DetAugLoading.__mro__) for name in vars(kind) if not name.startswith("__")}
+    assert ours & set(dir(trainer_class())) == HOOKS
+
+
+def test_attributes_are_set_by_nnunets_trainer() -> None:
+    source = Path(sys.modules[trainer_class().__module__].__file__ or "").read_text()
+    missing = [name for name in TrainerAttributes.__annotations__ if f"self.{name}" not in source]
+    assert set(missing) - set(dir(trainer_class())) == set()
+
+
+def test_globals_of_get_dataloaders_are_there() -> None:
+    names = vars(sys.modules[trainer_class().__module__])
+    assert compatibility.LOADER in names
+    assert {compatibility.UNORDERED, compatibility.SINGLE} <= set(names)
+
+
+def test_entries_of_checkpoints_are_those_that_nnunet_writes() -> None:
+    package = Path(sys.modules[trainer_class().__module__].__file__ or "").parents[1]
+    trainer = (package / "nnUNetTrainer" / "nnUNetTrainer.py").read_text()
+    for name in (compatibility.BEST_AVERAGE, compatibility.LOGGED, "network_weights"):
+        assert f"'{name}'" in trainer
+    logger = "".join(file.read_text() for file in (package / "logging").glob("*.py"))
+    for name in (compatibility.AVERAGES, *compatibility.EPOCH_TIMES):
+        assert f"'{name}'" in logger
+    assert "def plot_progress_png" in logger
+
+
+def test_trainers_are_found_by_name() -> None:
+    assert find_trainer("nnUNetTrainer_250epochs").__name__ == "nnUNetTrainer_250epochs"
+    assert find_trainer("nnUNetTrainerOfNobody") is None
+    assert compatibility.is_nnunets_own(find_trainer("nnUNetTrainerDA5"))
+    assert not compatibility.is_nnunets_own(UnendingEpochs)
+
+
+def test_a_trainer_that_is_not_there_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nnunetv2.run import run_training
+
+    def fails(name: str) -> type:
+        raise RuntimeError(f"{name} failed")
+
+    before = run_training.recursive_find_trainer_class_by_name
+    with compatibility.trainers_found_through(lambda kind: kind):
+        found = run_training.recursive_find_trainer_class_by_name
+        assert found("nnUNetTrainer") is trainer_class()
+        with pytest.raises(LookupError, match="nnUNetTrainerOfNobody"):
+            found("nnUNetTrainerOfNobody")
+    assert run_training.recursive_find_trainer_class_by_name is before
+    monkeypatch.setattr(run_training, "recursive_find_trainer_class_by_name", fails)
+    with (
+        compatibility.trainers_found_through(lambda kind: kind),
+        pytest.raises(RuntimeError, match="nnUNetTrainerDA5 failed"),
+    ):
+        run_training.recursive_find_trainer_class_by_name("nnUNetTrainerDA5")
+
+
+def test_no_other_file_imports_nnunet() -> None:
+    importing = {
+        file.relative_to(ROOT).as_posix()
+        for file in ROOT.rglob("*.py")
+        if any(line.lstrip().startswith(("from nnunetv2", "import nnunetv2")) for line in file.read_text().splitlines())
+    }
+    assert importing == {"nnunet/compatibility.py"}
