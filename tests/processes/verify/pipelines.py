@@ -255,7 +255,7 @@ class ChoosesByTiming:
 
 
 class LargeState:
-    """Carries more than detaug puts back between batches."""
+    """Carries an array from batch to batch."""
 
     def __init__(self) -> None:
         self.buffer = np.zeros(10_000)
@@ -499,6 +499,8 @@ KEPT_BY_FUNCTIONS = (
     "RemembersInADecorator",
     "RemembersInAModulesObject",
 )
+#: Of these, what every batch begins without: alone they make no batch depend on another.
+BEGUN_ANEW = ("LargeState", "CachesTheFirst", "CallsAClosure", "FillsABoundList")
 FOLDERS = ("DirectoryOrder", "ListedWithOs")
 HASH = ("HashOrder", "HashAsSeed", "HashAsAnArgument")
 OTHERS = ("PidAsSeed", "FirstThread", "DrawsInItsConstructor", "FaultyLoader", "ProcessNumberUnseen")
