@@ -40,7 +40,12 @@ class _OneCore:
         from detaug.ray import RayExecutor
 
         ray.init(
-            num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False, object_store_memory=2**31
+            "local",
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            configure_logging=False,
+            object_store_memory=2**31,
         )
         executor = RayExecutor(self.actors, num_cpus=0.0)
         try:

@@ -285,6 +285,17 @@ class RayEngine(PrefetchingEngine):
         self._lose(tasks)
         self._start_actor(actor.index)
 
+    def _retire(self, actor: _Actor, private: int) -> None:
+        """It has more memory than it may have; no batch is to blame."""
+        limit = self._work.job.max_memory
+        assert limit is not None
+        text = f"has {private / 2**20:.0f} MiB of memory to itself (max_worker_memory is {limit / 2**20:.0f} MiB)"
+        logger.info("%s %s and retires; another takes its place", actor.name, text)
+        del self._actors[actor.number]
+        ray.kill(actor.handle)
+        self._lose([task for call in actor.calls.values() for task in call])
+        self._start_actor(actor.index)
+
     def _blame(self, actor: _Actor, task: Task, why: str) -> None:
         """Its actor died while it made this batch, or one in the same call."""
         times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
@@ -451,14 +462,8 @@ class RayEngine(PrefetchingEngine):
             self.say_once(text)
         for task, made in zip(tasks, answer.made, strict=True):
             self._take_batch(actor, task, made)
-        if answer.memory is not None and not actor.leaving:
-            limit = self._work.job.max_memory
-            assert limit is not None
-            actor.leaving = (
-                f"it has {answer.memory / 2**20:.0f} MiB to itself, max_worker_memory is {limit / 2**20:.0f} MiB"
-            )
-            ray.kill(actor.handle)
-            self._died(actor, exceptions.ActorDiedError())
+        if answer.memory is not None:
+            self._retire(actor, answer.memory)
 
     def _take_batch(self, actor: _Actor, task: Task, made: Made) -> None:
         self._deaths.pop(task.key, None)

@@ -18,6 +18,7 @@ def cluster() -> Iterator[None]:
     """One node, to which this process is connected."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     ray.init(
+        "local",  # others may run one beside it
         num_cpus=CPUS,
         include_dashboard=False,
         log_to_driver=False,
