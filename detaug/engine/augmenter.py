@@ -12,10 +12,9 @@ from typing import Any
 
 from detaug.engine import arguments
 from detaug.engine.checking import DEFAULT_CHECK_EVERY, Checks
-from detaug.engine.executor import Engine, Executor, Work
+from detaug.engine.executor import Engine, Executor, Job, Work
 from detaug.engine.failures import Places
 from detaug.engine.in_process import InThisProcess, Replayer
-from detaug.engine.job import Job
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.local.pool import Settings
 from detaug.engine.schedule import Position, Schedule

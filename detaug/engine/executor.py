@@ -13,10 +13,30 @@ from typing import Any, Protocol
 
 from detaug.engine.checking import Checks
 from detaug.engine.failures import Places
-from detaug.engine.job import Job
 from detaug.engine.schedule import Position, Schedule
 from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.producer import Pipeline
+from detaug.processes.surroundings import ProcessSettings
+from detaug.seeding.branch import SeedBranch
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a process that makes batches has to know.
+
+    Attributes:
+        branch: of the seed tree.
+        settings: of the parent's process, where the engine started.
+        guard: report generators created without a seed.
+        max_memory: a worker that has more bytes to itself after a batch retires; None: never.
+        check_every: see `detaug.engine.checking.is_checked`.
+    """
+
+    branch: SeedBranch
+    settings: ProcessSettings
+    guard: bool = False
+    max_memory: int | None = None
+    check_every: int = 0
 
 
 @dataclass(frozen=True)

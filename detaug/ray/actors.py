@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from detaug.engine.checking import Again, is_checked, make_again
 from detaug.engine.error_record import ErrorRecord, describe
-from detaug.engine.job import Job
+from detaug.engine.executor import Job
 from detaug.engine.warming import warm_up
 from detaug.memory.blocks import Bytes
 from detaug.memory.limits import private_memory

@@ -12,7 +12,6 @@ answer that is lost with its node's object store is made again by anybody.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import queue
@@ -20,11 +19,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import ray
 import torch
 from ray import exceptions
@@ -34,11 +31,11 @@ from detaug.engine.error_record import describe
 from detaug.engine.executor import Work
 from detaug.engine.prefetching import PrefetchingEngine
 from detaug.engine.schedule import Delivered, Exists, Outcome, Task
-from detaug.memory.blocks import Bytes
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
 from detaug.ray.actors import Answer, BatchMaker, Made, Order
+from detaug.ray.handles import Actor, Event, first_line, is_alive, writable
 from detaug.ray.head import HeadWatch
 from detaug.ray.nodes import NodeReport
 from detaug.ray.second_making import Checking
@@ -63,53 +60,8 @@ _LOOK_EVERY = 0.5
 _START_FAILURES = 3
 #: The share of an object store that batches may fill, before Ray writes them to the disk.
 _SHARE_OF_STORE = 0.6
-#: Buffers from this size (bytes) on are used where they lie.
-_MAPPED = 65_536
 #: How long (seconds) `close` waits for checks, and for the actors' processes to end.
 _CLOSE_PATIENCE, _KILL_PATIENCE = 2.0, 5.0
-
-
-@dataclass
-class _Actor:
-    """An actor as the driver knows it.
-
-    Attributes:
-        number: never used twice.
-        index: stream-bound streams belong to it.
-        handle: Ray's.
-        started: when it was asked for.
-        report: from its process; None: it is not there yet.
-        calls: the tasks of each call that is under way, by ticket, in the order in which they were made.
-        since: when the first of them was begun, as far as its answers tell.
-        told: the generation of loader states that each stream was told of.
-        leaving: why it is being killed; empty: it is not.
-    """
-
-    number: int
-    index: int
-    handle: Any
-    started: float
-    report: NodeReport | None = None
-    calls: dict[int, list[Task]] = field(default_factory=dict)
-    since: float = 0.0
-    told: dict[int, int] = field(default_factory=dict)
-    leaving: str = ""
-
-    @property
-    def name(self) -> str:
-        """For messages."""
-        where = "" if self.report is None else f" (pid {self.report.pid}) on node {self.report.name}"
-        return f"actor {self.index}{where}"
-
-
-@dataclass(frozen=True)
-class _Event:
-    """What an actor has answered, or that it will not: `result` gives the one or raises the other."""
-
-    actor: int
-    take: Callable[[_Actor, Any], None]
-    lost: Callable[[_Actor, BaseException], None]
-    result: Callable[[], Any]
 
 
 class RayEngine(PrefetchingEngine):
@@ -124,12 +76,12 @@ class RayEngine(PrefetchingEngine):
         super().__init__(work)
         self._states = work.states
         self._settings = settings
-        self._events: queue.SimpleQueue[_Event | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._woken = False
         self._gpu = gpu_to_pin_for(work.pin_memory)
         self._ours = NodeReport.here()
         self._head = HeadWatch(ray.get_runtime_context().gcs_address, settings.patience)
-        self._actors: dict[int, _Actor] = {}
+        self._actors: dict[int, Actor] = {}
         self._numbers = self._tickets = 0
         self._start_failures = 0
         self._seconds = 0.0  # a batch takes, of late
@@ -220,7 +172,7 @@ class RayEngine(PrefetchingEngine):
             except queue.Empty:
                 return
 
-    def _take(self, event: _Event) -> None:
+    def _take(self, event: Event) -> None:
         actor = self._actors.get(event.actor)
         if actor is None:
             return  # it is dead to us
@@ -236,16 +188,16 @@ class RayEngine(PrefetchingEngine):
 
     def _call(
         self,
-        actor: _Actor,
+        actor: Actor,
         method: str,
         arguments: Sequence[Any],
-        take: Callable[[_Actor, Any], None],
-        lost: Callable[[_Actor, BaseException], None],
+        take: Callable[[Actor, Any], None],
+        lost: Callable[[Actor, BaseException], None],
     ) -> None:
         reference = getattr(actor.handle, method).remote(*arguments)
         future = reference.future()
         # No reference to it is kept but the future's: the batch's memory is given back with the batch.
-        future.add_done_callback(lambda done: self._events.put(_Event(actor.number, take, lost, done.result)))
+        future.add_done_callback(lambda done: self._events.put(Event(actor.number, take, lost, done.result)))
 
     # --- actors
 
@@ -253,10 +205,10 @@ class RayEngine(PrefetchingEngine):
         self._numbers += 1
         node = self._ours.node_id if index < self._num_local else None
         handle = self._maker.options(**self._settings.options(node)).remote(self._shipped)
-        actor = self._actors[self._numbers] = _Actor(self._numbers, index, handle, time.monotonic())
+        actor = self._actors[self._numbers] = Actor(self._numbers, index, handle, time.monotonic())
         self._call(actor, "report", (), self._is_ready, lambda _actor, _error: None)
 
-    def _is_ready(self, actor: _Actor, report: NodeReport) -> None:
+    def _is_ready(self, actor: Actor, report: NodeReport) -> None:
         if why := nodes.why_unusable(report, self._ours):
             self.fail(RuntimeError(why))
             return
@@ -265,7 +217,7 @@ class RayEngine(PrefetchingEngine):
         actor.report = report
         self._start_failures = 0
 
-    def _died(self, actor: _Actor, error: exceptions.RayActorError) -> None:
+    def _died(self, actor: Actor, error: exceptions.RayActorError) -> None:
         """Its tasks are open again; another actor takes its place."""
         del self._actors[actor.number]
         tasks = [task for call in actor.calls.values() for task in call]
@@ -285,7 +237,7 @@ class RayEngine(PrefetchingEngine):
         self._lose(tasks)
         self._start_actor(actor.index)
 
-    def _retire(self, actor: _Actor, private: int) -> None:
+    def _retire(self, actor: Actor, private: int) -> None:
         """It has more memory than it may have; no batch is to blame."""
         limit = self._work.job.max_memory
         assert limit is not None
@@ -296,16 +248,16 @@ class RayEngine(PrefetchingEngine):
         self._lose([task for call in actor.calls.values() for task in call])
         self._start_actor(actor.index)
 
-    def _blame(self, actor: _Actor, task: Task, why: str) -> None:
+    def _blame(self, actor: Actor, task: Task, why: str) -> None:
         """Its actor died while it made this batch, or one in the same call."""
         times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
         if times >= max(1, self._work.max_restarts):
             del self._deaths[task.key]
-            error = failures.died(task.key, self._work.places, times, None, 0, actor.leaving or _first_line(why))
+            error = failures.died(task.key, self._work.places, times, None, 0, actor.leaving or first_line(why))
             self._finish(task, self._failure(error))
             return
         text = "%s ended while making %s; another one makes it again (%s)"
-        logger.warning(text, actor.name, self._describe_task(task), actor.leaving or _first_line(why))
+        logger.warning(text, actor.name, self._describe_task(task), actor.leaving or first_line(why))
         self._lose([task])
 
     def _look_at_the_time(self) -> None:
@@ -332,7 +284,7 @@ class RayEngine(PrefetchingEngine):
             f"{all_cpus:g} CPUs {free:g} are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on"
         )
 
-    def _look_for_a_stall(self, actor: _Actor, now: float) -> None:
+    def _look_for_a_stall(self, actor: Actor, now: float) -> None:
         limit = self._work.stall_timeout
         if limit is None or not actor.calls or actor.leaving or now - actor.since < limit:
             return
@@ -364,7 +316,7 @@ class RayEngine(PrefetchingEngine):
             if not free or not self._give(min(free, key=lambda actor: (len(actor.calls), actor.index)), at_once):
                 return
 
-    def _enough_of(self, ready: list[_Actor]) -> list[_Actor]:
+    def _enough_of(self, ready: list[Actor]) -> list[Actor]:
         """Where batches come faster than this process takes them in, few actors make them all: more only cost more calls.
         One that is at a long batch all of a sudden is not counted."""
         if not self._is_quick:
@@ -390,7 +342,7 @@ class RayEngine(PrefetchingEngine):
         position, outcome = self._schedule.due()
         return outcome is not None or BatchKey(position.epoch, position.step) in self._schedule.in_flight
 
-    def _give(self, actor: _Actor, at_once: int) -> bool:
+    def _give(self, actor: Actor, at_once: int) -> bool:
         """Ask it for batches. False: there is none to ask for."""
         tasks: list[Task] = []
         with self._lock:
@@ -413,7 +365,7 @@ class RayEngine(PrefetchingEngine):
         self._call(actor, "make", (orders, states), partial(self._answered, ticket), partial(self._lost, ticket))
         return True
 
-    def _states_for(self, actor: _Actor, tasks: list[Task]) -> list[LoaderState]:
+    def _states_for(self, actor: Actor, tasks: list[Task]) -> list[LoaderState]:
         """Ahead of a stream's first task, the state of its loader from which that is near."""
         found: list[LoaderState] = []
         if not self._states.enabled:
@@ -428,7 +380,7 @@ class RayEngine(PrefetchingEngine):
                     found.append(state)
         return found
 
-    def _lost(self, ticket: int, actor: _Actor, error: BaseException) -> None:
+    def _lost(self, ticket: int, actor: Actor, error: BaseException) -> None:
         """The actor made the batches, and its node's object store lost them."""
         tasks = actor.calls.pop(ticket, [])
         if actor.number not in self._actors:
@@ -438,7 +390,7 @@ class RayEngine(PrefetchingEngine):
             if times > max(1, self._work.max_restarts):
                 self.fail(
                     RuntimeError(
-                        f"{self._describe_task(task)} was lost {times} times in a row: {_first_line(str(error))}"
+                        f"{self._describe_task(task)} was lost {times} times in a row: {first_line(str(error))}"
                     )
                 )
                 return
@@ -446,13 +398,13 @@ class RayEngine(PrefetchingEngine):
             "%d batches of %s were lost on the way, and are made again: %s",
             len(tasks),
             actor.name,
-            _first_line(str(error)),
+            first_line(str(error)),
         )
         self._lose(tasks)
 
     # --- batches
 
-    def _answered(self, ticket: int, actor: _Actor, answer: Answer) -> None:
+    def _answered(self, ticket: int, actor: Actor, answer: Answer) -> None:
         tasks = actor.calls.pop(ticket)
         actor.since = time.monotonic()
         each = answer.seconds / len(tasks)
@@ -465,7 +417,7 @@ class RayEngine(PrefetchingEngine):
         if answer.memory is not None:
             self._retire(actor, answer.memory)
 
-    def _take_batch(self, actor: _Actor, task: Task, made: Made) -> None:
+    def _take_batch(self, actor: Actor, task: Task, made: Made) -> None:
         self._deaths.pop(task.key, None)
         self._losses.pop(task.key, None)
         if made.state is not None:
@@ -489,13 +441,13 @@ class RayEngine(PrefetchingEngine):
 
     def _unpacked(self, task: Task, made: Made) -> Outcome:
         try:
-            batch = unpack(made.pickled, [_writable(buffer) for buffer in made.buffers])
+            batch = unpack(made.pickled, [writable(buffer) for buffer in made.buffers])
             return Delivered(pin(batch) if self._gpu is not None else batch)
         except Exception as error:
             where = "in the parent process, which could not take the batch in"
             return self._failure(failures.error_of(describe(error), task.key, self._work.places, where, error))
 
-    def _watch_the_stores(self, actor: _Actor, size: int) -> None:
+    def _watch_the_stores(self, actor: Actor, size: int) -> None:
         """Make no more batches ahead than fit into the smallest object store: Ray writes what does not to the disk."""
         if size <= self._largest:
             return
@@ -541,29 +493,6 @@ class RayEngine(PrefetchingEngine):
                     os.kill(pid, signal.SIGKILL)
         self._actors.clear()
         until = time.monotonic() + _KILL_PATIENCE
-        while any(_is_alive(pid) for pid in pids) and time.monotonic() < until:
+        while any(is_alive(pid) for pid in pids) and time.monotonic() < until:
             time.sleep(0.01)
         self._tell_user()
-
-
-def _writable(buffer: Bytes) -> Bytes:
-    """The same bytes, to be written to. Ray maps its store for writing and marks arrays read-only, for others may read them;
-    nobody else reads an answer."""
-    if buffer.nbytes < _MAPPED:
-        return buffer.copy()
-    room = (ctypes.c_ubyte * buffer.nbytes).from_address(buffer.ctypes.data)
-    room.owner = buffer  # type: ignore[attr-defined]  # which keeps the memory
-    writable: Bytes = np.frombuffer(room, np.uint8)  # type: ignore[call-overload]
-    return writable
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason was given")

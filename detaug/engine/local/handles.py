@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from dataclasses import dataclass, field
 
-from detaug.engine.job import Job
+from detaug.engine.executor import Job
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
 from detaug.engine.local.worker import work_on_inherited

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from detaug.engine.job import Job
+from detaug.engine.executor import Job
 from detaug.engine.local import messages
 from detaug.engine.local.events import (
     Answered,

@@ -17,7 +17,7 @@ from typing import Any
 
 from detaug.engine.checking import is_checked, make_again
 from detaug.engine.error_record import describe
-from detaug.engine.job import Job
+from detaug.engine.executor import Job
 from detaug.engine.local import messages
 from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
