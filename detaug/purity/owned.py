@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import random
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
@@ -17,6 +16,7 @@ from detaug.purity.template import Copy, Template
 from detaug.seeding.children import Child
 from detaug.seeding.reseeders import Reseeder, reseeder_of
 from detaug.seeding.saving import preserved
+from detaug.watching.profiler import listening
 
 
 class Owned:
@@ -122,20 +122,14 @@ def name_of(path: str) -> bytes:
 @contextmanager
 def _listening(told: set[int]) -> Iterator[None]:
     """Inside, whose ``set_epoch`` is called is put down."""
-    outer = sys.getprofile()
 
-    def listen(frame: FrameType, event: Any, argument: Any) -> None:
+    def listen(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
         if event == "call" and code.co_name == "set_epoch" and code.co_argcount:
             told.add(id(frame.f_locals.get(code.co_varnames[0])))
-        if outer is not None:
-            outer(frame, event, argument)
 
-    sys.setprofile(listen)
-    try:
+    with listening(listen, forward=True):
         yield
-    finally:
-        sys.setprofile(outer)
 
 
 def _is_global(generator: Any) -> bool:

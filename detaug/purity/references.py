@@ -262,7 +262,11 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
     return frozenset(names)
 
 
-_WITHOUT_GENERATORS = frozenset({"numpy", "torch", "scipy", "numba", "detaug", "cloudpickle", "builtins"})
+_WITHOUT_GENERATORS = frozenset(
+    {"numpy", "torch", "scipy", "numba", "detaug", "cloudpickle", "builtins"}
+    # A pipeline in a test's module leads through them to the whole session of tests, and none of theirs is a pipeline's.
+    | {"pytest", "_pytest", "pluggy", "xdist", "hypothesis"}
+)
 
 
 @lru_cache(maxsize=4096)

@@ -17,6 +17,7 @@ import torch
 from detaug.fingerprints import fingerprint
 from detaug.purity.references import attributes_of, parts_of, variables_of
 from detaug.seeding.reseeders import reseeder_of
+from detaug.watching.profiler import listening
 
 #: The part of a batch that is no mapping, by the name that messages use.
 WHOLE = "batch"
@@ -155,8 +156,6 @@ def explain(make: Callable[[], Any], objects: Mapping[str, Any], references: lis
 
 @contextmanager
 def _listening(stages: list[tuple[str, str]]) -> Iterator[None]:
-    outer = sys.getprofile()
-
     def listen(frame: types.FrameType, event: str, result: Any) -> None:
         code = frame.f_code
         if event != "return" or code.co_name not in ("__call__", "generate_train_batch", "__getitem__", "__next__"):
@@ -176,11 +175,8 @@ def _listening(stages: list[tuple[str, str]]) -> Iterator[None]:
         finally:
             sys.setprofile(listen)
 
-    sys.setprofile(listen)
-    try:
+    with listening(listen):
         yield
-    finally:
-        sys.setprofile(outer)
 
 
 def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import torch
 
 from detaug.purity.pristine import TransformCopy
 from detaug.verify.trials.values import digest
+from detaug.watching.profiler import listening
 
 #: Where compositions and loaders of all libraries keep their transforms.
 _INNER = ("transforms", "transform", "list_of_transforms")
@@ -114,12 +114,8 @@ class OutputRecorder:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Inside, in this thread, outputs are recorded."""
-        before = sys.getprofile()
-        sys.setprofile(self._event)
-        try:
+        with listening(self._event):
             yield
-        finally:
-            sys.setprofile(before)
 
     def _event(self, frame: FrameType, event: str, argument: Any) -> None:
         if event != "return":

@@ -1,0 +1,70 @@
+"""A program under a profiler: batches, and the profile, are what they would be."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from batchgenerators.dataloading.data_loader import DataLoader
+
+from detaug import DeterministicAugmenter, current, fingerprint
+
+
+class Noise(DataLoader):
+    def __init__(self) -> None:
+        super().__init__(None, 1, infinite=True)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"data": current().generator.random((1, 1, 8, 8))}
+
+
+class Fading:
+    def __init__(self) -> None:
+        self.factor = 1.0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.factor /= 1 + epoch
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        return {"data": np.multiply(batch["data"], self.factor)}
+
+
+def prints() -> list[str]:
+    with DeterministicAugmenter(Noise(), Fading(), 0, seed=3, batches_per_epoch=4, check_every=1) as augmenter:
+        return [fingerprint(batch) for _ in range(2) for batch in augmenter]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="cProfile is no profile function any more")
+def test_cprofile_changes_nothing_and_goes_on() -> None:
+    plain = prints()
+    before = sys.getprofile()
+    profile = cProfile.Profile()
+    profile.enable()
+    try:
+        assert prints() == plain
+        assert sys.getprofile() is profile
+        sum(range(10))
+    finally:
+        profile.disable()
+        sys.setprofile(before)
+    assert any(name == "prints" for _, _, name in pstats.Stats(profile).stats)  # type: ignore[attr-defined]
+
+
+def test_a_profile_function_goes_on_too() -> None:
+    plain, names = prints(), set()
+    before = sys.getprofile()
+
+    def note(frame: Any, event: str, _: Any) -> None:
+        names.add(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        assert prints() == plain
+        assert sys.getprofile() is note
+    finally:
+        sys.setprofile(before)
+    assert "set_epoch" in names, "while detaug listens as well"
