@@ -173,9 +173,10 @@ class RayEngine(PrefetchingEngine):
                 return
 
     def _take(self, event: Event) -> None:
-        actor = self._actors.get(event.actor)
-        if actor is None:
-            return  # it is dead to us
+        actor = event.actor
+        if actor.number not in self._actors:  # it is dead to us; who asked it is told so
+            event.lost(actor, exceptions.ActorDiedError())
+            return
         try:
             answer = event.result()
         except exceptions.RayActorError as error:
@@ -197,7 +198,7 @@ class RayEngine(PrefetchingEngine):
         reference = getattr(actor.handle, method).remote(*arguments)
         future = reference.future()
         # No reference to it is kept but the future's: the batch's memory is given back with the batch.
-        future.add_done_callback(lambda done: self._events.put(Event(actor.number, take, lost, done.result)))
+        future.add_done_callback(lambda done: self._events.put(Event(actor, take, lost, done.result)))
 
     # --- actors
 
@@ -220,6 +221,8 @@ class RayEngine(PrefetchingEngine):
     def _died(self, actor: Actor, error: exceptions.RayActorError) -> None:
         """Its tasks are open again; another actor takes its place."""
         del self._actors[actor.number]
+        if self._fatal is not None:
+            return
         tasks = [task for call in actor.calls.values() for task in call]
         why = str(error).strip()
         if actor.report is None:
@@ -349,7 +352,7 @@ class RayEngine(PrefetchingEngine):
             schedule = self._schedule
             while len(tasks) < at_once and (task := schedule.next_for(actor.index)) is not None:
                 full = self._room is not None and len(schedule.in_flight) + len(schedule.outcomes) >= self._room
-                if full and task.key != BatchKey(*schedule.position[:2]):
+                if full and task.key.step not in schedule.plan.round_of(schedule.due()[0].step):
                     break
                 schedule.start(task.key)
                 tasks.append(task)

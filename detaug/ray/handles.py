@@ -55,7 +55,7 @@ class Actor:
 class Event:
     """What an actor has answered, or that it will not: `result` gives the one or raises the other."""
 
-    actor: int
+    actor: Actor
     take: Callable[[Actor, Any], None]
     lost: Callable[[Actor, BaseException], None]
     result: Callable[[], Any]
