@@ -23,11 +23,13 @@ def deterministic_functions() -> Iterator[None]:
     The block holds for the thread that enters it. A forward pass that torch.utils.checkpoint repeats during the backward
     pass is redirected only if the block is inside the checkpointed function.
     """
-    with _Redirection():
+    with Redirection():
         yield
 
 
-class _Redirection(TorchFunctionMode):
+class Redirection(TorchFunctionMode):
+    """The block itself."""
+
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.nn import functional
@@ -59,22 +58,3 @@ def _fold(gradient: torch.Tensor, axis: int, before: int, after: int) -> torch.T
     if after:
         middle.narrow(axis, size - 1 - after, after).add_(gradient.narrow(axis, before + size, after).flip(axis))
     return middle
-
-
-class _ReflectionPad:
-    padding: Any
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return pad(input, self.padding, "reflect")
-
-
-class ReflectionPad1d(_ReflectionPad, torch.nn.ReflectionPad1d):
-    """`torch.nn.ReflectionPad1d` with a deterministic gradient."""
-
-
-class ReflectionPad2d(_ReflectionPad, torch.nn.ReflectionPad2d):
-    """`torch.nn.ReflectionPad2d` with a deterministic gradient."""
-
-
-class ReflectionPad3d(_ReflectionPad, torch.nn.ReflectionPad3d):
-    """`torch.nn.ReflectionPad3d` with a deterministic gradient."""

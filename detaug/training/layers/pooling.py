@@ -52,35 +52,6 @@ def _adaptive(image: torch.Tensor, axes: int, output_size: Any) -> torch.Tensor:
     return apply(_Adaptive(tuple(image.shape[-axes:]), output_size), image)
 
 
-class AvgPool3d(torch.nn.AvgPool3d):
-    """`torch.nn.AvgPool3d` with a deterministic gradient."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        window = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-        return avg_pool3d(input, *window, self.divisor_override)
-
-
-class AdaptiveAvgPool1d(torch.nn.AdaptiveAvgPool1d):
-    """`torch.nn.AdaptiveAvgPool1d` with a deterministic gradient."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return adaptive_avg_pool1d(input, self.output_size)
-
-
-class AdaptiveAvgPool2d(torch.nn.AdaptiveAvgPool2d):
-    """`torch.nn.AdaptiveAvgPool2d` with a deterministic gradient."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return adaptive_avg_pool2d(input, self.output_size)
-
-
-class AdaptiveAvgPool3d(torch.nn.AdaptiveAvgPool3d):
-    """`torch.nn.AdaptiveAvgPool3d` with a deterministic gradient."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return adaptive_avg_pool3d(input, self.output_size)
-
-
 @dataclass(frozen=True)
 class _Pooling:
     """Windows of `kernel` inputs every `stride` inputs, for images of one size."""

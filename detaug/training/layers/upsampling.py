@@ -54,14 +54,6 @@ def interpolate(
     return apply(_Interpolation(*place, tuple(size) if isinstance(size, Sequence) else size, each), input)
 
 
-class Upsample(torch.nn.Upsample):
-    """`torch.nn.Upsample`, in all its modes, with a deterministic gradient."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        corners, recompute = self.align_corners, self.recompute_scale_factor
-        return interpolate(input, self.size, self.scale_factor, self.mode, corners, recompute_scale_factor=recompute)
-
-
 def _scaled(image: torch.Tensor, scale_factor: Any) -> tuple[int, ...]:
     sizes = image.shape[2:]
     scales = scale_factor if isinstance(scale_factor, Sequence) else [scale_factor] * len(sizes)
