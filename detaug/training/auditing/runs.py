@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -258,38 +258,21 @@ def _first_backward(first: Recording, other: Recording) -> tuple[Key, Seen, str]
 
 def _described(place: tuple[Key, Seen, str], measured: Mapping[Key, tuple[torch.Tensor, torch.Tensor]]) -> Difference:
     key, seen, note = place
-    owner = seen.owner
-    found = Difference(owner.phase, owner.module, owner.module_class, seen.what, seen.operation, note=note)
-    if key not in measured:
-        return found
-    one, two = measured[key]
-    found = replace(found, shape=tuple(one.shape), dtype=str(one.dtype).removeprefix("torch."), elements=one.numel())
-    more = ""
-    if one.shape != two.shape or one.dtype != two.dtype:
-        more = f"its shape or dtype differs too: {tuple(one.shape)} {one.dtype} and {tuple(two.shape)} {two.dtype}"
-    elif differing := differing_elements(one, two):
-        found = replace(found, differing_elements=differing, max_abs_difference=max_abs_difference(one, two))
-    else:
-        more = "two more runs agreed here: it is rare, or of the first run only (something set up on first use)"
-    return replace(found, note="; ".join(part for part in (note, more) if part))
+    size = _size(*measured[key]) if key in measured else ""
+    return Difference(**asdict(seen.owner), what=seen.what, operation=seen.operation, size=size, note=note)
 
 
-def differing_elements(one: torch.Tensor, two: torch.Tensor) -> int:
-    """How many elements of two tensors of one shape and dtype, on the CPU, differ in any byte."""
-    if not one.numel():
-        return 0
-    first, second = (
-        tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy() for tensor in (one, two)
+def _size(one: torch.Tensor, two: torch.Tensor) -> str:
+    what = f"{one.dtype} of shape {tuple(one.shape)}"
+    try:
+        torch.testing.assert_close(one, two, rtol=0, atol=0, equal_nan=True)
+    except AssertionError as error:
+        said = str(error).partition("\n\n")[2] or str(error)
+        return "; ".join([what, *said.splitlines()])
+    return (
+        f"{what}; two more runs agreed here, but perhaps for the signs of zeros: the difference is rare, or of the first run "
+        "only (something set up on first use)"
     )
-    return int(np.any((first != second).reshape(one.numel(), -1), axis=1).sum())
-
-
-def max_abs_difference(one: torch.Tensor, two: torch.Tensor) -> float:
-    """The largest absolute difference in float64; equal infinities and NaN against NaN count as none."""
-    wide = torch.complex128 if one.is_complex() else torch.float64
-    first, second = one.to(wide), two.to(wide)
-    same = (first == second) | (first.isnan() & second.isnan())
-    return float((first - second).abs().masked_fill(same, 0).max())  # NaN where there is one
 
 
 def _uses(recording: Recording) -> tuple[OperationUse, ...]:
