@@ -83,7 +83,7 @@ def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None
     """
     _check_versions(state)
     kinds = [kind for kind in DEVICES if include_cuda and state.get(kind) != []]
-    left_alone = {kind: [] for kind in DEVICES if kind in state and kind not in kinds}
+    left_alone: dict[str, Any] = {kind: [] for kind in DEVICES if kind in state and kind not in kinds}
     held = {"format": FORMAT, "torch": "", **_held(generators, kinds)}
     pairs = list(_pairs("", {**state, **left_alone}, held))
     before = [(generator, state_of(generator)) for _, generator, _ in pairs]

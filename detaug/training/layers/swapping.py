@@ -144,7 +144,7 @@ def _deterministic(kind: Any) -> Any:
 
 
 def _new_instance(kind: type[nn.Module], *arguments: Any) -> Any:
-    made = _deterministic(kind)
+    made = _deterministic(kind)  # type: ignore[arg-type]
     return made.__new__(made, *arguments)
 
 
