@@ -49,9 +49,10 @@ def interpolate(
         return pool(input, size if size is not None else _scaled(input, scale_factor))
     if recompute_scale_factor and scale_factor is not None:
         size, scale_factor = _scaled(input, scale_factor), None
-    place = (tuple(input.shape[2:]), mode, bool(align_corners))
     each = tuple(scale_factor) if isinstance(scale_factor, Sequence) else scale_factor
-    return apply(_Interpolation(*place, tuple(size) if isinstance(size, Sequence) else size, each), input)
+    image = tuple(input.shape[2:]), mode, bool(align_corners), tuple(size) if isinstance(size, Sequence) else size, each
+    interpolation = _Interpolation(*image)
+    return apply(interpolation.forward, interpolation.transposed, input)
 
 
 def _scaled(image: torch.Tensor, scale_factor: Any) -> tuple[int, ...]:
