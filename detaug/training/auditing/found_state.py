@@ -45,12 +45,7 @@ class FoundState:
         self._generators: list[Undo] = []
         seen = {*tensors, *modules}
         for module in modules.values():
-            own = vars(module)
-            for holder in (own, module._parameters, module._buffers, module._modules):
-                self._attributes.append(partial(_refill, holder, dict(holder)))
-            for name, value in own.items():
-                if not name.endswith(("_hooks", "_parameters", "_buffers", "_modules")):
-                    self._follow(value, seen, _DEPTH)
+            self._follow(vars(module), seen, _DEPTH + 1)
 
     def restore(self) -> None:
         """Everything."""
