@@ -24,7 +24,7 @@ import torch
 
 from detaug.errors import StateMismatch
 from detaug.fingerprints import fingerprint
-from detaug.seeding.saving import global_generators, preserved, put_back, state_of
+from detaug.seeding.saving import device_generators, global_generators, preserved, put_back, state_of
 
 FORMAT = 3
 DEVICES = ("cuda", "xpu", "mps")
@@ -118,7 +118,7 @@ def isolate_rng(include_cuda: Any = True, *, generators: Generators | None = Non
 
 @contextmanager
 def _isolated(include_cuda: bool, generators: Generators | None) -> Iterator[None]:
-    devices = [each for kind in DEVICES for each in _devices(kind)] if include_cuda else []
+    devices = [each for kind in DEVICES for each in device_generators(kind)] if include_cuda else []
     with preserved([*global_generators(), *devices, *_checked(generators).values()]):
         yield
 
@@ -140,22 +140,11 @@ def _kind(generator: Any) -> str | None:
     return None if isinstance(generator, random.SystemRandom) else next(kinds, None)
 
 
-def _devices(kind: str) -> list[torch.Generator]:
-    """The generators of the devices that this process can ask: none in a forked child, where CUDA cannot be used again."""
-    if kind == "mps":
-        return [torch.mps._get_default_mps_generator()] if torch.backends.mps.is_available() else []
-    module: Any = getattr(torch, kind, None)
-    if module is None or not module.is_available() or module._is_in_bad_fork():
-        return []
-    module.init()
-    return list(module.default_generators[: module.device_count()])
-
-
 def _held(generators: Any, kinds: Collection[str]) -> dict[str, Any]:
     """The generators, where `rng_state` has their states."""
     return {
         **dict(zip(("python", "numpy", "cpu"), global_generators(), strict=True)),
-        **{kind: _devices(kind) if kind in kinds else [] for kind in DEVICES},
+        **{kind: device_generators(kind) if kind in kinds else [] for kind in DEVICES},
         "generators": {name: {"kind": _kind(g), "state": g} for name, g in _checked(generators).items()},
     }
 

@@ -6,10 +6,9 @@ import logging
 import os
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
-from detaug.seeding.global_generators import reseed_global_rngs
+from detaug.seeding.global_generators import seed_global_generators
 from detaug.seeding.ranks import RankUnknown, announced, common_seed, known_rank
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, checked_seed, text_of_seed
 from detaug.training.switches.modes import set_deterministic_mode
@@ -18,8 +17,6 @@ from detaug.training.switches.table import Mode, checked_mode
 logger = logging.getLogger("detaug")
 
 BRANCH = "everything"
-# `reseed_global_rngs` seeds a bit generator with fewer words of the same SeedSequence: the two after them are unused.
-WORDS_BEFORE_ACCELERATORS = 18
 
 
 def seed_everything(
@@ -91,11 +88,3 @@ def seed_everything(
                 torch.get_num_threads(),
             )
     return common
-
-
-def seed_global_generators(sequence: np.random.SeedSequence) -> None:
-    """Seed Python's, NumPy's and torch's global generators and all accelerators' from disjoint words of `sequence`."""
-    low, high = (int(word) for word in sequence.generate_state(WORDS_BEFORE_ACCELERATORS + 2)[-2:])
-    # It seeds every kind of device, now or when the device is first used, and the CPU, which is reseeded below.
-    torch.manual_seed(low | (high & 0x7FFFFFFF) << 32)
-    reseed_global_rngs(sequence)

@@ -368,7 +368,12 @@ def test_one_process_draws_a_seed_and_several_must_share_one(caplog, monkeypatch
 def test_lightning_leaves_the_sampler_in_place_where_it_would_replace_another():
     pl = pytest.importorskip("pytorch_lightning")
     trainer = pl.Trainer(
-        accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_checkpointing=False, enable_progress_bar=False
+        accelerator="cpu",
+        devices=2,
+        strategy="ddp",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
     )
     replaces = trainer._data_connector._requires_distributed_sampler
     data = range(10)

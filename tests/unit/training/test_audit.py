@@ -180,7 +180,9 @@ def test_first_module_whose_output_differs_is_named(fault: type[nn.Module]) -> N
     assert not report.deterministic
     assert found is not None
     assert (found.phase, found.module, found.module_class, found.what) == ("forward", "4", fault.__name__, "output")
-    assert found.size.startswith("torch.float32 of shape (2, 4, 6, 6); Mismatched elements: 288 / 288 (100.0%); Greatest abs")
+    assert found.size.startswith(
+        "torch.float32 of shape (2, 4, 6, 6); Mismatched elements: 288 / 288 (100.0%); Greatest abs"
+    )
     assert found.size in str(report)
     assert f"4 ({fault.__name__}): output differs" in str(report)
 

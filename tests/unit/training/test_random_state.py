@@ -222,7 +222,11 @@ PHILOX = ("generators", "p", "state")
         (replaced("generators", "a", value={}), ValueError, "generators.*a"),
         (replaced("generators", "a", "kind", value="torch.Generator"), StateMismatch, "torch.Generator"),
         (replaced("generators", "a", "state", "bit_generator", value="SFC64"), StateMismatch, "SFC64.*PCG64"),
-        (replaced("generators", "a", "state", "state", "inc", value=2**128), ValueError, r"'a'\]\['state'\] is damaged"),
+        (
+            replaced("generators", "a", "state", "state", "inc", value=2**128),
+            ValueError,
+            r"'a'\]\['state'\] is damaged",
+        ),
         (replaced(*PHILOX, "buffer_pos", value=5), ValueError, "buffer_pos"),
         (replaced(*PHILOX, "buffer", value=[0] * 2), ValueError, r"generators\['p'\]\['state'\] is damaged"),
     ],
