@@ -22,7 +22,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from detaug.fingerprints import fingerprint
-from detaug.training.auditing.report import Owner, Phase
+from detaug.training.auditing.report import Owner
 
 
 @dataclass(frozen=True)
@@ -91,16 +91,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.recording = Recording()
-        self._keep = keep
-        self._caught = caught
-        self._model_owner = Owner("forward", "", type(model).__name__)
-        self._loss_owner = Owner("loss", "loss", _class_name(loss))
+        self._model, self._loss, self._keep, self._caught = model, loss, keep, caught
+        self._roots = {"": model, **({"loss": loss} if isinstance(loss, nn.Module) else {})}
+        self._loss_owner = Owner("loss", "loss", str(getattr(loss, "__name__", None) or type(loss).__name__))
         self._owners: dict[nn.Module, Owner] = {}
         self._parameters: dict[int, str] = {}
-        self._register(model, "forward", "")
-        if isinstance(loss, nn.Module):
-            self._register(loss, "loss", "loss")
-        self._phase_owner = self._model_owner
+        for prefix, root in self._roots.items():
+            for name, module in root.named_modules(prefix=prefix):
+                self._owners.setdefault(module, Owner("loss" if prefix else "forward", name, type(module).__name__))
+                for short, parameter in module.named_parameters(recurse=False):
+                    self._parameters.setdefault(id(parameter), short)
+        self._phase_owner = self._owners[model]
         self._inside: list[Owner] = []
         self._nodes: dict[Any, int] = {}
         # autograd has one thread for each device
@@ -108,31 +109,29 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._busy = threading.local()
         self._hooks = ExitStack()
 
-    # ---- what the run tells it ------------------------------------------------------------------------------------
-    def model_done(self, model: nn.Module) -> None:
-        """The model's forward pass is over, and its buffers are final."""
-        with torch.no_grad():
-            for name, buffer in model.named_buffers():
-                module, _, short = name.rpartition(".")
-                owner = self._owners.get(model.get_submodule(module), self._model_owner)
+    def step(self, inputs: Any, target: Any) -> Recording:
+        """Run forward and backward."""
+        with self:
+            output = self._model(*inputs) if isinstance(inputs, tuple) else self._model(inputs)
+            for name, buffer in self._model.named_buffers():
+                owner, short = self._home(self._model, name)
                 self._see_value(owner, buffer, f"buffer {short}")
-        self._phase_owner = self._loss_owner
+            self._phase_owner = self._loss_owner
+            value = _checked_loss(self._loss(output, target))
+            self._claim([value], self._loss_owner)
+            self._see_value(self._loss_owner, value, "output")
+            value.backward()  # type: ignore[no-untyped-call]
+            for prefix, root in self._roots.items():
+                for name, parameter in root.named_parameters():
+                    if parameter.grad is not None:
+                        owner, short = self._home(root, name)
+                        key = ("backward", f"{prefix}.{name}", -1)
+                        self._see_gradient(key, owner.backward, f"gradient of {short}", None, parameter.grad)
+        return self.recording
 
-    def loss_done(self, value: torch.Tensor) -> None:
-        """The loss is computed, and the backward pass may begin."""
-        self._claim([value], self._loss_owner)
-        self._see_value(self._loss_owner, value.detach(), "output")
-
-    def backward_done(self, roots: dict[str, nn.Module]) -> None:
-        """All gradients are there."""
-        for prefix, root in roots.items():
-            for name, parameter in root.named_parameters():
-                if parameter.grad is not None:
-                    module, _, short = name.rpartition(".")
-                    owner = self._owners[root.get_submodule(module)]
-                    owner = Owner("backward", owner.module, owner.module_class)
-                    key = ("backward", f"{prefix}{name}", -1)
-                    self._see_gradient(key, owner, f"gradient of {short}", None, parameter.grad)
+    def _home(self, root: nn.Module, name: str) -> tuple[Owner, str]:
+        module, _, short = name.rpartition(".")
+        return self._owners[root.get_submodule(module)], short
 
     # ---- hooks ----------------------------------------------------------------------------------------------------
     def __enter__(self) -> Recorder:
@@ -212,10 +211,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _watch(self, node: Any, owner: Owner) -> None:
         number, operation = self._nodes[node], node.name()
         whose = [self._parameters.get(id(getattr(following, "variable", None))) for following, _ in node.next_functions]
-        backward_owner = Owner("backward", owner.module, owner.module_class)
 
         def before(_: Any) -> None:
-            self._backward.owner = backward_owner
+            self._backward.owner = owner.backward
 
         def after(gradients: Any, _: Any) -> None:
             self._backward.owner = None
@@ -223,7 +221,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 if gradient is not None:
                     parameter = whose[i] if i < len(whose) else None
                     what = f"gradient of {parameter or 'its input'}"
-                    self._see_gradient(("backward", number, i), backward_owner, what, operation, gradient)
+                    self._see_gradient(("backward", number, i), owner.backward, what, operation, gradient)
 
         self._hooks.callback(node.register_prehook(before).remove)
         self._hooks.callback(node.register_hook(after).remove)
@@ -247,13 +245,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return fingerprint(dense(value))
         finally:
             self._busy.on = False
-
-    def _register(self, root: nn.Module, phase: Phase, prefix: str) -> None:
-        for name, module in root.named_modules():
-            full = ".".join(part for part in (prefix, name) if part)
-            self._owners.setdefault(module, Owner(phase, full, type(module).__name__))
-            for short, parameter in module.named_parameters(recurse=False):
-                self._parameters.setdefault(id(parameter), short)
 
 
 def alerted(text: str) -> str | None:
@@ -290,5 +281,16 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_dense() if tensor.layout != torch.strided else tensor
 
 
-def _class_name(loss: Any) -> str:
-    return str(getattr(loss, "__name__", None) or type(loss).__name__)
+def _checked_loss(value: Any) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"loss(output, target) must return a tensor with one element, got {type(value).__name__}; "
+            "where a loss returns more, wrap it: lambda output, target: loss(output, target)[0]"
+        )
+    if value.numel() != 1:
+        raise ValueError(
+            f"loss(output, target) must return a tensor with one element, got shape {tuple(value.shape)}; take its mean"
+        )
+    if not value.requires_grad:
+        raise ValueError("the loss does not depend on any parameter that requires a gradient: nothing to differentiate")
+    return value.reshape(()) if value.ndim else value

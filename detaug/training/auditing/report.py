@@ -24,6 +24,11 @@ class Owner:
     module_class: str
 
     @property
+    def backward(self) -> Owner:
+        """The same module's part of the backward pass."""
+        return Owner("backward", self.module, self.module_class)
+
+    @property
     def place(self) -> str:
         """Name and class, for people."""
         return f"{self.module or 'the model itself'} ({self.module_class})"

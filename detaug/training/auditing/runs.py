@@ -80,75 +80,70 @@ def audit(
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(_uncompiled([each for each in (model, loss) if isinstance(each, nn.Module)]))
-        return _Audit(model, loss, inputs, target, place, stack).report(runs)
+        start = _placed([each for each in (model, loss) if isinstance(each, nn.Module)], place, stack)
+        return _report(partial(_run, model, loss, inputs, target, place, start), runs, str(place))
 
 
-class _Audit:
-    def __init__(
-        self, model: nn.Module, loss: Loss, inputs: Any, target: Any, device: torch.device, stack: ExitStack
-    ) -> None:
-        self.model, self.loss, self.inputs, self.target, self.device = model, loss, inputs, target, device
-        self.roots = {"": model, **({"loss.": loss} if isinstance(loss, nn.Module) else {})}
-        modules = list(self.roots.values())
-        self.start = FoundState(modules)
-        stack.callback(self.start.restore)
-        if any(tensor.device != device for root in modules for tensor in (*root.parameters(), *root.buffers())):
-            for root in modules:
-                root.to(device)
-            self.start = FoundState(modules)
+def _placed(roots: list[nn.Module], device: torch.device, stack: ExitStack) -> FoundState:
+    """The state to start each run from, on that device; the stack puts back what was found."""
+    start = FoundState(roots)
+    stack.callback(start.restore)
+    if all(tensor.device == device for root in roots for tensor in (*root.parameters(), *root.buffers())):
+        return start
+    for root in roots:
+        root.to(device)
+    return FoundState(roots)
 
-    def report(self, runs: int) -> AuditReport:
-        first = self._first_run()
-        forward = backward = None
-        for number in range(2, runs + 1):
-            other = self._run()
-            forward, backward = _first_forward(first, other), _first_backward(first, other)
-            if forward or backward:
-                runs = number
-                break
-        asked = first
-        if not torch.are_deterministic_algorithms_enabled():
-            torch.use_deterministic_algorithms(True, warn_only=True)
-            asked = self._run()
-        found = [place for place in (forward, backward) if place is not None]
-        measured = {}
-        if found:  # the values themselves, from two more runs
-            keys = frozenset(key for key, _, _ in found)
-            one, two = self._run(keys).kept, self._run(keys).kept
-            measured = {key: (one[key], two[key]) for key in keys & one.keys() & two.keys()}
-        return AuditReport(
-            device=str(self.device),
-            runs=runs,
-            forward_difference=_described(forward, measured) if forward else None,
-            backward_difference=_described(backward, measured) if backward else None,
-            operations=_uses(asked),
-            modules=first.module_calls,
-            gradients=len(first.backward),
-        )
 
-    def _first_run(self) -> Recording:
-        try:
-            return self._run()
-        except RuntimeError as error:
-            if NO_IMPLEMENTATION not in str(error):
-                raise
+def _report(run: Callable[..., Recording], runs: int, device: str) -> AuditReport:
+    try:
+        first = run()
+    except RuntimeError as error:
+        if NO_IMPLEMENTATION not in str(error):
+            raise
         torch.use_deterministic_algorithms(True, warn_only=True)
-        return self._run()
+        first = run()
+    forward = backward = None
+    for number in range(2, runs + 1):
+        other = run()
+        forward, backward = _first_forward(first, other), _first_backward(first, other)
+        if forward or backward:
+            runs = number
+            break
+    asked = first
+    if not torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        asked = run()
+    keys, measured = frozenset(found[0] for found in (forward, backward) if found), {}
+    if keys:  # the values themselves, from two more runs
+        one, two = run(keys).kept, run(keys).kept
+        measured = {key: (one[key], two[key]) for key in keys & one.keys() & two.keys()}
+    return AuditReport(
+        device=device,
+        runs=runs,
+        forward_difference=_described(forward, measured) if forward else None,
+        backward_difference=_described(backward, measured) if backward else None,
+        operations=_uses(asked),
+        modules=first.module_calls,
+        gradients=len(first.backward),
+    )
 
-    def _run(self, keep: frozenset[Key] = frozenset()) -> Recording:
-        self.start.restore_for_a_run()
-        torch.clear_autocast_cache()  # an audit within autocast: casts of an earlier run are not this one's
-        inputs, target = tree_map(partial(_on_device, device=self.device), (self.inputs, self.target))
-        with _random_state(self.device), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            with Recorder(self.model, self.loss, keep, caught) as recorder:
-                output = self.model(*inputs) if isinstance(inputs, tuple) else self.model(inputs)
-                recorder.model_done(self.model)
-                value = _checked_loss(self.loss(output, target))
-                recorder.loss_done(value)
-                value.backward()  # type: ignore[no-untyped-call]
-                recorder.backward_done(self.roots)
-        return recorder.recording
+
+def _run(
+    model: nn.Module,
+    loss: Loss,
+    inputs: Any,
+    target: Any,
+    device: torch.device,
+    start: FoundState,
+    keep: frozenset[Key] = frozenset(),
+) -> Recording:
+    start.restore_for_a_run()
+    torch.clear_autocast_cache()  # an audit within autocast: casts of an earlier run are not this one's
+    inputs, target = tree_map(partial(_on_device, device=device), (inputs, target))
+    with _random_state(device), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        return Recorder(model, loss, keep, caught).step(inputs, target)
 
 
 def _random_state(device: torch.device) -> AbstractContextManager[None]:
@@ -191,21 +186,6 @@ def _check_parameters(model: nn.Module) -> None:
             f"no parameter of {type(model).__name__} requires a gradient, so there is no backward pass to audit: "
             "unfreeze at least one with requires_grad_()"
         )
-
-
-def _checked_loss(value: Any) -> torch.Tensor:
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"loss(output, target) must return a tensor with one element, got {type(value).__name__}; "
-            "where a loss returns more, wrap it: lambda output, target: loss(output, target)[0]"
-        )
-    if value.numel() != 1:
-        raise ValueError(
-            f"loss(output, target) must return a tensor with one element, got shape {tuple(value.shape)}; take its mean"
-        )
-    if not value.requires_grad:
-        raise ValueError("the loss does not depend on any parameter that requires a gradient: nothing to differentiate")
-    return value.reshape(()) if value.ndim else value
 
 
 def _uncompiled(roots: list[nn.Module]) -> Any:
