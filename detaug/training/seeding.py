@@ -57,7 +57,7 @@ def seed_everything(
     Raises:
         TypeError: the seed or the rank is not an integer (bool, float and str are refused), or a switch is not a bool.
         ValueError: the seed is negative (also in ``DETAUG_SEED``, on any rank that reads it), the rank is negative or not
-            the process group's, or `deterministic` is another string than "warn".
+            the process group's, `deterministic` is another string than "warn", or `threads` comes without it.
         RankUnknown: (a RuntimeError and a ValueError) ``diff_rank_seed=True`` without a known rank; or no seed in one of
             several processes without a process group, where each would draw another.
     """
@@ -65,6 +65,8 @@ def seed_everything(
     for what, value in {"diff_rank_seed": diff_rank_seed, "workers": workers, "verbose": verbose}.items():
         if not isinstance(value, bool):
             raise TypeError(f"{what} must be True or False, got {value!r} of type {type(value).__name__}")
+    if threads is not None and deterministic is False:
+        raise ValueError(f'threads={threads!r} is set with the switches: pass deterministic=True or "warn" too')
     given = None if seed is None else checked_seed(seed)
     own_rank = known_rank(rank) if rank is not None or seed is None or diff_rank_seed else None
     if diff_rank_seed and own_rank is None:

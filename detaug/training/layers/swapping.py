@@ -116,6 +116,8 @@ def _obstacle(module: nn.Module) -> str | None:
         name = getattr(module, "original_name", None)
         scripted = name in {each.__name__ for each in REPLACEMENTS}
         return f"{name}: it is TorchScript already; call make_deterministic before torch.jit" if scripted else None
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and _varies(module):
+        return f"{_title(type(module))}: it has no shape yet; run the model once, then call make_deterministic"
     if "forward" in vars(module) and _varies(module):
         return f"{_title(type(module))}: its forward was replaced on the instance; {_REDIRECT}"
     return None

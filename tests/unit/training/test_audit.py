@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,32 @@ class Counting(nn.Module):
         self.calls += 1
         self.log.append(self.calls)
         return x * self.calls
+
+
+class Slots:
+    """Without a dictionary of attributes."""
+
+    __slots__ = ("__private", "calls")
+
+    def __init__(self) -> None:
+        self.calls, self.__private = 0, [0]
+
+    def count(self) -> int:
+        self.calls += 1
+        self.__private[0] += 1
+        return self.calls + self.__private[0]
+
+
+class CountingElsewhere(Counting):
+    """In containers and objects of other kinds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recent, self.slots = deque([1], maxlen=3), Slots()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.recent.append(self.recent[-1] + 1)
+        return super().forward(x) * sum(self.recent) * self.slots.count()
 
 
 class FirstCall(nn.Module):
@@ -193,7 +220,7 @@ def test_innermost_module_is_named_and_not_those_around_it() -> None:
     assert (found.module, found.module_class) == ("0.3.1", "OwnNoise")
 
 
-@pytest.mark.parametrize("module", [Counting, FirstCall])
+@pytest.mark.parametrize("module", [Counting, CountingElsewhere, FirstCall])
 def test_a_counter_or_a_cache_in_a_module_is_not_called_nondeterministic(module: type[nn.Module]) -> None:
     model = network(module())
     assert audit(model, cross_entropy, batch()).deterministic

@@ -199,6 +199,25 @@ def test_what_cannot_be_swapped_is_reported_with_advice() -> None:
     assert "by their classes; detaug.training.audit looks at what they compute" in str(report)
 
 
+def test_a_layer_without_a_shape_is_reported_until_it_has_one() -> None:
+    """Its first call gives it another class, in which the swap would be lost."""
+    model = nn.Sequential(nn.LazyConv2d(2, 3, padding=1, padding_mode="reflect"), nn.LazyConv2d(2, 3))
+    report = swap_layers(model)
+    assert list(report.could_not) == ["0"]
+    assert "run the model once" in report.could_not["0"]
+    model(torch.ones(1, 1, 5, 5))
+    assert list(swap_layers(model).swapped) == ["0"]
+
+
+def test_a_parametrized_convolution_is_swapped_and_computes_the_same() -> None:
+    model = nn.Sequential(
+        nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"))
+    ).double()
+    before = copy.deepcopy(model)
+    assert list(swap_layers(model).swapped) == ["0"]
+    same_value_and_gradients(before, model, lambda: (noise(1, 1, 5, 5),))
+
+
 class NamedAlike(nn.Module):
     """Whose attributes are called as functions are that vary, and are none."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import random
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -240,6 +241,15 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_has_changed(make, erro
     after = draw_globals(), [draw(generator) for generator in generators.values()]
     set_rng_state(before, generators)
     assert (draw_globals(), [draw(generator) for generator in generators.values()]) == after
+
+
+def test_one_generator_may_have_two_names_and_the_dict_be_of_another_class():
+    generator = np.random.default_rng(1)
+    both = {"a": generator, "b": generator}
+    state = OrderedDict(rng_state(both))
+    expected = draw(generator)
+    set_rng_state(state, both)
+    assert draw(generator) == expected
 
 
 def test_a_mismatch_is_a_value_error():
