@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from detaug.fingerprints import fingerprint
 from detaug.training.auditing.report import Owner
@@ -27,17 +27,14 @@ from detaug.training.auditing.report import Owner
 
 @dataclass(frozen=True)
 class Seen:
-    """One value, to compare with that of another run."""
+    """One value, to compare with that of another run. It is equal to what the other run has in its place."""
 
     owner: Owner
     what: str
-    digest: str
+    digest: str = field(compare=False)
     operation: str | None = None
     #: an input, which says where to look, but which the module has not computed
     given: bool = False
-
-    def same_place(self, other: Seen) -> bool:
-        return dataclasses.replace(self, digest="") == dataclasses.replace(other, digest="")
 
 
 #: Operations without an alert by PyTorch, by their name in ``torch.ops.aten``, with what to do.
@@ -55,31 +52,19 @@ NO_IMPLEMENTATION = "does not have a deterministic implementation"
 Key = tuple[Any, ...]
 
 
-@dataclass
-class Recording:
-    """What one run showed.
-
-    Attributes:
-        forward: modules' inputs, outputs and buffers and the loss, in order of execution.
-        backward: gradients, in order of execution.
-        operations: how often each operation that PyTorch alerts on, or of `SILENT`, was called, and where.
-        kept: copies on the CPU of the values in `Recorder`'s `keep`.
-    """
-
-    forward: list[Seen] = field(default_factory=list)
-    backward: dict[Key, Seen] = field(default_factory=dict)
-    operations: Counter[tuple[str, Owner]] = field(default_factory=Counter)
-    kept: dict[Key, torch.Tensor] = field(default_factory=dict)
-    module_calls: int = 0
-
-
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Watches one run while it is entered.
+    """Watches one run.
 
     Args:
         model, loss: as given to `audit`; the modules of a loss are watched too.
         keep: the values to copy.
         caught: the list of `warnings.catch_warnings`: PyTorch's new alerts belong to the operation that has just run.
+
+    Attributes:
+        forward: modules' inputs, outputs and buffers and the loss, in order of execution.
+        backward: gradients, in order of execution.
+        operations: how often each operation that PyTorch alerts on, or of `SILENT`, was called, and where.
+        kept: copies on the CPU of the values in `keep`.
     """
 
     def __init__(
@@ -90,7 +75,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         caught: Sequence[warnings.WarningMessage] = (),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.recording = Recording()
+        self.forward: list[Seen] = []
+        self.backward: dict[Key, Seen] = {}
+        self.operations: Counter[tuple[str, Owner]] = Counter()
+        self.kept: dict[Key, torch.Tensor] = {}
+        self.module_calls = 0
         self._model, self._loss, self._keep, self._caught = model, loss, keep, caught
         self._roots = {"": model, **({"loss": loss} if isinstance(loss, nn.Module) else {})}
         self._loss_owner = Owner("loss", "loss", str(getattr(loss, "__name__", None) or type(loss).__name__))
@@ -104,12 +93,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._phase_owner = self._owners[model]
         self._inside: list[Owner] = []
         self._nodes: dict[Any, int] = {}
-        # autograd has one thread for each device
-        self._backward = threading.local()
-        self._busy = threading.local()
+        self._in_backward = threading.local()  # autograd has one thread for each device
         self._hooks = ExitStack()
 
-    def step(self, inputs: Any, target: Any) -> Recording:
+    def step(self, inputs: Any, target: Any) -> Recorder:
         """Run forward and backward."""
         with self:
             output = self._model(*inputs) if isinstance(inputs, tuple) else self._model(inputs)
@@ -127,7 +114,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                         owner, short = self._home(root, name)
                         key = ("backward", f"{prefix}.{name}", -1)
                         self._see_gradient(key, owner.backward, f"gradient of {short}", None, parameter.grad)
-        return self.recording
+        return self
 
     def _home(self, root: nn.Module, name: str) -> tuple[Owner, str]:
         module, _, short = name.rpartition(".")
@@ -158,19 +145,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if getattr(self._busy, "on", False):
-            return func(*args, **kwargs)
         before, owner = len(self._caught), self._current()
         result = func(*args, **kwargs)
         names = [alerted(str(each.message)) for each in self._caught[before:]]
         name = func._schema.name.removeprefix("aten::").rstrip("_") or func._schema.name
         if name in SILENT and not (name == "sort" and kwargs.get("stable")):
             names.append(name)
-        self.recording.operations.update((each, owner) for each in names if each)
+        self.operations.update((each, owner) for each in names if each)
         return result
 
     def _current(self) -> Owner:
-        backward: Owner | None = getattr(self._backward, "owner", None)
+        backward: Owner | None = getattr(self._in_backward, "owner", None)
         if backward is not None:
             return backward
         return self._inside[-1] if self._inside else self._phase_owner
@@ -188,7 +173,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         owner = self._owners[module]
         while self._inside and self._inside.pop() != owner:
             pass
-        self.recording.module_calls += 1
+        self.module_calls += 1
         values = list(leaves(output))
         self._claim([value for _, value in values], owner)
         for where, value in values:
@@ -213,10 +198,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         whose = [self._parameters.get(id(getattr(following, "variable", None))) for following, _ in node.next_functions]
 
         def before(_: Any) -> None:
-            self._backward.owner = owner.backward
+            self._in_backward.owner = owner.backward
 
         def after(gradients: Any, _: Any) -> None:
-            self._backward.owner = None
+            self._in_backward.owner = None
             for i, gradient in enumerate(gradients):
                 if gradient is not None:
                     parameter = whose[i] if i < len(whose) else None
@@ -228,23 +213,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # ---- values ---------------------------------------------------------------------------------------------------
     def _see_value(self, owner: Owner, value: Any, what: str, given: bool = False) -> None:
-        key = ("forward", len(self.recording.forward))
-        self.recording.forward.append(Seen(owner, what, self._digest(key, value), given=given))
+        key = ("forward", len(self.forward))
+        self.forward.append(Seen(owner, what, self._digest(key, value), given=given))
 
     def _see_gradient(self, key: Key, owner: Owner, what: str, operation: str | None, gradient: torch.Tensor) -> None:
-        self.recording.backward[key] = Seen(owner, what, self._digest(key, gradient), operation)
+        self.backward[key] = Seen(owner, what, self._digest(key, gradient), operation)
 
     def _digest(self, key: Key, value: Any) -> str:
         if not isinstance(value, torch.Tensor):
             return fingerprint(value)
-        self._busy.on = True
-        try:
-            with torch.no_grad():
-                if key in self._keep:
-                    self.recording.kept[key] = dense(value).cpu().clone()
-                return fingerprint(dense(value))
-        finally:
-            self._busy.on = False
+        with _disable_current_modes(), torch.no_grad():
+            if key in self._keep:
+                self.kept[key] = dense(value).cpu().clone()
+            return fingerprint(dense(value))
 
 
 def alerted(text: str) -> str | None:

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 
 from detaug.seeding.tree import non_negative_int
 from detaug.training.auditing.found_state import FoundState
-from detaug.training.auditing.recording import NO_IMPLEMENTATION, SILENT, Key, Recorder, Recording, Seen
+from detaug.training.auditing.recording import NO_IMPLEMENTATION, SILENT, Key, Recorder, Seen
 from detaug.training.auditing.report import ADVICE, AuditReport, Difference, OperationUse
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches.modes import preserved_switches
@@ -95,7 +95,7 @@ def _placed(roots: list[nn.Module], device: torch.device, stack: ExitStack) -> F
     return FoundState(roots)
 
 
-def _report(run: Callable[..., Recording], runs: int, device: str) -> AuditReport:
+def _report(run: Callable[..., Recorder], runs: int, device: str) -> AuditReport:
     try:
         first = run()
     except RuntimeError as error:
@@ -137,7 +137,7 @@ def _run(
     device: torch.device,
     start: FoundState,
     keep: frozenset[Key] = frozenset(),
-) -> Recording:
+) -> Recorder:
     start.restore_for_a_run()
     torch.clear_autocast_cache()  # an audit within autocast: casts of an earlier run are not this one's
     inputs, target = tree_map(partial(_on_device, device=device), (inputs, target))
@@ -200,13 +200,13 @@ def _uncompiled(roots: list[nn.Module]) -> Any:
     return set_stance("force_eager") if compiled and set_stance else ExitStack()
 
 
-def _first_forward(first: Recording, other: Recording) -> tuple[Key, Seen, str] | None:
+def _first_forward(first: Recorder, other: Recorder) -> tuple[Key, Seen, str] | None:
     """The first output, buffer or loss that differs. The note says if what went into the module differed already."""
     given: Seen | None = None
     for i, (one, two) in enumerate(zip_longest(first.forward, other.forward)):
         if one is None or two is None:
             return ("forward", i), one or two, "only one of the two runs came here: another path was taken"
-        if not one.same_place(two):
+        if one != two:
             note = (
                 f"the second run came to {two.what} of {two.owner.module or 'the model'} here: another path was taken"
             )
@@ -225,10 +225,10 @@ def _first_forward(first: Recording, other: Recording) -> tuple[Key, Seen, str] 
     return None
 
 
-def _first_backward(first: Recording, other: Recording) -> tuple[Key, Seen, str] | None:
+def _first_backward(first: Recorder, other: Recorder) -> tuple[Key, Seen, str] | None:
     for key, one in {**first.backward, **other.backward}.items():
         here, there = first.backward.get(key), other.backward.get(key)
-        if here is None or there is None or not here.same_place(there):
+        if here is None or there is None or here != there:
             which = "first" if here is None else "second"
             return key, here or one, f"the {which} run did not compute this: its graph is another one"
         if here.digest != there.digest:
@@ -255,7 +255,7 @@ def _size(one: torch.Tensor, two: torch.Tensor) -> str:
     )
 
 
-def _uses(recording: Recording) -> tuple[OperationUse, ...]:
+def _uses(recording: Recorder) -> tuple[OperationUse, ...]:
     choose = "choose another operation, or run with deterministic_mode('warn') and know that it varies"
     uses = []
     for (name, owner), calls in recording.operations.items():
