@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from detaug.training.layers.modules import REPLACEMENTS, Redirected
+from detaug.training.layers.redirection import MODULES, Redirected
 
 logger = logging.getLogger("detaug")
 
@@ -107,14 +107,14 @@ def _varies(module: nn.Module) -> bool:
     if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
         return module.padding_mode == "reflect"
     nearest = isinstance(module, nn.Upsample) and str(getattr(module, "mode", "")).startswith("nearest")
-    return isinstance(module, tuple(REPLACEMENTS)) and not nearest
+    return isinstance(module, tuple(MODULES)) and not nearest
 
 
 def _obstacle(module: nn.Module) -> str | None:
     """Why another class would not change what this module computes, or None."""
     if isinstance(module, torch.jit.ScriptModule):
         name = getattr(module, "original_name", None)
-        scripted = name in {each.__name__ for each in REPLACEMENTS}
+        scripted = name in {each.__name__ for each in MODULES}
         return f"{name}: it is TorchScript already; call make_deterministic before torch.jit" if scripted else None
     if isinstance(module, nn.modules.lazy.LazyModuleMixin) and _varies(module):
         return f"{_title(type(module))}: it has no shape yet; run the model once, then call make_deterministic"
@@ -127,8 +127,8 @@ def _obstacle(module: nn.Module) -> str | None:
 def _deterministic(kind: Any) -> Any:
     """The new class of a module of class `kind`: for PyTorch's own layers, this package's; for a subclass of one, a new
     class. TypeError: Python cannot combine them."""
-    layer = next((REPLACEMENTS[base] for base in kind.__mro__ if base in REPLACEMENTS), Redirected)
-    if kind in REPLACEMENTS:
+    layer = next((MODULES[base] for base in kind.__mro__ if base in MODULES), Redirected)
+    if kind in MODULES:
         return layer
 
     def reduce(self: Any, protocol: Any) -> Any:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from detaug.training import layers
 from detaug.training.layers import deterministic_functions, make_deterministic, swap_layers
-from detaug.training.layers.swapping import REPLACEMENTS
+from detaug.training.layers.swapping import MODULES
 from tests.unit.training.layer_checks import nodes_of_graph
 
 
@@ -105,7 +105,7 @@ def test_no_gradient_of_a_swapped_network_is_one_that_varies() -> None:
     assert not nodes_of_graph(model(noise(1, 1, 6, 6, 6))) & varying
 
 
-@pytest.mark.parametrize("kind", REPLACEMENTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", MODULES, ids=lambda kind: kind.__name__)
 def test_every_layer_can_be_the_root_and_swapping_twice_changes_nothing(kind: type[nn.Module]) -> None:
     arguments: tuple[Any, ...] = () if "Loss" in kind.__name__ else (2,)
     if kind is nn.Upsample:
