@@ -22,9 +22,9 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from detaug.fingerprints import fingerprint
+from detaug.fingerprints import dense, fingerprint
 from detaug.seeding.tree import SEED_VARIABLE, positive_int
-from detaug.training.auditing.recording import dense, leaves
+from detaug.training.auditing.recording import leaves
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches.modes import preserved_switches
 from detaug.training.switches.table import set_variable

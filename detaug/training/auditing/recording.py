@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from detaug.fingerprints import fingerprint
+from detaug.fingerprints import dense, fingerprint
 from detaug.training.auditing.report import Owner
 
 
@@ -250,16 +250,6 @@ def leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for each in dataclasses.fields(value):
             yield from leaves(getattr(value, each.name), f"{where}.{each.name}")
-
-
-def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The values of a quantized, sparse or nested tensor as a strided one."""
-    tensor = tensor.detach()
-    if tensor.is_nested:
-        return torch.cat([part.reshape(-1) for part in tensor.unbind()])
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
-    return tensor.to_dense() if tensor.layout != torch.strided else tensor
 
 
 def _checked_loss(value: Any) -> torch.Tensor:
