@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,9 +19,6 @@ from detaug.transforms.building.workspace import Workspace
 
 class _LabelTransform(Transform):
     """A transform of ``segmentation`` alone that draws nothing; without a segmentation it does nothing."""
-
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        return {}
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
         if "segmentation" in workspace:
@@ -128,9 +125,6 @@ class MaskImage(Transform):
         self.apply_to_channels = list(apply_to_channels)
         self.channel_idx_in_seg = channel_idx_in_seg
         self.set_outside_to = finite("set_outside_to", set_outside_to)
-
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        return {}
 
     def change(self, workspace: Workspace, params: Params) -> None:
         if not self.apply_to_channels:
