@@ -93,7 +93,7 @@ def start(subject: Subject, trials: Sequence[Trial], hash_seed: int) -> Elsewher
             env=worker_environment(hash_seed),
         )
     finally:
-        os.close(theirs)
+        os.close(theirs)  # else the end of the answer would never be seen: this process would hold the pipe open
     assert process.stdin is not None
     try:
         process.stdin.write(payload)
@@ -140,7 +140,7 @@ def _forked(subject: Subject, trial: Trial) -> Outcome:
     os.close(theirs)
     with os.fdopen(ours, "rb") as file:
         data = file.read()
-    os.waitpid(child, 0)
+    os.waitpid(child, 0)  # only now: a child whose answer fills the pipe ends when it has been read
     if not data:
         sys.exit(1)  # the child has said why
     outcome: Any = pickle.loads(data)
