@@ -22,7 +22,7 @@ from detaug.engine.local.worker import work_on_inherited
 from detaug.engine.schedule import Task
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
-from detaug.processes.interpreters import Surrounding
+from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.whereabouts import Whereabouts, is_stopped
 from detaug.transport.channel import Channel, ChannelClosed, ChannelFull
 from detaug.transport.payload import write_payload
@@ -327,7 +327,7 @@ def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
 def _execute_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surrounding) -> Helper:
     ours, theirs = Channel.pair()
     payload = write_payload(pipeline.freeze(), job)
-    code = f"from detaug.engine.local.helper import main; main({theirs.fileno()}, {payload}, {os.getpid()}, {method!r})"
+    code = code_of("detaug.engine.local.helper", theirs.fileno(), payload, os.getpid(), method)
     try:
         with signals_held_back():
             process = surrounding.start(code, (theirs.fileno(), payload))
