@@ -13,7 +13,7 @@ from benchmarks.measure import Ratio, in_fresh_process, interleaved, seconds_per
 from benchmarks.report import Row, ratio_check, speed_checks
 
 NAMES = ("detaug", "NonDetMultiThreadedAugmenter")
-WARMUP, BATCHES, ROUNDS = 500, 20_000, 7
+WARMUP, BATCHES, ROUNDS = 500, 50_000, 7
 WINDOWS = (4, 20, 200, 2000)  # batches in the making or waiting
 
 #: detaug's batches/s over NonDet's.

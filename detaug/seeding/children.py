@@ -23,7 +23,7 @@ _INIT_A, _MULT_A = 0x43B0D7E5, 0x931E8875
 _INIT_B, _MULT_B = 0x8B51F9DD, 0x58F38DED
 _MIX_L, _MIX_R = 0xCA01F9DD, 0x4973F715
 #: Children whose words are computed together: a stream's next turns, a batch's next samples.
-_BLOCK = 16
+_BLOCK = 64
 #: A spawn key has up to four words: epoch, stream, turn, sample.
 _LONGEST_KEY = 4
 
