@@ -352,7 +352,7 @@ class RayEngine(PrefetchingEngine):
             schedule = self._schedule
             while len(tasks) < at_once and (task := schedule.next_for(actor.index)) is not None:
                 full = self._room is not None and len(schedule.in_flight) + len(schedule.outcomes) >= self._room
-                if full and task.key.step not in schedule.plan.round_of(schedule.due()[0].step):
+                if full and not schedule.is_due_soon(task.key):
                     break
                 schedule.start(task.key)
                 tasks.append(task)

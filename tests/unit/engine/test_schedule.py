@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Position, Schedule, Skipped
-from detaug.pipeline.plan import BatchKey, Plan
+from detaug.pipeline.plan import TAILS, BatchKey, Plan
 from tests.unit.engine.reference_schedule import ReferenceSchedule
 
 
@@ -62,7 +62,7 @@ def test_every_batch_of_streams_that_end_comes_once_and_in_order(lengths, num_wo
 def test_ranks_share_an_endless_source_out(num_streams, world_size, window, batches, chance):
     taken = []
     for rank in range(world_size):
-        schedule = Schedule(Plan(num_streams, rank, world_size), window, 3, True, limit=batches)
+        schedule = Schedule(Plan(num_streams, rank, world_size), window, 3, True, limit=batches * world_size)
         taken += [key.step for key in run(schedule, None, 3, chance.choice, 10**6)]
     assert sorted(taken) == list(range(batches * world_size))
 
@@ -141,17 +141,23 @@ def test_a_skipped_step_uses_its_place_up_and_a_failed_one_stays_due():
 @st.composite
 def schedules(draw):
     """The same schedule twice, and a world in which its tasks come true: how long each stream is in each epoch."""
-    num_streams, world_size = draw(st.integers(1, 5)), draw(st.integers(1, 3))
-    num_steps = draw(st.none() | st.integers(0, 12))
+    num_streams, world_size = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    num_steps, tail = draw(st.none() | st.integers(0, 12)), draw(st.sampled_from(TAILS))
+    wraps_at = num_steps or None if tail == "pad" else None
     arguments = {
-        "plan": Plan(num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps),
+        "plan": Plan(num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps, tail, wraps_at),
         "window": draw(st.integers(1, 9)),
         "num_workers": draw(st.integers(1, 4)),
         "stateless": draw(st.booleans()),
-        "limit": draw(st.none() | st.integers(0, 7)),
-        "probing": draw(st.booleans()),
+        "limit": draw(st.none() | st.integers(0, 14)),
+        "probing": tail == "drop" and draw(st.booleans()),
     }
-    lengths = draw(st.none() | st.lists(st.integers(0, 5), min_size=num_streams, max_size=num_streams))
+    ends = (
+        st.nothing()
+        if wraps_at is not None
+        else st.lists(st.integers(0, 5), min_size=num_streams, max_size=num_streams)
+    )
+    lengths = draw(st.none() | ends)
     return Schedule(**arguments), ReferenceSchedule(**arguments), lengths
 
 
@@ -196,14 +202,18 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
     def each_put_back(position, outcome):
         schedule.put_back(position, outcome)
         if isinstance(outcome, Delivered):
-            reference.outcomes[BatchKey(position.epoch, position.step)] = outcome
+            reference.outcomes[schedule.key_at(position)] = outcome
         if isinstance(outcome, (Delivered, EpochEnd)):
             reference.position = position
 
     def jump():
         epoch, turn = schedule.position.epoch + chance.randrange(-1, 3), chance.randrange(8)
         place = schedule.position_at(max(0, epoch), plan.rank + turn * plan.world_size)
-        schedule.position = reference.position = chance.choice([schedule.start_of(place.epoch), place])
+        first = chance.randrange(12)  # from there on there are as many ranks as now
+        taken = chance.randrange(3)
+        begun_by_others = Position(place.epoch, first + plan.rank + taken * plan.world_size, taken, first)
+        places = [schedule.start_of(place.epoch), place, begun_by_others]
+        schedule.position = reference.position = chance.choice(places)
 
     def lose():
         each("lose", begun.pop(chance.randrange(len(begun))).key)
