@@ -31,7 +31,7 @@ from detaug.processes.interpreters import mention_random_hashes
 from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.ranks import common_seed, known_rank, known_world_size
-from detaug.seeding.tree import Seed, SeedTree
+from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.sources import DatasetSource, Source, resolve_source
 from detaug.transport.importing import check_not_imported_by_worker
 
@@ -250,7 +250,8 @@ class DeterministicAugmenter:
 
         They are `torch.distributed`'s where that is initialised, else the launcher's: torchrun, Slurm's srun, Open MPI's
         mpirun; a process that none of them started is rank 0 of 1. Without a seed, ``DETAUG_SEED`` is taken, else rank 0
-        draws one and sends it to the others: then every rank must make this call.
+        draws one and sends it to the others: then every rank must make this call. A drawn seed is replaced by that of a
+        state dict that is loaded.
 
         Args:
             data_loader, transform, num_processes, arguments, options: as for DeterministicAugmenter, but for ``rank`` and
@@ -262,9 +263,12 @@ class DeterministicAugmenter:
             ValueError: the launcher's variables are no numbers.
         """
         rank, world_size = known_rank() or 0, known_world_size() or 1
-        if options.get("seed") is None and options.get("seeds") is None and world_size > 1:
+        common = options.get("seed") is None and options.get("seeds") is None and world_size > 1
+        if common:
             options["seed"] = common_seed(rank, world_size)
-        return cls(data_loader, transform, num_processes, *arguments, rank=rank, world_size=world_size, **options)
+        augmenter = cls(data_loader, transform, num_processes, *arguments, rank=rank, world_size=world_size, **options)
+        augmenter._drawn = augmenter._drawn or (common and not os.environ.get(SEED_VARIABLE))
+        return augmenter
 
     # --- batches ----------------------------------------------------------------------------------------------------
 
