@@ -56,6 +56,8 @@ _QUICK, _MOST_IN_A_CALL = 0.005, 16
 _DRIVER_SECONDS = 100e-6
 #: The thread looks at the time at least so often (seconds): for stalls, for actors that wait for CPUs, for the head.
 _LOOK_EVERY = 0.5
+#: While actors wait for a place, the head is asked for the cluster's free CPUs at most so often (seconds).
+_ASK_EVERY = 5.0
 #: Actors that fail to start this many times in a row end the run.
 _START_FAILURES = 3
 #: The share of an object store that batches may fill, before Ray writes them to the disk.
@@ -87,6 +89,7 @@ class RayEngine(PrefetchingEngine):
         self._seconds = 0.0  # a batch takes, of late
         self._largest = 0  # bytes of a batch
         self._said_missing = False
+        self._asked_what_is_missing = float("-inf")
         self._room: int | None = None  # batches that the object stores hold
         self._deaths: dict[BatchKey, int] = {}
         self._losses: dict[BatchKey, int] = {}
@@ -271,14 +274,16 @@ class RayEngine(PrefetchingEngine):
             self.fail(RuntimeError(lost))
             return
         waiting = [actor for actor in self._actors.values() if actor.report is None]
-        if waiting and now - min(actor.started for actor in waiting) > self._settings.patience:
+        late = waiting and now - min(actor.started for actor in waiting) > self._settings.patience
+        if late and not self._said_missing and now - self._asked_what_is_missing > _ASK_EVERY:
+            self._asked_what_is_missing = now
             self._say_what_is_missing(len(waiting))
         for actor in list(self._actors.values()):
             self._look_for_a_stall(actor, now)
 
     def _say_what_is_missing(self, number: int) -> None:
         free, all_cpus = nodes.cpus()
-        if self._said_missing or (free >= self._settings.num_cpus and not self._settings.resources):
+        if free >= self._settings.num_cpus and not self._settings.resources:
             return  # they are starting
         self._said_missing = True
         self.say_once(
@@ -430,7 +435,7 @@ class RayEngine(PrefetchingEngine):
                 self._schedule.end_stream(task.key)
         elif made.error is not None:
             where = f"in {actor.name}"
-            if "No such file or directory" in made.error.summary:
+            if nodes.tells_of_a_missing_path(made.error.summary):
                 where += ". Paths must exist on every node of the cluster: a shared folder, or fsspec"
             self._finish(task, self._failure(failures.error_of(made.error, task.key, self._work.places, where)))
         elif task.probe:

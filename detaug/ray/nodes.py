@@ -13,8 +13,8 @@ import ray
 
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
-#: Libraries whose arithmetic makes the bytes of a batch.
-_LIBRARIES = ("numpy", "scipy", "torch", "numba", "batchgenerators", "batchgeneratorsv2")
+#: Libraries whose arithmetic makes the bytes of a batch, and Ray, which refuses other versions of itself and of Python.
+_LIBRARIES = ("ray", "numpy", "scipy", "torch", "numba", "batchgenerators", "batchgeneratorsv2")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class NodeReport:
         name: the node's host name and address, for messages.
         pid: of the actor's process.
         detaug: (version, seed scheme, numerics version).
-        libraries: (name, version) of those that are installed.
+        libraries: (name, version) of Python and of the libraries that are installed.
         processor: the architecture and the vector instructions that NumPy chooses its code by.
     """
 
@@ -46,7 +46,10 @@ class NodeReport:
             f"{socket.gethostname()} ({address})",
             os.getpid(),
             (__version__, SEED_SCHEME, NUMERICS),
-            tuple((name, found) for name in _LIBRARIES if (found := _version(name))),
+            (
+                ("Python", platform.python_version()),
+                *((name, found) for name in _LIBRARIES if (found := _version(name))),
+            ),
             _processor(),
         )
 
@@ -79,6 +82,11 @@ def remarks(node: NodeReport, ours: NodeReport) -> list[str]:
             "loaders and other libraries' transforms compute may differ in the last bits"
         )
     return said
+
+
+def tells_of_a_missing_path(summary: str) -> bool:
+    """Whether an error is about a file that is not there: the system's words, or only the class, as fsspec has it."""
+    return "No such file or directory" in summary or summary.startswith("FileNotFoundError")
 
 
 def is_gone(node_id: str) -> bool:

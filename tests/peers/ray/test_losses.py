@@ -19,6 +19,7 @@ from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import DeterministicAugmenter, WorkerDied, current, fingerprint
 from detaug.ray import RayExecutor
+from detaug.ray import nodes as nodes_of_cluster
 
 EPOCH = 40
 
@@ -56,6 +57,47 @@ class Counting(DataLoader):
         return {"data": np.full((1, 1, 8, 8), self.at) + np.random.random(), "at": self.at}
 
 
+class StartsLate(Slow):
+    """In the second of the actors, which takes some seconds to make its copy."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder, self.driver = folder, os.getpid()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if os.getpid() == self.driver:
+            return
+        try:
+            with open(self.folder / "first", "x") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            while not (first := (self.folder / "first").read_text()):
+                time.sleep(0.01)
+            if int(first) != os.getpid() and not (self.folder / "started").exists():
+                time.sleep(4.0)
+                (self.folder / "started").touch()
+
+
+class DiesAtACheck(Slow):
+    """The first time that a batch is made for the second time, its process ends itself."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        name = f"{current().epoch} {current().step}"
+        try:
+            (self.folder / name).touch(exist_ok=False)
+        except FileExistsError:
+            if not (self.folder / "died").exists():
+                (self.folder / "died").write_text(name)
+                os.kill(os.getpid(), signal.SIGKILL)
+            (self.folder / f"again {name}").touch()
+        return super().generate_train_batch()
+
+
 def expected(loader: DataLoader, epoch: int = 0, **options: Any) -> list[str]:
     with DeterministicAugmenter(
         loader, None, 0, seed=5, batches_per_epoch=EPOCH, check_every=0, **options
@@ -71,8 +113,12 @@ def in_cluster(loader: DataLoader, num_processes: int = 0, actors: int = 2, **op
         num_processes,
         4,
         seed=5,
-        executor=RayExecutor(actors, patience=options.pop("patience", 20.0)),
-        **{"batches_per_epoch": EPOCH, "check_every": 0, **options},
+        **{
+            "executor": RayExecutor(actors, patience=options.pop("patience", 20.0)),
+            "batches_per_epoch": EPOCH,
+            "check_every": 0,
+            **options,
+        },
     )
 
 
@@ -157,6 +203,39 @@ class TestOneNode:
         assert found == expected(Slow())
         assert "wait for a place" in caplog.text
         assert "CPUs" in caplog.text
+
+    def test_the_head_is_asked_seldom_while_an_actor_starts(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        asked, rounds = [], 0
+        ask = nodes_of_cluster.cpus
+
+        def cpus() -> tuple[float, float]:
+            asked.append(time.monotonic())
+            return ask()
+
+        monkeypatch.setattr(nodes_of_cluster, "cpus", cpus)
+        with in_cluster(StartsLate(tmp_path), actors=2, patience=0.2) as augmenter:
+            found = []
+            while not (tmp_path / "started").exists() and rounds < EPOCH:
+                found.append(fingerprint(next(augmenter)))
+                rounds += 1
+        assert found == expected(Slow())[:rounds]
+        assert rounds >= 10
+        assert 1 <= len(asked) <= 1 + (asked[-1] - asked[0]) / 5
+
+    def test_an_actor_that_dies_at_a_check_leaves_that_check_out(
+        self, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    ) -> None:
+        with in_cluster(DiesAtACheck(tmp_path), actors=2, batches_per_epoch=12, check_every=1) as augmenter:
+            found = [fingerprint(batch) for batch in augmenter]
+            stats = augmenter.stats()
+        assert found == expected(Slow())[:12]
+        assert stats["checked"] > 0
+        assert stats["mismatches"] == 0
+        left_out = (tmp_path / "died").read_text()
+        assert not (tmp_path / f"again {left_out}").exists()
+        assert "starting another" in caplog.text or "another one makes it again" in caplog.text
 
 
 @pytest.fixture
