@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import psutil
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from benchmarks.engine.loaders import ReadyLoader, ready_batch
@@ -22,15 +23,17 @@ WARMUP, BATCHES, ROUNDS = 40, 200, 3
 TINY_WARMUP, TINY = 1000, 10_000
 #: Workers side by side, however few cores there are: most of them are idle, since one of them makes such batches faster than
 #: anybody takes them.
-NUMBERS = (1, 2, 4, 8, 16, 32, 64)
+NUMBERS = (1, 2, 4, 8, 16, 32, 48, 64)
 QUICK_NUMBERS = (1, 4)
 
 #: Message-only batches/s that the coordinator takes.
 CEILING = 5_000.0
 #: The share of the best rate at which it counts as reached.
 SATURATED = 0.95
-#: Seconds for the workers to start: each imports torch.
-START_PATIENCE = 400.0
+#: Seconds for the workers to start, and private bytes of an actor: each imports torch.
+START_PATIENCE, ACTOR_BYTES = 400.0, 330e6
+#: Ray ends actors where a node uses more of its memory than this.
+MEMORY_SHARE = 0.95
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,10 @@ def measure_local_ceiling(settings: Settings) -> Row:
 def _ceiling(system: str, workers: str, settings: Settings) -> Row:
     rounds, tiny, large = settings.rounds(ROUNDS), settings.batches(TINY), settings.batches(BATCHES)
     numbers = QUICK_NUMBERS if settings.quick else NUMBERS
+    if "Ray" in system:
+        memory = psutil.virtual_memory()
+        room = memory.available - (1 - MEMORY_SHARE) * memory.total
+        numbers = tuple(number for number in numbers if number * ACTOR_BYTES < room)
     batch = ready_batch()
     gigabytes = sum(array.nbytes for array in batch.values() if hasattr(array, "nbytes")) / 1e9
     rates: dict[str, dict[int, list[float]]] = {}
@@ -135,7 +142,12 @@ def _ceiling(system: str, workers: str, settings: Settings) -> Row:
         ours=max(median(each) for each in messages.values()),
         checks=checks,
         repeats=rounds,
-        settings={"batches": tiny, "large batches": large, "saturated": SATURATED},
+        settings={
+            "batches": tiny,
+            "large batches": large,
+            "saturated": SATURATED,
+            "left out for want of memory": sorted(set(QUICK_NUMBERS if settings.quick else NUMBERS) - set(numbers)),
+        },
         details={"rates": rates},
     )
 
@@ -169,7 +181,9 @@ def _seconds_of(system: str, workers: int, loader: DataLoader, batches: int) -> 
     with iterating as iterator:
         next(iterator)
         deadline = time.monotonic() + START_PATIENCE
-        while len(iterator._engine.worker_pids(ready=True)) < workers and time.monotonic() < deadline:
+        while len(iterator._engine.worker_pids(ready=True)) < workers:
+            if time.monotonic() > deadline or iterator._engine._fatal is not None:
+                raise RuntimeError(f"of {workers} workers only {len(iterator._engine.worker_pids(ready=True))} started")
             time.sleep(0.2)
         # Until the memory of every batch that may be ahead has been used before.
         return seconds_per_batch(iterator, TINY_WARMUP if is_tiny else WARMUP + 2 * workers, batches, None)

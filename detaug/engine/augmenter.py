@@ -366,7 +366,7 @@ class DeterministicAugmenter:
 
     @property
     def step(self) -> int:
-        """The step, in the one global stream, of the batch that is due next."""
+        """The step, in the one global stream, of the batch that is due next; where an epoch is padded, one of its first."""
         position = self._schedule.position
         return position.step if self._schedule.is_over(position) else self._schedule.key_at(position).step
 

@@ -5,8 +5,9 @@ brings it to this node and tells of it from a thread of its own, which leaves an
 into the schedule.
 
 An actor's death: every call that was under way fails → the actor is forgotten with the first event, its tasks are open again,
-and another actor takes its index (streams belong to indices). What a dead actor still has to say is not listened to. An
-answer that is lost with its node's object store is made again by anybody.
+and another actor takes its index (streams belong to indices); after a pause where Ray ended it because its node had too little
+memory, and others go on. What a dead actor still has to say is not listened to. An answer that is lost with its node's object
+store is made again by anybody.
 """
 
 from __future__ import annotations
@@ -58,10 +59,22 @@ _DRIVER_SECONDS = 100e-6
 _LOOK_EVERY = 0.5
 #: While actors wait for a place, the head is asked for the cluster's free CPUs at most so often (seconds).
 _ASK_EVERY = 5.0
+#: How an actor's death is told of.
+_DEATHS = (
+    exceptions.RayActorError,
+    exceptions.OutOfMemoryError,
+    exceptions.WorkerCrashedError,
+    exceptions.NodeDiedError,
+)
+#: After so many seconds another actor is started for one that had too little memory.
+_MEMORY_PAUSE = 30.0
 #: Actors that fail to start this many times in a row end the run.
 _START_FAILURES = 3
 #: The share of an object store that batches may fill, before Ray writes them to the disk.
 _SHARE_OF_STORE = 0.6
+_MEMORY_ADVICE = (
+    "Have fewer actors on that node: pass a smaller num_actors, or memory= (bytes of an actor), which Ray heeds"
+)
 #: How long (seconds) `close` waits for checks, and for the actors' processes to end.
 _CLOSE_PATIENCE, _KILL_PATIENCE = 2.0, 5.0
 
@@ -84,6 +97,7 @@ class RayEngine(PrefetchingEngine):
         self._ours = NodeReport.here()
         self._head = HeadWatch(ray.get_runtime_context().gcs_address, settings.patience)
         self._actors: dict[int, Actor] = {}
+        self._pausing: list[tuple[float, int]] = []  # (when, index) of actors that are to be started again
         self._numbers = self._tickets = 0
         self._start_failures = 0
         self._seconds = 0.0  # a batch takes, of late
@@ -182,7 +196,7 @@ class RayEngine(PrefetchingEngine):
             return
         try:
             answer = event.result()
-        except exceptions.RayActorError as error:
+        except _DEATHS as error:
             self._died(actor, error)
             event.lost(actor, error)
         except exceptions.ObjectLostError as error:
@@ -221,14 +235,24 @@ class RayEngine(PrefetchingEngine):
         actor.report = report
         self._start_failures = 0
 
-    def _died(self, actor: Actor, error: exceptions.RayActorError) -> None:
+    def _died(self, actor: Actor, error: exceptions.RayError) -> None:
         """Its tasks are open again; another actor takes its place."""
         del self._actors[actor.number]
         if self._fatal is not None:
             return
         tasks = [task for call in actor.calls.values() for task in call]
         why = str(error).strip()
-        if actor.report is None:
+        pauses = False
+        if isinstance(error, exceptions.OutOfMemoryError):
+            with contextlib.suppress(Exception):
+                ray.kill(actor.handle)
+            why = f"{first_line(why)}. {_MEMORY_ADVICE}"
+            pauses = bool(self._actors)  # else there is nobody to go on
+        if pauses:
+            logger.warning(
+                "%s was ended; the others go on, another is tried in %g s: %s", actor.name, _MEMORY_PAUSE, why
+            )
+        elif actor.report is None:
             self._start_failures += 1
             if self._start_failures >= _START_FAILURES:
                 self.fail(RuntimeError(f"{_START_FAILURES} actors in a row could not start. The last one: {why}"))
@@ -241,7 +265,10 @@ class RayEngine(PrefetchingEngine):
         if tasks and actor.report is not None and not nodes.is_gone(actor.report.node_id):
             self._blame(actor, tasks.pop(0), why)
         self._lose(tasks)
-        self._start_actor(actor.index)
+        if pauses:
+            self._pausing.append((time.monotonic() + _MEMORY_PAUSE, actor.index))
+        else:
+            self._start_actor(actor.index)
 
     def _retire(self, actor: Actor, private: int) -> None:
         """It has more memory than it may have; no batch is to blame."""
@@ -273,6 +300,8 @@ class RayEngine(PrefetchingEngine):
         if lost := self._head.lost(now):
             self.fail(RuntimeError(lost))
             return
+        while self._pausing and self._pausing[0][0] <= now:
+            self._start_actor(self._pausing.pop(0)[1])
         waiting = [actor for actor in self._actors.values() if actor.report is None]
         late = waiting and now - min(actor.started for actor in waiting) > self._settings.patience
         if late and not self._said_missing and now - self._asked_what_is_missing > _ASK_EVERY:

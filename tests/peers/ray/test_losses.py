@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,13 @@ import numpy as np
 import psutil
 import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
+from ray.exceptions import OutOfMemoryError
 
 from detaug import DeterministicAugmenter, WorkerDied, current, fingerprint
 from detaug.ray import RayExecutor
+from detaug.ray import engine as engine_of_cluster
 from detaug.ray import nodes as nodes_of_cluster
+from detaug.ray.handles import Event
 
 EPOCH = 40
 
@@ -96,6 +99,14 @@ class DiesAtACheck(Slow):
                 os.kill(os.getpid(), signal.SIGKILL)
             (self.folder / f"again {name}").touch()
         return super().generate_train_batch()
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    """What it returns once that is true, or in the end."""
+    until = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < until:
+        time.sleep(0.1)
+    return found
 
 
 def expected(loader: DataLoader, epoch: int = 0, **options: Any) -> list[str]:
@@ -176,6 +187,29 @@ class TestOneNode:
             found = [fingerprint(batch) for batch in augmenter]
         assert found == expected(Slow())[:6]
         assert "has been making epoch 0, step 2" in caplog.text
+
+    def test_an_actor_without_memory_is_replaced_later_and_the_others_go_on(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As Ray tells of it where it ends one actor of several, which a test cannot have it do."""
+        monkeypatch.setattr(engine_of_cluster, "_MEMORY_PAUSE", 1.0)
+
+        def tells() -> None:
+            raise OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.\nPages follow")
+
+        with in_cluster(Slow()) as augmenter:
+            found = [fingerprint(next(augmenter)) for _ in range(5)]
+            engine = augmenter._engine
+            before = wait_for(lambda: len(engine.worker_pids()) == 2 and engine.worker_pids())  # type: ignore[union-attr]
+            ended = next(each for each in engine._actors.values() if each.report.pid == before[0])  # type: ignore[union-attr]
+            engine._events.put(Event(ended, lambda *_: None, lambda *_: None, tells))  # type: ignore[union-attr]
+            found += [fingerprint(next(augmenter)) for _ in range(20)]
+            assert wait_for(lambda: len(set(engine.worker_pids()) - {before[0]}) == 2)  # type: ignore[union-attr]
+            found += [fingerprint(batch) for batch in augmenter]
+        assert found == expected(Slow())
+        assert "the others go on, another is tried in 1 s: 1 worker(s) were killed due to the node" in caplog.text
+        assert "memory= (bytes of an actor)" in caplog.text
+        assert "Pages follow" not in caplog.text
 
     def test_batches_can_be_written_to_and_outlive_the_engine(self) -> None:
         with in_cluster(Slow(), actors=1) as augmenter:
@@ -276,6 +310,16 @@ class TestSeveralNodes:
             other.kill_raylet()  # and with it the object store
             found += [fingerprint(batch) for batch in augmenter]
         assert found == expected(Slow())
+
+    def test_nodes_without_memory_for_any_actor_are_an_error_that_names_them(self) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.peers.ray.without_memory"],
+            capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        assert "RuntimeError: 3 actors in a row could not start" in done.stderr
+        assert "running low on memory. Memory on the node (IP: " in done.stderr
+        assert "Have fewer actors on that node" in done.stderr
+        assert "the cluster engine failed" not in done.stderr
 
     def test_a_lost_head_is_an_error_and_the_state_resumes_elsewhere(self, tmp_path: Path) -> None:
         said = tmp_path / "said.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from detaug import DeterministicAugmenter, StateMismatch
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
 from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
+from tests.support.stateful_loaders import Chain
 
 
 def at(batch: Any) -> tuple[int, int]:
@@ -144,6 +146,45 @@ def test_a_finite_loader_with_streams_is_seen_whole(make: Maker, n: int) -> None
     ranks = Ranks(rank_of, 5, before.state(1))
     seen += ranks.rest()
     assert seen == list(rank_of(rank=0, world_size=1)), "three rounds of five are left"
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_loaders_with_states_of_their_own_go_on_in_other_ranks(make: Maker, tmp_path: Path, n: int) -> None:
+    """Streams that another rank had are stepped forward, the others restored."""
+    options: dict[str, Any] = {"seed": 6, "num_streams": 4, "batches_per_epoch": 30, "start_method": "fork"}
+
+    def rank_of(**place: int) -> DeterministicAugmenter:
+        return make(Chain(tmp_path / "diary"), None, n, **options, **place)
+
+    alone = make(Chain(tmp_path / "diary"), None, 0, **options)
+    whole = [*prints(alone), *prints(alone)]
+    seen, state = [], None
+    for size in (2, 3, 4):
+        ranks = Ranks(rank_of, size, state)
+        seen += prints(ranks.rounds(2))
+        state = ranks.state(size - 1)
+        make.close()
+    assert "loader_states" in state
+    ranks = Ranks(rank_of, 2, state)
+    seen += prints(ranks.rest())
+    assert seen == whole[:30]
+    assert prints(ranks.rest()) == whole[30:]
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_an_epoch_that_is_over_is_over_for_other_ranks_too(make: Maker, size: int) -> None:
+    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 24}
+    four = Ranks(lambda **place: make(RandomSampler(), None, 0, **options, **place), 4)
+    four.rounds(6)
+    for asks_for_it in (True, False):
+        for rank in range(size):
+            augmenter = make(RandomSampler(), None, 0, rank=rank, world_size=size, **options)
+            augmenter.load_state_dict(four.state(1))
+            assert len(augmenter) == 0
+            if asks_for_it:
+                augmenter.set_epoch(0)
+                assert list(augmenter) == []
+            assert at(next(iter(augmenter))) == (1, rank)
 
 
 def test_an_older_state_dict_is_that_of_ranks_that_began_the_epoch(make: Maker) -> None:

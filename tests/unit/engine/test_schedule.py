@@ -80,6 +80,46 @@ def test_ranks_of_a_finite_source_get_equally_many_batches(lengths, world_size, 
     assert all(len({step // world_size for step in at_once}) == 1 for at_once in zip(*taken, strict=True))
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.integers(0, 7), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=4),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_ranks_in_changing_numbers_share_a_finite_source_out_up_to_its_first_gap(lengths, runs, known, chance):
+    """(world size, rounds) for each run; the last one goes on to the end of the epoch."""
+    num_streams = len(lengths)
+    if known:  # dealt out one by one
+        num_steps = sum(lengths)
+        lengths = [len(range(stream, num_steps, num_streams)) for stream in range(num_streams)]
+    exists = {turn * num_streams + stream for stream, n in enumerate(lengths) for turn in range(n)}
+    first_gap = next(step for step in range(100) if step not in exists)
+    position, taken, reached = None, [], 0
+    for number, (world_size, rounds) in enumerate(runs):
+        last = number == len(runs) - 1
+        rounds = min(rounds, (first_gap - reached) // world_size)
+        of_ranks = []
+        for rank in range(world_size):
+            plan = Plan(num_streams, rank, world_size, num_steps if known else None)
+            schedule = Schedule(plan, chance.randint(1, 5), 2, False, probing=not known)
+            if position is not None:
+                schedule.position = position._replace(step=reached + rank)
+            of_ranks.append(run(schedule, lengths, 2, chance.choice, 10**6 if last else rounds))
+            if last:
+                assert schedule.position == Position(1, rank, 0)
+        assert len({len(keys) for keys in of_ranks}) == 1
+        if not last or world_size > 1 or known:
+            taken += [key.step for at_once in zip(*of_ranks, strict=True) for key in at_once]
+            reached = len(taken)
+            assert taken == list(range(reached))
+        else:  # a single process passes over gaps
+            assert [key.step for key in of_ranks[0]] == sorted(step for step in exists if step >= reached)
+        position = Position(0, 0, 0, before=reached)
+    if runs[-1][0] > 1 or known:
+        assert first_gap - reached < runs[-1][0]
+
+
 @given(st.integers(1, 8), st.integers(0, 30))
 def test_no_more_than_the_window_is_under_way(window, start):
     schedule = Schedule(Plan(3), window, 4, True)
