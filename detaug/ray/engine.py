@@ -36,7 +36,7 @@ from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
 from detaug.ray.actors import Answer, BatchMaker, Made, Order
-from detaug.ray.handles import Actor, Event, first_line, is_alive, writable
+from detaug.ray.handles import Actor, Event, first_line, is_alive, plain, writable
 from detaug.ray.head import HeadWatch
 from detaug.ray.nodes import NodeReport
 from detaug.ray.second_making import Checking
@@ -241,7 +241,7 @@ class RayEngine(PrefetchingEngine):
         if self._fatal is not None:
             return
         tasks = [task for call in actor.calls.values() for task in call]
-        why = str(error).strip()
+        why = plain(str(error))
         pauses = False
         if isinstance(error, exceptions.OutOfMemoryError):
             with contextlib.suppress(Exception):
@@ -253,6 +253,8 @@ class RayEngine(PrefetchingEngine):
                 "%s was ended; the others go on, another is tried in %g s: %s", actor.name, _MEMORY_PAUSE, why
             )
         elif actor.report is None:
+            if advice := nodes.advice_on(why):
+                why += f"\n{advice}"
             self._start_failures += 1
             if self._start_failures >= _START_FAILURES:
                 self.fail(RuntimeError(f"{_START_FAILURES} actors in a row could not start. The last one: {why}"))
@@ -464,8 +466,8 @@ class RayEngine(PrefetchingEngine):
                 self._schedule.end_stream(task.key)
         elif made.error is not None:
             where = f"in {actor.name}"
-            if nodes.tells_of_a_missing_path(made.error.summary):
-                where += ". Paths must exist on every node of the cluster: a shared folder, or fsspec"
+            if advice := nodes.advice_on(made.error.summary):
+                where += f". {advice}"
             self._finish(task, self._failure(failures.error_of(made.error, task.key, self._work.places, where)))
         elif task.probe:
             self._finish(task, Exists())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -84,9 +85,19 @@ def remarks(node: NodeReport, ours: NodeReport) -> list[str]:
     return said
 
 
-def tells_of_a_missing_path(summary: str) -> bool:
-    """Whether an error is about a file that is not there: the system's words, or only the class, as fsspec has it."""
-    return "No such file or directory" in summary or summary.startswith("FileNotFoundError")
+def advice_on(error: str) -> str:
+    """What to do about an error that is there because another node lacks something; empty: it need not be.
+
+    A missing file is known by the system's words, or by the class alone, as fsspec has it.
+    """
+    if "No such file or directory" in error or re.search(r"^FileNotFoundError\b", error, re.MULTILINE):
+        return "Paths must exist on every node of the cluster: a shared folder, or fsspec"
+    if "ModuleNotFoundError" in error:
+        return (
+            "Modules must be importable on every node of the cluster: install them there, or pass your own by "
+            'runtime_env={"working_dir": "."}'
+        )
+    return ""
 
 
 def is_gone(node_id: str) -> bool:

@@ -7,13 +7,15 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy._core._multiarray_umath as numpy_core
 import pytest
+import ray
 
 from detaug import fingerprint
 from detaug.ray import RayExecutor
-from detaug.ray.nodes import NodeReport, remarks, tells_of_a_missing_path, why_unusable
+from detaug.ray.nodes import NodeReport, advice_on, remarks, why_unusable
 from tests.peers.ray.test_losses import Slow, expected, in_cluster
 
 OURS = NodeReport("a", "here", 1, ("0.1.0", 2, 1), (("numpy", "2.1"), ("torch", "2.6")), "x86_64 AVX2")
@@ -64,16 +66,44 @@ def test_another_python_and_ray_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("summary", "missing"),
+    ("error", "advice"),
     [
-        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/case.npz'", True),
-        ("OSError: Unable to open file (error message = 'No such file or directory')", True),
-        ("FileNotFoundError: zip://case_7.npy", True),
-        ("KeyError: 'case_7'", False),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/data/case.npz'", "a shared folder, or fsspec"),
+        ("OSError: Unable to open file (error message = 'No such file or directory')", "a shared folder, or fsspec"),
+        ("FileNotFoundError: zip://case_7.npy", "a shared folder, or fsspec"),
+        ("Traceback ...\nFileNotFoundError: case_7.npy", "a shared folder, or fsspec"),
+        ("ModuleNotFoundError: No module named 'my_loaders'", "runtime_env="),
     ],
 )
-def test_a_missing_path_is_known_by_its_words_or_its_class(summary: str, missing: bool) -> None:
-    assert tells_of_a_missing_path(summary) is missing
+def test_what_a_node_lacks_is_known_by_its_words_or_its_class(error: str, advice: str) -> None:
+    assert advice in advice_on(error)
+    assert advice_on("KeyError: 'case_7'") == ""
+
+
+class Opens(Slow):
+    """Opens its index where it is unpickled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = os.getpid()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if os.getpid() != self.driver:
+            open("/no/such/folder/dataset.json").close()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cluster")
+def test_a_path_that_is_missing_when_an_actor_starts_is_named_with_the_node() -> None:
+    with in_cluster(Opens(), actors=1) as augmenter, pytest.raises(RuntimeError) as caught:
+        next(augmenter)
+    said = str(caught.value)
+    assert "3 actors in a row could not start" in said
+    assert f"ip={ray.util.get_node_ip_address()}" in said
+    assert "No such file or directory: '/no/such/folder/dataset.json'" in said
+    assert said.endswith("Paths must exist on every node of the cluster: a shared folder, or fsspec")
+    assert "\x1b" not in said
 
 
 @pytest.mark.usefixtures("cluster")
