@@ -101,7 +101,7 @@ def test_peers_are_called_by_their_full_names() -> None:
 def test_a_ceiling_is_shown_in_messages_and_bytes_with_where_it_saturates(row: str, workers: str) -> None:
     if row == "cluster-ceiling":
         pytest.importorskip("ray")
-    done = CliRunner().invoke(engine, ["--quick", "--only", row])
+    done = CliRunner().invoke(engine, ["--quick", "--only", row], env={"COLUMNS": "200"})
     assert done.exit_code == 0, done.output
     assert f"4 {workers}, message-only batches/s" in done.stdout
     assert f"4 {workers}, GB/s in batches of 25 MB" in done.stdout
@@ -124,7 +124,8 @@ class TestNodes:
 
     def test_the_table_shows_every_assumption(self, tmp_path: Path) -> None:
         given = ["--measured", "0.821", "0.103", "--gpu", "H200=60", "--slowdown", "2.5", "--node-cores", "32"]
-        done = CliRunner().invoke(nodes_command, [*given, "--json", str(tmp_path / "nodes.json")])
+        arguments = [*given, "--json", str(tmp_path / "nodes.json")]
+        done = CliRunner().invoke(nodes_command, arguments, env={"COLUMNS": "200"})
         assert done.exit_code == 0, done.output
         text = " ".join(done.stdout.split())
         for said in (
