@@ -45,6 +45,16 @@ def fingerprint(batch: Any) -> str:
     return str(digest.hexdigest())
 
 
+def dense(tensor: torch.Tensor) -> torch.Tensor:
+    """The values of a quantized, sparse or nested tensor as a strided one, which has a fingerprint."""
+    tensor = tensor.detach()
+    if tensor.is_nested:
+        return torch.cat([part.reshape(-1) for part in tensor.unbind()])
+    if tensor.is_quantized:
+        tensor = tensor.dequantize()
+    return tensor.to_dense() if tensor.layout != torch.strided else tensor
+
+
 def _feed(update: _Update, value: Any, where: str) -> None:
     kind = type(value)
     if kind is np.ndarray or isinstance(value, np.ndarray):

@@ -69,7 +69,7 @@ class Training:
         quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
         self.trainer = pl.Trainer(
             accelerator="cpu", max_epochs=steps // len(self.loader), deterministic=True, enable_checkpointing=False,
-            use_distributed_sampler=False, callbacks=[RandomState()], **quiet,
+            callbacks=[RandomState()], **quiet,
         )  # fmt: skip
         self.trainer.fit(self.lightning, self.loader, ckpt_path=self.checkpoint, weights_only=False)
 

@@ -225,7 +225,7 @@ def run_all(settings: Settings, shown: Progress) -> Runs:
 
     Args:
         settings: what they share.
-        shown: is told of every run and batch.
+        shown: shows every run and batch.
 
     Raises:
         ModuleNotFoundError: nilearn, which holds the MRI, is not installed.

@@ -122,7 +122,7 @@ def train_and_compare(root: Path, seed: Seed, shown: Progress) -> Compared:
     Args:
         root: an empty folder for nnU-Net's three.
         seed: of the data set and of the trainings.
-        shown: is told of what begins.
+        shown: shows what begins.
 
     Raises:
         TrainingFailed: the first training ended with an error.

@@ -149,10 +149,10 @@ class Checks:
         self._seen: dict[tuple[int, str, str, str], BatchKey] = {}
         self._said_same: set[str] = set()
 
-    def worked(self, seconds: float) -> None:
-        """A batch took so long."""
+    def worked(self, seconds: float, batches: int = 1) -> None:
+        """That many batches took so long each."""
         self._batch_seconds += ((seconds - self._batch_seconds) / 8) if self._batch_seconds else seconds
-        self._account = min(self._account + _SHARE * seconds, max(_ALLOWANCE, 20 * self._batch_seconds))
+        self._account = min(self._account + _SHARE * seconds * batches, max(_ALLOWANCE, 20 * self._batch_seconds))
 
     def reported(self, check: Check) -> None:
         """The report on a batch has come."""

@@ -69,6 +69,10 @@ class PrefetchingEngine:
         """Whether the engine's thread is to be woken for what was just taken. Called under the lock."""
         return moved
 
+    def _sleep(self, position: Position) -> None:
+        """Until there may be an outcome for that position, or something else has changed."""
+        self._news.get()
+
     @property
     def _is_checking(self) -> bool:
         """Whether a check is under way whose finding may concern batches that were taken."""
@@ -122,7 +126,7 @@ class PrefetchingEngine:
                     raise self._told(fatal)
                 if self._closing:
                     raise RuntimeError("the augmenter was closed while its next batch was awaited")
-                self._news.get()
+                self._sleep(taken.position)
         except BaseException:  # Ctrl-C just now: the batch is still due
             if taken is not None:
                 self._put_back(taken.position, taken.outcome)

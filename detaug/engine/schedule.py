@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import gcd
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from detaug.pipeline.plan import BatchKey, Plan
 
@@ -140,6 +140,28 @@ class Taken(NamedTuple):
     passed: list[Skipped]
 
 
+class Lane(Protocol):
+    """Steps that are made unasked, and read where they are made. See `detaug.engine.local.lane`.
+
+    Attributes:
+        first: the position of its first batch; all from there on are its own, as long as it lasts.
+    """
+
+    first: Position
+
+    def batch(self, step: int) -> tuple[Any] | None:
+        """(the batch,) if it was made."""
+
+    def made(self) -> Iterator[BatchKey]:
+        """Those for which `batch` has one."""
+
+    def advance(self, position: Position) -> None:
+        """What lies before that position was taken."""
+
+    def stop(self) -> None:
+        """Nothing more is begun."""
+
+
 class Schedule:
     """The order of batches and what is known of them.
 
@@ -168,6 +190,7 @@ class Schedule:
         self.window = window
         self.stateless = stateless
         self._wraps_at = plan.wraps_at
+        self._lane: Lane | None = None
         self.end_after(limit)
         self.max_skips = max_skips
         # How many steps were skipped directly before a position, of the few that it may stand at now; 0 before any other.
@@ -191,6 +214,8 @@ class Schedule:
         self._open: dict[int, list[BatchKey]] = {owner: [] for owner in range(self.busy_workers)}
         self._refilled: set[int] = set()
         self._dropped: list[BatchKey] = []
+        self._ahead: dict[BatchKey, Outcome] = {}  # made in a lane that has ended, and not wanted yet
+        self._begun_ahead: set[BatchKey] = set()
 
     @property
     def busy_workers(self) -> int:
@@ -246,6 +271,69 @@ class Schedule:
         dropped, self._dropped = self._dropped, []
         return dropped
 
+    # --- steps that need not be asked for
+
+    @property
+    def lane(self) -> Lane | None:
+        """The one that is open."""
+        return self._lane
+
+    def lane_start(self) -> tuple[Position, int | None] | None:
+        """Where a lane may begin: the first step that was not wanted yet, and how many of this rank's there are from it to
+        the epoch's end, where that is known. None: nowhere just now."""
+        self._settle()
+        start = self._frontier
+        if self.probing or self._ends or self._lane is not None or start.epoch != self.position.epoch:
+            return None
+        if self._wraps_at is not None:
+            return None  # a lane's places are steps
+        share, last = self._bounds(start)
+        ends = [] if share is None else [share - start.taken]
+        if last is not None:
+            ends.append(-(-(last - start.step) // self.plan.world_size))
+        return start, min(ends, default=None)
+
+    def lane_shares(self, start: Position) -> dict[int, tuple[int, ...]]:
+        """Where streams belong to workers: which of every `lane_period` steps from `start` on each of them makes."""
+        shares: dict[int, list[int]] = {}
+        for number in range(self.lane_period):
+            stream = self.plan.stream_of(start.step + number * self.plan.world_size)
+            shares.setdefault(self._owner_of(stream), []).append(number)
+        return {owner: tuple(numbers) for owner, numbers in shares.items()}
+
+    @property
+    def lane_period(self) -> int:
+        """After so many of this rank's steps the same streams follow each other again."""
+        return self.plan.num_streams // gcd(self.plan.num_streams, self.plan.world_size)
+
+    def open_lane(self, lane: Lane) -> None:
+        """From `lane_start` on nothing is wanted until `leave_lane`."""
+        self._lane = lane
+        lane.advance(self.position)
+
+    def start_ahead(self, key: BatchKey) -> None:
+        """A worker is at that step of a lane, which ends; it may lie beyond the window."""
+        self.start(key)
+        self._begun_ahead.add(key)
+
+    def leave_lane(self) -> None:
+        """Its steps are wanted as all others; those that were made are, also those beyond the window: their streams have
+        gone on behind them."""
+        lane = self._lane
+        if lane is None:
+            return
+        self._settled = None
+        self._lane = None
+        lane.stop()
+        self._ahead.update({key: made for key in lane.made() if (made := self._from(lane, key)) is not None})
+
+    @staticmethod
+    def _from(lane: Lane, key: BatchKey) -> Delivered | None:
+        if key.epoch != lane.first.epoch or key.step < lane.first.step:
+            return None
+        made = lane.batch(key.step)
+        return None if made is None else Delivered(made[0])
+
     # --- what happens
 
     def start(self, key: BatchKey) -> None:
@@ -255,6 +343,7 @@ class Schedule:
     def lose(self, key: BatchKey) -> None:
         """Its worker is gone; it is to be made again."""
         self.in_flight.discard(key)
+        self._begun_ahead.discard(key)
         self._settle()
         if key in self._wanted and key not in self.outcomes:
             self._offer(key)
@@ -265,12 +354,16 @@ class Schedule:
         self.in_flight.discard(key)
         if key in self._wanted:
             self.outcomes[key] = outcome
+        elif key in self._begun_ahead:
+            self._ahead[key] = outcome
+        self._begun_ahead.discard(key)
 
     def end_stream(self, key: BatchKey) -> None:
         """There is no such batch: its stream has ended."""
         if self._wraps_at is not None:
             self.finish(key, Failed(_ended_too_soon(key, self._wraps_at)))
             return
+        self.leave_lane()
         self._settle()
         settled, self._settled = self._settled, None
         self.in_flight.discard(key)
@@ -307,7 +400,10 @@ class Schedule:
             self.outcomes.pop(key, None)
             self.position = then
             self._settled = settled  # of before, so that the books follow step by step
+            if self._lane is not None:
+                self._lane.advance(then)
         elif isinstance(outcome, EpochEnd):
+            self.leave_lane()
             self.position = outcome.then
         elif position != self.position:
             self.position = position
@@ -340,6 +436,7 @@ class Schedule:
 
     def put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         """What `hand_out` took, or was about to, is due again."""
+        self.leave_lane()
         self._settled = None
         if isinstance(outcome, Delivered):
             self.outcomes[self.key_at(position)] = outcome
@@ -348,14 +445,17 @@ class Schedule:
 
     def forget_failures(self) -> None:
         """What failed may be tried again."""
+        self.leave_lane()
         self._settled = None
         for key in [key for key, outcome in self.outcomes.items() if isinstance(outcome, Failed)]:
             del self.outcomes[key]
 
     def forget_all(self) -> None:
         """Drop every outcome; what is in flight will be dropped as it arrives."""
+        self.leave_lane()
         self._settled = None
         self.outcomes.clear()
+        self._ahead.clear()
 
     # --- what is due
 
@@ -374,6 +474,8 @@ class Schedule:
             if self.probing and not self._round_known(position):
                 return position, None
             outcome = self.outcomes.get(key)
+            if outcome is None and self._lane is not None:
+                outcome = self._from(self._lane, key)
             if isinstance(outcome, Skipped):
                 skips += 1
                 if self.max_skips is not None and skips > self.max_skips and outcome.error is not None:
@@ -389,6 +491,7 @@ class Schedule:
 
     def end_after(self, limit: int | None) -> None:
         """From now on an epoch has so many batches over all ranks; None: it has no end but the loader's."""
+        self.leave_lane()
         self.limit = limit
         self._share = None if limit is None else self.plan.share_of(limit)
 
@@ -398,11 +501,16 @@ class Schedule:
 
     def is_over(self, position: Position) -> bool:
         """Whether this rank has no more in that epoch, by numbers that are known beforehand."""
-        share, last = self._share, self._last
-        if position.before:  # more or fewer ranks began the epoch
-            share = None if self.limit is None else self.plan.share_of(max(0, self.limit - position.before))
-            last = self.plan.end(self.plan.phase_of(position.step))
+        share, last = (self._share, self._last) if not position.before else self._bounds(position)
         return (share is not None and position.taken >= share) or (last is not None and position.step >= last)
+
+    def _bounds(self, position: Position) -> tuple[int | None, int | None]:
+        """How many steps this rank takes in that epoch as `Position.taken` counts them, and the first that no rank takes."""
+        if not position.before:
+            return self._share, self._last
+        # More or fewer ranks began the epoch.
+        share = None if self.limit is None else self.plan.share_of(max(0, self.limit - position.before))
+        return share, self.plan.end(self.plan.phase_of(position.step))
 
     def is_due_soon(self, key: BatchKey) -> bool:
         """Whether what is due is that batch, or cannot be handed out before it is known whether there is that batch."""
@@ -490,6 +598,7 @@ class Schedule:
 
     def _begin_anew(self) -> None:
         self._frontier = self.position
+        self._ahead = {key: outcome for key, outcome in self._ahead.items() if key >= self.position[:2]}
         self._own = 0
         self._wanted.clear()
         self._in_order.clear()
@@ -504,6 +613,8 @@ class Schedule:
     def _extend(self) -> None:
         """Want as many steps as the window has room for."""
         last_epoch = self.position.epoch + self.window
+        if self._lane is not None:
+            return
         while self._own < self.window and self._frontier.epoch <= last_epoch:
             position = self._frontier
             end = self._end_at(position)
@@ -528,13 +639,18 @@ class Schedule:
         key = task.key
         self._wanted[key] = task
         self._in_order.append(key if self._wraps_at is None else self._places.get(key, key))
+        if self._ahead and key in self._ahead:
+            self.outcomes[key] = self._ahead.pop(key)
         if key not in self.outcomes and key not in self.in_flight:
             self._offer(key)
 
     def _offer(self, key: BatchKey) -> None:
-        owner = 0 if self.stateless else self.plan.stream_of(key.step) // self._stride % self._num_workers
+        owner = 0 if self.stateless else self._owner_of(self.plan.stream_of(key.step))
         heapq.heappush(self._open[owner], key if self._wraps_at is None else self._places.get(key, key))
         self._refilled.add(owner)
+
+    def _owner_of(self, stream: int) -> int:
+        return stream // self._stride % self._num_workers
 
     def _unwant(self, key: BatchKey, count: bool = True) -> bool:
         """A step leaves the window. Returns whether it was this rank's; `count`: the steps behind it were numbered as if

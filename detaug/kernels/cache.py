@@ -1,4 +1,4 @@
-"""Where compiled kernels are kept: decided here for those who compile, and for those who only ask. Without Numba.
+"""Where compiled kernels are kept: for the code that compiles and for code that only asks. Does not import Numba.
 
 Compiled code lies in a folder for each module's source digest, below the first of these that can be written to:
 ``NUMBA_CACHE_DIR`` if that is set, else the package itself, else (a read-only installation) the user's cache folder; then
@@ -49,7 +49,7 @@ def cache_folder(writable: Judge = can_be_written) -> Path | None:
     """The folder; None where there is none: every process then compiles its own kernels.
 
     Args:
-        writable: `can_be_written`, or `seems_writable` for those who must not touch anything.
+        writable: `can_be_written`, or `seems_writable` where nothing may be touched.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:

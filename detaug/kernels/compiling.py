@@ -174,7 +174,7 @@ def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 def inlined(function: _F) -> _F:
-    """A function that kernels call: compiled into each of them, never called from Python in earnest."""
+    """A function that kernels call: compiled into each of them, and not to be called from Python."""
     without_wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # half of the time that compiling takes
     return cast(_F, numba.njit(forceinline=True, **{**_OPTIONS, **without_wrappers, "cache": False})(function))
 

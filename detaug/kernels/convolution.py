@@ -16,7 +16,7 @@ import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.reflection import reflected
-from detaug.kernels.windows import window_line
+from detaug.kernels.windows import Window, windowed
 
 # Pairs of voxels that one sweep adds up: the sum is loaded, rounded and stored once for as many.
 _PAIRS = 3
@@ -135,12 +135,10 @@ def convolved_plane(plane: Any, n1: Any, n2: Any, weights1: Any, weights2: Any, 
             weighted_lines(rows, f + r1 * n2, 0, steps, weights1, ring, slot + f, 0, 1, min(_CHUNK, n1 * n2 - f))
 
 
+@windowed
 @inlined
-def _blend_line(source: Any, convolved: Any, destination: Any, at: Any, start: Any, slope: Any, drop: Any) -> None:
-    first = np.uint64(at)
-    for k in range(np.uint64(drop.shape[0])):
-        x = source[first + k]
-        destination[first + k] = x + (start + slope * drop[k]) * (convolved[first + k] - x)
+def _blend(x: Any, share: Any, at: Any, convolved: Any) -> Any:
+    return x + share * (convolved[at] - x)
 
 
 @kernel(
@@ -185,6 +183,4 @@ def convolve(
             centre = f + (i % slots) * size
             weighted_lines(ring, centre, 0, steps, weights0, out, f, 0, 1, min(_CHUNK, size - f))
         if windowed:
-            for j in range(n1):
-                start, slope = window_line(factors0[i], factors1[j], least, 0.0, strength)
-                _blend_line(source[i], blended, destination[i], j * n2, start, slope, drop2)
+            _blend(source[i], destination[i], Window(factors0, factors1, drop2, least), i, 0.0, strength, blended)

@@ -7,7 +7,7 @@ integers). Two-dimensional arrays have a first axis of one voxel, which is never
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,14 +44,69 @@ def layout(space: Sequence[int], starts: Sequence[int], window: Sequence[int]) -
     return np.array([*space, line, plane, starts[0] * plane + starts[1] * line + starts[2]], np.int64)
 
 
-@inlined
-def place_row(
-    rows: Any, matrix: Any, offset: Any, i: Any, j: Any, start: Any, length: Any, first: Any, displacement: Any
-) -> None:
-    """Coordinates of voxels ``start`` to ``start + length`` of row (i, j): x, y, z in the parts of ``rows``, float64.
+class Map(NamedTuple):
+    """The patch's map into the source.
 
-    ``displacement`` is (3, planes, rows, length) with plane ``first`` as its first one, or of no elements.
+    Attributes:
+        matrix, offset: (3, 3) and (3,) float64.
+        displacement: (3, planes, rows, length) with plane ``first`` as its first one, or of no elements: a straight map.
     """
+
+    matrix: Any
+    offset: Any
+    displacement: Any
+    first: Any
+
+
+class Sampling(NamedTuple):
+    """How a source is read.
+
+    Attributes:
+        shape: (6,), where a window lies in its volume, from `layout`.
+        mode, padding: the constants above.
+        align_corners: as torch's grid_sample has it.
+        flat: two-dimensional (``shape[0] == 1``): the first axis does not count.
+    """
+
+    shape: Any
+    mode: Any
+    padding: Any
+    align_corners: Any
+    flat: Any
+
+
+@inlined
+def place_piece(
+    rows: Any, patch_map: Any, i: Any, j: Any, begin: Any, length: Any, sampling: Any, voxels: Any
+) -> tuple[Any, Any, Any, Any]:
+    """Place voxels ``begin`` to ``begin + length`` of row (i, j) into ``rows``, and part them by how they are read.
+
+    Returns:
+        ``start, stop, low, high``: voxels ``start ... stop`` (excluded) lie between voxels of the source and may be read
+        in pairs; beyond ``low ... high`` no voxel has a neighbour inside. The rest is summed tap by tap.
+    """
+    shape, mode, padding, align_corners, flat = sampling
+    straight = patch_map.displacement.size == 0
+    _place_row(rows, patch_map, i, j, begin, length)
+    start, stop = 0, 0
+    # Pairs are found by 32-bit indices, and an axis of one voxel has none.
+    if (mode == LINEAR) & (voxels < 2**31) & (shape[1] > 1) & (shape[2] > 1) & (flat | (shape[0] > 1)):
+        if padding != CONSTANT:
+            _bring_inside(rows, length, shape, padding, align_corners, flat)
+        start, stop = _inner_part(rows, length, shape, flat, straight)
+    low, high = 0, length
+    # A cubic kernel reaches further than the nearest neighbours, and a bent piece may come back.
+    if straight & (padding == CONSTANT) & (mode != CUBIC):
+        low, high = _touching_part(rows, length, shape, flat)
+    if stop == start:
+        start = stop = low
+    return start, stop, low, high
+
+
+@inlined
+def _place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any) -> None:
+    """Coordinates of voxels ``start`` to ``start + length`` of row (i, j): x, y, z in the parts of ``rows``, float64."""
+    matrix, offset, displacement, first = patch_map
     bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
     by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
     bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
@@ -77,7 +132,7 @@ def place_row(
 
 
 @inlined
-def inner_part(rows: Any, length: Any, shape: Any, flat: Any, straight: Any) -> Any:
+def _inner_part(rows: Any, length: Any, shape: Any, flat: Any, straight: Any) -> Any:
     """The part ``start, stop`` of a piece whose voxels all lie between voxels of the source; ``0, 0`` if it is not one
     stretch. ``flat``: the first axis does not count. ``straight``: the piece is a straight line (no displacement)."""
     limit_x = np.float64(shape[0] - 1)
@@ -109,7 +164,7 @@ def _is_outside(rows: Any, k: Any, limit_x: Any, limit_y: Any, limit_z: Any, fla
 
 
 @inlined
-def inside_source(p: Any, size: Any, padding: Any, align_corners: Any) -> Any:
+def _inside_source(p: Any, size: Any, padding: Any, align_corners: Any) -> Any:
     """A coordinate brought back into the source by its border mode (unchanged for a constant border)."""
     if padding == REFLECTION:
         low = 0.0 if align_corners else -0.5
@@ -126,12 +181,12 @@ def inside_source(p: Any, size: Any, padding: Any, align_corners: Any) -> Any:
 
 
 @inlined
-def bring_inside(rows: Any, length: Any, shape: Any, padding: Any, align_corners: Any, flat: Any) -> None:
-    """`inside_source` for a whole piece."""
+def _bring_inside(rows: Any, length: Any, shape: Any, padding: Any, align_corners: Any, flat: Any) -> None:
+    """`_inside_source` for a whole piece."""
     for axis in range(1 if flat else 0, 3):
         row = rows[axis * PIECE : axis * PIECE + length]
         for k in range(length):
-            row[k] = inside_source(row[k], shape[axis], padding, align_corners)
+            row[k] = _inside_source(row[k], shape[axis], padding, align_corners)
 
 
 @inlined
@@ -146,7 +201,7 @@ def touches_nothing(rows: Any, k: Any, shape: Any, flat: Any) -> Any:
 
 
 @inlined
-def touching_part(rows: Any, length: Any, shape: Any, flat: Any) -> Any:
+def _touching_part(rows: Any, length: Any, shape: Any, flat: Any) -> Any:
     """The part ``low, high`` of a straight piece beyond which no voxel has a neighbour inside the source."""
     low = 0
     while low < length and touches_nothing(rows, low, shape, flat):
@@ -158,16 +213,14 @@ def touching_part(rows: Any, length: Any, shape: Any, flat: Any) -> Any:
 
 
 @inlined
-def tap_piece(
-    rows: Any, length: Any, start: Any, stop: Any, shape: Any, mode: Any, padding: Any, align_corners: Any, flat: Any,
-    index: Any, weight: Any,
-) -> Any:  # fmt: skip
+def tap_piece(rows: Any, length: Any, start: Any, stop: Any, sampling: Any, index: Any, weight: Any) -> Any:
     """Which voxels the samples outside ``start ... stop`` of a piece draw on, and with which weights; the number of them
     along each axis.
 
     Tap n along an axis of voxel k is at ``(4 * axis + n) * PIECE + k`` of ``index`` and ``weight``. An index of -1 is a
     voxel outside (constant border).
     """
+    shape, mode, padding, align_corners, flat = sampling
     count = 4 if mode == CUBIC else (1 if mode == NEAREST else 2)
     for axis in range(3):
         size = shape[axis]
@@ -184,10 +237,10 @@ def tap_piece(
                 weight[at + 2 * PIECE] = _cubic_near(1.0 - t)
                 weight[at + 3 * PIECE] = _cubic_far(2.0 - t)
                 for n in range(4):
-                    tap = inside_source(base + np.float64(n - 1), size, padding, align_corners)
+                    tap = _inside_source(base + np.float64(n - 1), size, padding, align_corners)
                     index[at + n * PIECE] = _tap(tap, size)
             else:
-                p = inside_source(p, size, padding, align_corners)
+                p = _inside_source(p, size, padding, align_corners)
                 if mode == NEAREST:
                     index[at] = _tap(np.rint(p), size)
                     weight[at] = 1.0

@@ -13,19 +13,17 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
-    CUBIC,
     LINE,
     LINEAR,
     NEAREST,
     ORIGIN,
     PIECE,
     PLANE,
-    bring_inside,
-    inner_part,
-    place_row,
+    Map,
+    Sampling,
+    place_piece,
     tap_piece,
     touches_nothing,
-    touching_part,
 )
 from detaug.kernels.pointers import load_label_pair
 
@@ -159,10 +157,11 @@ def _settle_bundle(
 
 @inlined
 def _settle_rest(
-    source: Any, out: Any, rows: Any, length: Any, start: Any, stop: Any, shape: Any, mode: Any, padding: Any,
-    pad: Any, tiebreak: Any, flat: Any, count: Any, index: Any, weight: Any, near: Any, labels: Any, scores: Any,
+    source: Any, out: Any, rows: Any, length: Any, start: Any, stop: Any, sampling: Any, pad: Any, tiebreak: Any,
+    count: Any, index: Any, weight: Any, near: Any, labels: Any, scores: Any,
 ) -> None:  # fmt: skip
     """The voxels of a piece of one channel that are not in ``start ... stop``, one at a time."""
+    shape, mode, padding, _, flat = sampling
     for k in range(length):
         if (k >= start) & (k < stop):
             continue
@@ -243,8 +242,9 @@ def resample_labels(
     near_index = np.zeros(12 * PIECE, np.int64)
     tap_weight = np.empty(12 * PIECE, np.float64)
     corners = 4 if flat else 8
-    fast = (mode == LINEAR) & (source.shape[1] < 2**31) & (shape[1] > 1) & (shape[2] > 1) & (flat | (shape[0] > 1))
-    straight = displacement.size == 0
+    patch_map = Map(matrix, offset, displacement, first)
+    sampling = Sampling(shape, mode, padding, align_corners, flat)
+    nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
     pieces = (out.shape[3] + PIECE - 1) // PIECE
     for c in range(source.shape[0]):
         channel = source[c]
@@ -255,13 +255,7 @@ def resample_labels(
             j = number // pieces % out.shape[2]
             begin = number % pieces * PIECE
             length = min(PIECE, out.shape[3] - begin)
-            place_row(rows, matrix, offset, i, j, begin, length, first, displacement)
-            start = 0
-            stop = 0
-            if fast:
-                if padding != CONSTANT:
-                    bring_inside(rows, length, shape, padding, align_corners, flat)
-                start, stop = inner_part(rows, length, shape, flat, straight)
+            start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
             line = out[c, i, j, begin : begin + length]
             if stop > start:
                 _lowest_neighbours(rows[start:], stop - start, shape, flat, index)
@@ -272,27 +266,15 @@ def resample_labels(
                     bundle_labels, bundle_weights, nearest_labels, places,
                 )  # fmt: skip
                 bundled += found
-            low = 0
-            high = length
-            if straight & (padding == CONSTANT) & (mode != CUBIC):
-                low, high = touching_part(rows, length, shape, flat)
-                line[:low] = pad
-                line[high:] = pad
+            line[:low] = pad
+            line[high:] = pad
             if stop - start < high - low:
-                if stop == start:
-                    start = stop = low
                 part = rows[low:]
-                tap_piece(
-                    part, high - low, start - low, stop - low, shape, NEAREST, padding, align_corners, flat,
-                    near_index, tap_weight,
-                )  # fmt: skip
-                count = tap_piece(
-                    part, high - low, start - low, stop - low, shape, mode, padding, align_corners, flat,
-                    tap_index, tap_weight,
-                )  # fmt: skip
+                tap_piece(part, high - low, start - low, stop - low, nearest, near_index, tap_weight)
+                count = tap_piece(part, high - low, start - low, stop - low, sampling, tap_index, tap_weight)
                 _settle_rest(
-                    channel, line[low:high], part, high - low, start - low, stop - low, shape, mode, padding, pad,
-                    tiebreak, flat, count, tap_index, tap_weight, near_index, labels, scores,
+                    channel, line[low:high], part, high - low, start - low, stop - low, sampling, pad, tiebreak,
+                    count, tap_index, tap_weight, near_index, labels, scores,
                 )  # fmt: skip
             if (bundled > PIECE) | (number == last * out.shape[2] * pieces - 1):
                 _settle_bundle(

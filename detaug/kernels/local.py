@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import kernel
+from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.elementary import power
-from detaug.kernels.windows import window_line
+from detaug.kernels.windows import Window, window_line, windowed
 
 _WINDOW = "float64[::1], float64[::1], float32[::1], float64"
 
@@ -35,19 +35,34 @@ def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: A
     return total
 
 
+@windowed
+@inlined
+def _add(x: Any, share: Any, _at: Any, _given: Any) -> Any:
+    return x + share
+
+
+@windowed
+@inlined
+def _scale_about(x: Any, share: Any, _at: Any, middle: Any) -> Any:
+    return x + share * (x - middle)
+
+
+@windowed
+@inlined
+def _blend_power(x: Any, share: Any, _at: Any, given: Any) -> Any:
+    exponent, low, extent = given
+    relative = (x - low) / extent
+    return x + extent * (share * (power(relative, exponent) - relative))
+
+
 @kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float64, float64)")
 def add_window(
     source: Any, destination: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, offset: Any, strength: Any
 ) -> None:
     """``x + offset + strength * window``."""
-    n2 = drop2.shape[0]
+    window = Window(factors0, factors1, drop2, least)
     for i in range(factors0.shape[0]):
-        plane, out = source[i], destination[i]
-        for j in range(factors1.shape[0]):
-            start, slope = window_line(factors0[i], factors1[j], least, offset, strength)
-            at = np.uint64(j * n2)
-            for k in range(np.uint64(n2)):
-                out[at + k] = plane[at + k] + (start + slope * drop2[k])
+        _add(source[i], destination[i], window, i, offset, strength, 0)
 
 
 @kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float64, float32)")
@@ -55,15 +70,9 @@ def scale_about(
     source: Any, destination: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, strength: Any, middle: Any
 ) -> None:
     """``x + strength * window * (x - middle)``."""
-    n2 = drop2.shape[0]
+    window = Window(factors0, factors1, drop2, least)
     for i in range(factors0.shape[0]):
-        plane, out = source[i], destination[i]
-        for j in range(factors1.shape[0]):
-            start, slope = window_line(factors0[i], factors1[j], least, 0.0, strength)
-            at = np.uint64(j * n2)
-            for k in range(np.uint64(n2)):
-                x = plane[at + k]
-                out[at + k] = x + (start + slope * drop2[k]) * (x - middle)
+        _scale_about(source[i], destination[i], window, i, 0.0, strength, middle)
 
 
 @kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float32, float32, float32)")
@@ -72,13 +81,6 @@ def blend_power(
     extent: Any,
 ) -> None:  # fmt: skip
     """``x + extent * window * (r^exponent - r)`` with ``r = (x - low) / extent``."""
-    n2 = drop2.shape[0]
+    window = Window(factors0, factors1, drop2, least)
     for i in range(factors0.shape[0]):
-        plane, out = source[i], destination[i]
-        for j in range(factors1.shape[0]):
-            start, slope = window_line(factors0[i], factors1[j], least, 0.0, 1.0)
-            at = np.uint64(j * n2)
-            for k in range(np.uint64(n2)):
-                x = plane[at + k]
-                relative = (x - low) / extent
-                out[at + k] = x + extent * ((start + slope * drop2[k]) * (power(relative, exponent) - relative))
+        _blend_power(source[i], destination[i], window, i, 0.0, 1.0, (exponent, low, extent))

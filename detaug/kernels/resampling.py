@@ -9,24 +9,22 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
-    CUBIC,
     LINE,
     LINEAR,
     ORIGIN,
     PIECE,
     PLANE,
-    bring_inside,
-    inner_part,
-    place_row,
+    Map,
+    Sampling,
+    place_piece,
     tap_piece,
     touches_nothing,
-    touching_part,
 )
 from detaug.kernels.pointers import load_float_pair
 
 
 @inlined
-def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
+def _split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
     """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
     plane = np.int32(shape[PLANE])
     line = np.int32(shape[LINE])
@@ -105,10 +103,11 @@ def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
 
 @inlined
 def _sample_rest(
-    source: Any, out: Any, rows: Any, length: Any, start: Any, stop: Any, shape: Any, mode: Any, padding: Any,
-    value: Any, flat: Any, count: Any, index: Any, weight: Any,
+    source: Any, out: Any, rows: Any, length: Any, start: Any, stop: Any, sampling: Any, value: Any, count: Any,
+    index: Any, weight: Any,
 ) -> None:  # fmt: skip
     """The voxels of a piece of one channel that are not in ``start ... stop``: weighted sums over taps, in float64."""
+    shape, mode, padding, _, flat = sampling
     for k in range(length):
         if (k >= start) & (k < stop):
             continue
@@ -158,41 +157,27 @@ def resample_images(
     values = pairs.view(np.float32)
     tap_index = np.zeros(12 * PIECE, np.int64)
     tap_weight = np.empty(12 * PIECE, np.float64)
-    fast = (mode == LINEAR) & (source.shape[1] < 2**31) & (shape[1] > 1) & (shape[2] > 1) & (flat | (shape[0] > 1))
-    straight = displacement.size == 0
+    patch_map = Map(matrix, offset, displacement, first)
+    sampling = Sampling(shape, mode, padding, align_corners, flat)
     for i in range(first, last):
         for j in range(out.shape[2]):
             for begin in range(0, out.shape[3], PIECE):
                 length = min(PIECE, out.shape[3] - begin)
-                place_row(rows, matrix, offset, i, j, begin, length, first, displacement)
-                start = 0
-                stop = 0
-                if fast:
-                    if padding != CONSTANT:
-                        bring_inside(rows, length, shape, padding, align_corners, flat)
-                    start, stop = inner_part(rows, length, shape, flat, straight)
+                start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
                 if stop > start:
-                    split_piece(rows[start:], stop - start, shape, flat, index, rest)
+                    _split_piece(rows[start:], stop - start, shape, flat, index, rest)
                     for c in range(source.shape[0]):
                         _gather(source[c], stop - start, shape, flat, index, pairs)
                         _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
-                low = 0
-                high = length
-                if straight & (padding == CONSTANT) & (mode != CUBIC):
-                    low, high = touching_part(rows, length, shape, flat)
+                if high - low < length:
                     for c in range(source.shape[0]):
                         out[c, i, j, begin : begin + low] = np.float32(value)
                         out[c, i, j, begin + high : begin + length] = np.float32(value)
                 if stop - start < high - low:
-                    if stop == start:
-                        start = stop = low
                     part = rows[low:]
-                    count = tap_piece(
-                        part, high - low, start - low, stop - low, shape, mode, padding, align_corners, flat,
-                        tap_index, tap_weight,
-                    )  # fmt: skip
+                    count = tap_piece(part, high - low, start - low, stop - low, sampling, tap_index, tap_weight)
                     for c in range(source.shape[0]):
                         _sample_rest(
                             source[c], out[c, i, j, begin + low : begin + high], part, high - low, start - low,
-                            stop - low, shape, mode, padding, value, flat, count, tap_index, tap_weight,
+                            stop - low, sampling, value, count, tap_index, tap_weight,
                         )  # fmt: skip

@@ -9,7 +9,8 @@ in ``drop2[k] = (1 - f2[k]) / (1 - m)``, which is how kernels evaluate it.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -100,3 +101,38 @@ def window_line(factor0: Any, factor1: Any, least: Any, offset: Any, strength: A
     both = factor0 * factor1
     start = offset + strength * ((both - least) / (1.0 - least))
     return np.float32(start), np.float32(-strength * both)
+
+
+class Window(NamedTuple):
+    """A window's factors along X and Y, its ``drop2`` along Z, and its least product."""
+
+    factors0: Any
+    factors1: Any
+    drop2: Any
+    least: Any
+
+
+def windowed(change: Callable[..., Any]) -> Any:
+    """The walk over a plane's lines, for kernels to inline.
+
+    Args:
+        change: inlined into it, ``change(x, share, at, given)``: the new value of voxel ``at`` of the plane, whose value
+            is x, for the window's share there; ``given`` is what the walk is given.
+
+    Returns:
+        ``walk(plane, out, window, i, offset, strength, given)`` for plane i, where a share is
+        ``offset + strength * window``; plane and out, (Y * Z), may be one array.
+    """
+
+    @inlined
+    def walk(plane: Any, out: Any, window: Any, i: Any, offset: Any, strength: Any, given: Any) -> None:
+        factors0, factors1, drop2, least = window
+        n2 = drop2.shape[0]
+        for j in range(factors1.shape[0]):
+            start, slope = window_line(factors0[i], factors1[j], least, offset, strength)
+            first = np.uint64(j * n2)  # unsigned: a signed index would be tested for its sign
+            for k in range(np.uint64(n2)):
+                at = first + k
+                out[at] = change(plane[at], start + slope * drop2[k], at, given)
+
+    return walk

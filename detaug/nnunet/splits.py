@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from detaug.nnunet.loading.case_files import listed_cases
 from detaug.reports.atomic_files import write_text
 from detaug.training.splits import Split, checked_ids, shown
 
@@ -101,16 +102,13 @@ def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | No
 def preprocessed_cases(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
     """Configuration folder → its cases in ascending order, for a folder ``nnUNet_preprocessed/DatasetXXX_Name``.
 
-    As nnunetv2's ``nnUNetDatasetBlosc2.get_identifiers`` and ``nnUNetDatasetNumpy.get_identifiers`` list them; folders
-    without cases (``gt_segmentations``) are left out.
+    As nnU-Net itself lists them; folders without cases (``gt_segmentations``) are left out.
     """
     found = {}
     for configuration in sorted(entry for entry in Path(folder).iterdir() if entry.is_dir()):
-        names = [entry.name for entry in configuration.iterdir()]
-        blosc2 = [name[: -len(".b2nd")] for name in names if name.endswith(".b2nd") and not name.endswith("_seg.b2nd")]
-        cases = blosc2 or [name[: -len(".npz")] for name in names if name.endswith(".npz")]
-        if cases:
-            found[configuration.name] = sorted(cases)
+        compressed, zipped = listed_cases(configuration)
+        if compressed or zipped:
+            found[configuration.name] = compressed or zipped
     return found
 
 

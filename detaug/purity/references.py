@@ -133,15 +133,9 @@ def _of_object(value: Any) -> Iterator[_Edge]:
         for name, item in list(attributes.items()):
             named.add(id(item))
             yield f".{name}", item
-    for owner in type(value).__mro__:
-        for name, member in vars(owner).items():
-            if isinstance(member, types.MemberDescriptorType):
-                try:
-                    item = member.__get__(value)
-                except AttributeError:
-                    continue
-                named.add(id(item))
-                yield f".{name}", item
+    for name, item in slots_of(value).items():
+        named.add(id(item))
+        yield f".{name}", item
     # Built-in classes (and subclasses of list and dict) hold more than that.
     for number, item in enumerate(gc.get_referents(value)):
         if id(item) not in named and item is not attributes:
@@ -154,6 +148,24 @@ def attributes_of(value: Any) -> Any:
         return object.__getattribute__(value, "__dict__")
     except (AttributeError, TypeError):
         return None
+
+
+def slots_of(value: Any) -> dict[str, Any]:
+    """Its attributes that lie in slots and are set."""
+    found = {}
+    kind: Any = type(value)
+    for name, member in _members_of(kind):
+        try:
+            found[name] = member.__get__(value)
+        except AttributeError:  # not set
+            continue
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _members_of(kind: type) -> tuple[tuple[str, types.MemberDescriptorType], ...]:
+    members = (each for owner in kind.__mro__ for each in vars(owner).items())
+    return tuple((name, member) for name, member in members if isinstance(member, types.MemberDescriptorType))
 
 
 def _key(key: Any, number: int) -> str:

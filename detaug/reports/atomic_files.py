@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file (UTF-8) under another name first, so that a reader finds the old file or the new one.
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, under another name until the end of the block, so that a reader finds the old file or the new one.
 
     Raises:
         OSError: it cannot be written; what was there before is still there.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with open(partial, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(partial, "wb") as file:
+            yield file
+            # The name must not be there before the bytes are: a machine that stops may keep one without the other.
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file (UTF-8) as `whole_file`."""
+    with whole_file(path) as file:
+        file.write(text.encode())

@@ -35,8 +35,27 @@ TORCH_BYTES = MT19937_BYTES + 8
 _FIRST_WORD = struct.pack("=I", 0x80000000)
 #: The position of a state of which nothing was used.
 _UNUSED = struct.pack("=i", MT19937_WORDS)
+_FOUR = struct.Struct("=4Q")
+_NO_NORMAL = bytes(16)
+_UNUSED_AND_FIRST = _UNUSED + _FIRST_WORD
 
 Sequence = Child | np.random.SeedSequence
+
+
+#: Memory of generators, by their ``id``: (generator, its bytes). They stay alive with it, so it is for small ones alone.
+_memories: dict[int, tuple[Any, memoryview]] = {}
+_MOST_MEMORIES = 64
+
+
+def _memory_of(generator: Any, address: int, size: int) -> memoryview:
+    """`size` bytes at that address, which belong to it."""
+    known = _memories.get(id(generator))
+    if known is None or known[0] is not generator:
+        if len(_memories) >= _MOST_MEMORIES:
+            _memories.clear()
+        view = memoryview((ctypes.c_char * size).from_address(address)).cast("B")
+        known = _memories[id(generator)] = generator, view
+    return known[1]
 
 
 class _Spread(threading.local):
@@ -45,8 +64,8 @@ class _Spread(threading.local):
     def __init__(self) -> None:
         self.bits = np.random.SFC64(0)
         self.state: Any = None
-        state = np.ctypeslib.as_array((ctypes.c_uint64 * 4).from_address(self.bits.ctypes.state_address))
-        if state.tolist() == self.bits.state["state"]["state"].tolist():
+        state = memoryview((ctypes.c_char * 32).from_address(self.bits.ctypes.state_address)).cast("B")
+        if list(_FOUR.unpack(state)) == self.bits.state["state"]["state"].tolist():
             self.state = state
 
 
@@ -62,7 +81,7 @@ def random_bytes(sequence: Sequence, count: int) -> bytes:
         seed: Any = sequence
         raw = np.random.SFC64(seed).random_raw(numbers)
     else:
-        state[:] = (*_three_words(sequence), 1)
+        _FOUR.pack_into(state, 0, *_three_words(sequence), 1)
         raw = _spread.bits.random_raw(12 + numbers)[12:]  # NumPy lets the first twelve go
     if sys.byteorder == "big":
         raw = raw.astype("<u8").view("<u4").astype(np.uint32)
@@ -119,8 +138,13 @@ def seed_python_random(generator: random.Random, sequence: Sequence) -> None:
 def write_python_random(generator: random.Random, words: bytes) -> None:
     """Write its 624 words, and forget the second normal."""
     if _python_random_is_as_known():
-        # A position, and the words behind it.
-        ctypes.memmove(id(generator) + object.__basicsize__, _UNUSED + _FIRST_WORD + words[4:], 4 + MT19937_BYTES)
+        address, size = id(generator) + object.__basicsize__, 4 + MT19937_BYTES
+        if type(generator) is random.Random:
+            memory = _memory_of(generator, address, size)
+            memory[:8] = _UNUSED_AND_FIRST  # a position, and the words behind it
+            memory[8:] = words[4:]
+        else:  # it may hold much more
+            ctypes.memmove(address, _UNUSED_AND_FIRST + words[4:], size)
         generator.gauss_next = None  # type: ignore[attr-defined]
     else:
         numbers = struct.unpack(f"={MT19937_WORDS}I", _FIRST_WORD + words[4:])
@@ -197,7 +221,9 @@ def forget_second_normal(state: np.random.RandomState) -> None:
     place = _place_of_second_normal()
     if place is None:
         state.seed(0)
-    else:
+    elif type(state) is np.random.RandomState:
+        _memory_of(state, id(state) + place, 16)[:] = _NO_NORMAL
+    else:  # it may hold much more
         ctypes.memset(id(state) + place, 0, 16)
 
 
@@ -220,7 +246,10 @@ def write_mt19937(bits: np.random.MT19937, words: bytes) -> None:
     """Write its 624 words."""
     if _mt19937_is_as_known():
         # ``mt19937_state`` of NumPy's ``mt19937.h``: the words, and a position behind them.
-        ctypes.memmove(bits.ctypes.state_address, _FIRST_WORD + words[4:] + _UNUSED, MT19937_BYTES + 4)
+        memory = _memory_of(bits, bits.ctypes.state_address, MT19937_BYTES + 4)
+        memory[:4] = _FIRST_WORD
+        memory[4:MT19937_BYTES] = words[4:]
+        memory[MT19937_BYTES:] = _UNUSED
         return
     key = np.frombuffer(_FIRST_WORD + words[4:], np.uint32)
     bits.state = {"bit_generator": "MT19937", "state": {"key": key, "pos": MT19937_WORDS}}

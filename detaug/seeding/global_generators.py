@@ -26,6 +26,8 @@ from detaug.seeding.generator_kinds import (
 from detaug.seeding.libraries import loaded_libraries, seed_libraries
 from detaug.seeding.saving import global_generators, preserved
 
+# `reseed_global_rngs` seeds a bit generator with fewer words of the same SeedSequence: the two after them are unused.
+_WORDS_BEFORE_ACCELERATORS = 18
 _GLOBAL_BYTES = 2 * MT19937_BYTES + TORCH_BYTES
 
 
@@ -43,6 +45,14 @@ def reseed_global_rngs(sequence: Sequence) -> None:
     write_torch_words(torch.default_generator, words[2 * MT19937_BYTES : _GLOBAL_BYTES])
     if libraries.nbytes:
         seed_libraries(libraries, words[_GLOBAL_BYTES:])
+
+
+def seed_global_generators(sequence: np.random.SeedSequence) -> None:
+    """As `reseed_global_rngs`, and all accelerators' generators, from words of `sequence` that these do not use."""
+    low, high = (int(word) for word in sequence.generate_state(_WORDS_BEFORE_ACCELERATORS + 2)[-2:])
+    # It seeds every kind of device, now or when the device is first used, and the CPU, which is reseeded below.
+    torch.manual_seed(low | (high & 0x7FFFFFFF) << 32)
+    reseed_global_rngs(sequence)
 
 
 def _write_numpy_state(words: bytes, sequence: Sequence) -> None:

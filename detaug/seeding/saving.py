@@ -54,6 +54,18 @@ def global_generators() -> list[Any]:
     return [random._inst, np.random.mtrand._rand, torch.default_generator]
 
 
+def device_generators(kind: str) -> list[torch.Generator]:
+    """Those of the "cuda", "xpu" or "mps" devices that this process can ask: none in a forked child, where CUDA cannot be
+    used again."""
+    if kind == "mps":
+        return [torch.mps._get_default_mps_generator()] if torch.backends.mps.is_available() else []
+    module: Any = getattr(torch, kind, None)
+    if module is None or not module.is_available() or module._is_in_bad_fork():
+        return []
+    module.init()
+    return list(module.default_generators[: module.device_count()])
+
+
 @contextmanager
 def preserved(generators: Iterable[Any]) -> Iterator[None]:
     """Whatever happens inside, these generators are afterwards as they were."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from detaug.training import layers
     from detaug.training.auditing.runs import audit
     from detaug.training.data_loading import EpochSampler, generator, worker_init_fn
-    from detaug.training.layers.functions import deterministic_functions
+    from detaug.training.layers.redirection import deterministic_functions
     from detaug.training.layers.swapping import make_deterministic, swap_layers
     from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
     from detaug.training.seeding import seed_everything
@@ -51,7 +51,7 @@ __getattr__, __dir__ = lazily(
         "detaug.training.auditing.runs": ("audit",),
         "detaug.training.data_loading": ("EpochSampler", "generator", "worker_init_fn"),
         "detaug.training.layers": ("layers",),
-        "detaug.training.layers.functions": ("deterministic_functions",),
+        "detaug.training.layers.redirection": ("deterministic_functions",),
         "detaug.training.layers.swapping": ("make_deterministic", "swap_layers"),
         "detaug.training.random_state": ("isolate_rng", "rng_state", "set_rng_state"),
         "detaug.training.seeding": ("seed_everything",),

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence, Sized
 from typing import Any
 
 import torch
-from torch.utils.data import Sampler, get_worker_info
+from torch.utils.data import DistributedSampler, get_worker_info
 
 from detaug.errors import StateMismatch
 from detaug.seeding.global_generators import reseed_global_rngs
@@ -76,15 +76,15 @@ def generator(
     return torch.Generator(device).manual_seed(int(words[0]) | (int(words[1]) & 0x7FFFFFFF) << 32)
 
 
-class EpochSampler(Sampler[int]):
+class EpochSampler(DistributedSampler[int]):
     """A data set's indices in an order that depends on the seed and the epoch, shared out among the ranks.
 
     As torch's DistributedSampler, with three differences: neighbouring seeds and epochs have unrelated orders
     (DistributedSampler adds the two, so that seed 1 in epoch 0 has the order of seed 0 in epoch 1); it can be resumed in
     mid-epoch; one process needs no process group. Rank r takes the order's entries r, r + num_replicas, ...
 
-    Call `set_epoch` before each epoch; without it every epoch has the same order, as with DistributedSampler. Lightning
-    calls it; pass ``Trainer(use_distributed_sampler=False)``, or it puts its own sampler in the place of this one.
+    Call `set_epoch` before each epoch, as Lightning does; without it every epoch has the same order, as with
+    DistributedSampler. Lightning leaves it in place.
 
     Args:
         dataset: anything with a length.
@@ -111,15 +111,12 @@ class EpochSampler(Sampler[int]):
     ) -> None:
         if not isinstance(dataset, Sized):
             raise TypeError(f"dataset must have a length, got {type(dataset).__name__}")
-        super().__init__()
-        self.dataset, self.shuffle, self.drop_last = dataset, bool(shuffle), bool(drop_last)
-        replicas = known_world_size() or 1 if num_replicas is None else num_replicas
-        self.num_replicas, self.rank = positive_int("num_replicas", replicas), _rank(rank)
-        if self.rank >= self.num_replicas:
-            raise ValueError(f"rank must be within 0 ... {self.num_replicas - 1} (num_replicas - 1), got {self.rank}")
-        if seed is None and self.num_replicas > 1:
-            seed = common_seed(self.rank, self.num_replicas, verbose=False)
-        self.seed = SeedTree(seed).seed
+        replicas = positive_int("num_replicas", known_world_size() or 1 if num_replicas is None else num_replicas)
+        super().__init__(dataset, replicas, _rank(rank), bool(shuffle), drop_last=bool(drop_last))  # type: ignore[arg-type]
+        self._length = len(dataset)
+        if seed is None and replicas > 1:
+            seed = common_seed(self.rank, replicas, verbose=False)
+        self.seed: Any = SeedTree(seed).seed
         self.epoch = self._resume_at = self._handed_out = 0
         self._latest: object = None
 
@@ -129,11 +126,6 @@ class EpochSampler(Sampler[int]):
         if number != self.epoch:
             self._resume_at = self._handed_out = 0
         self.epoch = number
-
-    def __len__(self) -> int:
-        """How many indices each rank has in an epoch (a resumed epoch's, too: all of it)."""
-        length = len(self.dataset)
-        return length // self.num_replicas if self.drop_last else -(-length // self.num_replicas)
 
     def __iter__(self) -> Iterator[int]:
         start, self._resume_at = self._resume_at, 0
@@ -148,7 +140,7 @@ class EpochSampler(Sampler[int]):
 
     def _indices(self) -> list[int]:
         """This rank's indices of the whole epoch."""
-        length = len(self.dataset)
+        length = self._length
         order: Sequence[int] = range(length)
         if self.shuffle:
             entropy = tuple(SeedTree(self.seed).child("data_loader/sampler").entropy)
@@ -195,7 +187,7 @@ class EpochSampler(Sampler[int]):
     def _identity(self) -> dict[str, Any]:
         return {
             "seed": self.seed,
-            "length": len(self.dataset),
+            "length": self._length,
             "num_replicas": self.num_replicas,
             "shuffle": self.shuffle,
             "drop_last": self.drop_last,

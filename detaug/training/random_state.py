@@ -2,9 +2,9 @@
 
 The dict holds tensors, ints, floats, strings, lists, dicts and None only, so that ``torch.load(weights_only=True)`` reads it:
 
-    format      2 (1, without xpu and mps, is read too)
+    format      3
     torch       torch's version
-    python      random.getstate(): generator version, 625 words as an int64 tensor, the cached second normal
+    python      random.getstate(): generator version, 625 words, the cached second normal
     numpy       numpy.random.get_state(legacy=False): the bit generator's state and the cached second normal
     cpu         torch's CPU generator, with its cached normals, as a uint8 tensor
     cuda        a uint8 tensor for every CUDA device, in their order; empty without CUDA
@@ -23,9 +23,10 @@ import numpy as np
 import torch
 
 from detaug.errors import StateMismatch
-from detaug.seeding.saving import global_generators, preserved, put_back, state_of
+from detaug.fingerprints import fingerprint
+from detaug.seeding.saving import device_generators, global_generators, preserved, put_back, state_of
 
-FORMAT = 2
+FORMAT = 3
 DEVICES = ("cuda", "xpu", "mps")
 KINDS = {
     "numpy.random.Generator": np.random.Generator,
@@ -35,11 +36,9 @@ KINDS = {
 }
 
 #: The largest positions in bit generators' own buffers. NumPy's setters do not check them, and would read beyond the end.
-_LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1, "uinteger": 2**32 - 1}
+_LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}
 
 Generators = Mapping[str, Any]
-#: Where a state is in the dict, the generator that is to get it, and the state as `put_back` takes it.
-_Found = list[tuple[str, Any, Any]]
 
 
 def rng_state(generators: Generators | None = None, *, include_cuda: bool = True) -> dict[str, Any]:
@@ -62,8 +61,8 @@ def rng_state(generators: Generators | None = None, *, include_cuda: bool = True
     Raises:
         TypeError: generators is no mapping from strings to generators of these kinds.
     """
-    state: dict[str, Any] = _plain(_tree(generators, DEVICES if include_cuda else ()))
-    return state
+    held = _held(generators, DEVICES if include_cuda else ())
+    return {"format": FORMAT, "torch": str(torch.__version__), **_plain(held)}
 
 
 def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None, *, include_cuda: bool = True) -> None:
@@ -77,24 +76,25 @@ def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None
             number of them.
 
     Raises:
-        TypeError: the state is no mapping, or an entry or a generator is of the wrong type.
+        TypeError: the state is no mapping, or a generator is of the wrong type.
         ValueError: an entry is missing, unknown or damaged; the message names it.
         StateMismatch: (a ValueError) another torch major version, number of CUDA devices, format, set of names, kind of
             generator or bit generator.
     """
     _check_versions(state)
-    if state.get("format") == 1:
-        state = {**state, "format": FORMAT, "xpu": [], "mps": []}
-    kinds = [kind for kind in DEVICES if include_cuda and state.get(kind) not in ([], ())]
-    found: _Found = []
-    _like("", {**state, **{kind: [] for kind in DEVICES if kind not in kinds}}, _tree(generators, kinds), found)
-    before = [(each, state_of(each)) for _, each, _ in found]
+    kinds = [kind for kind in DEVICES if include_cuda and state.get(kind) != []]
+    left_alone: dict[str, Any] = {kind: [] for kind in DEVICES if kind in state and kind not in kinds}
+    held = {"format": FORMAT, "torch": "", **_held(generators, kinds)}
+    pairs = list(_pairs("", {**state, **left_alone}, held))
+    before = [(generator, state_of(generator)) for _, generator, _ in pairs]
     try:
-        for where, each, new in found:  # noqa: B007
-            put_back(each, new)
-    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        for each, old in before:
-            put_back(each, old)
+        for where, generator, stored in pairs:  # noqa: B007
+            put_back(generator, _native(generator, stored))
+            if fingerprint(_plain(generator)) != fingerprint(_on_cpu(stored)):
+                raise ValueError("the generator does not take it as it is")
+    except (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, AttributeError) as error:
+        for generator, old in before:
+            put_back(generator, old)
         raise ValueError(f"the state's entry {where} is damaged: {error}") from error
 
 
@@ -118,7 +118,7 @@ def isolate_rng(include_cuda: Any = True, *, generators: Generators | None = Non
 
 @contextmanager
 def _isolated(include_cuda: bool, generators: Generators | None) -> Iterator[None]:
-    devices = [each for kind in DEVICES for each in _devices(kind)] if include_cuda else []
+    devices = [each for kind in DEVICES for each in device_generators(kind)] if include_cuda else []
     with preserved([*global_generators(), *devices, *_checked(generators).values()]):
         yield
 
@@ -140,25 +140,11 @@ def _kind(generator: Any) -> str | None:
     return None if isinstance(generator, random.SystemRandom) else next(kinds, None)
 
 
-def _devices(kind: str) -> list[torch.Generator]:
-    """The generators of the devices that this process can ask: none in a forked child, where CUDA cannot be used again."""
-    if kind == "mps":
-        return [torch.mps._get_default_mps_generator()] if torch.backends.mps.is_available() else []
-    module: Any = getattr(torch, kind, None)
-    if module is None or not module.is_available() or module._is_in_bad_fork():
-        return []
-    module.init()
-    return list(module.default_generators[: module.device_count()])
-
-
-def _tree(generators: Any, kinds: Collection[str]) -> dict[str, Any]:
-    """What `rng_state` returns, with the generators themselves in place of their states."""
-    devices = {kind: _devices(kind) if kind in kinds else [] for kind in DEVICES}
+def _held(generators: Any, kinds: Collection[str]) -> dict[str, Any]:
+    """The generators, where `rng_state` has their states."""
     return {
-        "format": FORMAT,
-        "torch": str(torch.__version__),
         **dict(zip(("python", "numpy", "cpu"), global_generators(), strict=True)),
-        **devices,
+        **{kind: device_generators(kind) if kind in kinds else [] for kind in DEVICES},
         "generators": {name: {"kind": _kind(g), "state": g} for name, g in _checked(generators).items()},
     }
 
@@ -166,7 +152,7 @@ def _tree(generators: Any, kinds: Collection[str]) -> dict[str, Any]:
 def _check_versions(state: Any) -> None:
     if not isinstance(state, Mapping):
         raise TypeError(f"the state must be the dict that rng_state() gave, got {state!r}")
-    if state.get("format", FORMAT) not in (1, FORMAT):
+    if state.get("format", FORMAT) != FORMAT:
         raise StateMismatch(
             f"this random state has format {state['format']!r}, and this detaug reads format {FORMAT}: "
             "load it with the version of detaug that wrote it"
@@ -183,81 +169,64 @@ def _check_versions(state: Any) -> None:
         )
 
 
-def _parts(generator: Any) -> Any:
-    """Its state as numbers, strings, arrays and tensors in dicts."""
-    state = state_of(generator)
-    if isinstance(generator, random.Random):
-        return {"version": state[0], "words": np.array(state[1], np.uint32), "gauss": state[2]}
-    return state[1] if isinstance(generator, np.random.RandomState) else state
-
-
 def _plain(value: Any) -> Any:
-    """Arrays become int64 tensors, of the same bits where they were uint64; generators become their states."""
+    """Generators become their states, these lists and numbers; a torch.Generator's remains a tensor."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     if _kind(value) is not None:
-        return _plain(_parts(value))
-    if isinstance(value, np.ndarray):
-        bits = value.view(np.int64) if value.dtype == np.uint64 else value.astype(np.int64)
-        return torch.tensor(bits.tolist(), dtype=torch.int64, device="cpu").reshape(value.shape)
-    if value is None or isinstance(value, (str, torch.Tensor)):
-        return value
-    return float(value) if isinstance(value, (float, np.floating)) else int(value)
+        state = state_of(value)
+        return _plain(state[1] if isinstance(value, np.random.RandomState) else state)
+    return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 
-def _native(where: str, stored: Any, generator: Any) -> Any:
+def _on_cpu(stored: Any) -> Any:
+    """A copy; `torch.load` with a ``map_location`` may have put it elsewhere."""
+    return stored.detach().to("cpu", copy=True) if isinstance(stored, torch.Tensor) else stored
+
+
+def _native(generator: Any, stored: Any) -> Any:
     """`stored` as `put_back` takes it for that generator."""
-    here = _parts(generator)
+    if isinstance(generator, torch.Generator):
+        return _on_cpu(stored)
     if isinstance(generator, random.Random):
-        version, words, cached = _like(where, stored, {**here, "gauss": None}).values()
-        return version, tuple(words.tolist()), cached
-    found = _like(where, stored, here)
-    return (generator._bit_generator, found) if isinstance(generator, np.random.RandomState) else found
+        version, words, cached = stored
+        if not isinstance(cached, float | None):  # which `setstate` does not check
+            raise TypeError(f"its cached normal must be a float or None, got {cached!r}")
+        return version, tuple(words), cached
+    for holder in (stored, stored["state"]):
+        for key, largest in _LARGEST.items():
+            if not 0 <= holder.get(key, 0) <= largest:
+                raise ValueError(f"{key} must be within 0 ... {largest}, got {holder[key]}")
+    return (generator._bit_generator, stored) if isinstance(generator, np.random.RandomState) else stored
 
 
-def _like(where: str, stored: Any, here: Any, found: _Found | None = None, key: Any = None) -> Any:
-    """`stored` with arrays for tensors, if its structure, types and shapes are those of `here`; None is float or None.
-    `found` collects what belongs to the generators in `here`."""
-    if isinstance(here, Mapping):
-        _check_type(where, stored, Mapping)
-        _check_keys(where, stored, here)
-        return {key: _like(f"{where}[{key!r}]" if where else key, stored[key], here[key], found, key) for key in here}
-    if isinstance(here, list):
-        _check_type(where, stored, (list, tuple))
-        if len(stored) != len(here):
-            raise StateMismatch(
-                f"this random state was taken with {len(stored)} {where.upper()} devices, and here there are {len(here)}: "
-                "resume with as many, or pass include_cuda=False to leave their part out (they then draw another stream)"
-            )
-        return [_like(f"{where}[{i}]", each, here[i], found) for i, each in enumerate(stored)]
-    if found is not None and _kind(here) is not None:
-        found.append((where, here, _native(where, stored, here)))
-        return None
-    if isinstance(here, (np.ndarray, torch.Tensor)):
-        _check_type(where, stored, torch.Tensor)
-        wanted = here.dtype if isinstance(here, torch.Tensor) else torch.int64
-        if (stored.dtype, tuple(stored.shape)) != (wanted, tuple(here.shape)):
-            raise ValueError(
-                f"the state's entry {where} is damaged: it must be {wanted} of shape {tuple(here.shape)}, got "
-                f"{stored.dtype} of shape {tuple(stored.shape)}"
-            )
-        copied = stored.detach().to("cpu", copy=True)  # `torch.load` with a ``map_location`` may have put it elsewhere
-        if isinstance(here, torch.Tensor):
-            return copied
-        array = copied.numpy()
-        if here.dtype != np.uint64 and not ((array >= 0) & (array <= np.iinfo(here.dtype).max)).all():
-            raise ValueError(f"the state's entry {where} is damaged: its numbers must be within {here.dtype}")
-        return array.astype(here.dtype)
-    _check_type(where, stored, (float, type(None)) if here is None else type(_plain(here)))
-    largest = _LARGEST.get(key, 2**128 - 1)
-    if isinstance(stored, int) and not 0 <= stored <= largest:
-        raise ValueError(f"the state's entry {where} is damaged: it must be within 0 ... {largest}, got {stored}")
-    return stored
+def _pairs(where: str, stored: Any, held: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Every generator in `held`, where it is, and what `stored` has in its place."""
+    if not isinstance(stored, type(_plain(held))):
+        wanted, kind = type(_plain(held)).__name__, type(stored).__name__
+        raise ValueError(f"the state's entry {where} must be a {wanted}, got {stored!r} of type {kind}")
+    if isinstance(held, list) and len(stored) != len(held):
+        raise StateMismatch(
+            f"this random state was taken with {len(stored)} {where.upper()} devices, and here there are {len(held)}: "
+            "resume with as many, or pass include_cuda=False to leave their part out (they then draw another stream)"
+        )
+    if _kind(held) is not None:
+        _check_keys(where, stored, _plain(held))
+        yield where, held, stored
+    elif isinstance(held, dict):
+        _check_keys(where, stored, held)
+        for key, each in held.items():
+            yield from _pairs(f"{where}[{key!r}]" if where else key, stored[key], each)
+    elif isinstance(held, list):
+        for number, each in enumerate(held):
+            yield from _pairs(f"{where}[{number}]", stored[number], each)
 
 
-def _check_keys(where: str, stored: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def _check_keys(where: str, stored: Any, here: Any) -> None:
+    if not isinstance(here, dict):
+        return
     for key in ("kind", "bit_generator"):
         if isinstance(stored.get(key), str) and stored[key] != here.get(key):
             raise StateMismatch(f"{where}: the state is of a {stored[key]}, and the generator is a {here.get(key)}")
@@ -269,10 +238,3 @@ def _check_keys(where: str, stored: Mapping[str, Any], here: Mapping[str, Any]) 
         )
     if missing or unknown:
         raise ValueError(f"{where or 'this'} is not what rng_state() gave: missing {missing}, unknown {unknown}")
-
-
-def _check_type(where: str, stored: Any, wanted: Any) -> None:
-    if not isinstance(stored, wanted) or isinstance(stored, bool):
-        raise TypeError(
-            f"the state's entry {where} must be of type {wanted}, got {stored!r} of type {type(stored).__name__}"
-        )

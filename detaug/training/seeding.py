@@ -6,10 +6,9 @@ import logging
 import os
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 
-from detaug.seeding.global_generators import reseed_global_rngs
+from detaug.seeding.global_generators import seed_global_generators
 from detaug.seeding.ranks import RankUnknown, announced, common_seed, known_rank
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, checked_seed, text_of_seed
 from detaug.training.switches.modes import set_deterministic_mode
@@ -18,8 +17,6 @@ from detaug.training.switches.table import Mode, checked_mode
 logger = logging.getLogger("detaug")
 
 BRANCH = "everything"
-# `reseed_global_rngs` seeds a bit generator with fewer words of the same SeedSequence: the two after them are unused.
-WORDS_BEFORE_ACCELERATORS = 18
 
 
 def seed_everything(
@@ -60,7 +57,7 @@ def seed_everything(
     Raises:
         TypeError: the seed or the rank is not an integer (bool, float and str are refused), or a switch is not a bool.
         ValueError: the seed is negative (also in ``DETAUG_SEED``, on any rank that reads it), the rank is negative or not
-            the process group's, or `deterministic` is another string than "warn".
+            the process group's, `deterministic` is another string than "warn", or `threads` comes without it.
         RankUnknown: (a RuntimeError and a ValueError) ``diff_rank_seed=True`` without a known rank; or no seed in one of
             several processes without a process group, where each would draw another.
     """
@@ -68,6 +65,8 @@ def seed_everything(
     for what, value in {"diff_rank_seed": diff_rank_seed, "workers": workers, "verbose": verbose}.items():
         if not isinstance(value, bool):
             raise TypeError(f"{what} must be True or False, got {value!r} of type {type(value).__name__}")
+    if threads is not None and deterministic is False:
+        raise ValueError(f'threads={threads!r} is set with the switches: pass deterministic=True or "warn" too')
     given = None if seed is None else checked_seed(seed)
     own_rank = known_rank(rank) if rank is not None or seed is None or diff_rank_seed else None
     if diff_rank_seed and own_rank is None:
@@ -91,11 +90,3 @@ def seed_everything(
                 torch.get_num_threads(),
             )
     return common
-
-
-def seed_global_generators(sequence: np.random.SeedSequence) -> None:
-    """Seed Python's, NumPy's and torch's global generators and all accelerators' from disjoint words of `sequence`."""
-    low, high = (int(word) for word in sequence.generate_state(WORDS_BEFORE_ACCELERATORS + 2)[-2:])
-    # It seeds every kind of device, now or when the device is first used, and the CPU, which is reseeded below.
-    torch.manual_seed(low | (high & 0x7FFFFFFF) << 32)
-    reseed_global_rngs(sequence)

@@ -22,9 +22,9 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from detaug.fingerprints import fingerprint
+from detaug.fingerprints import dense, fingerprint
 from detaug.seeding.tree import SEED_VARIABLE, positive_int
-from detaug.training.auditing.recording import dense, leaves
+from detaug.training.auditing.recording import leaves
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches.modes import preserved_switches
 from detaug.training.switches.table import set_variable
@@ -50,7 +50,7 @@ class Training(Protocol):
     model: nn.Module
 
     def train(self, steps: int) -> object:
-        """Train until there are this many optimizer steps in all, including those before a resume."""
+        """Train until there are this many optimizer steps in all (each optimizer's count), including those before a resume."""
 
     def save(self, file: Path) -> object:
         """Write a checkpoint."""
@@ -131,6 +131,7 @@ def verify(
     Before each training, and before `load`, the global generators (Python's, NumPy's, torch's) are seeded at random, as in a
     new process, so that a missing seed and an incomplete checkpoint show. Afterwards they, the switches and ``DETAUG_SEED``
     are as before. All trainings run in this process, on the devices that they choose: other devices may give other results.
+    Of what torch.compile compiled, input, output, gradients and weights are compared.
 
     Args:
         make_training: returns a `Training` that has not begun; called four times.
@@ -162,7 +163,8 @@ def verify(
             made = 1 + max((event.step for event in events if event.stage == "optimizer"), default=done - 1)
             if made != steps:
                 raise ValueError(
-                    f"train({steps}) made optimizer steps up to number {made}: it must make {steps} in all"
+                    f"train({steps}) made optimizer steps up to number {made}: it must make {steps} in all, "
+                    "those of all optimizers counted"
                 )
             if save:
                 training.save(file)
@@ -186,7 +188,8 @@ class _Event(NamedTuple):
 @contextmanager
 def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None]:
     """Appends what happens in training to `events`, beginning with the weights (a loop may load its checkpoint late)."""
-    step, names = done, {module: name for name, module in model.named_modules()}
+    step, hidden = done, _within_compiled(model)
+    names = {module: name for name, module in model.named_modules() if module not in hidden}
 
     def begin(*_: Any) -> None:
         if not events:
@@ -205,8 +208,10 @@ def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None
     def after_step(optimizer: Any, *_: Any) -> None:
         nonlocal step
         # Not before the step: Lightning computes them within it, in a closure.
+        # Of this optimizer only: another's may still have those of its step before, which a resumed training has not.
+        own = {each for group in optimizer.param_groups for each in group["params"]}
         for name, parameter in model.named_parameters():
-            if parameter.grad is not None:
+            if parameter in own and parameter.grad is not None:
                 events.append(_Event(step, "backward", f"gradient of {name}", _digest(parameter.grad)))
         events.append(_Event(step, "optimizer", "weights", _weights(model)))
         events.append(_Event(step, "optimizer", "the optimizer's state", _digest(optimizer.state_dict())))
@@ -220,6 +225,17 @@ def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None
         for handle in handles:
             hooks.callback(handle.remove)
         yield
+
+
+def _within_compiled(model: nn.Module) -> set[nn.Module]:
+    """Where a hook would become part of what is compiled. A wrapper of torch.compile's takes hooks of its own."""
+    found: set[nn.Module] = set()
+    for module in model.modules():
+        if "_orig_mod" in module._modules:
+            found.update(each for each in module.modules() if each is not module)
+        elif module._compiled_call_impl is not None:
+            found.update(module.modules())
+    return found
 
 
 def _divergence(one: list[_Event], other: list[_Event], *, resumed: bool = False) -> Divergence | None:

@@ -15,6 +15,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import finite, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.per_channel import length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 _NO_WINDOW = (np.empty(0), np.empty(0), np.empty(0, np.float32), 0.0, 0.0)
@@ -76,15 +77,8 @@ class GaussianBlur(ImageTransform):
         shape = workspace["image"].shape[1:]
         weights = {c: blur_weights(shape, sigmas) for c, sigmas in zip(channels, each, strict=True)}
         weights = {c: found for c, found in weights.items() if any(len(axis) > 1 for axis in found)}
-        if not weights:
-            return
-        source, destination = workspace.source_and_destination("image")
-        lines = flat_planes(source), flat_planes(destination)
-        for c in range(len(source)):
-            if c in weights:
-                convolve(lines[0][c], lines[1][c], length_of_lines(shape), *weights[c], False, *_NO_WINDOW)
-            elif destination is not source:
-                destination[c] = source[c]
+        for c, before, after in plane_channels(workspace, weights):
+            convolve(before, after, length_of_lines(shape), *weights[c], False, *_NO_WINDOW)
 
     def kernels(self) -> Iterable[Kernel]:
         return (convolve,)
@@ -120,16 +114,3 @@ def blur_weights(shape: Sequence[int], sigmas: Sequence[float]) -> tuple[np.ndar
     axes = axes_of_volume(shape)
     x, y, z = (gaussian_weights(sigma, kernel_size(sigma) // 2) for sigma in per_axis(sigmas, axes, 0.0))
     return x, y, z
-
-
-def flat_planes(image: np.ndarray) -> np.ndarray:
-    """An image (C, ...) as (C, X, Y * Z) of its volumes."""
-    shape = image.shape[1:]
-    first = axes_of_volume(shape)[0]
-    return image.reshape(len(image), 1 if first is None else shape[first], -1)
-
-
-def length_of_lines(shape: Sequence[int]) -> int:
-    """Z of the image's volume."""
-    last = axes_of_volume(shape)[2]
-    return 1 if last is None else shape[last]

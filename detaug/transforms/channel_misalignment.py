@@ -108,13 +108,8 @@ class ChannelMisalignment(ImageTransform):
             raise ValueError("elastic_offsets must be None: this transform deforms by an affine map only")
         if affine is None and not any(shift):
             return
-        source, destination = workspace.source_and_destination("image")
-        misaligned = set(self._channels(len(source)))
-        for c in range(len(source)):
-            if c in misaligned:
-                _misalign(source[c], destination[c], affine, shift)
-            elif destination is not source:
-                destination[c] = source[c]
+        for _, source, destination in workspace.chosen_channels(self._channels(len(workspace["image"]))):
+            _misalign(source, destination, affine, shift)
 
     def kernels(self) -> Iterable[Kernel]:
         return (resample_images,)

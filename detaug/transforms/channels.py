@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -40,9 +40,6 @@ class MoveSegAsOneHotToData(Transform):
         for label in self.all_labels:
             finite("all_labels", label)
         self.remove_channel_from_source = remove_channel_from_source
-
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        return {}
 
     def change(self, workspace: Workspace, params: Params) -> None:
         space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
@@ -104,9 +101,6 @@ class MoveChannels(Transform):
                 f"source_key and target_key must be two of {', '.join(VOXEL_KEYS)}, got {source_key!r} and "
                 f"{target_key!r}"
             )
-
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        return {}
 
     def change(self, workspace: Workspace, params: Params) -> None:
         if self.source_key not in workspace:

@@ -12,11 +12,11 @@ from detaug.kernels.limits import clamp, least_and_largest
 from detaug.kernels.median import median_filter
 from detaug.kernels.sharpening import sharpen
 from detaug.kernels.volumes import axes_of_volume, per_axis
-from detaug.transforms.blur import flat_planes, length_of_lines
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import finite, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.per_channel import length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -67,16 +67,9 @@ class MedianFilter(ImageTransform):
         shape = workspace["image"].shape[1:]
         pairs = zip(params["apply_channel"], params["filter_sizes"], strict=True)
         sizes = {c: _sizes(int(size)) for c, (applied, size) in enumerate(pairs) if applied and size != 1}
-        if not sizes or max(shape) == 1:
-            return
-        source, destination = workspace.source_and_destination("image")
-        before, after = flat_planes(source), flat_planes(destination)
-        for c in range(len(source)):
-            if c in sizes:
-                box = per_axis([sizes[c]] * len(shape), axes_of_volume(shape), 1)
-                median_filter(before[c], after[c], length_of_lines(shape), *box)
-            elif destination is not source:
-                destination[c] = source[c]
+        for c, before, after in plane_channels(workspace, sizes if max(shape) > 1 else ()):
+            box = per_axis([sizes[c]] * len(shape), axes_of_volume(shape), 1)
+            median_filter(before, after, length_of_lines(shape), *box)
 
     def kernels(self) -> Iterable[Kernel]:
         return (median_filter,)
@@ -123,18 +116,11 @@ class Sharpening(ImageTransform):
         shape = workspace["image"].shape[1:]
         pairs = zip(params["apply_channel"], params["strengths"], strict=True)
         strengths = {c: finite("strength", s) for c, (applied, s) in enumerate(pairs) if applied and s != 0.0}
-        if not strengths or max(shape) == 1:
-            return
-        source, destination = workspace.source_and_destination("image")
-        before, after = flat_planes(source), flat_planes(destination)
-        for c in range(len(source)):
-            if c in strengths:
-                limits = least_and_largest(before[c]) if params["clamp_intensities"][c] else None
-                sharpen(before[c], after[c], length_of_lines(shape), strengths[c])
-                if limits is not None:
-                    clamp(after[c], after[c], np.float32(limits[0]), np.float32(limits[1]))
-            elif destination is not source:
-                destination[c] = source[c]
+        for c, before, after in plane_channels(workspace, strengths if max(shape) > 1 else ()):
+            limits = least_and_largest(before) if params["clamp_intensities"][c] else None
+            sharpen(before, after, length_of_lines(shape), strengths[c])
+            if limits is not None:
+                clamp(after, after, np.float32(limits[0]), np.float32(limits[1]))
 
     def kernels(self) -> Iterable[Kernel]:
         return sharpen, least_and_largest, clamp

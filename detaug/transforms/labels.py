@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,14 +13,12 @@ from detaug.kernels.labels import is_any_of, pick, replace_label, set_where_nega
 from detaug.transforms.building import buffers
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import channels, finite
+from detaug.transforms.building.per_channel import flat_channels
 from detaug.transforms.building.workspace import Workspace
 
 
 class _LabelTransform(Transform):
     """A transform of ``segmentation`` alone that draws nothing; without a segmentation it does nothing."""
-
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        return {}
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
         if "segmentation" in workspace:
@@ -58,12 +56,9 @@ class RemoveLabel(_LabelTransform):
             raise ValueError(f"set_to is {self.set_to}, which a segmentation of dtype {dtype} cannot hold")
         if label is None or not removed_from or label == replacement:
             return
-        source, destination = (comparable(array) for array in workspace.source_and_destination("segmentation"))
-        for c in range(count):
-            if c in removed_from:
-                replace_label(source[c], destination[c], label, replacement)
-            elif destination is not source:
-                destination[c] = source[c]
+        for _, source, destination in workspace.chosen_channels(removed_from, "segmentation"):
+            (before,), (after,) = comparable(source[None]), comparable(destination[None])
+            replace_label(before, after, label, replacement)
 
     def kernels(self) -> Iterable[Kernel]:
         return (replace_label,)
@@ -131,9 +126,6 @@ class MaskImage(Transform):
         self.channel_idx_in_seg = channel_idx_in_seg
         self.set_outside_to = finite("set_outside_to", set_outside_to)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        return {}
-
     def change(self, workspace: Workspace, params: Params) -> None:
         if not self.apply_to_channels:
             return
@@ -147,13 +139,8 @@ class MaskImage(Transform):
             return  # nothing is negative
         mask = labels[channel].reshape(-1)
         mask = mask.astype(np.float32) if mask.dtype == np.float16 else mask
-        source, destination = workspace.source_and_destination("image")
-        for c in range(len(source)):
-            if c in masked:
-                flat = source[c].reshape(-1), destination[c].reshape(-1)
-                set_where_negative(flat[0], mask, np.float32(self.set_outside_to), flat[1])
-            elif destination is not source:
-                destination[c] = source[c]
+        for _, source, destination in flat_channels(workspace, masked):
+            set_where_negative(source, mask, np.float32(self.set_outside_to), destination)
 
     def kernels(self) -> Iterable[Kernel]:
         return (set_where_negative,)

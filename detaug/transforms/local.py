@@ -13,7 +13,7 @@ from detaug.kernels.limits import clamp, least_and_largest
 from detaug.kernels.local import add_window, blend_power, scale_about, windowed_sum
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.kernels.windows import window_factors
-from detaug.transforms.blur import flat_planes, gaussian_weights, length_of_lines
+from detaug.transforms.blur import gaussian_weights
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes
 from detaug.transforms.building.callables import asked_by_name
@@ -21,6 +21,7 @@ from detaug.transforms.building.checks import finite, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.local_transform import LocalTransform, effective_windows, positive
 from detaug.transforms.building.local_window import LocalWindow
+from detaug.transforms.building.per_channel import flat_planes, length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 _LARGEST_EXPONENT = 64.0  # what `detaug.kernels.elementary.power` is made for
@@ -76,21 +77,14 @@ class BrightnessGradientAdditive(LocalTransform):
                 peak = max(abs(1.0 - mean), abs(mean))
                 if not window.is_flat:
                     windows[c] = window, -mean * wanted["strength"] / peak, wanted["strength"] / peak
-        if not windows:
-            return
-        source, destination = workspace.source_and_destination("image")
-        before, after = flat_planes(source), flat_planes(destination)
-        if self.clip_intensities:
-            limits = [least_and_largest(volume) for volume in before]
+        if windows and self.clip_intensities:
+            limits = [least_and_largest(flat_planes(channel)) for channel in workspace.image()]
             low, high = min(each[0] for each in limits), max(each[1] for each in limits)
-        for c in range(len(source)):
-            if c in windows:
-                window, offset, strength = windows[c]
-                add_window(before[c], after[c], *window.arguments, offset, strength)
-                if self.clip_intensities:
-                    clamp(after[c], after[c], np.float32(low), np.float32(high))
-            elif destination is not source:
-                destination[c] = source[c]
+        for c, before, after in plane_channels(workspace, windows):
+            window, offset, strength = windows[c]
+            add_window(before, after, *window.arguments, offset, strength)
+            if self.clip_intensities:
+                clamp(after, after, np.float32(low), np.float32(high))
 
     def kernels(self) -> Iterable[Kernel]:
         return window_factors, add_window, least_and_largest, clamp
@@ -131,17 +125,10 @@ class LocalContrast(LocalTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         windows = effective_windows(shape, params["kernels"], params["contrasts"], without_effect=1.0)
-        if not windows:
-            return
-        source, destination = workspace.source_and_destination("image")
-        before, after = flat_planes(source), flat_planes(destination)
-        for c in range(len(source)):
-            if c in windows:
-                window, contrast = windows[c]
-                mean = windowed_sum(before[c], *window.arguments) / (window.sum() + 1e-8)
-                scale_about(before[c], after[c], *window.arguments, contrast - 1.0, np.float32(mean))
-            elif destination is not source:
-                destination[c] = source[c]
+        for c, before, after in plane_channels(workspace, windows):
+            window, contrast = windows[c]
+            mean = windowed_sum(before, *window.arguments) / (window.sum() + 1e-8)
+            scale_about(before, after, *window.arguments, contrast - 1.0, np.float32(mean))
 
     def kernels(self) -> Iterable[Kernel]:
         return window_factors, windowed_sum, scale_about
@@ -180,21 +167,14 @@ class LocalGamma(LocalTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         windows = effective_windows(shape, params["kernels"], params["gammas"], without_effect=1.0)
-        if not windows:
-            return
         for _, gamma in windows.values():
             if positive("gamma", gamma) > _LARGEST_EXPONENT:
                 raise ValueError(f"gamma must be at most {_LARGEST_EXPONENT:g}, got {gamma!r}")
-        source, destination = workspace.source_and_destination("image")
-        before, after = flat_planes(source), flat_planes(destination)
-        for c in range(len(source)):
-            if c in windows:
-                window, gamma = windows[c]
-                low, high = (np.float32(limit) for limit in least_and_largest(before[c]))
-                extent = max(np.float32(high - low), np.float32(1e-8))
-                blend_power(before[c], after[c], *window.arguments, np.float32(gamma), low, extent)
-            elif destination is not source:
-                destination[c] = source[c]
+        for c, before, after in plane_channels(workspace, windows):
+            window, gamma = windows[c]
+            low, high = (np.float32(limit) for limit in least_and_largest(before))
+            extent = max(np.float32(high - low), np.float32(1e-8))
+            blend_power(before, after, *window.arguments, np.float32(gamma), low, extent)
 
     def kernels(self) -> Iterable[Kernel]:
         return window_factors, least_and_largest, blend_power
@@ -249,14 +229,9 @@ class LocalSmoothing(LocalTransform):
             return
         weights = gaussian_weights(sigma, radius)
         each = per_axis([weights] * len(shape), axes_of_volume(shape), np.ones(1, np.float32))
-        source, destination = workspace.source_and_destination("image")
-        before, after = flat_planes(source), flat_planes(destination)
-        for c in range(len(source)):
-            if c in windows:
-                window, strength = windows[c]
-                convolve(before[c], after[c], length_of_lines(shape), *each, True, *window.arguments, strength)
-            elif destination is not source:
-                destination[c] = source[c]
+        for c, before, after in plane_channels(workspace, windows):
+            window, strength = windows[c]
+            convolve(before, after, length_of_lines(shape), *each, True, *window.arguments, strength)
 
     def kernels(self) -> Iterable[Kernel]:
         return window_factors, convolve

@@ -10,10 +10,10 @@ import numpy as np
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.low_resolution import down_and_up
 from detaug.kernels.volumes import axes_of_volume, per_axis
-from detaug.transforms.blur import flat_planes
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.per_channel import plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -84,19 +84,12 @@ class SimulateLowResolution(ImageTransform):
         scales = dict(zip(params["apply_to_channel"], params["scales"], strict=True))
         coarse = {c: coarse_shape(shape, each) for c, each in scales.items()}
         coarse = {c: found for c, found in coarse.items() if any(m != n for m, n in zip(found, shape, strict=True))}
-        if not coarse:
-            return
-        source, destination = workspace.source_and_destination("image")
-        planes = flat_planes(source), flat_planes(destination)
-        for c in range(len(source)):
-            if c in coarse:
-                tables = _tables(shape, coarse[c])
-                read = planes[0][c]
-                if destination is source and _reads_what_is_written(tables[0]):
-                    read = read.copy()  # only where a channel becomes finer, not coarser
-                down_and_up(read, planes[1][c], *tables[0], *tables[1], *tables[2])
-            elif destination is not source:
-                destination[c] = source[c]
+        in_place = workspace.owns("image")
+        for c, before, after in plane_channels(workspace, coarse):
+            tables = _tables(shape, coarse[c])
+            if in_place and _reads_what_is_written(tables[0]):
+                before = before.copy()  # only where a channel becomes finer, not coarser
+            down_and_up(before, after, *tables[0], *tables[1], *tables[2])
 
     def kernels(self) -> Iterable[Kernel]:
         return (down_and_up,)

@@ -34,9 +34,6 @@ class Convert3DTo2D(Transform):
     def spatial_dims(self) -> int | None:
         return 3
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        return {}
-
     def change(self, workspace: Workspace, params: Params) -> None:
         for key, count in _COUNTS.items():
             if key in workspace:

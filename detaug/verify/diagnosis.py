@@ -194,7 +194,7 @@ def _by_site(subject: Subject, experiment: Experiment, known: Known) -> None:
     factor = experiment.factor
     still = perform(subject, experiment.still)
     if still.sites["threads"] and differing(still, perform(subject, experiment.still)):
-        return  # it differs whatever is changed, so that no line can be told by it
+        return  # it differs without any change, so a change of one line's answers would show nothing
     sites = perform(subject, experiment.changed).sites[factor]
     for site, function in list(sites.items())[:_MOST_TRIED]:
         conditions = replace(experiment.changed.conditions, only=site)

@@ -114,6 +114,7 @@ class _Verification:
         planned = [Planned(question.what, partial(self._answer, subject, question)) for question in asked]
         for row in run_rows([*real.runs(reference), *planned], self._progress):
             self._rows.append(row)
+            # Rows that make batches in this process change what classes and modules keep, which the next row would meet.
             self._pristine.put_back()
         with collected_notices():
             self._tell("is the loader stateless?")

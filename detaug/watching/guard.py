@@ -42,15 +42,16 @@ class Guard:
         self._report = report
         self._reported: set[Site] = set()
         self._thread = 0
-        pairs: list[tuple[Any, Any]] = [(os.urandom, self._asking(os.urandom)), (uuid.uuid1, self._asking(uuid.uuid1))]
-        if hasattr(os, "getrandom"):
-            pairs.append((os.getrandom, self._asking(os.getrandom)))
-        pairs.append((torch.seed, self._asking(torch.seed)))
-        for function in (np.random.default_rng, np.random.seed, torch.manual_seed):
-            pairs.append((function, self._seeding(function)))
-        pairs.append((random.seed, self._seeding_python(random.seed)))
-        self._substitution = Substitution([original for original, _ in pairs])
-        self._substitutes = [substitute for _, substitute in pairs]
+        asked: list[Any] = [os.urandom, uuid.uuid1, torch.seed, *([os.getrandom] if hasattr(os, "getrandom") else [])]
+        seeded: list[Any] = [np.random.default_rng, np.random.seed, torch.manual_seed]
+        substitutes = {
+            **{function: self._asking(function) for function in asked},
+            **{function: self._seeding(function) for function in seeded},
+            random.seed: self._seeding(random.seed, asks=True),
+        }
+        self._substitution = Substitution(list(substitutes))
+        self._substitutes = list(substitutes.values())
+        self._method = self._seeding(_random_method, asks=True, place=1)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -64,19 +65,6 @@ class Guard:
         finally:
             random.Random.seed = _random_method  # type: ignore[method-assign]
 
-    @property
-    def _method(self) -> Any:
-        guard = self
-
-        def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
-            if a is None:
-                guard._notice(caller_of_randomness(sys._getframe(1)))
-            else:
-                guard._check(a, sys._getframe(1))
-            _random_method(generator, a, version)
-
-        return seed
-
     def _asking(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def ask(*arguments: Any, **options: Any) -> Any:
             self._notice(caller_of_randomness(sys._getframe(1)))
@@ -85,23 +73,18 @@ class Guard:
         ask.__name__ = function.__name__
         return ask
 
-    def _seeding(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _seeding(self, function: Callable[..., Any], asks: bool = False, place: int = 0) -> Callable[..., Any]:
+        """`asks`: without a seed it asks the system itself; `place`: of the seed among the arguments."""
+
         def seed(*arguments: Any, **options: Any) -> Any:
-            if arguments:
-                self._check(arguments[0], sys._getframe(1))
+            given = arguments[place] if len(arguments) > place else options.get("a")
+            if given is not None:
+                self._check(given, sys._getframe(1))
+            elif asks:
+                self._notice(caller_of_randomness(sys._getframe(1)))
             return function(*arguments, **options)
 
         seed.__name__ = function.__name__
-        return seed
-
-    def _seeding_python(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def seed(a: Any = None, version: int = 2) -> None:
-            if a is None:
-                self._notice(caller_of_randomness(sys._getframe(1)))
-            else:
-                self._check(a, sys._getframe(1))
-            function(a, version)
-
         return seed
 
     def _check(self, seed: Any, frame: Any) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import detaug
+from tests.support.preloaded import briefly
 
 RICH = """
 import dataclasses, datetime, enum, functools, pathlib, random, re, operator
@@ -46,7 +47,7 @@ def test_the_same_pipeline_is_described_alike_in_processes_with_other_hash_seeds
     texts = set()
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": packages}
-        texts.add(subprocess.run([sys.executable, "-c", RICH], env=environment, capture_output=True, text=True,
+        texts.add(subprocess.run([sys.executable, "-c", briefly(RICH)], env=environment, capture_output=True, text=True,
                                  check=True, timeout=120).stdout)  # fmt: skip
     assert len(texts) == 1
     (text,) = texts

@@ -51,6 +51,15 @@ EVERY_NUMBER = {"test_same_batches", "test_nnunet_loader"}
 #: workers only: a check of a worker's batch costs a process, and `tests/processes/purity` is about those.
 WITH_CHECKS = {"test_same_batches", "test_loader_states", "test_nnunet_loader"}
 
+#: Modules whose scripts' interpreters are taken apart to the last module: they are about how a program ends.
+ABOUT_THE_END = {
+    "test_shutdown",
+    "test_parent_killed",
+    "test_loaders_own_processes",
+    "test_printing_threads",
+    "test_preemption",
+}
+
 
 def _test_of(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
@@ -108,12 +117,13 @@ def start_method(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> Iterator[Callable[..., Script]]:
+def script(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Script]]:
     """Start a user's script; whatever of it is left at the end of the test is killed."""
     started: list[Script] = []
+    whole_end = request.path.stem in ABOUT_THE_END
 
     def start(body: str, *arguments: str, **options: Any) -> Script:
-        started.append(start_script(tmp_path, body, *arguments, **options))
+        started.append(start_script(tmp_path, body, *arguments, whole_end=whole_end, **options))
         return started[-1]
 
     yield start

@@ -1,13 +1,16 @@
 """Programs for tests, started as forks of an interpreter that has imported detaug: in milliseconds rather than seconds.
 
-A program has its own session, pipes, environment, folder, arguments and ``__main__``, and ends as any other: its interpreter is
-finalized. Only ``/proc/PID`` shows the difference: the command line and environment there are those of the interpreter.
+A program has its own session, pipes, environment, folder, arguments and ``__main__``. Only ``/proc/PID`` shows the difference:
+the command line and environment there are those of the interpreter. It ends as any other: threads are awaited, exit handlers
+run, its objects are destroyed. Only with a `whole_end` are the imported modules taken apart as well, which takes half a second.
 
 The interpreter is no descendant of the process that runs the tests, and ends with it.
 """
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import select
@@ -68,6 +71,7 @@ class Preloaded:
         folder: Path,
         environment: Mapping[str, str],
         variables: Mapping[str, str] | None = None,
+        whole_end: bool = False,
     ) -> Program | None:
         """Run a program; None where that cannot be done in this way.
 
@@ -77,6 +81,7 @@ class Preloaded:
             folder: the current one.
             environment: the program's whole environment.
             variables: more of it.
+            whole_end: whether its interpreter is finalized to the last module.
         """
         if not _POSSIBLE:
             return None
@@ -87,7 +92,7 @@ class Preloaded:
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         script = str(program) if isinstance(program, Path) else ""
         code = program.read_text() if isinstance(program, Path) else program
-        request = [script, code, list(arguments), str(folder), {**environment, **(variables or {})}]
+        request = [script, code, list(arguments), str(folder), {**environment, **(variables or {})}, whole_end]
         socket.send_fds(self._control, [json.dumps(request).encode()], [out_end, err_end, theirs.fileno()])
         theirs.close()
         os.close(out_end)
@@ -113,18 +118,23 @@ PRELOADED = Preloaded()
 
 
 def run_code(
-    code: str, *arguments: str, folder: Path, environment: Mapping[str, str], timeout: float = 240.0
+    code: Path | str, *arguments: str, folder: Path, environment: Mapping[str, str], timeout: float = 240.0
 ) -> subprocess.CompletedProcess[str]:
-    """As ``subprocess.run([sys.executable, "-c", code, *arguments], ...)``."""
+    """As ``subprocess.run([sys.executable, "-c", code, *arguments], ...)``; a path is a script."""
     program = PRELOADED.run(code, arguments, folder, environment)
     if program is None:
-        command = [sys.executable, "-c", code, *arguments]
+        command = [sys.executable, *([str(code)] if isinstance(code, Path) else ["-c", code]), *arguments]
         return subprocess.run(
             command, cwd=folder, env=dict(environment), capture_output=True, text=True, timeout=timeout, check=False
         )
     with program:
         out, err = program.communicate(timeout=timeout)
     return subprocess.CompletedProcess([], program.returncode, out, err)
+
+
+def briefly(code: str) -> str:
+    """The same program for an interpreter of its own, which is not taken apart at the end: half a second, with torch."""
+    return f"{code}\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 
 
 def serve(descriptor: int) -> None:
@@ -178,7 +188,7 @@ def _serve(control: socket.socket) -> Callable[[], None] | None:
         control.send(str(pid).encode())
 
 
-def _be(file: str, code: str, arguments: list[str], folder: str, environment: dict[str, str]) -> None:
+def _be(file: str, code: str, arguments: list[str], folder: str, environment: dict[str, str], whole_end: bool) -> None:
     """Be the program."""
     os.setsid()
     os.chdir(folder)
@@ -191,4 +201,26 @@ def _be(file: str, code: str, arguments: list[str], folder: str, environment: di
         main.__file__ = file
     main.__dict__["__builtins__"] = sys.modules["builtins"]
     sys.modules["__main__"] = main
-    exec(compile(code, file or "<string>", "exec"), main.__dict__)
+    status: Any = 0
+    try:
+        exec(compile(code, file or "<string>", "exec"), main.__dict__)
+    except SystemExit as leaving:
+        status = leaving.code or 0
+        if whole_end or not isinstance(status, int):
+            raise
+    if not whole_end:
+        _end(main, status)
+
+
+def _end(main: types.ModuleType, status: int) -> None:
+    """End after the program's last line, but for the modules. What is raised on the way, or a thread that would not wait for
+    the end, leaves it to the interpreter."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    if any(thread.daemon for thread in threading.enumerate()):
+        sys.exit(status)
+    main.__dict__.clear()
+    gc.collect()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

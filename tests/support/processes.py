@@ -142,7 +142,13 @@ def heed_interrupts() -> None:
 
 
 def start_script(
-    folder: Path, body: str, *arguments: str, prelude: str = PRELUDE, wrap: tuple[str, ...] = (), fresh: bool = False
+    folder: Path,
+    body: str,
+    *arguments: str,
+    prelude: str = PRELUDE,
+    wrap: tuple[str, ...] = (),
+    fresh: bool = False,
+    whole_end: bool = False,
 ) -> Script:
     """Run `prelude` and, under the main guard that spawn asks for, `body`; both are a user's own words.
 
@@ -150,13 +156,14 @@ def start_script(
         folder: where the script lies and runs.
         wrap: a command that is to run the interpreter.
         fresh: in an interpreter of its own, not in a fork of one that has imported detaug.
+        whole_end: see `Preloaded.run`.
     """
     file = folder / f"script_{uuid.uuid4().hex[:8]}.py"
     guarded = textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
     file.write_text(f"{prelude}\nif __name__ == '__main__':\n{guarded}\n")
     mark = uuid.uuid4().hex
     environment, marked = environment_of_a_script(), {_MARK: mark}
-    preloaded = None if fresh or wrap else PRELOADED.run(file, arguments, folder, environment, marked)
+    preloaded = None if fresh or wrap else PRELOADED.run(file, arguments, folder, environment, marked, whole_end)
     process = preloaded or subprocess.Popen(
         [*wrap, sys.executable, str(file), *arguments],
         stdout=subprocess.PIPE,

@@ -87,6 +87,11 @@ class Assignments(Generic[Worker]):
         ] = []  # a heap of (key, ticket): given as no worker's first, and others may make them
 
     @property
+    def seconds(self) -> float:
+        """What a batch takes on average."""
+        return self._seconds
+
+    @property
     def hungry(self) -> bool:
         """Whether a worker that gets tasks has nothing to do, or will soon have."""
         return bool(self._buckets[1]) or self._takes_another()

@@ -26,6 +26,8 @@ from detaug.engine.executor import Work
 from detaug.engine.local import events, messages
 from detaug.engine.local.assignments import QUICK, Assignments
 from detaug.engine.local.handles import Worker
+from detaug.engine.local.lane import Lane
+from detaug.engine.local.lanes import LOOK, Lanes
 from detaug.engine.local.pool import Pool, Settings
 from detaug.engine.local.second_making import Checking
 from detaug.engine.local.waker import Waker
@@ -87,6 +89,8 @@ class Coordinator(PrefetchingEngine):
         self._not_taken: dict[BatchKey, int] = {}
         self._memory_kills = MemoryKills()
         self._checking = Checking(work.checks, work.on_mismatch, self)
+        in_a_lane = work.job.max_memory is None and self._gpu is None and not work.states.enabled
+        self._lanes = Lanes(work.schedule, self._lock, self._assignments, work.checks, self._tell_user, in_a_lane)
         self._waker = Waker()
         self._pool = Pool(work.pipeline, work.job, settings, self._waker, self._describe)
         try:
@@ -109,6 +113,8 @@ class Coordinator(PrefetchingEngine):
         self._waker.wake(always=always)
 
     def _is_news(self, moved: bool, outcome: Outcome | EpochEnd | None) -> bool:
+        if self._schedule.lane is not None:
+            return False
         wake = moved and self._hungry
         if wake and self._looks_soon:
             self._taken += 1
@@ -117,6 +123,26 @@ class Coordinator(PrefetchingEngine):
             self._taken = 0
             return True
         return wake
+
+    def _sleep(self, position: Position) -> None:
+        lane = self._schedule.lane
+        if not isinstance(lane, Lane) or not lane.covers(position):
+            super()._sleep(position)
+            return
+        with self._lock:
+            if self._schedule.lane is lane:
+                lane.will_wait(position.step)
+            if lane.stopped:
+                self._schedule.leave_lane()
+        if lane.stopped:
+            self._waker.wake()
+        else:
+            lane.wait(position.step)
+
+    def _tell_user(self) -> None:
+        super()._tell_user()
+        if isinstance(lane := self._schedule.lane, Lane):
+            lane.bell.ring()
 
     @property
     def _is_checking(self) -> bool:
@@ -161,6 +187,7 @@ class Coordinator(PrefetchingEngine):
                 torch.cuda.set_device(self._gpu)
             idle = False
             while not self._closing:
+                self._lanes.look(self._pool.workers.values())
                 self._assign_all(patient=not idle)
                 self._checking.go_on(self._pool)
                 # Quick workers may begin a task before it is taken from them: whether they did is seen a little later.
@@ -168,7 +195,7 @@ class Coordinator(PrefetchingEngine):
                 soon = self._resting or assignments.may_take_over or assignments.watches_time or self._looks_soon
                 # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
                 self._tell_what_is_due()
-                happened = self._pool.wait(QUICK if soon else None)
+                happened = self._pool.wait(QUICK if soon else LOOK if self._lanes.is_open else None)
                 idle = not happened
                 for event in happened:
                     self._take_note(event)
@@ -182,6 +209,7 @@ class Coordinator(PrefetchingEngine):
             self._tear_down()
 
     def _tear_down(self) -> None:
+        self._lanes.end()
         with self._lock:
             self._schedule.forget_all()  # their memory goes now, not when garbage is collected
         self._pool.stop()
@@ -197,6 +225,7 @@ class Coordinator(PrefetchingEngine):
             case events.Died(worker, exitcode, peak):
                 self._died(worker, exitcode, peak)
             case events.Gone(worker, private):
+                self._lanes.end()
                 if private:
                     self._tell_of_retirement(worker, private)
                 self._leave(worker)
@@ -225,6 +254,7 @@ class Coordinator(PrefetchingEngine):
         worker.close()
 
     def _died(self, worker: Worker, exitcode: int, peak: int) -> None:
+        self._lanes.end()  # which tells what it was at
         self._leave(worker)
         tasks = list(worker.tasks)
         if not tasks:
@@ -339,6 +369,7 @@ class Coordinator(PrefetchingEngine):
             self._schedule.lose(key)
 
     def _answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None, seconds: float | None) -> None:
+        self._lanes.answered(answer)
         if answer.state is not None:
             self._states.add(answer.state, BatchKey(*self._schedule.position[:2]))
         if seconds is None:

@@ -22,7 +22,7 @@ from detaug.engine.local.worker import work_on_inherited
 from detaug.engine.schedule import Task
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
-from detaug.processes.interpreters import Surrounding
+from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.whereabouts import Whereabouts, is_stopped
 from detaug.transport.channel import Channel, ChannelClosed, ChannelFull
 from detaug.transport.payload import write_payload
@@ -53,6 +53,7 @@ class Worker:
         leaving: why it was killed.
         batches: how many it has made.
         told: the streams whose states it knows of, each with the generation of states that was current then.
+        has_bell: it has been sent the lanes' bell.
     """
 
     number: int
@@ -71,6 +72,7 @@ class Worker:
     leaving: str = ""
     batches: int = 0
     told: dict[int, int] = field(default_factory=dict)
+    has_bell: bool = False
     whereabouts: Whereabouts | None = None
     _begun: int = 0
 
@@ -98,6 +100,17 @@ class Worker:
                 self.tasks.remove(entry)
             self.slots.not_told(given_back, dropped)
             raise
+
+    def nudge(self) -> None:
+        """It sleeps in a lane, and there is room."""
+        with contextlib.suppress(ChannelClosed, ChannelFull):
+            self.channel.send(messages.Nudge(), wait=False)
+
+    def is_at(self, ticket: int, task: Task) -> None:
+        """It has begun that task unasked."""
+        if not self.tasks:
+            self._begin()
+        self.tasks.appendleft((ticket, task))
 
     def cancel(self, ticket: int) -> None:
         """Take a waiting task back; if the worker has begun it meanwhile, its answer is one that nobody waits for.
@@ -314,7 +327,7 @@ def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
 def _execute_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surrounding) -> Helper:
     ours, theirs = Channel.pair()
     payload = write_payload(pipeline.freeze(), job)
-    code = f"from detaug.engine.local.helper import main; main({theirs.fileno()}, {payload}, {os.getpid()}, {method!r})"
+    code = code_of("detaug.engine.local.helper", theirs.fileno(), payload, os.getpid(), method)
     try:
         with signals_held_back():
             process = surrounding.start(code, (theirs.fileno(), payload))

@@ -36,7 +36,7 @@ from detaug.processes.control import (
     signals_held_back,
 )
 from detaug.processes.descendants import adopt_orphans, kill_orphans
-from detaug.processes.interpreters import Surrounding
+from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.standard_streams import renew_standard_streams
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.importing import forget_imports_of_other_threads
@@ -224,7 +224,7 @@ def executing_launcher(payload: int) -> Launcher:
     surrounding = Surrounding.here()  # this process was started with it, and changes nothing about it
 
     def launch(_: Channel, descriptor: int) -> int:
-        code = f"from detaug.engine.local.worker import main; main({descriptor}, {payload}, {os.getpid()})"
+        code = code_of("detaug.engine.local.worker", descriptor, payload, os.getpid())
         with signals_held_back():
             process = surrounding.start(code, (descriptor, payload))
         process.returncode = 0  # reaped by the helper's own wait; its destructor need not care

@@ -19,6 +19,7 @@ from detaug.engine.checking import is_checked, make_again
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Job
 from detaug.engine.local import messages
+from detaug.engine.local.lane import PATIENCE, TICKET, OwnLane
 from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
@@ -101,23 +102,48 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
     slots = WorkerSlots()
     whereabouts = OwnWhereabouts()
     # Of a worker that ends, the batch that ended it is known by the block alone once answers come later than batches.
+    made = 0
+
+    def make(ticket: int, epoch: int, step: int, probe: bool = False) -> tuple[messages.Answer, int | None]:
+        nonlocal made
+        job.settings.renew()
+        whereabouts.task[0] = ticket
+        made += not probe
+        reported = not probe and is_checked(made, job.check_every)
+        report = partial(_report, channel, made) if reported else None
+        return _answer(producer, slots, ticket, epoch, step, probe, report)
+
     answers = _Answers(channel, collect=whereabouts.descriptor is not None and job.max_memory is None)
     try:
         channel.send(messages.Ready(os.getpid()), whereabouts.descriptor)
         tasks: deque[messages.Order | messages.MakeAgain | messages.Explain] = deque()
-        made = 0
         detoured = False
+        lane: OwnLane | None = None
+        bell: int | None = None
         looked = 0.0
         while True:
             if not tasks:
                 answers.send()
+            if lane is not None and lane.ended:
+                answers.leave(lane)
+                lane = None
             # Where a batch takes microseconds, so does looking for messages: not before each of them.
             look = not tasks or time.monotonic() - looked > _LOOK_AFTER
-            received = _messages(channel, wait=not tasks) if look else ()
+            if lane is not None and not tasks:
+                received = _work_in(lane, channel, make)
+            elif look:
+                received = _messages(channel, wait=not tasks)
+            else:
+                received = []
             if not tasks:
                 answers.begin()
-            for message, _ in received:
+            for message, descriptor in received:
                 match message:
+                    case messages.Lane():
+                        answers.leave(lane)
+                        lane = OwnLane(message, descriptor, bell)
+                    case messages.Bell():
+                        bell = descriptor
                     case messages.Make(orders, given_back, dropped):
                         tasks.extend(orders)
                         slots.give_back(given_back)
@@ -133,7 +159,6 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
             if look:
                 looked = time.monotonic()
             if tasks:
-                job.settings.renew()
                 task = tasks.popleft()
                 if isinstance(task, (messages.MakeAgain, messages.Explain)):
                     if not forked and isinstance(task, messages.MakeAgain) and not detoured:
@@ -141,18 +166,39 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
                         _detour(producer, task)
                     channel.send(_second_answer(producer, forked, task))
                     continue
-                ticket, epoch, step, probe = task
-                whereabouts.task[0] = ticket
-                made += not probe
-                reported = not probe and is_checked(made, job.check_every)
-                report = partial(_report, channel, made) if reported else None
-                answer, descriptor = _answer(producer, slots, ticket, epoch, step, probe, report)
-                answers.add(answer, descriptor)
+                answers.add(*make(*task))
                 if job.max_memory is not None and (memory := private_memory()) > job.max_memory:
                     channel.send(messages.Retiring(memory))
                     return
     except ChannelClosed:
         return
+
+
+def _work_in(
+    lane: OwnLane, channel: Channel, make: Callable[[int, int, int], tuple[messages.Answer, int | None]]
+) -> list[tuple[Any, int | None]]:
+    """Make batches until the lane ends, or something has been heard from the parent, which is returned."""
+    looked, before = time.monotonic(), time.thread_time_ns()
+    while not lane.ended:
+        if not lane.has_room:
+            try:
+                received = [channel.receive(PATIENCE)]
+            except TimeoutError:
+                received = []
+            lane.awake()
+        elif time.monotonic() - looked > _LOOK_AFTER:
+            received = channel.receive_ready()
+            looked = time.monotonic()
+            now = time.thread_time_ns()
+            lane.worked(now - before)
+            before = now
+        else:
+            step = lane.begin()
+            lane.finish(*make(TICKET | step, lane.epoch, step))
+            continue
+        if received := [each for each in received if type(each[0]) is not messages.Nudge]:
+            return received
+    return []
 
 
 class _Since:
@@ -187,6 +233,13 @@ class _Answers:
         """Time that has passed so far was not for the batches that follow."""
         self._since = _Since()
         self._last = self._since.clock
+
+    def leave(self, lane: OwnLane | None) -> None:
+        """Send the last answer of a lane, which ends."""
+        if lane is not None and (last := lane.leave()) is not None:
+            self.begin()
+            self.add(*last)
+            self.send()
 
     def add(self, answer: messages.Answer, descriptor: int | None) -> None:
         """Send it, with its descriptor, now or with others; `send` is to follow where nothing more is to be made."""

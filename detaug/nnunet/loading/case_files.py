@@ -250,12 +250,20 @@ def _compact(places: Any) -> np.ndarray:
     return array.astype(np.min_scalar_type(int(array.max())))
 
 
+def listed_cases(folder: Path) -> tuple[list[str], list[str]]:
+    """The compressed cases of a folder, and those in ``.npz`` files, in ascending order.
+
+    As nnunetv2's ``nnUNetDatasetBlosc2.get_identifiers`` and ``nnUNetDatasetNumpy.get_identifiers`` list them.
+    """
+    files = [name.rpartition(".") for name in os.listdir(folder)]
+    compressed = [stem for stem, _, ending in files if ending == "b2nd" and not stem.endswith("_seg")]
+    return sorted(compressed), sorted(stem for stem, _, ending in files if ending == "npz")
+
+
 def _cases_in(folder: Path) -> tuple[str, list[str]]:
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}: run nnUNetv2_preprocess, or check nnUNet_preprocessed")
-    names = os.listdir(folder)
-    compressed = sorted(name[:-5] for name in names if name.endswith(".b2nd") and not name.endswith("_seg.b2nd"))
-    zipped = sorted(name[:-4] for name in names if name.endswith(".npz"))
+    compressed, zipped = listed_cases(folder)
     if compressed and zipped:
         raise ValueError(f"{folder} has cases of two kinds, .b2nd ({len(compressed)}) and .npz ({len(zipped)})")
     if not compressed and not zipped:

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.reports.atomic_files import whole_file
+
 
 def canonical(value: Any) -> Any:
     """`value` rebuilt, so that equal values are pickled to equal bytes.
@@ -67,17 +69,8 @@ def write_checkpoint(checkpoint: Any, file: str | os.PathLike[str]) -> None:
     Raises:
         OSError: it cannot be written; a file that was there before is still there.
     """
-    path = Path(file)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
-    try:
-        with open(unfinished, "wb") as stream:
-            torch.save(canonical(checkpoint), stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    with whole_file(Path(file)) as stream:
+        torch.save(canonical(checkpoint), stream)
 
 
 @contextlib.contextmanager

@@ -31,10 +31,10 @@ from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, wr
 from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
 from detaug.nnunet.trainers.run_record import KEY, RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
+from detaug.seeding.global_generators import seed_global_generators
 from detaug.seeding.ranks import common_seed
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int, text_of_seed
 from detaug.training.layers.swapping import swap_layers
-from detaug.training.seeding import seed_global_generators
 from detaug.training.switches.modes import set_deterministic_mode
 from detaug.training.switches.table import Mode
 from detaug.versions import __version__

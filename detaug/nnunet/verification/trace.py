@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 import torch
 
-from detaug.fingerprints import fingerprint
+from detaug.fingerprints import dense, fingerprint
 
 START, TRAINING, VALIDATION = "start", "training", "validation"
 DATA, WEIGHTS, FORWARD, BACKWARD, OPTIMIZER = "data", "weights", "forward", "backward", "optimizer"
@@ -97,7 +97,7 @@ def read(path: Path) -> list[Moment]:
 def digest(value: Any) -> str:
     """`detaug.fingerprint`; of what has none, a line that says so, equal for all values of one class."""
     try:
-        return fingerprint(value.detach() if isinstance(value, torch.Tensor) else value)
+        return fingerprint(dense(value) if isinstance(value, torch.Tensor) else value)
     except TypeError:
         return f"{NOT_COMPARED}: {type(value).__module__}.{type(value).__qualname__}"
 

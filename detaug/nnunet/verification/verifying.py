@@ -74,7 +74,7 @@ def verify_training(settings: Settings, keep: Path | None = None, shown: Progres
     Args:
         settings: what to train.
         keep: traces, logs and checkpoints are left in this folder; None: nothing is.
-        shown: is told of trainings, and of the moments (steps, and starts of epochs) in their traces.
+        shown: shows the trainings, and the moments (steps, and starts of epochs) in their traces, as they come.
 
     Raises:
         CannotVerify: there is no such data set, configuration, fold, trainer, plans or device.

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from detaug.nnunet.loading.case_files import listed_cases
 from detaug.nnunet.verification.settings import Settings
 
 
@@ -128,7 +129,7 @@ def _inherited(configurations: Mapping[str, Any], name: str, key: str) -> Any:
 def _check_cases(dataset: Path, settings: Settings, configurations: Mapping[str, Any]) -> None:
     identifier = _inherited(configurations, settings.configuration, "data_identifier")
     folder = dataset / str(identifier)
-    if not any(folder.glob("*.b2nd")) and not any(folder.glob("*.npz")):
+    if not folder.is_dir() or not any(listed_cases(folder)):
         raise CannotVerify(
             f"{folder} has no preprocessed cases: run nnUNetv2_preprocess -d {dataset.name} -plans_name "
             f"{settings.plans} -c {settings.configuration}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
 import types
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -45,12 +47,7 @@ class FoundState:
         self._generators: list[Undo] = []
         seen = {*tensors, *modules}
         for module in modules.values():
-            own = vars(module)
-            for holder in (own, module._parameters, module._buffers, module._modules):
-                self._attributes.append(partial(_refill, holder, dict(holder)))
-            for name, value in own.items():
-                if not name.endswith(("_hooks", "_parameters", "_buffers", "_modules")):
-                    self._follow(value, seen, _DEPTH)
+            self._follow(vars(module), seen, _DEPTH + 1)
 
     def restore(self) -> None:
         """Everything."""
@@ -84,16 +81,20 @@ class FoundState:
         elif isinstance(value, np.ndarray):
             if value.nbytes <= _LARGEST and value.flags.writeable:
                 self._attributes.append(partial(_rewrite, value, value.copy()))
-        elif isinstance(value, (dict, list, set)):
+        elif isinstance(value, (dict, list, set, deque)):
             self._attributes.append(partial(_refill, value, value.copy()))
             inside = list(value.values() if isinstance(value, dict) else value)
         elif isinstance(value, tuple):
             inside = list(value)
         elif (state := state_of(value)) is not None:
             self._generators.append(partial(put_back, value, state))
-        elif isinstance(getattr(value, "__dict__", None), dict):
-            self._attributes.append(partial(_refill, vars(value), dict(vars(value))))
-            inside = list(vars(value).values())
+        else:
+            slots = {name: getattr(value, name) for name in copyreg._slotnames(type(value)) if hasattr(value, name)}  # type: ignore[attr-defined]
+            self._attributes += [partial(object.__setattr__, value, name, each) for name, each in slots.items()]
+            inside = list(slots.values())
+            if isinstance(own := getattr(value, "__dict__", None), dict):
+                self._attributes.append(partial(_refill, own, dict(own)))
+                inside += own.values()
         if len(inside) <= _LONGEST:
             for each in inside:
                 self._follow(each, seen, depth - 1)
@@ -121,4 +122,4 @@ def _refill(holder: Any, kept: Any) -> None:
     elif [id(each) for each in holder] == [id(each) for each in kept]:
         return
     holder.clear()
-    (holder.extend if isinstance(holder, list) else holder.update)(kept)
+    (holder.extend if isinstance(holder, (list, deque)) else holder.update)(kept)

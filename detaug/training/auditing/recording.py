@@ -19,25 +19,22 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from detaug.fingerprints import fingerprint
-from detaug.training.auditing.report import Owner, Phase
+from detaug.fingerprints import dense, fingerprint
+from detaug.training.auditing.report import Owner
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One value, to compare with that of another run."""
+    """One value, to compare with that of another run. It is equal to what the other run has in its place."""
 
     owner: Owner
     what: str
-    digest: str
+    digest: str = field(compare=False)
     operation: str | None = None
     #: an input, which says where to look, but which the module has not computed
     given: bool = False
-
-    def same_place(self, other: Seen) -> bool:
-        return dataclasses.replace(self, digest="") == dataclasses.replace(other, digest="")
 
 
 #: Operations without an alert by PyTorch, by their name in ``torch.ops.aten``, with what to do.
@@ -55,31 +52,19 @@ NO_IMPLEMENTATION = "does not have a deterministic implementation"
 Key = tuple[Any, ...]
 
 
-@dataclass
-class Recording:
-    """What one run showed.
-
-    Attributes:
-        forward: modules' inputs, outputs and buffers and the loss, in order of execution.
-        backward: gradients, in order of execution.
-        operations: how often each operation that PyTorch alerts on, or of `SILENT`, was called, and where.
-        kept: copies on the CPU of the values in `Recorder`'s `keep`.
-    """
-
-    forward: list[Seen] = field(default_factory=list)
-    backward: dict[Key, Seen] = field(default_factory=dict)
-    operations: Counter[tuple[str, Owner]] = field(default_factory=Counter)
-    kept: dict[Key, torch.Tensor] = field(default_factory=dict)
-    module_calls: int = 0
-
-
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Watches one run while it is entered.
+    """Watches one run.
 
     Args:
         model, loss: as given to `audit`; the modules of a loss are watched too.
         keep: the values to copy.
         caught: the list of `warnings.catch_warnings`: PyTorch's new alerts belong to the operation that has just run.
+
+    Attributes:
+        forward: modules' inputs, outputs and buffers and the loss, in order of execution.
+        backward: gradients, in order of execution.
+        operations: how often each operation that PyTorch alerts on, or of `SILENT`, was called, and where.
+        kept: copies on the CPU of the values in `keep`.
     """
 
     def __init__(
@@ -90,49 +75,50 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         caught: Sequence[warnings.WarningMessage] = (),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.recording = Recording()
-        self._keep = keep
-        self._caught = caught
-        self._model_owner = Owner("forward", "", type(model).__name__)
-        self._loss_owner = Owner("loss", "loss", _class_name(loss))
+        self.forward: list[Seen] = []
+        self.backward: dict[Key, Seen] = {}
+        self.operations: Counter[tuple[str, Owner]] = Counter()
+        self.kept: dict[Key, torch.Tensor] = {}
+        self.module_calls = 0
+        self._model, self._loss, self._keep, self._caught = model, loss, keep, caught
+        self._roots = {"": model, **({"loss": loss} if isinstance(loss, nn.Module) else {})}
+        self._loss_owner = Owner("loss", "loss", str(getattr(loss, "__name__", None) or type(loss).__name__))
         self._owners: dict[nn.Module, Owner] = {}
         self._parameters: dict[int, str] = {}
-        self._register(model, "forward", "")
-        if isinstance(loss, nn.Module):
-            self._register(loss, "loss", "loss")
-        self._phase_owner = self._model_owner
+        for prefix, root in self._roots.items():
+            for name, module in root.named_modules(prefix=prefix):
+                self._owners.setdefault(module, Owner("loss" if prefix else "forward", name, type(module).__name__))
+                for short, parameter in module.named_parameters(recurse=False):
+                    self._parameters.setdefault(id(parameter), short)
+        self._phase_owner = self._owners[model]
         self._inside: list[Owner] = []
         self._nodes: dict[Any, int] = {}
-        # autograd has one thread for each device
-        self._backward = threading.local()
-        self._busy = threading.local()
+        self._in_backward = threading.local()  # autograd has one thread for each device
         self._hooks = ExitStack()
 
-    # ---- what the run tells it ------------------------------------------------------------------------------------
-    def model_done(self, model: nn.Module) -> None:
-        """The model's forward pass is over, and its buffers are final."""
-        with torch.no_grad():
-            for name, buffer in model.named_buffers():
-                module, _, short = name.rpartition(".")
-                owner = self._owners.get(model.get_submodule(module), self._model_owner)
+    def step(self, inputs: Any, target: Any) -> Recorder:
+        """Run forward and backward."""
+        with self:
+            output = self._model(*inputs) if isinstance(inputs, tuple) else self._model(inputs)
+            for name, buffer in self._model.named_buffers():
+                owner, short = self._home(self._model, name)
                 self._see_value(owner, buffer, f"buffer {short}")
-        self._phase_owner = self._loss_owner
+            self._phase_owner = self._loss_owner
+            value = _checked_loss(self._loss(output, target))
+            self._claim([value], self._loss_owner)
+            self._see_value(self._loss_owner, value, "output")
+            value.backward()  # type: ignore[no-untyped-call]
+            for prefix, root in self._roots.items():
+                for name, parameter in root.named_parameters():
+                    if parameter.grad is not None:
+                        owner, short = self._home(root, name)
+                        key = ("backward", f"{prefix}.{name}", -1)
+                        self._see_gradient(key, owner.backward, f"gradient of {short}", None, parameter.grad)
+        return self
 
-    def loss_done(self, value: torch.Tensor) -> None:
-        """The loss is computed, and the backward pass may begin."""
-        self._claim([value], self._loss_owner)
-        self._see_value(self._loss_owner, value.detach(), "output")
-
-    def backward_done(self, roots: dict[str, nn.Module]) -> None:
-        """All gradients are there."""
-        for prefix, root in roots.items():
-            for name, parameter in root.named_parameters():
-                if parameter.grad is not None:
-                    module, _, short = name.rpartition(".")
-                    owner = self._owners[root.get_submodule(module)]
-                    owner = Owner("backward", owner.module, owner.module_class)
-                    key = ("backward", f"{prefix}{name}", -1)
-                    self._see_gradient(key, owner, f"gradient of {short}", None, parameter.grad)
+    def _home(self, root: nn.Module, name: str) -> tuple[Owner, str]:
+        module, _, short = name.rpartition(".")
+        return self._owners[root.get_submodule(module)], short
 
     # ---- hooks ----------------------------------------------------------------------------------------------------
     def __enter__(self) -> Recorder:
@@ -159,19 +145,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if getattr(self._busy, "on", False):
-            return func(*args, **kwargs)
         before, owner = len(self._caught), self._current()
         result = func(*args, **kwargs)
         names = [alerted(str(each.message)) for each in self._caught[before:]]
         name = func._schema.name.removeprefix("aten::").rstrip("_") or func._schema.name
         if name in SILENT and not (name == "sort" and kwargs.get("stable")):
             names.append(name)
-        self.recording.operations.update((each, owner) for each in names if each)
+        self.operations.update((each, owner) for each in names if each)
         return result
 
     def _current(self) -> Owner:
-        backward: Owner | None = getattr(self._backward, "owner", None)
+        backward: Owner | None = getattr(self._in_backward, "owner", None)
         if backward is not None:
             return backward
         return self._inside[-1] if self._inside else self._phase_owner
@@ -189,7 +173,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         owner = self._owners[module]
         while self._inside and self._inside.pop() != owner:
             pass
-        self.recording.module_calls += 1
+        self.module_calls += 1
         values = list(leaves(output))
         self._claim([value for _, value in values], owner)
         for where, value in values:
@@ -212,48 +196,36 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _watch(self, node: Any, owner: Owner) -> None:
         number, operation = self._nodes[node], node.name()
         whose = [self._parameters.get(id(getattr(following, "variable", None))) for following, _ in node.next_functions]
-        backward_owner = Owner("backward", owner.module, owner.module_class)
 
         def before(_: Any) -> None:
-            self._backward.owner = backward_owner
+            self._in_backward.owner = owner.backward
 
         def after(gradients: Any, _: Any) -> None:
-            self._backward.owner = None
+            self._in_backward.owner = None
             for i, gradient in enumerate(gradients):
                 if gradient is not None:
                     parameter = whose[i] if i < len(whose) else None
                     what = f"gradient of {parameter or 'its input'}"
-                    self._see_gradient(("backward", number, i), backward_owner, what, operation, gradient)
+                    self._see_gradient(("backward", number, i), owner.backward, what, operation, gradient)
 
         self._hooks.callback(node.register_prehook(before).remove)
         self._hooks.callback(node.register_hook(after).remove)
 
     # ---- values ---------------------------------------------------------------------------------------------------
     def _see_value(self, owner: Owner, value: Any, what: str, given: bool = False) -> None:
-        key = ("forward", len(self.recording.forward))
-        self.recording.forward.append(Seen(owner, what, self._digest(key, value), given=given))
+        key = ("forward", len(self.forward))
+        self.forward.append(Seen(owner, what, self._digest(key, value), given=given))
 
     def _see_gradient(self, key: Key, owner: Owner, what: str, operation: str | None, gradient: torch.Tensor) -> None:
-        self.recording.backward[key] = Seen(owner, what, self._digest(key, gradient), operation)
+        self.backward[key] = Seen(owner, what, self._digest(key, gradient), operation)
 
     def _digest(self, key: Key, value: Any) -> str:
         if not isinstance(value, torch.Tensor):
             return fingerprint(value)
-        self._busy.on = True
-        try:
-            with torch.no_grad():
-                if key in self._keep:
-                    self.recording.kept[key] = dense(value).cpu().clone()
-                return fingerprint(dense(value))
-        finally:
-            self._busy.on = False
-
-    def _register(self, root: nn.Module, phase: Phase, prefix: str) -> None:
-        for name, module in root.named_modules():
-            full = ".".join(part for part in (prefix, name) if part)
-            self._owners.setdefault(module, Owner(phase, full, type(module).__name__))
-            for short, parameter in module.named_parameters(recurse=False):
-                self._parameters.setdefault(id(parameter), short)
+        with _disable_current_modes(), torch.no_grad():
+            if key in self._keep:
+                self.kept[key] = dense(value).cpu().clone()
+            return fingerprint(dense(value))
 
 
 def alerted(text: str) -> str | None:
@@ -280,15 +252,16 @@ def leaves(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(getattr(value, each.name), f"{where}.{each.name}")
 
 
-def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """The values of a quantized, sparse or nested tensor as a strided one."""
-    tensor = tensor.detach()
-    if tensor.is_nested:
-        return torch.cat([part.reshape(-1) for part in tensor.unbind()])
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
-    return tensor.to_dense() if tensor.layout != torch.strided else tensor
-
-
-def _class_name(loss: Any) -> str:
-    return str(getattr(loss, "__name__", None) or type(loss).__name__)
+def _checked_loss(value: Any) -> torch.Tensor:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(
+            f"loss(output, target) must return a tensor with one element, got {type(value).__name__}; "
+            "where a loss returns more, wrap it: lambda output, target: loss(output, target)[0]"
+        )
+    if value.numel() != 1:
+        raise ValueError(
+            f"loss(output, target) must return a tensor with one element, got shape {tuple(value.shape)}; take its mean"
+        )
+    if not value.requires_grad:
+        raise ValueError("the loss does not depend on any parameter that requires a gradient: nothing to differentiate")
+    return value.reshape(()) if value.ndim else value

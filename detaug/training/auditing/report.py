@@ -24,6 +24,11 @@ class Owner:
     module_class: str
 
     @property
+    def backward(self) -> Owner:
+        """The same module's part of the backward pass."""
+        return Owner("backward", self.module, self.module_class)
+
+    @property
     def place(self) -> str:
         """Name and class, for people."""
         return f"{self.module or 'the model itself'} ({self.module_class})"
@@ -36,32 +41,19 @@ class Difference(Owner):
     Attributes:
         what: such as ``"output[0]"``, ``"buffer running_mean"``, ``"gradient of its input"``, ``"gradient of weight"``.
         operation: in the backward pass, autograd's name of the operation, e.g. ``"AvgPool3DBackward0"``.
-        elements, differing_elements: how many the tensor has, and how many differ in any byte.
-        max_abs_difference: the largest, in float64; NaN where one of two values is NaN. Like ``differing_elements``, None
-            where the two more runs that measure it agreed.
+        size: dtype and shape, and how many elements differ by how much, as `torch.testing` words it, between two more runs.
         note: what else helps to find the cause.
     """
 
     what: str
     operation: str | None = None
-    shape: tuple[int, ...] | None = None
-    dtype: str | None = None
-    elements: int | None = None
-    differing_elements: int | None = None
-    max_abs_difference: float | None = None
+    size: str = ""
     note: str = ""
 
     def __str__(self) -> str:
         by = f", computed by {self.operation}" if self.operation else ""
-        lines = [f"{self.phase}: {self.place}: {self.what} differs{by}"]
-        if self.shape is not None and self.dtype is not None:
-            size = f"{self.dtype} of shape {self.shape}"
-            if self.differing_elements is not None:
-                size += f": {self.differing_elements} of {self.elements} elements differ"
-            if self.max_abs_difference is not None:
-                size += f", by up to {self.max_abs_difference:.3g}"
-            lines.append(f"  {size}")
-        return "\n".join([*lines, *([f"  {self.note}"] if self.note else [])])
+        lines = [f"{self.phase}: {self.place}: {self.what} differs{by}", self.size, self.note]
+        return "\n  ".join(line for line in lines if line)
 
 
 #: Parts of the names in PyTorch's alerts → what to use instead.

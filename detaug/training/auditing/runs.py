@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 
 from detaug.seeding.tree import non_negative_int
 from detaug.training.auditing.found_state import FoundState
-from detaug.training.auditing.recording import NO_IMPLEMENTATION, SILENT, Key, Recorder, Recording, Seen
+from detaug.training.auditing.recording import NO_IMPLEMENTATION, SILENT, Key, Recorder, Seen
 from detaug.training.auditing.report import ADVICE, AuditReport, Difference, OperationUse
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches.modes import preserved_switches
@@ -80,75 +80,70 @@ def audit(
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(_uncompiled([each for each in (model, loss) if isinstance(each, nn.Module)]))
-        return _Audit(model, loss, inputs, target, place, stack).report(runs)
+        start = _placed([each for each in (model, loss) if isinstance(each, nn.Module)], place, stack)
+        return _report(partial(_run, model, loss, inputs, target, place, start), runs, str(place))
 
 
-class _Audit:
-    def __init__(
-        self, model: nn.Module, loss: Loss, inputs: Any, target: Any, device: torch.device, stack: ExitStack
-    ) -> None:
-        self.model, self.loss, self.inputs, self.target, self.device = model, loss, inputs, target, device
-        self.roots = {"": model, **({"loss.": loss} if isinstance(loss, nn.Module) else {})}
-        modules = list(self.roots.values())
-        self.start = FoundState(modules)
-        stack.callback(self.start.restore)
-        if any(tensor.device != device for root in modules for tensor in (*root.parameters(), *root.buffers())):
-            for root in modules:
-                root.to(device)
-            self.start = FoundState(modules)
+def _placed(roots: list[nn.Module], device: torch.device, stack: ExitStack) -> FoundState:
+    """The state to start each run from, on that device; the stack puts back what was found."""
+    start = FoundState(roots)
+    stack.callback(start.restore)
+    if all(tensor.device == device for root in roots for tensor in (*root.parameters(), *root.buffers())):
+        return start
+    for root in roots:
+        root.to(device)
+    return FoundState(roots)
 
-    def report(self, runs: int) -> AuditReport:
-        first = self._first_run()
-        forward = backward = None
-        for number in range(2, runs + 1):
-            other = self._run()
-            forward, backward = _first_forward(first, other), _first_backward(first, other)
-            if forward or backward:
-                runs = number
-                break
-        asked = first
-        if not torch.are_deterministic_algorithms_enabled():
-            torch.use_deterministic_algorithms(True, warn_only=True)
-            asked = self._run()
-        found = [place for place in (forward, backward) if place is not None]
-        measured = {}
-        if found:  # the values themselves, from two more runs
-            keys = frozenset(key for key, _, _ in found)
-            one, two = self._run(keys).kept, self._run(keys).kept
-            measured = {key: (one[key], two[key]) for key in keys & one.keys() & two.keys()}
-        return AuditReport(
-            device=str(self.device),
-            runs=runs,
-            forward_difference=_described(forward, measured) if forward else None,
-            backward_difference=_described(backward, measured) if backward else None,
-            operations=_uses(asked),
-            modules=first.module_calls,
-            gradients=len(first.backward),
-        )
 
-    def _first_run(self) -> Recording:
-        try:
-            return self._run()
-        except RuntimeError as error:
-            if NO_IMPLEMENTATION not in str(error):
-                raise
+def _report(run: Callable[..., Recorder], runs: int, device: str) -> AuditReport:
+    try:
+        first = run()
+    except RuntimeError as error:
+        if NO_IMPLEMENTATION not in str(error):
+            raise
         torch.use_deterministic_algorithms(True, warn_only=True)
-        return self._run()
+        first = run()
+    forward = backward = None
+    for number in range(2, runs + 1):
+        other = run()
+        forward, backward = _first_forward(first, other), _first_backward(first, other)
+        if forward or backward:
+            runs = number
+            break
+    asked = first
+    if not torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        asked = run()
+    keys, measured = frozenset(found[0] for found in (forward, backward) if found), {}
+    if keys:  # the values themselves, from two more runs
+        one, two = run(keys).kept, run(keys).kept
+        measured = {key: (one[key], two[key]) for key in keys & one.keys() & two.keys()}
+    return AuditReport(
+        device=device,
+        runs=runs,
+        forward_difference=_described(forward, measured) if forward else None,
+        backward_difference=_described(backward, measured) if backward else None,
+        operations=_uses(asked),
+        modules=first.module_calls,
+        gradients=len(first.backward),
+    )
 
-    def _run(self, keep: frozenset[Key] = frozenset()) -> Recording:
-        self.start.restore_for_a_run()
-        torch.clear_autocast_cache()  # an audit within autocast: casts of an earlier run are not this one's
-        inputs, target = tree_map(partial(_on_device, device=self.device), (self.inputs, self.target))
-        with _random_state(self.device), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            with Recorder(self.model, self.loss, keep, caught) as recorder:
-                output = self.model(*inputs) if isinstance(inputs, tuple) else self.model(inputs)
-                recorder.model_done(self.model)
-                value = _checked_loss(self.loss(output, target))
-                recorder.loss_done(value)
-                value.backward()  # type: ignore[no-untyped-call]
-                recorder.backward_done(self.roots)
-        return recorder.recording
+
+def _run(
+    model: nn.Module,
+    loss: Loss,
+    inputs: Any,
+    target: Any,
+    device: torch.device,
+    start: FoundState,
+    keep: frozenset[Key] = frozenset(),
+) -> Recorder:
+    start.restore_for_a_run()
+    torch.clear_autocast_cache()  # an audit within autocast: casts of an earlier run are not this one's
+    inputs, target = tree_map(partial(_on_device, device=device), (inputs, target))
+    with _random_state(device), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        return Recorder(model, loss, keep, caught).step(inputs, target)
 
 
 def _random_state(device: torch.device) -> AbstractContextManager[None]:
@@ -193,21 +188,6 @@ def _check_parameters(model: nn.Module) -> None:
         )
 
 
-def _checked_loss(value: Any) -> torch.Tensor:
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(
-            f"loss(output, target) must return a tensor with one element, got {type(value).__name__}; "
-            "where a loss returns more, wrap it: lambda output, target: loss(output, target)[0]"
-        )
-    if value.numel() != 1:
-        raise ValueError(
-            f"loss(output, target) must return a tensor with one element, got shape {tuple(value.shape)}; take its mean"
-        )
-    if not value.requires_grad:
-        raise ValueError("the loss does not depend on any parameter that requires a gradient: nothing to differentiate")
-    return value.reshape(()) if value.ndim else value
-
-
 def _uncompiled(roots: list[nn.Module]) -> Any:
     """Compiled modules run as they are written: hooks inside a compiled graph would not be called."""
     compiled = any(
@@ -220,13 +200,13 @@ def _uncompiled(roots: list[nn.Module]) -> Any:
     return set_stance("force_eager") if compiled and set_stance else ExitStack()
 
 
-def _first_forward(first: Recording, other: Recording) -> tuple[Key, Seen, str] | None:
+def _first_forward(first: Recorder, other: Recorder) -> tuple[Key, Seen, str] | None:
     """The first output, buffer or loss that differs. The note says if what went into the module differed already."""
     given: Seen | None = None
     for i, (one, two) in enumerate(zip_longest(first.forward, other.forward)):
         if one is None or two is None:
             return ("forward", i), one or two, "only one of the two runs came here: another path was taken"
-        if not one.same_place(two):
+        if one != two:
             note = (
                 f"the second run came to {two.what} of {two.owner.module or 'the model'} here: another path was taken"
             )
@@ -245,10 +225,10 @@ def _first_forward(first: Recording, other: Recording) -> tuple[Key, Seen, str] 
     return None
 
 
-def _first_backward(first: Recording, other: Recording) -> tuple[Key, Seen, str] | None:
+def _first_backward(first: Recorder, other: Recorder) -> tuple[Key, Seen, str] | None:
     for key, one in {**first.backward, **other.backward}.items():
         here, there = first.backward.get(key), other.backward.get(key)
-        if here is None or there is None or not here.same_place(there):
+        if here is None or there is None or here != there:
             which = "first" if here is None else "second"
             return key, here or one, f"the {which} run did not compute this: its graph is another one"
         if here.digest != there.digest:
@@ -258,41 +238,24 @@ def _first_backward(first: Recording, other: Recording) -> tuple[Key, Seen, str]
 
 def _described(place: tuple[Key, Seen, str], measured: Mapping[Key, tuple[torch.Tensor, torch.Tensor]]) -> Difference:
     key, seen, note = place
-    owner = seen.owner
-    found = Difference(owner.phase, owner.module, owner.module_class, seen.what, seen.operation, note=note)
-    if key not in measured:
-        return found
-    one, two = measured[key]
-    found = replace(found, shape=tuple(one.shape), dtype=str(one.dtype).removeprefix("torch."), elements=one.numel())
-    more = ""
-    if one.shape != two.shape or one.dtype != two.dtype:
-        more = f"its shape or dtype differs too: {tuple(one.shape)} {one.dtype} and {tuple(two.shape)} {two.dtype}"
-    elif differing := differing_elements(one, two):
-        found = replace(found, differing_elements=differing, max_abs_difference=max_abs_difference(one, two))
-    else:
-        more = "two more runs agreed here: it is rare, or of the first run only (something set up on first use)"
-    return replace(found, note="; ".join(part for part in (note, more) if part))
+    size = _size(*measured[key]) if key in measured else ""
+    return Difference(**asdict(seen.owner), what=seen.what, operation=seen.operation, size=size, note=note)
 
 
-def differing_elements(one: torch.Tensor, two: torch.Tensor) -> int:
-    """How many elements of two tensors of one shape and dtype, on the CPU, differ in any byte."""
-    if not one.numel():
-        return 0
-    first, second = (
-        tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy() for tensor in (one, two)
+def _size(one: torch.Tensor, two: torch.Tensor) -> str:
+    what = f"{one.dtype} of shape {tuple(one.shape)}"
+    try:
+        torch.testing.assert_close(one, two, rtol=0, atol=0, equal_nan=True)
+    except AssertionError as error:
+        said = str(error).partition("\n\n")[2] or str(error)
+        return "; ".join([what, *said.splitlines()])
+    return (
+        f"{what}; two more runs agreed here, but perhaps for the signs of zeros: the difference is rare, or of the first run "
+        "only (something set up on first use)"
     )
-    return int(np.any((first != second).reshape(one.numel(), -1), axis=1).sum())
 
 
-def max_abs_difference(one: torch.Tensor, two: torch.Tensor) -> float:
-    """The largest absolute difference in float64; equal infinities and NaN against NaN count as none."""
-    wide = torch.complex128 if one.is_complex() else torch.float64
-    first, second = one.to(wide), two.to(wide)
-    same = (first == second) | (first.isnan() & second.isnan())
-    return float((first - second).abs().masked_fill(same, 0).max())  # NaN where there is one
-
-
-def _uses(recording: Recording) -> tuple[OperationUse, ...]:
+def _uses(recording: Recorder) -> tuple[OperationUse, ...]:
     choose = "choose another operation, or run with deterministic_mode('warn') and know that it varies"
     uses = []
     for (name, owner), calls in recording.operations.items():

@@ -6,21 +6,24 @@ is not here either does not vary in PyTorch or is handled by its deterministic m
 
 from __future__ import annotations
 
-from detaug.training.layers.functions import deterministic_functions
-from detaug.training.layers.losses import CrossEntropyLoss, NLLLoss, cross_entropy, nll_loss
-from detaug.training.layers.padding import ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, pad
-from detaug.training.layers.pooling import (
+from detaug.training.layers.losses import cross_entropy, nll_loss
+from detaug.training.layers.padding import pad
+from detaug.training.layers.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, avg_pool3d
+from detaug.training.layers.redirection import (
     AdaptiveAvgPool1d,
     AdaptiveAvgPool2d,
     AdaptiveAvgPool3d,
     AvgPool3d,
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    avg_pool3d,
+    CrossEntropyLoss,
+    NLLLoss,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReflectionPad3d,
+    Upsample,
+    deterministic_functions,
 )
 from detaug.training.layers.swapping import SwapReport, make_deterministic, swap_layers
-from detaug.training.layers.upsampling import Upsample, interpolate
+from detaug.training.layers.upsampling import interpolate
 
 __all__ = [
     "AdaptiveAvgPool1d",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import torch
 from torch._prims_common import suggest_memory_format
@@ -24,26 +24,15 @@ from torch.nn import functional
 HALF = (torch.float16, torch.bfloat16)
 
 
-class LinearMap(Protocol):
-    """A linear function of one tensor, and its transpose."""
-
-    @property
-    def forward(self) -> Callable[[torch.Tensor], torch.Tensor]: ...
-    @property
-    def transposed(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """From the gradient of the value to the gradient of the argument."""
+#: A linear function of one tensor.
+Linear = Callable[[torch.Tensor], torch.Tensor]
 
 
-class _Transpose(NamedTuple):
-    forward: Callable[[torch.Tensor], torch.Tensor]
-    transposed: Callable[[torch.Tensor], torch.Tensor]
-
-
-def apply(linear_map: LinearMap, tensor: torch.Tensor) -> torch.Tensor:
-    """``linear_map.forward(tensor)``, differentiable by ``linear_map.transposed``, any number of times."""
+def apply(forward: Linear, transposed: Linear, tensor: torch.Tensor) -> torch.Tensor:
+    """``forward(tensor)``, whose gradient with respect to `tensor` is ``transposed(gradient)``, any number of times."""
     # torch.compile takes no Function with a `jvp` of its own.
     function = _Map if torch.compiler.is_compiling() else _MapWithTangents
-    result: torch.Tensor = function.apply(tensor, linear_map)
+    result: torch.Tensor = function.apply(tensor, forward, transposed)
     return result
 
 
@@ -51,24 +40,25 @@ class _Map(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(tensor: torch.Tensor, linear_map: LinearMap) -> torch.Tensor:
-        return linear_map.forward(tensor)
+    def forward(tensor: torch.Tensor, forward: Linear, transposed: Linear) -> torch.Tensor:  # noqa: ARG004
+        return forward(tensor)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
-        tensor, ctx.linear_map = inputs
+        tensor, *ctx.pair = inputs
         ctx.memory_format = suggest_memory_format(tensor)  # channels last where the argument had them there
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        result = apply(_Transpose(ctx.linear_map.transposed, ctx.linear_map.forward), gradient)
-        return result.contiguous(memory_format=ctx.memory_format), None
+        forward, transposed = ctx.pair
+        return apply(transposed, forward, gradient).contiguous(memory_format=ctx.memory_format), None, None
 
 
 class _MapWithTangents(_Map):
     @staticmethod
-    def jvp(ctx: Any, tangent: torch.Tensor, _: Any) -> torch.Tensor:
-        return apply(ctx.linear_map, tangent)
+    def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:
+        forward, transposed = ctx.pair
+        return apply(forward, transposed, tangent)
 
 
 @dataclass(frozen=True)
@@ -84,7 +74,7 @@ class Band:
 
     first: torch.Tensor
     count: int
-    weigh: Callable[[torch.Tensor], torch.Tensor]
+    weigh: Linear
     step: int = 0
     start: int = 0
 
@@ -100,7 +90,7 @@ def transposed_along_axes(
         band: ``band(number of the axis, inputs, outputs, device)``.
     """
     first = gradient.ndim - len(inputs)
-    result = gradient.float() if gradient.dtype in HALF else gradient
+    result = widened(gradient)
     numbers = range(len(inputs))
     # Outer axes first where the tensor shrinks, inner ones first where it grows: inner ones then meet a small tensor.
     shrinking = [number for number in numbers if inputs[number] <= gradient.shape[first + number]]
@@ -117,14 +107,10 @@ def _along_axis(gradient: torch.Tensor, axis: int, band: Band) -> torch.Tensor:
     weight = torch.where((output >= 0) & (output < outputs), band.weigh(output), 0).to(gradient.dtype)
     weight = weight.view(band.count, -1, *[1] * (gradient.ndim - axis - 1))
     if band.step:
-        before, last = max(-band.start, 0), band.start + band.step * (inputs - 1)
-        beside = [0, 0] * (gradient.ndim - axis - 1)
-        padded = functional.pad(gradient, [*beside, before, max(last + band.count - outputs, 0)])
-        lead = (slice(None),) * axis
-        parts = (
-            padded[(*lead, slice(band.start + before + turn, last + before + turn + 1, band.step))]
-            for turn in range(band.count)
-        )
+        length = band.step * (inputs - 1) + band.count
+        before, beyond = max(-band.start, 0), max(band.start + length - outputs, 0)
+        padded = functional.pad(gradient, [0, 0] * (gradient.ndim - axis - 1) + [before, beyond])
+        parts = iter(padded.narrow(axis, band.start + before, length).unfold(axis, band.count, band.step).unbind(-1))
     else:
         parts = (gradient.index_select(axis, each) for each in output.clamp(0, outputs - 1))
     result = next(parts) * weight[0]
@@ -135,7 +121,7 @@ def _along_axis(gradient: torch.Tensor, axis: int, band: Band) -> torch.Tensor:
 
 def tiled(gradient: torch.Tensor, kernel: Sequence[int], divisor: int | None = None) -> torch.Tensor:
     """The transpose of averages over windows that tile the last axes: each output is copied to its inputs, in one go."""
-    result = gradient.float() if gradient.dtype in HALF else gradient
+    result = widened(gradient)
     for factor in [1 / divisor] if divisor else [1 / size for size in reversed(kernel)]:
         result = result * factor
     first, shape = gradient.ndim - len(kernel), gradient.shape
@@ -143,6 +129,11 @@ def tiled(gradient: torch.Tensor, kernel: Sequence[int], divisor: int | None = N
     copies = [size for pair in zip(shape[first:], kernel, strict=True) for size in pair]
     inputs = [size * k for size, k in zip(shape[first:], kernel, strict=True)]
     return apart.expand(*shape[:first], *copies).reshape(*shape[:first], *inputs)
+
+
+def widened(tensor: torch.Tensor) -> torch.Tensor:
+    """In float32, where it is in half precision."""
+    return tensor.float() if tensor.dtype in HALF else tensor
 
 
 def precise(device: torch.device) -> torch.dtype:

@@ -62,21 +62,6 @@ def nll_loss(
     return _reduced(each, target, weight, ignore_index, reduction)
 
 
-class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
-    """`torch.nn.CrossEntropyLoss`, deterministic: see `cross_entropy`."""
-
-    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        how = (self.weight, None, self.ignore_index, None, self.reduction, self.label_smoothing)
-        return cross_entropy(input, target, *how)
-
-
-class NLLLoss(torch.nn.NLLLoss):
-    """`torch.nn.NLLLoss`, deterministic: see `nll_loss`."""
-
-    def forward(self, input: torch.Tensor, target: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return nll_loss(input, target, self.weight, None, self.ignore_index, None, self.reduction)
-
-
 def _named(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
     legacy = size_average is not None or reduce is not None
     return _reduction.legacy_get_string(size_average, reduce) if legacy else reduction

@@ -7,8 +7,6 @@ The forward pass is PyTorch's. PyTorch's gradient adds atomically on CUDA and ra
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch.nn import functional
@@ -25,29 +23,20 @@ def pad(
     """As `torch.nn.functional.pad`; mode ``"reflect"`` has a deterministic gradient, the others are PyTorch's own."""
     if mode != "reflect":
         return functional.pad(input, pad, mode, value)
-    return apply(_Reflection(tuple(pad)), input)
+    amounts = tuple(pad)  # last axis first; negative ones crop
 
-
-@dataclass(frozen=True)
-class _Reflection:
-    """`amounts` is PyTorch's list, last axis first; negative ones crop."""
-
-    amounts: tuple[int, ...]
-
-    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        return functional.pad(tensor, self.amounts, "reflect")
-
-    def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
-        dtype = gradient.dtype
+    def transposed(gradient: torch.Tensor) -> torch.Tensor:
         # Every axis' margins are folded into a copy, and a view of its middle remains. Cropped voxels come back as zeros
         # first, because a reflection reaches across them.
-        result = gradient.float() if dtype in HALF else gradient.clone()
-        if min(self.amounts, default=0) < 0:
-            result = functional.pad(result, [max(-amount, 0) for amount in self.amounts])
-        for number in range(len(self.amounts) // 2):
-            before, after = self.amounts[2 * number : 2 * number + 2]
+        result = gradient.to(torch.float32 if gradient.dtype in HALF else gradient.dtype, copy=True)
+        if min(amounts, default=0) < 0:
+            result = functional.pad(result, [max(-amount, 0) for amount in amounts])
+        for number in range(len(amounts) // 2):
+            before, after = amounts[2 * number : 2 * number + 2]
             result = _fold(result, gradient.ndim - 1 - number, max(before, 0), max(after, 0))
-        return result.to(dtype)
+        return result.to(gradient.dtype)
+
+    return apply(lambda tensor: functional.pad(tensor, amounts, "reflect"), transposed, input)
 
 
 def _fold(gradient: torch.Tensor, axis: int, before: int, after: int) -> torch.Tensor:
@@ -59,22 +48,3 @@ def _fold(gradient: torch.Tensor, axis: int, before: int, after: int) -> torch.T
     if after:
         middle.narrow(axis, size - 1 - after, after).add_(gradient.narrow(axis, before + size, after).flip(axis))
     return middle
-
-
-class _ReflectionPad:
-    padding: Any
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return pad(input, self.padding, "reflect")
-
-
-class ReflectionPad1d(_ReflectionPad, torch.nn.ReflectionPad1d):
-    """`torch.nn.ReflectionPad1d` with a deterministic gradient."""
-
-
-class ReflectionPad2d(_ReflectionPad, torch.nn.ReflectionPad2d):
-    """`torch.nn.ReflectionPad2d` with a deterministic gradient."""
-
-
-class ReflectionPad3d(_ReflectionPad, torch.nn.ReflectionPad3d):
-    """`torch.nn.ReflectionPad3d` with a deterministic gradient."""

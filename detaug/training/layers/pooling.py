@@ -7,13 +7,12 @@ add atomically on CUDA and raise under `torch.use_deterministic_algorithms`. Avg
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from detaug.training.layers.linear_maps import HALF, Band, apply, each_axis, precise, tiled, transposed_along_axes
+from detaug.training.layers.linear_maps import Band, apply, each_axis, precise, tiled, transposed_along_axes, widened
 
 
 def avg_pool3d(
@@ -26,11 +25,29 @@ def avg_pool3d(
     divisor_override: int | None = None,
 ) -> torch.Tensor:
     """As `torch.nn.functional.avg_pool3d`, for ``(N, C, D, H, W)`` or ``(C, D, H, W)``, with a deterministic gradient."""
-    kernel = each_axis(kernel_size, 3)
+    kernel, padded, inputs = each_axis(kernel_size, 3), each_axis(padding, 3), tuple(input.shape[-3:])
     no_stride = stride is None or (isinstance(stride, (tuple, list)) and not stride)
     steps = kernel if no_stride else each_axis(stride, 3)
-    window = (kernel, steps, each_axis(padding, 3), bool(ceil_mode), bool(count_include_pad), divisor_override)
-    return apply(_Pooling(tuple(input.shape[-3:]), *window), input)
+
+    def forward(tensor: torch.Tensor) -> torch.Tensor:
+        return functional.avg_pool3d(tensor, kernel, steps, padded, ceil_mode, count_include_pad, divisor_override)
+
+    def transposed(gradient: torch.Tensor) -> torch.Tensor:
+        if kernel == steps and inputs == tuple(k * size for k, size in zip(kernel, gradient.shape[-3:], strict=True)):
+            return tiled(gradient, kernel, divisor_override)
+        result = widened(gradient)
+        for axis in (2, 1, 0):  # the tensor grows: inner ones first
+            # The transpose along one axis is that of avg_pool2d, which is reproducible, on images (N, 1, outputs, rest).
+            shape = list(result.shape)
+            images = result.reshape(-1, 1, shape[axis - 3], math.prod(shape[axis - 3 :][1:]))
+            like = images.new_empty((len(images), 1, inputs[axis], images.shape[-1]))
+            window = [kernel[axis], 1], [steps[axis], 1], [padded[axis], 0]
+            how = ceil_mode, count_include_pad, 1 if divisor_override else None
+            shape[axis - 3] = inputs[axis]
+            result = torch.ops.aten.avg_pool2d_backward(images, like, *window, *how).reshape(shape)
+        return (result / divisor_override if divisor_override else result).to(gradient.dtype)
+
+    return apply(forward, transposed, input)
 
 
 def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:  # noqa: A002
@@ -49,100 +66,25 @@ def adaptive_avg_pool3d(input: torch.Tensor, output_size: Any) -> torch.Tensor: 
 
 
 def _adaptive(image: torch.Tensor, axes: int, output_size: Any) -> torch.Tensor:
-    return apply(_Adaptive(tuple(image.shape[-axes:]), output_size), image)
+    """Windows from floor(o inputs / outputs) to ceil((o + 1) inputs / outputs)."""
+    sizes = tuple(image.shape[-axes:])
+    pool = (functional.adaptive_avg_pool1d, functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d)[axes - 1]
+
+    def transposed(gradient: torch.Tensor) -> torch.Tensor:
+        outputs = gradient.shape[-axes:]
+        if all(size % out == 0 for size, out in zip(sizes, outputs, strict=True)):
+            return tiled(gradient, [size // out for size, out in zip(sizes, outputs, strict=True)])
+        return transposed_along_axes(gradient, sizes, _band)
+
+    return apply(lambda tensor: pool(tensor, output_size), transposed, image)
 
 
-class AvgPool3d(torch.nn.AvgPool3d):
-    """`torch.nn.AvgPool3d` with a deterministic gradient."""
+def _band(axis: int, inputs: int, outputs: int, device: torch.device) -> Band:  # noqa: ARG001
+    place = torch.arange(inputs, device=device)
+    whole = inputs % outputs == 0 or outputs % inputs == 0
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        window = (self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-        return avg_pool3d(input, *window, self.divisor_override)
+    def weigh(output: torch.Tensor) -> torch.Tensor:
+        start, end = output * inputs // outputs, -(-(output + 1) * inputs // outputs)
+        return ((start <= place) & (place < end)).to(precise(device)) / (end - start).clamp(min=1)
 
-
-class AdaptiveAvgPool1d(torch.nn.AdaptiveAvgPool1d):
-    """`torch.nn.AdaptiveAvgPool1d` with a deterministic gradient."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return adaptive_avg_pool1d(input, self.output_size)
-
-
-class AdaptiveAvgPool2d(torch.nn.AdaptiveAvgPool2d):
-    """`torch.nn.AdaptiveAvgPool2d` with a deterministic gradient."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return adaptive_avg_pool2d(input, self.output_size)
-
-
-class AdaptiveAvgPool3d(torch.nn.AdaptiveAvgPool3d):
-    """`torch.nn.AdaptiveAvgPool3d` with a deterministic gradient."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        return adaptive_avg_pool3d(input, self.output_size)
-
-
-@dataclass(frozen=True)
-class _Pooling:
-    """Windows of `kernel` inputs every `stride` inputs, for images of one size."""
-
-    inputs: tuple[int, ...]
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    ceil_mode: bool
-    count_include_pad: bool
-    divisor_override: int | None
-
-    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        window = (self.kernel, self.stride, self.padding, self.ceil_mode, self.count_include_pad)
-        return functional.avg_pool3d(tensor, *window, self.divisor_override)
-
-    def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
-        tiles = tuple(k * size for k, size in zip(self.kernel, gradient.shape[-3:], strict=True))
-        if self.kernel == self.stride and self.inputs == tiles:
-            return tiled(gradient, self.kernel, self.divisor_override)
-        result = gradient.float() if gradient.dtype in HALF else gradient
-        for axis in (-1, -2, -3):  # the tensor grows: inner ones first
-            result = self._along(result, axis)
-        return (result / self.divisor_override if self.divisor_override else result).to(gradient.dtype)
-
-    def _along(self, gradient: torch.Tensor, axis: int) -> torch.Tensor:
-        """The transpose along one axis: that of avg_pool2d, which is reproducible, on images ``(N, 1, outputs, rest)``."""
-        shape, inputs = list(gradient.shape), self.inputs[axis]
-        images = gradient.reshape(-1, 1, shape[axis], math.prod(shape[axis:][1:]))
-        like = images.new_empty((len(images), 1, inputs, images.shape[-1]))
-        window = [self.kernel[axis], 1], [self.stride[axis], 1], [self.padding[axis], 0]
-        how = (self.ceil_mode, self.count_include_pad, 1 if self.divisor_override else None)
-        result: torch.Tensor = torch.ops.aten.avg_pool2d_backward(images, like, *window, *how)
-        shape[axis] = inputs
-        return result.reshape(shape)
-
-
-@dataclass(frozen=True)
-class _Adaptive:
-    """Windows from floor(o inputs / outputs) to ceil((o + 1) inputs / outputs), PyTorch's adaptive pooling."""
-
-    inputs: tuple[int, ...]
-    output_size: Any
-
-    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        pool = (functional.adaptive_avg_pool1d, functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d)
-        result: torch.Tensor = pool[len(self.inputs) - 1](tensor, self.output_size)
-        return result
-
-    def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
-        outputs = gradient.shape[-len(self.inputs) :]
-        if all(size % out == 0 for size, out in zip(self.inputs, outputs, strict=True)):
-            kernel = [size // out for size, out in zip(self.inputs, outputs, strict=True)]
-            return tiled(gradient, kernel)
-        return transposed_along_axes(gradient, self.inputs, self._band)
-
-    def _band(self, axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
-        place = torch.arange(inputs, device=device)
-        whole = inputs % outputs == 0 or outputs % inputs == 0
-
-        def weigh(output: torch.Tensor) -> torch.Tensor:
-            start, end = output * inputs // outputs, -(-(output + 1) * inputs // outputs)
-            return ((start <= place) & (place < end)).to(precise(device)) / (end - start).clamp(min=1)
-
-        return Band(place * outputs // inputs, -(-outputs // inputs) + (not whole), weigh)
+    return Band(place * outputs // inputs, -(-outputs // inputs) + (not whole), weigh)

@@ -1,42 +1,24 @@
 """`make_deterministic`: replaces a model's or loss's layers in place, and reports which it could and could not replace.
 
 A layer is swapped by giving the module another class. The object stays, with its parameters, hooks, name and all references
-to it. A user's subclass (nnU-Net's RobustCrossEntropyLoss) gets a class of its own, in whose method resolution order this
-package's layer comes before PyTorch's.
+to it. A user's subclass (nnU-Net's RobustCrossEntropyLoss) gets a class of its own, and keeps its own ``forward``.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from detaug.training.layers import losses, padding, pooling, upsampling
+from detaug.training.layers.redirection import MODULES, Redirected
 
 logger = logging.getLogger("detaug")
-
-#: PyTorch's class → this package's. A subclass is found by the most derived of these that it has.
-REPLACEMENTS: Mapping[type[nn.Module], type[nn.Module]] = {
-    nn.CrossEntropyLoss: losses.CrossEntropyLoss,
-    nn.NLLLoss: losses.NLLLoss,
-    nn.AvgPool3d: pooling.AvgPool3d,
-    nn.AdaptiveAvgPool1d: pooling.AdaptiveAvgPool1d,
-    nn.AdaptiveAvgPool2d: pooling.AdaptiveAvgPool2d,
-    nn.AdaptiveAvgPool3d: pooling.AdaptiveAvgPool3d,
-    nn.Upsample: upsampling.Upsample,
-    nn.ReflectionPad1d: padding.ReflectionPad1d,
-    nn.ReflectionPad2d: padding.ReflectionPad2d,
-    nn.ReflectionPad3d: padding.ReflectionPad3d,
-}
-
-_REDIRECT = "run it within detaug.training.deterministic_functions()"
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -45,7 +27,7 @@ M = TypeVar("M", bound=nn.Module)
 class SwapReport:
     """What `swap_layers` did. Names are those of `nn.Module.named_modules`; the root's is ``""``.
 
-    It covers classes of modules only, not the functions that a ``forward`` calls: whether a step is deterministic,
+    It covers classes of modules only, not the functions that other modules call: whether a step is deterministic,
     `detaug.training.audit` decides, on the GPU that is to train.
 
     Attributes:
@@ -99,27 +81,54 @@ def swap_layers(model: nn.Module) -> SwapReport:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
-            f"make_deterministic takes a torch.nn.Module (a model or a loss), not {type(model).__name__}; for a "
-            f"function, {_REDIRECT}"
+            f"make_deterministic takes a torch.nn.Module (a model or a loss), not {type(model).__name__}; run a "
+            "function within detaug.training.deterministic_functions()"
         )
     report = SwapReport()
     for name, module in _modules(model):
         report.modules += 1
-        _swap(name, module, report)
+        kind: Any = type(module)
+        if obstacle := _obstacle(module):
+            report.could_not[name] = obstacle
+        elif _varies(module) and not isinstance(module, Redirected):
+            try:
+                module.__class__ = _deterministic(kind)
+            except TypeError as error:  # a metaclass or a layout of its own
+                report.could_not[name] = f"{_title(kind)}: Python cannot give it another class ({error}); {_REDIRECT}"
+            else:
+                report.swapped[name] = (_title(kind), _title(type(module)))
     return report
 
 
-def _original(kind: type) -> type[nn.Module] | None:
-    return next((base for base in kind.__mro__ if base in REPLACEMENTS), None)
+_REDIRECT = "run it within detaug.training.deterministic_functions()"
+
+
+def _varies(module: nn.Module) -> bool:
+    if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+        return module.padding_mode == "reflect"
+    nearest = isinstance(module, nn.Upsample) and str(getattr(module, "mode", "")).startswith("nearest")
+    return isinstance(module, tuple(MODULES)) and not nearest
+
+
+def _obstacle(module: nn.Module) -> str | None:
+    """Why another class would not change what this module computes, or None."""
+    if isinstance(module, torch.jit.ScriptModule):
+        name = getattr(module, "original_name", None)
+        scripted = name in {each.__name__ for each in MODULES}
+        return f"{name}: it is TorchScript already; call make_deterministic before torch.jit" if scripted else None
+    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and _varies(module):
+        return f"{_title(type(module))}: it has no shape yet; run the model once, then call make_deterministic"
+    if "forward" in vars(module) and _varies(module):
+        return f"{_title(type(module))}: its forward was replaced on the instance; {_REDIRECT}"
+    return None
 
 
 @functools.cache
-def _deterministic(kind: Any) -> type[nn.Module]:
+def _deterministic(kind: Any) -> Any:
     """The new class of a module of class `kind`: for PyTorch's own layers, this package's; for a subclass of one, a new
-    class, in which ``super().forward`` in the user's code finds this package's. TypeError: Python cannot combine them."""
-    original: Any = _original(kind)
-    layer = REPLACEMENTS[original]
-    if kind is original:
+    class. TypeError: Python cannot combine them."""
+    layer = next((MODULES[base] for base in kind.__mro__ if base in MODULES), Redirected)
+    if kind in MODULES:
         return layer
 
     def reduce(self: Any, protocol: Any) -> Any:
@@ -132,59 +141,13 @@ def _deterministic(kind: Any) -> type[nn.Module]:
     namespace = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce_ex__": reduce}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of deprecated classes such as NLLLoss2d
-        combined: Any = type(kind)(f"Deterministic{kind.__name__}", (kind, layer), namespace)
-    made: type[nn.Module] = combined
-    return made
+        combined: Any = type(kind)(f"Deterministic{kind.__name__}", (layer, kind), namespace)
+    return combined
 
 
-def _new_instance(kind: type[nn.Module], *arguments: Any) -> nn.Module:
+def _new_instance(kind: type[nn.Module], *arguments: Any) -> Any:
     made = _deterministic(kind)  # type: ignore[arg-type]
     return made.__new__(made, *arguments)
-
-
-def _swap(name: str, module: nn.Module, report: SwapReport) -> None:
-    kind = type(module)
-    if isinstance(module, tuple(REPLACEMENTS.values())):
-        return
-    original = _original(kind)
-    if original is None:
-        scripted = getattr(module, "original_name", None) if isinstance(module, torch.jit.ScriptModule) else None
-        if scripted in {each.__name__ for each in REPLACEMENTS}:
-            report.could_not[name] = f"{scripted}: it is TorchScript already; call make_deterministic before torch.jit"
-        return
-    if original is nn.Upsample and str(getattr(module, "mode", "")).startswith("nearest"):
-        return  # reproducible
-    obstacle = _obstacle(module, original)
-    if obstacle is None:
-        try:
-            module.__class__ = _deterministic(kind)  # type: ignore[arg-type]
-        except TypeError as error:  # a metaclass or a layout of its own
-            obstacle = f"Python cannot give it another class ({error})"
-        else:
-            report.swapped[name] = (_title(kind), _title(type(module)))
-            return
-    layer = _title(REPLACEMENTS[original])
-    report.could_not[name] = (
-        f"{_title(kind)}: {obstacle}; derive it from {layer} and call super().forward, or {_REDIRECT}"
-    )
-
-
-def _obstacle(module: nn.Module, original: type[nn.Module]) -> str | None:
-    """Why another class would not change what this module computes, or None."""
-    if "forward" in vars(module):
-        return "its forward was replaced on the instance"
-    for base in type(module).__mro__:
-        if base is original:
-            return None
-        own = vars(base).get("forward")
-        if own is not None and not _calls_super_forward(own):
-            return f"{base.__qualname__}.forward does not call super().forward"
-    return None
-
-
-def _calls_super_forward(function: Any) -> bool:
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return code is not None and {"super", "forward"} <= set(code.co_names)
 
 
 def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,88 +48,69 @@ def interpolate(
         return pool(input, size if size is not None else _scaled(input, scale_factor))
     if recompute_scale_factor and scale_factor is not None:
         size, scale_factor = _scaled(input, scale_factor), None
-    place = (tuple(input.shape[2:]), mode, bool(align_corners))
-    each = tuple(scale_factor) if isinstance(scale_factor, Sequence) else scale_factor
-    return apply(_Interpolation(*place, tuple(size) if isinstance(size, Sequence) else size, each), input)
+    axes, corners = input.ndim - 2, bool(align_corners)
+    inputs = tuple(input.shape[2:])
+    sizes, scales = _for_each(size, axes), _for_each(scale_factor, axes)
+
+    def forward(tensor: torch.Tensor) -> torch.Tensor:
+        if mode == "linear" or tensor.is_cpu or not torch.are_deterministic_algorithms_enabled():
+            return functional.interpolate(tensor, sizes, scales, mode, align_corners=corners or None)
+        return _by_kernel(tensor, mode, sizes, corners, scales)
+
+    def band(axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
+        return _band(inputs, outputs, mode, corners, scales[axis] if scales else None, device)
+
+    return apply(forward, lambda gradient: transposed_along_axes(gradient, inputs, band), input)
 
 
-class Upsample(torch.nn.Upsample):
-    """`torch.nn.Upsample`, in all its modes, with a deterministic gradient."""
+def _by_kernel(tensor: torch.Tensor, mode: str, sizes: Any, corners: bool, scales: Any) -> torch.Tensor:
+    """The kernel itself. In deterministic mode, PyTorch's function would call a slow composition of index_put instead, for a
+    gradient that is not needed here, and round differently."""
+    kernel: Any = getattr(torch.ops.aten, f"upsample_{mode}{tensor.ndim - 2}d").vec
+    result: torch.Tensor = kernel(tensor, sizes, corners, scales and [float(each) for each in scales])
+    return result
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002
-        corners, recompute = self.align_corners, self.recompute_scale_factor
-        return interpolate(input, self.size, self.scale_factor, self.mode, corners, recompute_scale_factor=recompute)
+
+def _for_each(value: Any, axes: int) -> list[Any] | None:
+    return None if value is None else list(value) if isinstance(value, Sequence) else [value] * axes
 
 
 def _scaled(image: torch.Tensor, scale_factor: Any) -> tuple[int, ...]:
     sizes = image.shape[2:]
-    scales = scale_factor if isinstance(scale_factor, Sequence) else [scale_factor] * len(sizes)
+    scales = _for_each(scale_factor, len(sizes)) or []
     return tuple(math.floor(size * scale) for size, scale in zip(sizes, scales, strict=True))
 
 
-@dataclass(frozen=True)
-class _Interpolation:
-    """Interpolation as a linear map of images of one size."""
+def _band(inputs: int, outputs: int, mode: str, corners: bool, scale: float | None, device: torch.device) -> Band:
+    """Output o looks at position ``ratio * o`` (aligned corners) or ``ratio * (o + 0.5) - 0.5``, and reaches `half`
+    inputs to either side. The kernels are 0 where they end: an output that rounding moves in or out adds nothing."""
+    half = 2 if mode == "bicubic" else 1
+    if inputs == outputs and half == 1:
+        scale = None  # PyTorch then copies, whatever scale factor was asked for
+    if corners:
+        ratio, shift = ((inputs - 1) / (outputs - 1) if outputs > 1 else 0.0), 0.0
+    else:
+        ratio, shift = (1 / scale if scale else inputs / outputs), 0.5
+    place = torch.arange(inputs, device=device)
+    number = place.to(precise(device))
 
-    inputs: tuple[int, ...]
-    mode: str
-    align_corners: bool
-    size: Any
-    scale_factor: Any
+    def weigh(output: torch.Tensor) -> torch.Tensor:
+        position = (output.to(precise(device)) + shift) * ratio - shift
+        if mode != "bicubic":
+            return (1 - (position.clamp(0, inputs - 1) - number).abs()).clamp(min=0)
+        start = position.floor()
+        weight = torch.zeros_like(position)
+        for tap in (-1, 0, 1, 2):
+            here = (start + tap).clamp(0, inputs - 1) == number
+            weight = weight + torch.where(here, _cubic((position - start - tap).abs()), 0)
+        return weight
 
-    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
-        if torch.are_deterministic_algorithms_enabled() and not tensor.is_cpu and self.mode != "linear":
-            return self._by_kernel(tensor)
-        return functional.interpolate(
-            tensor, self.size, self.scale_factor, self.mode, align_corners=self.align_corners or None
-        )
-
-    def _by_kernel(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The kernel itself. In deterministic mode, PyTorch's function would call a slow composition of index_put instead,
-        for a gradient that is not needed here, and round differently."""
-        size = [self.size] * len(self.inputs) if isinstance(self.size, int) else self.size
-        scales = None if self.scale_factor is None else [self._scale(number) for number in range(len(self.inputs))]
-        name = f"upsample_{self.mode}{len(self.inputs)}d"
-        result: torch.Tensor = getattr(torch.ops.aten, name).vec(tensor, size, self.align_corners, scales)
-        return result
-
-    def _scale(self, axis: int) -> float | None:
-        factor = self.scale_factor
-        return None if factor is None else float(factor[axis] if isinstance(factor, tuple) else factor)
-
-    def transposed(self, gradient: torch.Tensor) -> torch.Tensor:
-        return transposed_along_axes(gradient, self.inputs, self._band)
-
-    def _band(self, axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
-        """Output o looks at position ``ratio * o`` (aligned corners) or ``ratio * (o + 0.5) - 0.5``, and reaches `half`
-        inputs to either side. The kernels are 0 where they end: an output that rounding moves in or out adds nothing."""
-        scale, half = self._scale(axis), 2 if self.mode == "bicubic" else 1
-        if inputs == outputs and half == 1:
-            scale = None  # PyTorch then copies, whatever scale factor was asked for
-        if self.align_corners:
-            ratio, shift = ((inputs - 1) / (outputs - 1) if outputs > 1 else 0.0), 0.0
-        else:
-            ratio, shift = (1 / scale if scale else inputs / outputs), 0.5
-        place = torch.arange(inputs, device=device)
-        number = place.to(precise(device))
-
-        def weigh(output: torch.Tensor) -> torch.Tensor:
-            position = (output.to(precise(device)) + shift) * ratio - shift
-            if self.mode != "bicubic":
-                return (1 - (position.clamp(0, inputs - 1) - number).abs()).clamp(min=0)
-            start = position.floor()
-            weight = torch.zeros_like(position)
-            for tap in (-1, 0, 1, 2):
-                here = (start + tap).clamp(0, inputs - 1) == number
-                weight = weight + torch.where(here, _cubic((position - start - tap).abs()), 0)
-            return weight
-
-        if ratio == 0:  # every output looks at the first input
-            return Band(torch.zeros_like(place), outputs, weigh)
-        count, start = math.ceil(2 * half / ratio), math.floor((shift - half) / ratio - shift) + 1
-        if not self.align_corners and (1 / ratio).is_integer():
-            return Band(place * int(1 / ratio) + start, count, weigh, int(1 / ratio), start)
-        return Band(((number - half + shift) / ratio - shift).floor().long() + 1, count, weigh)
+    if ratio == 0:  # every output looks at the first input
+        return Band(torch.zeros_like(place), outputs, weigh)
+    count, start = math.ceil(2 * half / ratio), math.floor((shift - half) / ratio - shift) + 1
+    if not corners and (1 / ratio).is_integer():
+        return Band(place * int(1 / ratio) + start, count, weigh, int(1 / ratio), start)
+    return Band(((number - half + shift) / ratio - shift).floor().long() + 1, count, weigh)
 
 
 def _cubic(distance: torch.Tensor) -> torch.Tensor:

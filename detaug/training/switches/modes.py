@@ -125,12 +125,12 @@ def _put_back(stored: _Stored) -> None:
 def _leave(stored: _Stored) -> None:
     position = next(number for number, each in enumerate(_entered) if each is stored)
     del _entered[position]
-    if position < len(_entered):
+    ends: _Stored = {}
+    for name, pair in stored.items():
         # Another thread's block began within this one and lasts: it must put back what this one found.
-        later = _entered[position]
-        later.update({name: pair for name, pair in stored.items() if name in later})
-        stored = {name: pair for name, pair in stored.items() if name not in later}
-    _put_back(stored)
+        later = next((each for each in _entered[position:] if name in each), ends)
+        later[name] = pair
+    _put_back(ends)
 
 
 def _set(switches: list[Switch]) -> Changes:

@@ -31,7 +31,7 @@ class Switch(NamedTuple):
     """One setting.
 
     Attributes:
-        read: gives the value in force; None where this torch does not have the switch.
+        get: gives the value in force; raises AttributeError where this torch does not have the switch.
         wanted: the value to set.
         fine: further values that need no change.
         own: gives the value to put back, where that is not the one in force (a setting that follows another).
@@ -39,12 +39,28 @@ class Switch(NamedTuple):
     """
 
     name: str
-    read: Callable[[], Any]
-    write: Callable[[Any], object]
+    get: Callable[[], Any]
+    set: Callable[[Any], object]
     wanted: Any
     fine: tuple[Any, ...] = ()
     own: Callable[[], Any] | None = None
     once: bool = False
+
+    def read(self) -> Any:
+        """The value in force; None where there is no such switch (an older torch, or one without CUDA)."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that one of two ways to read and set it is deprecated
+                return self.get()
+        except AttributeError:
+            return None
+        except RuntimeError:
+            return UNREADABLE
+
+    def write(self, value: Any) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.set(value)
 
     def is_right(self, value: Any) -> bool:
         """Whether `value`, from `read`, needs no change."""
@@ -108,7 +124,7 @@ def chosen_switches(
     read, write = partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET), partial(set_variable, CUBLAS_VARIABLE)
     switches += [
         _attribute("torch.backends.cudnn.benchmark", False),
-        _quiet(
+        Switch(
             "torch.cuda.tunable",
             lambda: torch.cuda.tunable.is_enabled(),
             lambda on: torch.cuda.tunable.enable(on),
@@ -124,28 +140,7 @@ def chosen_switches(
 def _attribute(name: str, wanted: Any) -> Switch:
     where, _, attribute = name.removeprefix("torch.").rpartition(".")
     place = operator.attrgetter(where)(torch)
-    return _quiet(name, partial(getattr, place, attribute), partial(setattr, place, attribute), wanted)
-
-
-def _quiet(name: str, read: Callable[[], Any], write: Callable[[Any], object], wanted: Any) -> Switch:
-    """A switch without torch's warnings that one of two ways to set it is deprecated."""
-
-    def read_quietly() -> Any:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return read()
-        except AttributeError:  # an older torch, or one without CUDA
-            return None
-        except RuntimeError:
-            return UNREADABLE
-
-    def write_quietly(value: Any) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            write(value)
-
-    return Switch(name, read_quietly, write_quietly, wanted)
+    return Switch(name, partial(getattr, place, attribute), partial(setattr, place, attribute), wanted)
 
 
 def _read_algorithms() -> Mode:
@@ -204,7 +199,7 @@ def _tf32_switches() -> list[Switch]:
     new = [(backend, operation) for backend in ("cuda", "mkldnn") for operation in ("matmul", "conv", "rnn")]
     return [
         _attribute("torch.backends.cuda.matmul.allow_tf32", False),
-        _quiet("torch.get_float32_matmul_precision", read, write, "highest"),
+        Switch("torch.get_float32_matmul_precision", read, write, "highest"),
         _attribute("torch.backends.cudnn.allow_tf32", False),
         *(_precision_switch(*each) for each in new if hasattr(torch._C, "_get_fp32_precision_getter")),
     ]

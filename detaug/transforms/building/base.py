@@ -10,7 +10,7 @@ the first one is read.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -32,7 +32,8 @@ _DEFERRED = "deferred_key"
 class Transform(ABC):
     """A transform of one sample: ``image``, ``segmentation``, ``regression_target``, ``keypoints``, ``bbox``.
 
-    Subclasses implement `draw` and `change`; those whose output has another shape than their input also `output_shapes`.
+    Subclasses implement `change`; those that have params also `draw`, those whose output has another shape than their
+    input also `output_shapes`.
 
     Attributes:
         keys: the caller's name -> the role of its array, or None where it is left as it is (see `Compose`).
@@ -68,14 +69,7 @@ class Transform(ABC):
         self, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator
     ) -> dict[str, Any]:
         """Sample params for one sample, of whose arrays the roles are known, and apply them."""
-        check_dimensions(arrays, roles, self.spatial_dims())
-
-        def transformed(sample: dict[str, Any]) -> dict[str, Any]:
-            workspace = Workspace(sample)
-            self.apply_in(workspace, self.sample(rng, workspace.shapes()))
-            return workspace.result()
-
-        return by_role(arrays, roles, transformed)
+        return self._applied(arrays, roles, lambda shapes: self.sample(rng, shapes))
 
     def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
         """Draw params.
@@ -90,12 +84,16 @@ class Transform(ABC):
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:
         """Apply params to a sample's arrays; the given arrays are unchanged. Raises as `__call__`."""
-        roles = sample_roles(arrays, self.keys)
+        return self._applied(arrays, sample_roles(arrays, self.keys), lambda _: params)
+
+    def _applied(
+        self, arrays: Mapping[str, Any], roles: Mapping[str, str], params_for: Callable[[Shapes], Params]
+    ) -> dict[str, Any]:
         check_dimensions(arrays, roles, self.spatial_dims())
 
         def transformed(sample: dict[str, Any]) -> dict[str, Any]:
             workspace = Workspace(sample)
-            self.apply_in(workspace, params)
+            self.apply_in(workspace, params_for(workspace.shapes()))
             return workspace.result()
 
         return by_role(arrays, roles, transformed)
@@ -125,9 +123,10 @@ class Transform(ABC):
         for each in self.kernels():
             each.compile()
 
-    @abstractmethod
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        """Draw params. ``context`` holds the image where a user's callable takes it; else it is empty."""
+        """Draw params; without this method there are none. ``context`` holds the image where a user's callable takes it;
+        else it is empty."""
+        return {}
 
     @abstractmethod
     def change(self, workspace: Workspace, params: Params) -> None:

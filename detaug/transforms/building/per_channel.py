@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from detaug.kernels.intensity import scale_around
+from detaug.kernels.volumes import axes_of_volume
 from detaug.transforms.building import draws
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.workspace import Workspace
 
 
 def flat_channels(workspace: Workspace, chosen: Container[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """The chosen channels of the image as (channel, source, destination), both flat; they are one array where it is
-    owned.
+    """`Workspace.chosen_channels` of the image, flat."""
+    for c, source, destination in workspace.chosen_channels(chosen):
+        yield c, source.reshape(-1), destination.reshape(-1)
 
-    The caller fills each destination. Other channels are copied where they must be. Without any, nothing is touched.
-    """
-    count = workspace["image"].shape[0]
-    if not any(c in chosen for c in range(count)):
-        return
-    source, destination = workspace.source_and_destination("image")
-    for c in range(count):
-        if c in chosen:
-            yield c, source[c].reshape(-1), destination[c].reshape(-1)
-        elif destination is not source:
-            destination[c] = source[c]
+
+def plane_channels(workspace: Workspace, chosen: Container[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """`Workspace.chosen_channels` of the image as (X, Y * Z) of its volume."""
+    for c, source, destination in workspace.chosen_channels(chosen):
+        yield c, flat_planes(source), flat_planes(destination)
+
+
+def flat_planes(channel: np.ndarray) -> np.ndarray:
+    """A channel of an image as (X, Y * Z) of its volume."""
+    first = axes_of_volume(channel.shape)[0]
+    return channel.reshape(1 if first is None else channel.shape[first], -1)
+
+
+def length_of_lines(shape: Sequence[int]) -> int:
+    """Z of the image's volume."""
+    last = axes_of_volume(shape)[2]
+    return 1 if last is None else shape[last]
 
 
 def scalars(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -124,6 +124,22 @@ class Workspace:
         destination = buffers.empty_like(source)
         self.put(key, destination)
         return source, destination
+
+    def chosen_channels(
+        self, chosen: Container[int], key: str = "image"
+    ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """The chosen channels as (channel, source, destination); the two are one array where it is owned.
+
+        The caller fills each destination. Other channels are copied where they must be. Without any, nothing is touched.
+        """
+        if not any(c in chosen for c in range(len(self[key]))):
+            return
+        source, destination = self.source_and_destination(key)
+        for c in range(len(source)):
+            if c in chosen:
+                yield c, source[c], destination[c]
+            elif destination is not source:
+                destination[c] = source[c]
 
     def result(self) -> dict[str, Any]:
         """All arrays, each of the kind (NumPy or torch) and, for images, of the input's dtype.

@@ -42,6 +42,7 @@ class Disturbance:
             yield
         finally:
             self._over.set()
+            # A worker that the thread has just stopped is continued before it ends: none is left stopped for `close`.
             thread.join()
 
     def _disturb(self, augmenter: DeterministicAugmenter) -> None:
@@ -56,6 +57,8 @@ class Disturbance:
         if engine is None or not pids:
             return
         pid = self._rng.choice(pids)
+        # Asked again before the signal, after which it would be in no list. One that has become ready in between was hit
+        # while it was ready.
         self._unready += pid not in engine.worker_pids(ready=True)
         try:
             if self._kill:

@@ -126,6 +126,8 @@ class RealRuns:
                 disturbance.strike(augmenter)
 
         with closing(self._augmenter(processes, method)) as augmenter:
+            # Before the thread: workers that are starting are to be hit too. Quick batches may all be taken before the
+            # thread strikes once, so this one strikes as well.
             augmenter._start()
             with disturbance.of(augmenter):
                 prints = take(augmenter, len(reference.prints), before)
@@ -192,8 +194,8 @@ class RealRuns:
 
 
 class _Found(NamedTuple):
-    """(number, fingerprint) of the reference's batches that were made again, what is worth adding, and whether all were to
-    be made."""
+    """(number, fingerprint) of the reference's batches that were made again, a detail for the row, and whether all were
+    to be made."""
 
     batches: Iterable[tuple[int, str]]
     detail: str = ""
@@ -244,6 +246,7 @@ def take(
         try:
             batch = next(augmenter)
         except StopIteration:
+            # The end of an epoch, after which the next one begins; two in a row are a loader that gives no more.
             empty += 1
             continue
         empty = 0

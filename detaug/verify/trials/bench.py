@@ -133,6 +133,7 @@ def perform(subject: Subject, trial: Trial, hooks: Hooks | None = None) -> Outco
     with preserved_global_rngs(), one_thread(), under(trial.conditions) as calls, ExitStack() as cleanup:
         with earlier.following() if following else ExitStack():
             producer = _producer(subject, trial)
+        # Taken after the pipeline was made, which may set up classes, and before its first batch.
         shared = Snapshot(producer, shared=True)
         # What classes and modules keep would reach the next trial in this process.
         cleanup.callback(shared.put_back, producer)

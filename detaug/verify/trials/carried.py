@@ -17,14 +17,17 @@ import numpy as np
 import torch
 
 from detaug.pipeline.producer import Producer
-from detaug.verify.trials.values import GENERATORS, attributes_of, digest
+from detaug.purity.references import attributes_of, parts_of, slots_of
+from detaug.verify.trials.values import GENERATORS, digest
 from detaug.watching.interception import is_standard_library
 
-_MAX_HOLDERS = 2_000
+_MAX_HOLDERS, _MOST_PARTS = 2_000, 1_000
 _MAX_BYTES, _MAX_BYTES_IN_ALL = 64 << 20, 256 << 20
 _CLASS, _MODULE = "its class", "its module"
 _VALUES = (bool, int, float, complex, str, bytes, bytearray, np.generic, np.ndarray, torch.Tensor, *GENERATORS)
 _MUTABLE = (list, dict, set, deque, bytearray, np.ndarray, torch.Tensor, *GENERATORS)
+#: They hold what may be the pipeline's, and are themselves no variables of it.
+_LED_THROUGH = (dict, list, tuple, deque, functools.partial, types.MethodType)
 _CACHED = functools._lru_cache_wrapper
 _NOT_COPIED = object()
 _NOT_SEARCHED = frozenset({"numpy", "torch", "scipy", "batchgenerators", "batchgeneratorsv2", "nnunetv2", "detaug"})
@@ -148,19 +151,12 @@ def _variables(producer: Producer) -> Iterator[tuple[Any, Variable, Any]]:
         roots.append(("loader", objects["data_loader"]))
     else:
         classes[type(objects["data_loader"])] = None
-    pending: list[tuple[str, Any]] = roots
+    pending: deque[tuple[str, Any]] = deque(roots)
     while pending and len(seen) < _MAX_HOLDERS:
-        path, value = pending.pop(0)
-        if value is None or id(value) in seen or isinstance(value, _VALUES):
+        path, value = pending.popleft()
+        if id(value) in seen or isinstance(value, (types.NoneType, types.ModuleType, type, *_VALUES)):
             continue
         seen.add(id(value))
-        if isinstance(value, functools.partial):
-            pending.extend([(path, value.func), (path, value.args), (path, value.keywords)])
-            yield from _bound_by(path, value)
-            continue
-        if isinstance(value, types.MethodType):
-            pending.append((path, value.__self__))
-            value = value.__func__
         if isinstance(value, types.FunctionType):
             modules[str(value.__module__)] = None
             for cell, variable, item in _around(path, value):
@@ -168,24 +164,30 @@ def _variables(producer: Producer) -> Iterator[tuple[Any, Variable, Any]]:
                     yield cell, variable, item
                 else:
                     pending.append((f"{path}.{variable.name}", item))
-            continue
-        if isinstance(value, dict):
-            pending.extend((f"{path}[{key!r}]", item) for key, item in list(value.items())[:1_000])
-            continue
-        if isinstance(value, (list, tuple, deque)):
-            pending.extend((f"{path}[{number}]", item) for number, item in enumerate(islice(value, 1_000)))
-            continue
-        attributes = attributes_of(value)
-        if isinstance(value, (type, types.ModuleType)) or not (attributes or hasattr(value, "__dict__")):
-            continue
-        classes[type(value)] = None
-        for name, item in attributes.items():
+        elif isinstance(value, _LED_THROUGH):
+            if isinstance(value, functools.partial):
+                yield from _bound_by(path, value)
+            pending.extend((path + label, item) for label, item in islice(parts_of(value), _MOST_PARTS))
+        else:
+            yield from _of_object(path, value, classes, pending)
+    yield from _of_classes_and_modules(classes, modules)
+
+
+def _of_object(
+    path: str, value: Any, classes: dict[type, None], pending: deque[tuple[str, Any]]
+) -> Iterator[tuple[Any, Variable, Any]]:
+    """The attributes of an instance; what else they lead to is left pending."""
+    own = attributes_of(value)
+    slots = slots_of(value)
+    if own is None and not slots:
+        return
+    classes[type(value)] = None
+    for holder, attributes in ((own, own or {}), (value, slots)):
+        for name, item in list(attributes.items()):
             if _is_value(item):
-                own = getattr(value, "__dict__", {})
-                yield own if name in own else value, Variable(path, name, type(value).__qualname__), item
+                yield holder, Variable(path, name, type(value).__qualname__), item
             else:
                 pending.append((f"{path}.{name}", item))
-    yield from _of_classes_and_modules(classes, modules)
 
 
 def _of_classes_and_modules(classes: dict[type, None], modules: dict[str, None]) -> Iterator[tuple[Any, Variable, Any]]:

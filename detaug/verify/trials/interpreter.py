@@ -15,13 +15,11 @@ from typing import IO, Any
 
 import cloudpickle
 
-from detaug.processes.control import die_with
-from detaug.processes.interpreters import interpreter_command, worker_environment
+from detaug.processes.control import die_with, run_and_exit
+from detaug.processes.interpreters import code_of, interpreter_command, worker_environment
 from detaug.verify.handed_in import UnusableError
 from detaug.verify.trials.bench import Outcome, SearchStopped, Subject, Trial, perform
 from detaug.verify.trials.surroundings import under
-
-_CODE = "from detaug.verify.trials.interpreter import main; main({descriptor})"
 
 
 @dataclass
@@ -87,7 +85,7 @@ def start(subject: Subject, trials: Sequence[Trial], hash_seed: int) -> Elsewher
     os.set_inheritable(theirs, True)
     try:
         process = subprocess.Popen(
-            interpreter_command(_CODE.format(descriptor=theirs)),
+            interpreter_command(code_of(__name__, theirs)),
             pass_fds=(theirs,),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -95,7 +93,7 @@ def start(subject: Subject, trials: Sequence[Trial], hash_seed: int) -> Elsewher
             env=worker_environment(hash_seed),
         )
     finally:
-        os.close(theirs)
+        os.close(theirs)  # else the end of the answer would never be seen: this process would hold the pipe open
     assert process.stdin is not None
     try:
         process.stdin.write(payload)
@@ -107,15 +105,23 @@ def start(subject: Subject, trials: Sequence[Trial], hash_seed: int) -> Elsewher
 
 def main(descriptor: int) -> None:
     """The other interpreter's life: read the trials from the standard input, run them, write what they gave."""
-    subject, trials = pickle.loads(sys.stdin.buffer.read())
-    if len(trials) == 1:
-        outcomes = [perform(subject, trials[0])]
-    else:
-        with under(trials[0].conditions):  # the search for what it replaces is made once, and not in every fork
-            pass
-        outcomes = [_forked(subject, trial) for trial in trials]
+
+    def live() -> None:
+        subject, trials = pickle.loads(sys.stdin.buffer.read())
+        if len(trials) == 1:
+            outcomes = [perform(subject, trials[0])]
+        else:
+            with under(trials[0].conditions):  # the search for what it replaces is made once, and not in every fork
+                pass
+            outcomes = [_forked(subject, trial) for trial in trials]
+        _answer(descriptor, outcomes)
+
+    run_and_exit(live)  # taking a whole interpreter with torch apart would take half a second
+
+
+def _answer(descriptor: int, outcome: Any) -> None:
     with os.fdopen(descriptor, "wb") as file:
-        file.write(pickle.dumps(outcomes, protocol=5))
+        file.write(pickle.dumps(outcome, protocol=5))
 
 
 def _forked(subject: Subject, trial: Trial) -> Outcome:
@@ -124,21 +130,17 @@ def _forked(subject: Subject, trial: Trial) -> Outcome:
     parent = os.getpid()
     child = os.fork()
     if child == 0:
-        code = 1
-        try:
+
+        def live() -> None:
             die_with(parent)
             os.close(ours)
-            with os.fdopen(theirs, "wb") as file:
-                file.write(pickle.dumps(perform(subject, trial), protocol=5))
-            code = 0
-        except BaseException as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        finally:
-            os._exit(code)
+            _answer(theirs, perform(subject, trial))
+
+        run_and_exit(live)
     os.close(theirs)
     with os.fdopen(ours, "rb") as file:
         data = file.read()
-    os.waitpid(child, 0)
+    os.waitpid(child, 0)  # only now: a child whose answer fills the pipe ends when it has been read
     if not data:
         sys.exit(1)  # the child has said why
     outcome: Any = pickle.loads(data)

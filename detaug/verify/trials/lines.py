@@ -1,4 +1,4 @@
-"""Following a batch line by line, with a digest of every variable, to find the first line at which two runs part."""
+"""Following a batch line by line, with a digest of every variable, to find the first line at which two runs diverge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import FrameType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
@@ -52,7 +52,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where two runs part.
+    """Where two runs diverge.
 
     Attributes:
         site: the line whose outcome differs; for arguments that differ, the line that passes them; for what else differed
@@ -130,8 +130,7 @@ class _Call:
         self._globals = [name for name in code.co_names if _is_data(frame.f_globals.get(name))]
         self._values = self._digests(frame)
         self._before = 0
-        self._record(frame.f_lineno, "call", dict(self._values))
-        recorder.events[-1] = replace(recorder.events[-1], given=_passed_by(frame))
+        self._record(frame.f_lineno, "call", self._values, _passed_by(frame))
 
     def trace(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event not in ("line", "return") or len(self._recorder.events) >= _MAX_EVENTS:
@@ -146,8 +145,9 @@ class _Call:
         self._before = frame.f_lineno
         return self.trace
 
-    def _record(self, line: int, kind: str, values: dict[str, str]) -> None:
-        self._recorder.events.append(Event(self._file, line, self._function, self._owner, kind, self._before, values))
+    def _record(self, line: int, kind: str, values: dict[str, str], given: Any = None) -> None:
+        event = Event(self._file, line, self._function, self._owner, kind, self._before, values, given)
+        self._recorder.events.append(event)
 
     def _digests(self, frame: FrameType) -> dict[str, str]:
         only = self._recorder.names

@@ -201,6 +201,8 @@ class Substitutes:
         # All clocks advance, so that another time for one line does not change the others'.
         now = {number: clock.read() for number, clock in self._clocks.items()}
         seconds = base + now[self._number("clock", site)]
+        # A float of seconds since 1970 resolves a quarter of a microsecond: nanoseconds are made from whole microseconds,
+        # so that `time` and `time_ns` agree to the microsecond.
         return int(seconds * 1_000_000) * 1_000 if unit == 1e9 else seconds
 
     def _datetime(self) -> type:

@@ -31,6 +31,7 @@ def under(conditions: Conditions) -> Iterator[Calls]:
         stack.enter_context(stage.thread_starts())
         if conditions.threads:
             stack.enter_context(_threads_held_up(conditions.threads))
+        # Last: what is above may draw.
         reseed_global_rngs(np.random.SeedSequence([0x7E57, conditions.global_state]))
         yield calls
 
@@ -73,6 +74,7 @@ def _threads_held_up(number: int) -> Iterator[None]:
 
     before = threading.getprofile() if hasattr(threading, "getprofile") else None
     threading.setprofile(hold_up)
+    # Switches between threads come by time, not by counts: a short interval brings many of them into a short batch.
     sys.setswitchinterval(1e-5)
     try:
         yield

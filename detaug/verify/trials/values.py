@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import types
 from collections import deque
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 import xxhash
+
+from detaug.purity import references
 
 #: Of larger arrays (bytes) only a sample is digested, because that happens at every line.
 _WHOLE_BYTES = 1 << 18
@@ -81,16 +82,7 @@ def _feed_parts(hashed: Any, value: Any, depth: int) -> None:
 
 def attributes_of(value: Any) -> dict[str, Any]:
     """An object's own attributes, also those in slots."""
-    kind: Any = type(value)
-    found = dict(getattr(value, "__dict__", None) or {})
-    found.update({name: getattr(value, name) for name in _slots_of(kind) if hasattr(value, name)})
-    return found
-
-
-@lru_cache(maxsize=4096)
-def _slots_of(kind: type) -> tuple[str, ...]:
-    members = [item for owner in kind.__mro__ for item in vars(owner).items()]
-    return tuple(name for name, member in members if isinstance(member, types.MemberDescriptorType))
+    return {**(references.attributes_of(value) or {}), **references.slots_of(value)}
 
 
 def _feed_array(hashed: Any, array: np.ndarray[Any, Any], depth: int) -> None:

@@ -224,6 +224,34 @@ def console(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     return tmp_path, {**environment, "PATH": f"{script.parent}{os.pathsep}{environment['PATH']}"}
 
 
+def test_the_training_page_has_the_three_lines_first_and_the_comparison_last() -> None:
+    text = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")
+    parts = [
+        "seed = seed_everything(1234, deterministic=True)",
+        "make_deterministic(model)",
+        '"optimizer": optimizer.state_dict()',
+        "set_rng_state(checkpoint",
+        "**Promised**",
+        "**Not promised**",
+        "**Costs**",
+        "## One page per task",
+        *(
+            "(training-seed.md)",
+            "(training-resume.md)",
+            "(training-publish.md)",
+            "(training-find.md)",
+            "(training-gpu.md)",
+        ),
+        "## Side by side",
+        "| what | MMEngine |",
+    ]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert text[: places[0]].count("\n") < 12
+    assert not re.search(r"^#", text[places[-1] :], re.MULTILINE)
+    assert all((REPOSITORY / "docs" / name).exists() for name in re.findall(r"\((training-\w+\.md)\)", text))
+
+
 @pytest.mark.parametrize("command", console_lines())
 def test_console_line_runs(command: str, console: tuple[Path, dict[str, str]]) -> None:
     folder, environment = console

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from detaug.cli import main
+from tests.support.preloaded import run_code
 
 
 def detaug(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from detaug.cli import main; main(prog_name='detaug')", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    code = "from detaug.cli import main; main(prog_name='detaug')"
+    return run_code(code, *arguments, folder=Path.cwd(), environment=os.environ)
 
 
 def test_help_names_the_commands() -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import detaug
+from tests.support.preloaded import run_code
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -45,16 +44,7 @@ print("end")
 
 
 def run(folder: Path, *arguments: str, code: str = "import train") -> subprocess.CompletedProcess[str]:
-    root = str(Path(detaug.__file__).parents[1])
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([root, str(folder)])},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    return run_code(code, *arguments, folder=folder, environment=os.environ, timeout=100)
 
 
 @pytest.mark.parametrize("arguments", [("fork", "2"), ("fork", "0"), ("spawn", "0")])

@@ -28,6 +28,11 @@ def half_a_second_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stalls, "SLOW_SECONDS", 0.5)
 
 
+@pytest.fixture
+def patience_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stalls, "_KILL_SECONDS", 1.0)
+
+
 def test_without_a_timeout_a_warning_names_batch_worker_transform_place_and_time(
     make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, half_a_second_is_slow: None
 ) -> None:
@@ -87,7 +92,7 @@ def test_stopped_worker_is_said_to_be_stopped(make: Maker, caplog: pytest.LogCap
 
 
 def test_helper_that_hangs_with_a_worker_is_replaced_with_it(
-    make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, patience_is_short: None
 ) -> None:
     expected = prints(take(make(RandomLoader(), None, 0, seed=2), 8))
     loader = StopsItsHelper(3, str(tmp_path / "stopped"))
@@ -96,7 +101,9 @@ def test_helper_that_hangs_with_a_worker_is_replaced_with_it(
     assert "does not answer and is killed" in caplog.text
 
 
-def test_worker_that_dies_while_its_helper_is_stopped_is_replaced(make: Maker, mark: str) -> None:
+def test_worker_that_dies_while_its_helper_is_stopped_is_replaced(
+    make: Maker, mark: str, patience_is_short: None
+) -> None:
     expected = prints(take(make(RandomSampler(), None, 0, seed=2), 20))
     augmenter = make(RandomSampler(), None, 2, seed=2, start_method="fork")
     batches = take(augmenter, 4)
@@ -111,6 +118,8 @@ def test_worker_that_dies_while_its_helper_is_stopped_is_replaced(make: Maker, m
 UNKILLABLE = """
     import logging
     from detaug import current
+    from detaug.engine.local import stalls
+    stalls._KILL_SECONDS = 1.0
     logging.basicConfig(format="%(message)s")
     class BelongsToNobody(Loader):
         def __next__(self):
@@ -144,9 +153,9 @@ def test_time_in_which_the_whole_program_was_stopped_is_no_stall(script: Callabl
         logging.basicConfig(format="%(message)s")
         class Slow(Loader):
             def __next__(self):
-                time.sleep(0.6)
+                time.sleep(0.3)
                 return super().__next__()
-        with augmenter(Slow(), stall_timeout=2.0) as aug:
+        with augmenter(Slow(), stall_timeout=1.5) as aug:
             next(aug)
             print("ready")
             print(len([next(aug) for _ in range(8)]))
@@ -156,7 +165,7 @@ def test_time_in_which_the_whole_program_was_stopped_is_no_stall(script: Callabl
     assert run.read_line() == "ready"
     os.killpg(run.pid, signal.SIGSTOP)  # as Ctrl-Z does
     wait_until(lambda: "T" in Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2], "it is stopped")
-    time.sleep(4)
+    time.sleep(3)
     os.killpg(run.pid, signal.SIGCONT)
     run.finish()
     assert run.lines == ["ready", "8"]

@@ -42,8 +42,14 @@ def stuck(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_worker_that_a_stuck_file_system_holds_is_abandoned_and_its_batch_made_elsewhere(
-    make: Maker, mark: str, stuck: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    make: Maker,
+    mark: str,
+    stuck: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(stalls, "_KILL_SECONDS", 1.0)
     expected = prints(take(make(RandomLoader(), None, 0, seed=2), 12))
     loader = WritesOnce(3, str(stuck / "file"), str(tmp_path / "pid"))
     augmenter = make(loader, None, 2, seed=2, stall_timeout=0.5, start_method="fork")

@@ -22,7 +22,7 @@ from detaug import DeterministicAugmenter, fingerprint
 from detaug.processes.interpreters import known_hash_seed
 from detaug.processes.surroundings import ProcessSettings
 from tests.processes.engine import settings_pipelines as pipelines
-from tests.support.preloaded import run_code
+from tests.support.preloaded import briefly, run_code
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -229,7 +229,7 @@ def environment_with(**variables: str) -> dict[str, str]:
 def run_python(code: str, *arguments: str, **variables: str) -> str:
     """In an interpreter of its own, for what it reads from the environment when it starts."""
     run = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", briefly(code), *arguments],
         env=environment_with(**variables),
         capture_output=True,
         text=True,

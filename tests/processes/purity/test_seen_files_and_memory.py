@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import DeterministicAugmenter, fingerprint
 from tests.processes.purity.ways import Make, check_every, run_all_ways
+from tests.support.preloaded import run_code
 
 ITEMS, BATCH = 26, 3
 
@@ -357,7 +357,5 @@ if __name__ == "__main__":
 def test_replay_does_not_undo_what_a_script_sets_on_its_classes(num_processes: int, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("CHECK", "0"))
-    run = subprocess.run(
-        [sys.executable, str(script), str(num_processes)], capture_output=True, text=True, timeout=120, cwd=Path.cwd()
-    )
+    run = run_code(script, str(num_processes), folder=Path.cwd(), environment=os.environ, timeout=120)
     assert run.stdout == "right\n", run.stderr[-3000:]

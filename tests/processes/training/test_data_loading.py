@@ -365,11 +365,27 @@ def test_one_process_draws_a_seed_and_several_must_share_one(caplog, monkeypatch
     assert EpochSampler(range(30), rank=1, num_replicas=2).seed == 5
 
 
+def test_lightning_leaves_the_sampler_in_place_where_it_would_replace_another():
+    pl = pytest.importorskip("pytorch_lightning")
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy="ddp",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+    )
+    replaces = trainer._data_connector._requires_distributed_sampler
+    data = range(10)
+    assert replaces(DataLoader(data, shuffle=True))
+    assert not replaces(DataLoader(data, sampler=EpochSampler(data, num_replicas=2, rank=1, seed=7)))
+
+
 @pytest.mark.parametrize(
     ("kwargs", "error", "says"),
     [
         ({"dataset": iter([])}, TypeError, "length"),
-        ({"rank": 2, "num_replicas": 2}, ValueError, "rank must be within 0"),
+        ({"rank": 2, "num_replicas": 2}, ValueError, r"rank 2, rank should be in the interval \[0, 1\]"),
         ({"rank": -1, "num_replicas": 2}, ValueError, "rank"),
         ({"num_replicas": 0}, ValueError, "num_replicas"),
         ({"seed": -1}, ValueError, "seed"),

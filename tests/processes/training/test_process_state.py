@@ -183,4 +183,3 @@ def test_the_state_has_a_place_for_every_kind_of_accelerator() -> None:
         "mps": int(torch.backends.mps.is_available()),
     }
     set_rng_state(state)
-    set_rng_state({key: value for key, value in {**state, "format": 1}.items() if key not in ("xpu", "mps")})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections import deque
 
@@ -324,3 +325,71 @@ def lines_per_batch(window, stateless, ended):
     finally:
         sys.settrace(before)
     return lines / 200
+
+
+class Ring:
+    """A lane whose batches a test makes."""
+
+    def __init__(self, first: Position, stride: int) -> None:
+        self.first, self.stride = first, stride
+        self.keys: set[BatchKey] = set()
+        self.reached = first
+        self.stopped = False
+
+    def batch(self, step: int) -> tuple[BatchKey] | None:
+        key = BatchKey(self.first.epoch, step)
+        return (key,) if key in self.keys else None
+
+    def made(self) -> list[BatchKey]:
+        return sorted(self.keys)
+
+    def advance(self, position: Position) -> None:
+        self.reached = position
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_lanes_open_and_end_anywhere_and_every_batch_comes_once_and_in_order(seed: int) -> None:
+    chance = random.Random(seed)
+    world, window, limit = chance.randint(1, 4), chance.randint(1, 6), chance.randint(20, 60)
+    rank, stateless = chance.randrange(world), chance.random() < 0.5
+    schedule = Schedule(Plan(6, rank, world), window, 3, stateless, limit=limit * world)
+    taken, working, lane, begun = [], {}, None, set()
+    while schedule.position.epoch < 2:
+        event = chance.choice(["take", "take", "take", "ask", "finish", "lane", "make", "leave", "back"])
+        if event == "take":
+            position, outcome = schedule.due()
+            schedule.hand_out(position, outcome)
+            if isinstance(outcome, Delivered):
+                taken.append(outcome.batch)
+                assert outcome.batch == position[:2]
+        elif event == "back" and taken and taken[-1].epoch == schedule.position.epoch:
+            schedule.put_back(schedule.before(schedule.position), Delivered(taken.pop()))
+        elif event == "ask":
+            worker = chance.randrange(3)
+            if worker not in working and (task := schedule.next_for(worker)) is not None:
+                assert task.key not in begun
+                schedule.start(task.key)
+                working[worker] = task.key
+        elif event == "finish" and working:
+            key = working.pop(chance.choice(sorted(working)))
+            schedule.finish(key, Delivered(key))
+            begun.discard(key)
+        elif event == "lane" and schedule.lane is None and not begun and (start := schedule.lane_start()) is not None:
+            lane = Ring(start[0], world)
+            number = start[1]
+            schedule.open_lane(lane)
+        elif event == "make" and schedule.lane is lane is not None and len(lane.keys) < number:
+            lane.keys.add(BatchKey(lane.first.epoch, lane.first.step + len(lane.keys) * world))
+        elif event == "leave" and schedule.lane is not None:
+            if len(lane.keys) < number and 9 not in working:  # a worker is at the next one
+                key = BatchKey(lane.first.epoch, lane.first.step + len(lane.keys) * world)
+                schedule.start_ahead(key)
+                working[9] = key
+                begun.add(key)
+            schedule.leave_lane()
+            assert lane.stopped
+    steps = list(range(rank, rank + limit * world, world))
+    assert taken == [BatchKey(epoch, step) for epoch in range(2) for step in steps]

@@ -111,6 +111,56 @@ def test_functional_transforms_and_forward_differentiation(name: str) -> None:
         torch.testing.assert_close(transform(layers), transform(functional), rtol=1e-10, atol=1e-10)
 
 
+def test_second_derivatives_of_a_swapped_model_compose_with_functional_call_and_vmap() -> None:
+    original = nn.Sequential(
+        nn.Conv3d(1, 2, 3, padding=1, padding_mode="reflect"), nn.AvgPool3d(2), nn.AdaptiveAvgPool3d(1)
+    )
+    models = original.double(), layers.make_deterministic(copy.deepcopy(original))
+    x = noise((3, 1, 4, 4, 4))
+    results = []
+    for model in models:
+        parameters = dict(model.named_parameters())
+
+        def loss(parameters: dict[str, torch.Tensor], y: torch.Tensor, model: nn.Module = model) -> torch.Tensor:
+            value: torch.Tensor = torch.func.functional_call(model, parameters, (y[None],))
+            return value.square().sum()
+
+        one = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
+        two = torch.func.hessian(lambda y, loss=loss, parameters=parameters: loss(parameters, y))(x[0])
+        results.append([*one.values(), two])
+    for wanted, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "cross_entropy"])
+def test_an_empty_batch_has_an_empty_gradient(name: str) -> None:
+    call, shape = CALLS[name]
+    assert_same_as(lambda x: call(functional, x), lambda x: call(layers, x), noise((0, *shape[1:])))
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "cross_entropy"])
+def test_values_and_dtypes_under_autocast_are_pytorchs(name: str) -> None:
+    call, shape = CALLS[name]
+    given = [noise(shape, torch.bfloat16).requires_grad_() for _ in range(2)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        values = [call(module, x) for module, x in zip((functional, layers), given, strict=True)]
+    assert values[0].dtype == values[1].dtype
+    assert torch.equal(*values)
+    gradients = [torch.autograd.grad(value.float().sum(), x)[0] for value, x in zip(values, given, strict=True)]
+    assert gradients[0].dtype == gradients[1].dtype == torch.bfloat16
+    torch.testing.assert_close(*gradients, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.parametrize("size", [(None, 3, None), (7, 9, 5), 1])
+def test_adaptive_pooling_keeps_an_axis_and_may_grow(size: Any) -> None:
+    for shape in ((2, 3, 5, 7, 4), (3, 5, 7, 4)):
+        assert_same_as(
+            lambda x: functional.adaptive_avg_pool3d(x, size),
+            lambda x: layers.adaptive_avg_pool3d(x, size),
+            noise(shape),
+        )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_they_compile_as_one_graph(name: str) -> None:
@@ -120,6 +170,26 @@ def test_they_compile_as_one_graph(name: str) -> None:
     compiled = torch.compile(lambda x: call(layers, x), fullgraph=True, backend="aot_eager")
     compiled(got).square().sum().backward()
     torch.testing.assert_close(got.grad, expected.grad, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_a_swapped_model_compiles_as_one_graph_and_exports() -> None:
+    model = layers.make_deterministic(
+        nn.Sequential(
+            nn.Conv3d(1, 2, 3, padding=1, padding_mode="reflect"),
+            nn.AvgPool3d(2),
+            nn.Upsample(scale_factor=2, mode="trilinear"),
+            nn.ReflectionPad3d(1),
+            nn.AdaptiveAvgPool3d(3),
+        )
+    )
+    x, y = (noise((1, 1, 6, 6, 6), torch.float32).requires_grad_() for _ in range(2))
+    model(x).square().sum().backward()
+    torch.compile(model, fullgraph=True, backend="aot_eager")(y).square().sum().backward()
+    torch.testing.assert_close(y.grad, x.grad)
+    for strict in (False, True):
+        exported = torch.export.export(model, (x.detach(),), strict=strict)
+        assert torch.equal(exported.module()(x.detach()), model(x))
 
 
 def test_the_walk_over_a_model_is_linear() -> None:

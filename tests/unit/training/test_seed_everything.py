@@ -245,3 +245,11 @@ def test_cuda_devices_repeat_themselves():
         seed_everything(5)
         drawn.append([torch.rand(4, device=f"cuda:{index}").cpu() for index in range(torch.cuda.device_count())])
     assert all(torch.equal(one, other) for one, other in zip(*drawn, strict=True))
+
+
+def test_threads_without_the_switches_they_are_set_with_are_refused():
+    before = torch.get_num_threads(), torch.get_rng_state()
+    with pytest.raises(ValueError, match="threads=1 is set with the switches: pass deterministic=True"):
+        seed_everything(1, threads=1)
+    assert torch.get_num_threads() == before[0]
+    assert torch.equal(torch.get_rng_state(), before[1])

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from detaug.training import deterministic_mode, set_deterministic_mode
 from detaug.training.switches import modes
@@ -327,3 +329,27 @@ def test_a_convolution_on_a_gpu_gives_the_same_gradient_twice():
             convolution(image).square().sum().backward()
             gradients.append(convolution.weight.grad.clone())
     assert torch.equal(*gradients)
+
+
+@settings(max_examples=15, deadline=None)
+@given(choices=st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 5)), max_size=40))
+def test_blocks_left_in_any_order_leave_every_switch_as_it_was(choices):
+    """As blocks of several threads are, where they overlap; some have switches that the others have not."""
+    kinds = [
+        {},
+        {"mode": "warn"},
+        {"mode": False},
+        {"cudnn": False},
+        {"tf32": None, "fill_memory": None},
+        {"mode": False, "cudnn": True, "fill_memory": True},
+    ]
+    before, entered = in_force(), []
+    for leave, number, kind in choices:
+        if leave and entered:
+            entered.pop(number % len(entered)).__exit__(None, None, None)
+        else:
+            entered.append(deterministic_mode(**kinds[kind]))
+            entered[-1].__enter__()
+    while entered:
+        entered.pop(0).__exit__(None, None, None)
+    assert in_force() == before

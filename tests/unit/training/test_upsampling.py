@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from detaug.training import layers
-from detaug.training.layers.upsampling import _Interpolation
+from detaug.training.layers.upsampling import _by_kernel, _for_each
 from tests.unit.training.layer_checks import assert_same_as, assert_same_bytes_on_cuda, needs_cuda, value_and_gradient
 
 MODES = {
@@ -88,8 +88,8 @@ def test_the_kernel_that_deterministic_mode_replaces_can_be_called_by_itself(ndi
             size, scale = keywords.get("size"), keywords.get("scale_factor")
             if keywords.get("recompute_scale_factor"):
                 size, scale = tuple(expected.shape[2:]), None
-            ours = _Interpolation(tuple(tensor.shape[2:]), mode, bool(keywords["align_corners"]), size, scale)
-            assert torch.equal(ours._by_kernel(tensor), expected)
+            sizes, scales = _for_each(size, tensor.ndim - 2), _for_each(scale, tensor.ndim - 2)
+            assert torch.equal(_by_kernel(tensor, mode, sizes, bool(keywords["align_corners"]), scales), expected)
 
 
 def test_the_modules_equal_pytorchs() -> None:

@@ -159,3 +159,128 @@ def test_wrong_arguments_and_trainings_are_refused() -> None:
 
     with pytest.raises(ValueError, match=r"train\(4\) made optimizer steps up to number 5"):
         verify(Endless, steps=4)
+
+
+class Loop(PlainLoop):
+    """Without a data set; what a step is, subclasses say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batch = self.inputs[:4]
+
+    def train(self, steps: int) -> None:
+        while self.done < steps:
+            self.step()
+            self.done += 1
+
+    def loss(self) -> torch.Tensor:
+        self.optimizer.zero_grad()
+        value: torch.Tensor = (self.model(self.batch) - 1).square().sum()
+        value.backward()
+        return value
+
+    def step(self) -> None:
+        self.loss()
+        self.optimizer.step()
+
+
+class Accumulating(Loop):
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        for part in self.batch.split(2):
+            (self.model(part) - 1).square().sum().backward()
+        self.optimizer.step()
+
+
+class WithAClosure(Loop):
+    def __init__(self) -> None:
+        super().__init__()
+        self.optimizer = torch.optim.LBFGS(self.model.parameters(), max_iter=3)  # type: ignore[assignment]
+
+    def step(self) -> None:
+        self.optimizer.step(lambda: self.loss().item())
+
+
+class Scaled(Loop):
+    def step(self) -> None:
+        scaler = torch.amp.GradScaler("cpu", init_scale=16.0)
+        self.optimizer.zero_grad()
+        scaler.scale((self.model(self.batch) - 1).square().sum()).backward()
+        scaler.step(self.optimizer)
+
+
+class Compiled(Loop):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = torch.compile(self.model, backend="eager")  # type: ignore[assignment]
+
+
+class CompiledInside(Loop):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model[2].compile(backend="eager")
+
+
+@pytest.mark.parametrize("loop", [Accumulating, WithAClosure, Scaled, Compiled, CompiledInside])
+def test_loops_of_many_kinds_are_watched(loop: type[Loop]) -> None:
+    report = verify(loop, steps=4)
+    assert report, str(report)
+
+    class Unseeded(loop):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            super().__init__()
+            self.batch = self.batch + random.SystemRandom().random()
+
+    again = verify(Unseeded, steps=2).again
+    assert again is not None
+    assert (again.step, again.stage) == (0, "data")
+
+
+def test_each_of_two_optimizers_counts() -> None:
+    class Adversary(Loop):
+        def __init__(self) -> None:
+            super().__init__()
+            self.critic = nn.Linear(1, 1)
+            self.other = torch.optim.SGD(self.critic.parameters(), lr=0.1)
+
+        def step(self) -> None:
+            self.other.zero_grad()
+            self.critic(self.model(self.batch).detach()).sum().backward()
+            self.other.step()
+            super().step()
+            self.done += 1
+
+        def save(self, file: Path) -> None:
+            super().save(file)
+            torch.save((self.critic.state_dict(), self.other.state_dict()), f"{file}-critic")
+
+        def load(self, file: Path) -> None:
+            super().load(file)
+            for each, state in zip((self.critic, self.other), torch.load(f"{file}-critic"), strict=True):
+                each.load_state_dict(state)
+
+    report = verify(Adversary, steps=8)
+    assert report, str(report)
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_training_that_fails_leaves_no_hooks_and_the_random_state_as_it_was(error: type[BaseException]) -> None:
+    from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+
+    models = []
+
+    class Failing(Loop):
+        def __init__(self) -> None:
+            super().__init__()
+            models.append(self.model)
+
+        def step(self) -> None:
+            super().step()
+            raise error("disk full")
+
+    before = torch.get_rng_state(), len(_global_optimizer_post_hooks), len(_global_optimizer_pre_hooks)
+    with pytest.raises(error, match="disk full"):
+        verify(Failing, steps=2)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert (len(_global_optimizer_post_hooks), len(_global_optimizer_pre_hooks)) == before[1:]
+    assert not any(each._forward_hooks or each._forward_pre_hooks for each in models[0].modules())

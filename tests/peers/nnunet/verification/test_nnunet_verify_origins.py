@@ -245,3 +245,14 @@ def test_a_difference_without_effect_on_the_checkpoint_is_told_and_passes() -> N
     assert "no difference in the checkpoint, but in data: 'taken_at'" in file.getvalue()
     assert "equal: all 2 trainings wrote the same checkpoint" in file.getvalue()
     assert result.ok
+
+
+def test_tensors_of_unusual_layouts_are_compared_by_their_values() -> None:
+    def moment(number: float) -> Moment:
+        made = Moment(0, "training", 0)
+        made.add("forward", "sparse", torch.tensor([0.0, number]).to_sparse())
+        made.add("forward", "nested", torch.nested.nested_tensor([torch.zeros(2), torch.full((3,), number)]))
+        return made
+
+    assert moment(1).parts == moment(1).parts
+    assert not set(moment(1).parts.values()) & set(moment(2).parts.values())
