@@ -356,6 +356,8 @@ def test_lanes_open_and_end_anywhere_and_every_batch_comes_once_and_in_order(see
     world, window, limit = chance.randint(1, 4), chance.randint(1, 6), chance.randint(20, 60)
     rank, stateless = chance.randrange(world), chance.random() < 0.5
     schedule = Schedule(Plan(6, rank, world), window, 3, stateless, limit=limit * world)
+    before = chance.choice([0, chance.randint(1, 9)])  # taken by more or fewer ranks
+    schedule.position = Position(0, before + rank, 0, before)
     taken, working, lane, begun = [], {}, None, set()
     while schedule.position.epoch < 2:
         event = chance.choice(["take", "take", "take", "ask", "finish", "lane", "make", "leave", "back"])
@@ -391,5 +393,6 @@ def test_lanes_open_and_end_anywhere_and_every_batch_comes_once_and_in_order(see
                 begun.add(key)
             schedule.leave_lane()
             assert lane.stopped
-    steps = list(range(rank, rank + limit * world, world))
-    assert taken == [BatchKey(epoch, step) for epoch in range(2) for step in steps]
+    rounds = (limit * world - before) // world
+    steps = [range(before + rank, before + rank + rounds * world, world), range(rank, rank + limit * world, world)]
+    assert taken == [BatchKey(epoch, step) for epoch in range(2) for step in steps[epoch]]
