@@ -10,7 +10,7 @@ import click
 
 from benchmarks.command import common_options, measure_rows
 from benchmarks.engine.check_cost import measure_check_cost
-from benchmarks.engine.cluster import measure_cluster_ceiling, measure_cluster_transport
+from benchmarks.engine.cluster import measure_cluster_ceiling, measure_cluster_transport, measure_local_ceiling
 from benchmarks.engine.first_batch import measure_first_batch, measure_first_nnunet_batch
 from benchmarks.engine.guard_cost import measure_guard_cost
 from benchmarks.engine.heavy_tail import measure_heavy_tail, measure_heavy_tail_empty, measure_heavy_tail_small_window
@@ -41,6 +41,7 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "first-batch-nnunet": measure_first_nnunet_batch,
     "cluster-transport": measure_cluster_transport,
     "cluster-ceiling": measure_cluster_ceiling,
+    "local-ceiling": measure_local_ceiling,
 }
 
 

@@ -76,17 +76,19 @@ def rank_of(rank: Any, world_size: Any) -> tuple[int, int]:
     return number, size
 
 
-def enough_for_all_ranks(batches_per_epoch: int | None, num_steps: int | None, world_size: int) -> None:
-    """Every rank gets a batch in an epoch: what does not fill all ranks is dropped, and nothing would be left."""
+def enough_for_all_ranks(batches_per_epoch: int | None, num_steps: int | None, world_size: int, tail: str) -> None:
+    """Every rank gets a batch in an epoch where what does not fill all ranks is dropped: nothing would be left."""
+    if tail != "drop":
+        return
     if batches_per_epoch is not None and batches_per_epoch < world_size:
         raise ValueError(
             f"batches_per_epoch counts the batches of all ranks together: {batches_per_epoch} leaves none for each of "
-            f"world_size={world_size}. Pass at least {world_size} (batches per rank x world_size)."
+            f"world_size={world_size}. Pass at least {world_size} (batches per rank x world_size), or tail='pad' or 'uneven'."
         )
     if num_steps is not None and num_steps < world_size and world_size > 1:
         raise ValueError(
             f"the data makes {num_steps} batch{'' if num_steps == 1 else 'es'} per epoch, which leaves none for each of "
-            f"world_size={world_size}. Make batches smaller, or train with fewer ranks."
+            f"world_size={world_size}. Make batches smaller, train with fewer ranks, or pass tail='pad' or 'uneven'."
         )
 
 

@@ -24,14 +24,14 @@ from detaug.engine.warming import warm_up
 from detaug.errors import ReproducibilityError
 from detaug.pipeline import identity
 from detaug.pipeline.loader_states import LoaderStates, read_states
-from detaug.pipeline.plan import BatchKey, Plan
+from detaug.pipeline.plan import TAILS, BatchKey, Plan
 from detaug.pipeline.producer import Pipeline, StreamEnded
 from detaug.processes.control import interrupts_deferred
 from detaug.processes.interpreters import mention_random_hashes
 from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.ranks import common_seed, known_rank, known_world_size
-from detaug.seeding.tree import Seed, SeedTree
+from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.sources import DatasetSource, Source, resolve_source
 from detaug.transport.importing import check_not_imported_by_worker
 
@@ -69,7 +69,14 @@ class DeterministicAugmenter:
         batches_per_epoch: an epoch's batches over all ranks; None: until a finite loader ends, or for ever.
         num_streams: logical workers. Part of the result, unlike `num_processes`. None: what the loader declares.
         stateless: whether any copy of the loader may make any batch. None: only where that is known to be safe.
-        rank, world_size: this process takes steps rank, rank + world_size, ... of the one global stream.
+        rank, world_size: this process takes steps rank, rank + world_size, ... of the one global stream: a round of steps
+            after the other. A state that was saved with any number of ranks loads in any other.
+        tail: what becomes of an epoch's last round if it has fewer batches than there are ranks. "drop": no rank gets any of
+            them, all have equally many. "pad": all of them are given, and the ranks that would have none get the epoch's first
+            batches (step 0, 1, ...) once more, so that all have equally many; the number of batches must be known
+            beforehand, and a loader that ends sooner is an error. "uneven": all of them are given, and the other ranks have
+            one batch less; where a loader does not say how many it gives, each rank goes on until the streams end that its
+            steps are of.
         start_method: "fork", "spawn" or "forkserver". None: what `multiprocessing.set_start_method` was told, else
             fork on Linux, spawn elsewhere.
         max_restarts: raise `WorkerDied` after one batch has killed this many workers in a row.
@@ -116,6 +123,7 @@ class DeterministicAugmenter:
         stateless: bool | None = None,
         rank: int = 0,
         world_size: int = 1,
+        tail: str = "drop",
         start_method: str | None = None,
         max_restarts: int = DEFAULT_MAX_RESTARTS,
         stall_timeout: float | None = None,
@@ -138,6 +146,7 @@ class DeterministicAugmenter:
         self.num_processes = arguments.count("num_processes", num_processes)
         self.num_cached = arguments.count("num_cached", num_cached)
         self.rank, self.world_size = arguments.rank_of(rank, world_size)
+        self.tail = arguments.one_of("tail", tail, TAILS)
         self.batches_per_epoch = arguments.optional_positive("batches_per_epoch", batches_per_epoch)
         self.max_restarts = arguments.count("max_restarts", max_restarts)
         self.stall_timeout = arguments.seconds("stall_timeout", stall_timeout)
@@ -163,7 +172,11 @@ class DeterministicAugmenter:
         self._source: Source = resolve_source(
             data_loader, arguments.optional_bool("stateless", stateless), self.batches_per_epoch
         )
-        arguments.enough_for_all_ranks(self.batches_per_epoch, self._source.num_steps, self.world_size)
+        arguments.enough_for_all_ranks(self.batches_per_epoch, self._source.num_steps, self.world_size, self.tail)
+        if self.tail == "pad" and self._total is None:
+            raise ValueError(
+                "tail='pad' needs the number of batches of an epoch, which the loader does not say: pass batches_per_epoch=..."
+            )
         self.generator = self._source.loader
         self.num_streams = (
             len(old_style)
@@ -238,7 +251,8 @@ class DeterministicAugmenter:
 
         They are `torch.distributed`'s where that is initialised, else the launcher's: torchrun, Slurm's srun, Open MPI's
         mpirun; a process that none of them started is rank 0 of 1. Without a seed, ``DETAUG_SEED`` is taken, else rank 0
-        draws one and sends it to the others: then every rank must make this call.
+        draws one and sends it to the others: then every rank must make this call. A drawn seed is replaced by that of a
+        state dict that is loaded.
 
         Args:
             data_loader, transform, num_processes, arguments, options: as for DeterministicAugmenter, but for ``rank`` and
@@ -250,9 +264,12 @@ class DeterministicAugmenter:
             ValueError: the launcher's variables are no numbers.
         """
         rank, world_size = known_rank() or 0, known_world_size() or 1
-        if options.get("seed") is None and options.get("seeds") is None and world_size > 1:
+        common = options.get("seed") is None and options.get("seeds") is None and world_size > 1
+        if common:
             options["seed"] = common_seed(rank, world_size)
-        return cls(data_loader, transform, num_processes, *arguments, rank=rank, world_size=world_size, **options)
+        augmenter = cls(data_loader, transform, num_processes, *arguments, rank=rank, world_size=world_size, **options)
+        augmenter._drawn = augmenter._drawn or (common and not os.environ.get(SEED_VARIABLE))
+        return augmenter
 
     # --- batches ----------------------------------------------------------------------------------------------------
 
@@ -263,7 +280,8 @@ class DeterministicAugmenter:
         next(augmenter)``, that is the first batch of the next epoch. (Directly after `load_state_dict` and `set_epoch` of
         the loaded epoch it is not: the loop is to give the rest of that epoch, which is empty.)
         """
-        if not self._rest_is_wanted and self._schedule.position.taken > 0 and not self._closed:
+        position = self._schedule.position
+        if not self._rest_is_wanted and position.taken + position.before > 0 and not self._closed:
             self._pass_over_the_end()
         return self
 
@@ -294,19 +312,16 @@ class DeterministicAugmenter:
         return self.__next__()
 
     def __len__(self) -> int:
-        """This rank's batches in an epoch.
+        """This rank's batches in an epoch; in one that more or fewer ranks began, those since there are as many as now.
 
         Raises:
             TypeError: epochs have no end, or the loader does not say where it is.
         """
-        limits = (self.batches_per_epoch, self._source.num_steps)
-        known = [number // self.world_size for number in limits if number is not None]
-        if not known and self._source.length_hint is not None:
-            known = [self._source.length_hint // self.world_size]
-        if not known:
+        number = self._total if self._total is not None else self._source.length_hint
+        if number is None:
             why = "its epochs have no end" if self._source.endless else "its loader does not say how many it gives"
             raise TypeError(f"this augmenter's number of batches is not known: {why}. Pass batches_per_epoch=...")
-        return min(known)
+        return self._schedule.plan.share_of(max(0, number - self._schedule.position.before))
 
     def replay(self, epoch: int, step: int) -> Any:
         """Make a batch again, in this process and with the same bytes; the running stream does not notice.
@@ -352,8 +367,9 @@ class DeterministicAugmenter:
 
     @property
     def step(self) -> int:
-        """The step, in the one global stream, of the batch that is due next."""
-        return self._schedule.position.step
+        """The step, in the one global stream, of the batch that is due next; where an epoch is padded, one of its first."""
+        position = self._schedule.position
+        return position.step if self._schedule.is_over(position) else self._schedule.key_at(position).step
 
     def set_epoch(self, epoch: int) -> None:
         """Go to step 0 of an epoch. What was prefetched for it is kept.
@@ -368,7 +384,7 @@ class DeterministicAugmenter:
             return
         source = self._source
         cut = source.goes_on and not source.pass_per_epoch and source.turns_per_epoch(0, 1) is None
-        if cut and number > self.epoch and self._schedule.position.taken > 0:
+        if cut and number > self.epoch and self._schedule.position.taken + self._schedule.position.before > 0:
             logger.warning(
                 "epoch %d begins where the loader's pass %d ends, so the rest of the pass before is walked through; if "
                 "%s has no end, pass batches_per_epoch=...",
@@ -387,18 +403,20 @@ class DeterministicAugmenter:
         return self._state().as_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken.
+        """Go on where `state_dict` was taken, by any rank of any number of ranks: all ranks load the same state, and go on
+        with the global stream's next steps, the first of which is rank 0's.
 
         A seed that was drawn (none given) is replaced by the state's own.
 
         Raises:
             StateMismatch: (a ValueError) it belongs to another pipeline, seed, seed scheme, numerics version or stream
-                count; the message says what differs.
+                count; the message says what differs. Or another rank saved it, and where it stood does not say where the
+                others did: its own streams had ended before those of others, or its epoch.
             ValueError, TypeError: it is no state dict.
         """
         loaded = State.from_dict(state)
         loaded.check_belongs_to(self._state(), any_seed=self._drawn)
-        position = loaded.position_for(self.rank, self.world_size)
+        position = loaded.position_for(self.rank, self.world_size, self._total if self.tail == "uneven" else None)
         loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
             self._finish()
@@ -531,19 +549,22 @@ class DeterministicAugmenter:
         self._engine.move(position)
 
     def _new_schedule(self) -> Schedule:
-        plan = Plan(self.num_streams, self.rank, self.world_size, self._known_steps())
-        limit = self._limit
+        wraps_at = self._total if self.tail == "pad" else None
+        plan = Plan(self.num_streams, self.rank, self.world_size, self._known_steps(), self.tail, wraps_at)
+        limit = self.batches_per_epoch
         # Ranks that have streams of their own would read for all others, only to see what batches_per_epoch tells them.
         told = limit is not None and gcd(self.num_streams, self.world_size) > 1
-        probing = not (told or self._source.endless or self._source.stateless or self._source.num_steps is not None)
+        known = told or self._source.endless or self._source.stateless or self._source.num_steps is not None
+        probing = not known and self.tail == "drop"
         window = max(1, self._num_workers + self.num_cached) if self._num_workers else 1
         skips = self.max_skips if self.on_error == "skip" else None
         return Schedule(plan, window, max(1, self._num_workers), self._source.stateless, limit, probing, skips)
 
     @property
-    def _limit(self) -> int | None:
-        """This rank's batches per epoch, where the user set a number."""
-        return None if self.batches_per_epoch is None else self.batches_per_epoch // self.world_size
+    def _total(self) -> int | None:
+        """An epoch's batches over all ranks, where the user or the loader says how many."""
+        limits = (self.batches_per_epoch, self._source.num_steps)
+        return min((number for number in limits if number is not None), default=None)
 
     def _known_steps(self, limit: int | None = None) -> int | None:
         """An epoch's steps over all ranks, where they are known; `limit` is one that the caller knows of."""
@@ -554,8 +575,7 @@ class DeterministicAugmenter:
     def _pass_over_the_end(self) -> None:
         """Go to the next epoch, if this one has no more batches."""
         position = self._schedule.position
-        limit, end = self._schedule.limit, self._schedule.plan.end
-        if (limit is not None and position.taken >= limit) or (end is not None and position.step >= end):
+        if self._schedule.is_over(position):
             self._move(self._schedule.start_of(position.epoch + 1))
         elif self._may_end_any_time and os.getpid() == self._owner:
             if self._engine is None:
@@ -607,6 +627,7 @@ class DeterministicAugmenter:
             pipeline=self._declared,
             loader_states=self._loader_states.as_text(BatchKey(position.epoch, position.step)),
             skipped=self._schedule.skips_before(position),
+            before=position.before if position.before or self._schedule.plan.phase_of(position.step) else None,
         )
 
     def _warn_of_idle_processes(self) -> None:

@@ -16,6 +16,11 @@ Invariants:
   in the middle makes the next call rebuild them from the facts.
 - A wanted step that is neither in flight nor has an outcome lies in its owner's heap of open steps. A heap may hold
   other steps too; they are passed over when they come up.
+- A *place* is a step in this rank's order. It is the step whose batch is made but for padding (``tail="pad"``), where a
+  place behind the epoch's last batch has the batch of one of its first steps. Positions, heaps and the order hold places;
+  everything else holds steps. A step is wanted at one place at most.
+- Where the number of ranks changed in mid-epoch, rounds begin elsewhere in that epoch, see `Plan`. A position says where:
+  its own step is of its rank.
 """
 
 from __future__ import annotations
@@ -35,12 +40,14 @@ class Position(NamedTuple):
 
     Attributes:
         epoch, step: what is due next.
-        taken: steps of this rank that were handed out (or skipped) in this epoch.
+        taken: steps of this rank that were handed out (or skipped) in this epoch, since there are as many ranks as now.
+        before: batches that all ranks took in this epoch when there were more or fewer ranks.
     """
 
     epoch: int
     step: int
     taken: int
+    before: int = 0
 
 
 class Task(NamedTuple):
@@ -105,11 +112,18 @@ class _Ends:
 
     Attributes:
         turns: of each stream that ended, the first turn that it does not have.
-        step: the first step behind the epoch's end; None while that is not known.
+        known: (phase, the first step behind the epoch's end where rounds have that phase; None while it is not known).
     """
 
     turns: dict[int, int] = field(default_factory=dict)
-    step: int | None = None
+    known: tuple[int, int | None] = (0, None)
+
+
+def _ended_too_soon(key: BatchKey, number: int) -> ValueError:
+    return ValueError(
+        f"the loader has no batch for step {key.step} of epoch {key.epoch}, but an epoch was to have {number}: with tail='pad' "
+        "each rank gets as many batches as that says. Pass the right batches_per_epoch, or another tail"
+    )
 
 
 class Taken(NamedTuple):
@@ -156,9 +170,9 @@ class Schedule:
         window: how many of this rank's steps may be in flight or waiting.
         num_workers: processes; a stream-bound stream belongs to one of them.
         stateless: whether any worker may make any batch.
-        limit: this rank's batches per epoch, where the user set one.
+        limit: batches per epoch over all ranks, where the user set a number.
         probing: ranks must agree on where a finite stream-bound source ends, so the other ranks' steps are looked at
-            too, and the epoch ends with the last round of steps that is complete.
+            too, and the epoch ends with the last round of steps that is complete. Only with tail="drop".
         max_skips: how many steps of this rank in a row may be skipped; the next one that is counts as failed. None: any.
     """
 
@@ -175,7 +189,9 @@ class Schedule:
         self.plan = plan
         self.window = window
         self.stateless = stateless
-        self.limit = limit
+        self._wraps_at = plan.wraps_at
+        self._lane: Lane | None = None
+        self.end_after(limit)
         self.max_skips = max_skips
         # How many steps were skipped directly before a position, of the few that it may stand at now; 0 before any other.
         self._skips: dict[Position, int] = {}
@@ -185,26 +201,26 @@ class Schedule:
         self.outcomes: dict[BatchKey, Outcome] = {}
         self.in_flight: set[BatchKey] = set()
         self._ends: dict[int, _Ends] = {}
-        stride = 1 if self.probing else gcd(plan.num_streams, plan.world_size)
-        self._streams = list(range(0 if self.probing else plan.rank % stride, plan.num_streams, stride))
-        self._owner = {stream: i % max(1, num_workers) for i, stream in enumerate(self._streams)}
-        self._last = plan.end
+        # This rank's streams are every so-maniest; which, changes with the phase.
+        self._stride = 1 if self.probing else gcd(plan.num_streams, plan.world_size)
+        self._num_workers = max(1, num_workers)
+        self._last = plan.end()
         self._settled: Position | None = None
         self._frontier = self.position  # the first step that was not yet looked at
         self._wanted: dict[BatchKey, Task] = {}
-        self._in_order: deque[BatchKey] = deque()  # what became wanted, the first first; may hold what no longer is
+        self._in_order: deque[BatchKey] = deque()  # places in the order in which they became wanted; some no longer are
+        self._places: dict[BatchKey, BatchKey] = {}  # of what is wanted at a place that has another step's batch
         self._own = 0  # how many of those wanted are this rank's
-        self._open: dict[int, list[BatchKey]] = {owner: [] for owner in {0, *self._owner.values()}}
+        self._open: dict[int, list[BatchKey]] = {owner: [] for owner in range(self.busy_workers)}
         self._refilled: set[int] = set()
         self._dropped: list[BatchKey] = []
-        self._lane: Lane | None = None
         self._ahead: dict[BatchKey, Outcome] = {}  # made in a lane that has ended, and not wanted yet
         self._begun_ahead: set[BatchKey] = set()
 
     @property
     def busy_workers(self) -> int:
         """How many workers can be kept busy."""
-        return len(set(self._owner.values()))
+        return min(self._num_workers, self.plan.num_streams // self._stride)
 
     def start_of(self, epoch: int) -> Position:
         """This rank's first position in an epoch."""
@@ -213,6 +229,11 @@ class Schedule:
     def position_at(self, epoch: int, step: int) -> Position:
         """The position at a step of this rank, had no step before it been a gap."""
         return Position(epoch, step, (step - self.plan.rank) // self.plan.world_size)
+
+    def key_at(self, position: Position) -> BatchKey:
+        """Which batch that position is about."""
+        step = position.step
+        return BatchKey(position.epoch, step if self._wraps_at is None else self.plan.made_at(step))
 
     # --- what is to be made
 
@@ -226,7 +247,7 @@ class Schedule:
         self._settle()
         heap = self._open.get(0 if self.stateless else worker)
         while heap:
-            task = self._wanted.get(heap[0])
+            task = self._wanted.get(heap[0] if self._wraps_at is None else self._key_of(heap[0]))
             if task is not None and task.key not in self.in_flight and task.key not in self.outcomes:
                 return task
             heapq.heappop(heap)
@@ -264,9 +285,12 @@ class Schedule:
         start = self._frontier
         if self.probing or self._ends or self._lane is not None or start.epoch != self.position.epoch:
             return None
-        ends = [] if self.limit is None else [self.limit - start.taken]
-        if self._last is not None:
-            ends.append(-(-(self._last - start.step) // self.plan.world_size))
+        if self._wraps_at is not None:
+            return None  # a lane's places are steps
+        share, last = self._bounds(start)
+        ends = [] if share is None else [share - start.taken]
+        if last is not None:
+            ends.append(-(-(last - start.step) // self.plan.world_size))
         return start, min(ends, default=None)
 
     def lane_shares(self, start: Position) -> dict[int, tuple[int, ...]]:
@@ -274,7 +298,7 @@ class Schedule:
         shares: dict[int, list[int]] = {}
         for number in range(self.lane_period):
             stream = self.plan.stream_of(start.step + number * self.plan.world_size)
-            shares.setdefault(self._owner[stream], []).append(number)
+            shares.setdefault(self._owner_of(stream), []).append(number)
         return {owner: tuple(numbers) for owner, numbers in shares.items()}
 
     @property
@@ -336,6 +360,9 @@ class Schedule:
 
     def end_stream(self, key: BatchKey) -> None:
         """There is no such batch: its stream has ended."""
+        if self._wraps_at is not None:
+            self.finish(key, Failed(_ended_too_soon(key, self._wraps_at)))
+            return
         self.leave_lane()
         self._settle()
         settled, self._settled = self._settled, None
@@ -347,8 +374,9 @@ class Schedule:
             stream, ends = self.plan.stream_of(key.step), self._ends[key.epoch]
             for step in range(self.plan.step_of(stream, ends.turns[stream]), self._reached(), self.plan.num_streams):
                 self._unwant(BatchKey(key.epoch, step))
-            if self.probing and ends.step is not None:
-                for step in range(ends.step, self._reached()):
+            end = ends.known[1]
+            if self.probing and end is not None:
+                for step in range(end, self._reached()):
                     self._unwant(BatchKey(key.epoch, step))
             self._extend()
             self._settled = settled
@@ -368,7 +396,8 @@ class Schedule:
         if isinstance(outcome, Delivered):
             then, settled = self.after(position), self._settled
             self._settled = None
-            self.outcomes.pop(BatchKey(position.epoch, position.step), None)
+            key = BatchKey(position.epoch, position.step) if self._wraps_at is None else self.key_at(position)
+            self.outcomes.pop(key, None)
             self.position = then
             self._settled = settled  # of before, so that the books follow step by step
             if self._lane is not None:
@@ -396,7 +425,7 @@ class Schedule:
         old, skips = self.position, self.skips_before(self.position)
         known = {old: skips}
         for step in range(old.step, position.step, self.plan.world_size):
-            skipped = self.outcomes.get(BatchKey(old.epoch, step))
+            skipped = self.outcomes.get(self.key_at(old._replace(step=step)))
             if isinstance(skipped, Skipped):
                 self._passed.append(skipped)
                 skips += 1
@@ -410,7 +439,7 @@ class Schedule:
         self.leave_lane()
         self._settled = None
         if isinstance(outcome, Delivered):
-            self.outcomes[BatchKey(position.epoch, position.step)] = outcome
+            self.outcomes[self.key_at(position)] = outcome
         if isinstance(outcome, (Delivered, EpochEnd)):
             self.position = position
 
@@ -438,11 +467,11 @@ class Schedule:
             end = self._end_at(position)
             if end is not None:
                 return position, end
-            key = BatchKey(position.epoch, position.step)
+            key = BatchKey(position.epoch, position.step) if self._wraps_at is None else self.key_at(position)
             if self._ends and self._gap(key):
-                position = position._replace(step=self.plan.next_step(key.step))
+                position = position._replace(step=self.plan.next_step(position.step))
                 continue
-            if self.probing and not self._round_known(key):
+            if self.probing and not self._round_known(position):
                 return position, None
             outcome = self.outcomes.get(key)
             if outcome is None and self._lane is not None:
@@ -457,32 +486,75 @@ class Schedule:
 
     def after(self, position: Position) -> Position:
         """The position behind a step that was handed out."""
-        return Position(position.epoch, self.plan.next_step(position.step), position.taken + 1)
+        epoch, step, taken, before = position
+        return Position(epoch, step + self.plan.world_size, taken + 1, before)
 
     def end_after(self, limit: int | None) -> None:
-        """From now on an epoch has so many batches of this rank; None: it has no end but the loader's."""
+        """From now on an epoch has so many batches over all ranks; None: it has no end but the loader's."""
         self.leave_lane()
         self.limit = limit
+        self._share = None if limit is None else self.plan.share_of(limit)
 
     def before(self, position: Position) -> Position:
         """The inverse of `after`."""
-        return Position(position.epoch, position.step - self.plan.world_size, position.taken - 1)
+        return position._replace(step=position.step - self.plan.world_size, taken=position.taken - 1)
+
+    def is_over(self, position: Position) -> bool:
+        """Whether this rank has no more in that epoch, by numbers that are known beforehand."""
+        share, last = (self._share, self._last) if not position.before else self._bounds(position)
+        return (share is not None and position.taken >= share) or (last is not None and position.step >= last)
+
+    def _bounds(self, position: Position) -> tuple[int | None, int | None]:
+        """How many steps this rank takes in that epoch as `Position.taken` counts them, and the first that no rank takes."""
+        if not position.before:
+            return self._share, self._last
+        # More or fewer ranks began the epoch.
+        share = None if self.limit is None else self.plan.share_of(max(0, self.limit - position.before))
+        return share, self.plan.end(self.plan.phase_of(position.step))
+
+    def is_due_soon(self, key: BatchKey) -> bool:
+        """Whether what is due is that batch, or cannot be handed out before it is known whether there is that batch."""
+        position = self.due()[0]
+        if key == self.key_at(position):
+            return True
+        return self.probing and key.epoch == position.epoch and key.step in self._round_of(position)
 
     def _end_at(self, position: Position) -> EpochEnd | None:
-        over = self.limit is not None and position.taken >= self.limit
-        over = over or (self._last is not None and position.step >= self._last)
-        if not over and self._ends:
-            ends = self._ends.get(position.epoch)
-            over = ends is not None and ends.step is not None and position.step >= ends.step
+        over = self.is_over(position)
+        if not over and self._ends and position.epoch in self._ends:
+            end = self._end_of(position.epoch, self.plan.phase_of(position.step))
+            over = end is not None and position.step >= end
         return EpochEnd(self.start_of(position.epoch + 1)) if over else None
+
+    def _end_of(self, epoch: int, phase: int) -> int | None:
+        """The first step behind the epoch's end, as far as the streams' ends tell."""
+        ends = self._ends[epoch]
+        if ends.known[0] != phase:
+            ends.known = (phase, self._end_by(ends.turns, phase))
+        return ends.known[1]
+
+    def _end_by(self, turns: dict[int, int], phase: int) -> int | None:
+        if self.probing:
+            # The first round that is not complete is where all ranks stop.
+            missing = (self.plan.step_of(stream, turn) for stream, turn in turns.items())
+            return min((self.plan.round_of(step, phase).start for step in missing), default=None)
+        own = range((phase + self.plan.rank) % self._stride, self.plan.num_streams, self._stride)
+        if len(turns) < len(own) or not all(stream in turns for stream in own):
+            return None
+        return max(self.plan.step_of(stream, turns[stream] - 1) for stream in own) + 1
 
     def _gap(self, key: BatchKey) -> bool:
         ends = self._ends.get(key.epoch)
         turn = None if ends is None else ends.turns.get(self.plan.stream_of(key.step))
         return turn is not None and self.plan.turn_of(key.step) >= turn
 
-    def _round_known(self, key: BatchKey) -> bool:
-        return all(BatchKey(key.epoch, step) in self.outcomes for step in self.plan.round_of(key.step))
+    def _round_known(self, position: Position) -> bool:
+        return all(BatchKey(position.epoch, step) in self.outcomes for step in self._round_of(position))
+
+    def _round_of(self, position: Position) -> range:
+        """The steps that all ranks take at the time of this rank's position."""
+        first = position.step - self.plan.rank
+        return range(first, first + self.plan.world_size)
 
     # --- the books
 
@@ -504,10 +576,16 @@ class Schedule:
         """Let go what lies before the new position. False: it was not reached step by step."""
         if new[:2] < old[:2]:
             return False
-        taken = old.taken if old.epoch == new.epoch else 0
-        first = BatchKey(new.epoch, self._round_start(new.step))
+        same = old.epoch == new.epoch
+        if new.before != (old.before if same else 0):
+            return False
+        if (new.step - (old.step if same else self.plan.rank)) % self.plan.world_size:
+            return False
+        taken = old.taken if same else 0
+        first = BatchKey(new.epoch, new.step - self.plan.rank if self.probing else new.step)
         while self._in_order and self._in_order[0] < first:
-            key = self._in_order.popleft()
+            place = self._in_order.popleft()
+            key = place if self._wraps_at is None else self._key_of(place)
             if self._unwant(key, count=False) and key.epoch == new.epoch:
                 taken += 1
         if self._frontier[:2] <= new[:2]:
@@ -515,8 +593,8 @@ class Schedule:
             return True
         return taken == new.taken
 
-    def _round_start(self, step: int) -> int:
-        return self.plan.round_of(step).start if self.probing else step
+    def _key_of(self, place: BatchKey) -> BatchKey:
+        return BatchKey(place.epoch, self.plan.made_at(place.step))
 
     def _begin_anew(self) -> None:
         self._frontier = self.position
@@ -524,6 +602,7 @@ class Schedule:
         self._own = 0
         self._wanted.clear()
         self._in_order.clear()
+        self._places.clear()
         for heap in self._open.values():
             heap.clear()
         self._extend()
@@ -542,14 +621,16 @@ class Schedule:
             if end is not None:
                 self._frontier = end.then
                 continue
-            key = BatchKey(position.epoch, position.step)
+            key = BatchKey(position.epoch, position.step) if self._wraps_at is None else self.key_at(position)
             if self._ends and self._gap(key):
-                self._frontier = position._replace(step=self.plan.next_step(key.step))
+                self._frontier = position._replace(step=self.plan.next_step(position.step))
                 continue
             if self.probing:
-                for step in self.plan.round_of(key.step):
+                for step in self._round_of(position):
                     if step != key.step:
                         self._want(Task(BatchKey(key.epoch, step), probe=True))
+            if key.step != position.step:
+                self._places[key] = BatchKey(position.epoch, position.step)
             self._want(Task(key, probe=False))
             self._own += 1
             self._frontier = self.after(position)
@@ -557,16 +638,19 @@ class Schedule:
     def _want(self, task: Task) -> None:
         key = task.key
         self._wanted[key] = task
-        self._in_order.append(key)
+        self._in_order.append(key if self._wraps_at is None else self._places.get(key, key))
         if self._ahead and key in self._ahead:
             self.outcomes[key] = self._ahead.pop(key)
         if key not in self.outcomes and key not in self.in_flight:
             self._offer(key)
 
     def _offer(self, key: BatchKey) -> None:
-        owner = 0 if self.stateless else self._owner[self.plan.stream_of(key.step)]
-        heapq.heappush(self._open[owner], key)
+        owner = 0 if self.stateless else self._owner_of(self.plan.stream_of(key.step))
+        heapq.heappush(self._open[owner], key if self._wraps_at is None else self._places.get(key, key))
         self._refilled.add(owner)
+
+    def _owner_of(self, stream: int) -> int:
+        return stream // self._stride % self._num_workers
 
     def _unwant(self, key: BatchKey, count: bool = True) -> bool:
         """A step leaves the window. Returns whether it was this rank's; `count`: the steps behind it were numbered as if
@@ -574,6 +658,8 @@ class Schedule:
         task = self._wanted.pop(key, None)
         if task is None:
             return False
+        if self._wraps_at is not None:
+            self._places.pop(key, None)
         self.outcomes.pop(key, None)
         if key in self.in_flight:
             self._dropped.append(key)
@@ -586,7 +672,7 @@ class Schedule:
 
     def _reached(self) -> int:
         """The first step of the frontier's epoch that nothing wanted lies at or behind."""
-        return self._round_start(self._frontier.step)
+        return self._round_of(self._frontier).start if self.probing else self._frontier.step
 
     def _note_end(self, key: BatchKey) -> bool:
         """Whether that was news, and what it means for the epoch's end."""
@@ -595,13 +681,13 @@ class Schedule:
         known = ends.turns.get(stream)
         if known is not None and known <= turn:
             return False
+        position = self.position
+        phase = self.plan.phase_of(position.step) if position.epoch == key.epoch else 0
+        end = self._end_of(key.epoch, phase)
         ends.turns[stream] = turn
-        if self.probing:
-            # The first round that is not complete is where all ranks stop.
-            start = self.plan.round_of(self.plan.step_of(stream, turn)).start
-            if ends.step is not None and ends.step <= start:
-                return False  # nothing is wanted there any more
-            ends.step = start
-        elif len(ends.turns) == len(self._streams):
-            ends.step = max(self.plan.step_of(stream, turn - 1) for stream, turn in ends.turns.items()) + 1
-        return True
+        if not self.probing:
+            ends.known = (phase, self._end_by(ends.turns, phase))
+            return True
+        start = self.plan.round_of(self.plan.step_of(stream, turn), phase).start
+        ends.known = (phase, start if end is None else min(start, end))
+        return end is None or start < end  # else nothing is wanted there any more

@@ -22,11 +22,13 @@ class State:
     Attributes:
         seed, name: the branch of the seed tree.
         epoch, step: what is due next.
-        taken: batches this rank took in the epoch.
+        taken: batches this rank took in the epoch, since there are so many ranks.
         rank, world_size, num_streams: how steps are shared out.
         pipeline: declared parameters, a line each (see `detaug.pipeline.identity`).
         loader_states: where a loader's copies stand (see `detaug.pipeline.loader_states`); empty: that is not known.
         skipped: batches that were left out directly before the position.
+        before: batches that all ranks took in the epoch when there were more or fewer of them; None: it was begun by as
+            many ranks as there are.
     """
 
     seed: Seed
@@ -42,6 +44,7 @@ class State:
     numerics: int = NUMERICS
     loader_states: str = ""
     skipped: int = 0
+    before: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain integers and strings."""
@@ -52,6 +55,8 @@ class State:
             state["loader_states"] = self.loader_states
         if self.skipped:
             state["skipped"] = self.skipped
+        if self.before is not None:
+            state["before"] = self.before
         return state
 
     @staticmethod
@@ -81,7 +86,9 @@ class State:
             if numbers[key] == 0:
                 raise ValueError(f"the state dict's {key!r} must be at least 1, got 0")
         spawn_key_element("the turn of the state dict's 'step'", numbers["step"] // numbers["num_streams"])
-        if numbers["step"] % numbers["world_size"] != numbers["rank"]:
+        before = non_negative_int("the state dict's 'before'", state["before"]) if "before" in state else None
+        first = numbers["step"] - numbers["rank"]
+        if numbers["rank"] >= numbers["world_size"] or first < 0 or (before is None and first % numbers["world_size"]):
             raise ValueError(
                 f"the state dict's step {numbers['step']} is none of rank {numbers['rank']} of {numbers['world_size']}"
             )
@@ -91,6 +98,7 @@ class State:
             pipeline=state["pipeline"].split("\n"),
             loader_states=state.get("loader_states", ""),
             skipped=non_negative_int("the state dict's 'skipped'", state.get("skipped", 0)),
+            before=before,
             **numbers,
         )
 
@@ -119,17 +127,31 @@ class State:
                 + ". ".join(wrong)
             )
 
-    def position_for(self, rank: int, world_size: int) -> Position:
+    def position_for(self, rank: int, world_size: int, end: int | None = None) -> Position:
         """The position at which `rank` of `world_size` continues: all ranks of a run stand in the same round of steps.
 
+        Args:
+            rank, world_size: from now on.
+            end: the epoch's steps, where its last round is uneven.
+
         Raises:
-            StateMismatch: the round does not begin at a multiple of the new world size.
+            StateMismatch: this rank's position does not say where the others stand.
         """
-        first = self.step - self.rank
-        if first % world_size:
+        before = self.before or 0
+        if (rank, world_size) == (self.rank, self.world_size):
+            return Position(self.epoch, self.step, self.taken, before)
+        first, taken = self.step - self.rank, before + self.taken * self.world_size
+        if self.world_size > 1 and taken < first:
             raise StateMismatch(
-                f"the state was saved at step {first} by {self.world_size} ranks; {world_size} ranks can go on only "
-                f"where the step is a multiple of {world_size}. Save at an epoch's start to change the number of ranks."
+                f"rank {self.rank} of {self.world_size} saved the state after streams of its own had ended, so that it may be "
+                "ahead of the other ranks. Load each rank's own state, with the same number of ranks, or save where an epoch "
+                "begins."
             )
-        taken = self.taken * self.world_size // world_size
-        return Position(self.epoch, first + rank, taken)
+        if end is not None and first < end <= self.step:
+            raise StateMismatch(
+                f"rank {self.rank} of {self.world_size} has no batch in the epoch's last round, so that its state does not say "
+                "whether the other ranks have had theirs. Load rank 0's state, which is always enough for all."
+            )
+        if world_size == self.world_size:
+            return Position(self.epoch, first + rank, self.taken, before)
+        return Position(self.epoch, first + rank, 0, taken)

@@ -2,6 +2,10 @@
 
 A step is a batch's number within its epoch, over all ranks. Step ``s`` is turn ``s // num_streams`` of stream
 ``s % num_streams``, and belongs to rank ``s % world_size``. Steps are virtual: a stream that ended early leaves gaps.
+
+Ranks take their steps in rounds: a round has one step of each rank, in their order. Where the number of ranks changed in
+mid-epoch, rounds begin at the step where it did: they begin at ``phase``, ``phase + world_size``, ... The phase is below
+``world_size``, and 0 in every epoch that the same ranks began.
 """
 
 from __future__ import annotations
@@ -17,6 +21,10 @@ class BatchKey(NamedTuple):
     step: int
 
 
+#: What becomes of an epoch's last round if it has too few batches for all ranks; see `detaug.DeterministicAugmenter`.
+TAILS = ("drop", "pad", "uneven")
+
+
 @dataclass(frozen=True)
 class Plan:
     """Which steps this rank takes.
@@ -25,12 +33,16 @@ class Plan:
         num_streams: logical workers.
         rank, world_size: this process's place among those that share the global stream.
         num_steps: steps per epoch over all ranks where that is known beforehand, else None.
+        tail: one of `TAILS`.
+        wraps_at: the places from here to the end of the last round are the epoch's first steps again; None: no place is.
     """
 
     num_streams: int
     rank: int = 0
     world_size: int = 1
     num_steps: int | None = None
+    tail: str = "drop"
+    wraps_at: int | None = None
 
     def stream_of(self, step: int) -> int:
         """The logical worker whose batch this is."""
@@ -44,16 +56,21 @@ class Plan:
         """The inverse of `stream_of` and `turn_of`."""
         return turn * self.num_streams + stream
 
-    @property
-    def steps_per_rank(self) -> int | None:
-        """Steps that each rank takes in an epoch; the tail that does not fill every rank is dropped."""
-        return None if self.num_steps is None else self.num_steps // self.world_size
+    def share_of(self, batches: int) -> int:
+        """How many of so many batches this rank takes, the first of which is rank 0's."""
+        if self.tail == "pad":
+            return -(-batches // self.world_size)
+        if self.tail == "uneven":
+            return max(0, -(-(batches - self.rank) // self.world_size))
+        return batches // self.world_size
 
-    @property
-    def end(self) -> int | None:
+    def end(self, phase: int = 0) -> int | None:
         """The first step that no rank takes any more, where it is known beforehand."""
-        per_rank = self.steps_per_rank
-        return None if per_rank is None else per_rank * self.world_size
+        if self.num_steps is None or self.tail == "uneven":
+            return self.num_steps
+        if self.tail == "pad":
+            return self.num_steps + (phase - self.num_steps) % self.world_size
+        return self.num_steps - (self.num_steps - phase) % self.world_size
 
     def first_step(self) -> int:
         """This rank's first step of an epoch."""
@@ -63,7 +80,15 @@ class Plan:
         """This rank's step after `step`."""
         return step + self.world_size
 
-    def round_of(self, step: int) -> range:
+    def phase_of(self, step: int) -> int:
+        """Where rounds begin in which `step` is this rank's."""
+        return (step - self.rank) % self.world_size
+
+    def round_of(self, step: int, phase: int = 0) -> range:
         """The steps, one for each rank, that are taken at the same time as `step`."""
-        first = step - step % self.world_size
+        first = step - (step - phase) % self.world_size
         return range(first, first + self.world_size)
+
+    def made_at(self, step: int) -> int:
+        """The step whose batch is given at this place: `step` itself but behind `wraps_at`."""
+        return step if self.wraps_at is None or step < self.wraps_at else (step - self.wraps_at) % self.wraps_at

@@ -5,8 +5,9 @@ brings it to this node and tells of it from a thread of its own, which leaves an
 into the schedule.
 
 An actor's death: every call that was under way fails → the actor is forgotten with the first event, its tasks are open again,
-and another actor takes its index (streams belong to indices). What a dead actor still has to say is not listened to. An
-answer that is lost with its node's object store is made again by anybody.
+and another actor takes its index (streams belong to indices); after a pause where Ray ended it because its node had too little
+memory, and others go on. What a dead actor still has to say is not listened to. An answer that is lost with its node's object
+store is made again by anybody.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
 from detaug.ray.actors import Answer, BatchMaker, Made, Order
-from detaug.ray.handles import Actor, Event, first_line, is_alive, writable
+from detaug.ray.handles import Actor, Event, first_line, is_alive, plain, writable
 from detaug.ray.head import HeadWatch
 from detaug.ray.nodes import NodeReport
 from detaug.ray.second_making import Checking
@@ -56,10 +57,24 @@ _QUICK, _MOST_IN_A_CALL = 0.005, 16
 _DRIVER_SECONDS = 100e-6
 #: The thread looks at the time at least so often (seconds): for stalls, for actors that wait for CPUs, for the head.
 _LOOK_EVERY = 0.5
+#: While actors wait for a place, the head is asked for the cluster's free CPUs at most so often (seconds).
+_ASK_EVERY = 5.0
+#: How an actor's death is told of.
+_DEATHS = (
+    exceptions.RayActorError,
+    exceptions.OutOfMemoryError,
+    exceptions.WorkerCrashedError,
+    exceptions.NodeDiedError,
+)
+#: After so many seconds another actor is started for one that had too little memory.
+_MEMORY_PAUSE = 30.0
 #: Actors that fail to start this many times in a row end the run.
 _START_FAILURES = 3
 #: The share of an object store that batches may fill, before Ray writes them to the disk.
 _SHARE_OF_STORE = 0.6
+_MEMORY_ADVICE = (
+    "Have fewer actors on that node: pass a smaller num_actors, or memory= (bytes of an actor), which Ray heeds"
+)
 #: How long (seconds) `close` waits for checks, and for the actors' processes to end.
 _CLOSE_PATIENCE, _KILL_PATIENCE = 2.0, 5.0
 
@@ -82,11 +97,13 @@ class RayEngine(PrefetchingEngine):
         self._ours = NodeReport.here()
         self._head = HeadWatch(ray.get_runtime_context().gcs_address, settings.patience)
         self._actors: dict[int, Actor] = {}
+        self._pausing: list[tuple[float, int]] = []  # (when, index) of actors that are to be started again
         self._numbers = self._tickets = 0
         self._start_failures = 0
         self._seconds = 0.0  # a batch takes, of late
         self._largest = 0  # bytes of a batch
         self._said_missing = False
+        self._asked_what_is_missing = float("-inf")
         self._room: int | None = None  # batches that the object stores hold
         self._deaths: dict[BatchKey, int] = {}
         self._losses: dict[BatchKey, int] = {}
@@ -179,7 +196,7 @@ class RayEngine(PrefetchingEngine):
             return
         try:
             answer = event.result()
-        except exceptions.RayActorError as error:
+        except _DEATHS as error:
             self._died(actor, error)
             event.lost(actor, error)
         except exceptions.ObjectLostError as error:
@@ -218,14 +235,26 @@ class RayEngine(PrefetchingEngine):
         actor.report = report
         self._start_failures = 0
 
-    def _died(self, actor: Actor, error: exceptions.RayActorError) -> None:
+    def _died(self, actor: Actor, error: exceptions.RayError) -> None:
         """Its tasks are open again; another actor takes its place."""
         del self._actors[actor.number]
         if self._fatal is not None:
             return
         tasks = [task for call in actor.calls.values() for task in call]
-        why = str(error).strip()
-        if actor.report is None:
+        why = plain(str(error))
+        pauses = False
+        if isinstance(error, exceptions.OutOfMemoryError):
+            with contextlib.suppress(Exception):
+                ray.kill(actor.handle)
+            why = f"{first_line(why)}. {_MEMORY_ADVICE}"
+            pauses = bool(self._actors)  # else there is nobody to go on
+        if pauses:
+            logger.warning(
+                "%s was ended; the others go on, another is tried in %g s: %s", actor.name, _MEMORY_PAUSE, why
+            )
+        elif actor.report is None:
+            if advice := nodes.advice_on(why):
+                why += f"\n{advice}"
             self._start_failures += 1
             if self._start_failures >= _START_FAILURES:
                 self.fail(RuntimeError(f"{_START_FAILURES} actors in a row could not start. The last one: {why}"))
@@ -238,7 +267,10 @@ class RayEngine(PrefetchingEngine):
         if tasks and actor.report is not None and not nodes.is_gone(actor.report.node_id):
             self._blame(actor, tasks.pop(0), why)
         self._lose(tasks)
-        self._start_actor(actor.index)
+        if pauses:
+            self._pausing.append((time.monotonic() + _MEMORY_PAUSE, actor.index))
+        else:
+            self._start_actor(actor.index)
 
     def _retire(self, actor: Actor, private: int) -> None:
         """It has more memory than it may have; no batch is to blame."""
@@ -270,15 +302,19 @@ class RayEngine(PrefetchingEngine):
         if lost := self._head.lost(now):
             self.fail(RuntimeError(lost))
             return
+        while self._pausing and self._pausing[0][0] <= now:
+            self._start_actor(self._pausing.pop(0)[1])
         waiting = [actor for actor in self._actors.values() if actor.report is None]
-        if waiting and now - min(actor.started for actor in waiting) > self._settings.patience:
+        late = waiting and now - min(actor.started for actor in waiting) > self._settings.patience
+        if late and not self._said_missing and now - self._asked_what_is_missing > _ASK_EVERY:
+            self._asked_what_is_missing = now
             self._say_what_is_missing(len(waiting))
         for actor in list(self._actors.values()):
             self._look_for_a_stall(actor, now)
 
     def _say_what_is_missing(self, number: int) -> None:
         free, all_cpus = nodes.cpus()
-        if self._said_missing or (free >= self._settings.num_cpus and not self._settings.resources):
+        if free >= self._settings.num_cpus and not self._settings.resources:
             return  # they are starting
         self._said_missing = True
         self.say_once(
@@ -352,7 +388,7 @@ class RayEngine(PrefetchingEngine):
             schedule = self._schedule
             while len(tasks) < at_once and (task := schedule.next_for(actor.index)) is not None:
                 full = self._room is not None and len(schedule.in_flight) + len(schedule.outcomes) >= self._room
-                if full and task.key.step not in schedule.plan.round_of(schedule.due()[0].step):
+                if full and not schedule.is_due_soon(task.key):
                     break
                 schedule.start(task.key)
                 tasks.append(task)
@@ -430,8 +466,8 @@ class RayEngine(PrefetchingEngine):
                 self._schedule.end_stream(task.key)
         elif made.error is not None:
             where = f"in {actor.name}"
-            if "No such file or directory" in made.error.summary:
-                where += ". Paths must exist on every node of the cluster: a shared folder, or fsspec"
+            if advice := nodes.advice_on(made.error.summary):
+                where += f". {advice}"
             self._finish(task, self._failure(failures.error_of(made.error, task.key, self._work.places, where)))
         elif task.probe:
             self._finish(task, Exists())

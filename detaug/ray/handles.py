@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,6 +80,11 @@ def is_alive(pid: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def plain(text: str) -> str:
+    """Of an error of Ray's, without colours."""
+    return re.sub("\x1b\\[[0-9;]*m", "", text).strip()
 
 
 def first_line(text: str) -> str:

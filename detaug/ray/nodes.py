@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -13,8 +14,8 @@ import ray
 
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
-#: Libraries whose arithmetic makes the bytes of a batch.
-_LIBRARIES = ("numpy", "scipy", "torch", "numba", "batchgenerators", "batchgeneratorsv2")
+#: Libraries whose arithmetic makes the bytes of a batch, and Ray, which refuses other versions of itself and of Python.
+_LIBRARIES = ("ray", "numpy", "scipy", "torch", "numba", "batchgenerators", "batchgeneratorsv2")
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class NodeReport:
         name: the node's host name and address, for messages.
         pid: of the actor's process.
         detaug: (version, seed scheme, numerics version).
-        libraries: (name, version) of those that are installed.
+        libraries: (name, version) of Python and of the libraries that are installed.
         processor: the architecture and the vector instructions that NumPy chooses its code by.
     """
 
@@ -46,7 +47,10 @@ class NodeReport:
             f"{socket.gethostname()} ({address})",
             os.getpid(),
             (__version__, SEED_SCHEME, NUMERICS),
-            tuple((name, found) for name in _LIBRARIES if (found := _version(name))),
+            (
+                ("Python", platform.python_version()),
+                *((name, found) for name in _LIBRARIES if (found := _version(name))),
+            ),
             _processor(),
         )
 
@@ -79,6 +83,21 @@ def remarks(node: NodeReport, ours: NodeReport) -> list[str]:
             "loaders and other libraries' transforms compute may differ in the last bits"
         )
     return said
+
+
+def advice_on(error: str) -> str:
+    """What to do about an error that is there because another node lacks something; empty: it need not be.
+
+    A missing file is known by the system's words, or by the class alone, as fsspec has it.
+    """
+    if "No such file or directory" in error or re.search(r"^FileNotFoundError\b", error, re.MULTILINE):
+        return "Paths must exist on every node of the cluster: a shared folder, or fsspec"
+    if "ModuleNotFoundError" in error:
+        return (
+            "Modules must be importable on every node of the cluster: install them there, or pass your own by "
+            'runtime_env={"working_dir": "."}'
+        )
+    return ""
 
 
 def is_gone(node_id: str) -> bool:

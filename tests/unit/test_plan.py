@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detaug.pipeline.plan import Plan
+from detaug.pipeline.plan import TAILS, Plan
 
 streams = st.integers(1, 40)
 steps = st.integers(0, 10_000)
@@ -17,22 +17,44 @@ def test_step_stream_and_turn_follow_from_each_other(num_streams, step):
     assert plan.step_of(plan.stream_of(step), plan.turn_of(step)) == step
 
 
-@given(streams, st.integers(1, 9), st.integers(0, 200))
-def test_ranks_take_every_step_once_but_the_tail(num_streams, world_size, num_steps):
-    taken = []
+def places(plan: Plan, first: int) -> list[int]:
+    """Those of one rank, from its first on."""
+    found, step = [], first
+    while step < plan.end(plan.phase_of(first)):
+        found.append(step)
+        step = plan.next_step(step)
+    return found
+
+
+@given(streams, st.integers(1, 9), st.integers(0, 200), st.sampled_from(TAILS), st.integers(0, 60))
+def test_ranks_take_every_step_once_but_for_the_tail(num_streams, world_size, num_steps, tail, origin):
+    """Also where they go on from a step up to which another number of ranks took them."""
+    origin = min(origin, num_steps)
+    taken, made = [], []
     for rank in range(world_size):
-        plan = Plan(num_streams, rank, world_size, num_steps)
-        own, step = [], plan.first_step()
-        while step < plan.end:
-            own.append(step)
-            step = plan.next_step(step)
-        assert len(own) == plan.steps_per_rank
+        plan = Plan(num_streams, rank, world_size, num_steps, tail, num_steps or None if tail == "pad" else None)
+        assert plan.first_step() == rank
+        own = places(plan, origin + rank)
+        assert len(own) == plan.share_of(num_steps - origin)
         taken += own
-    assert sorted(taken) == list(range(num_steps - num_steps % world_size))
+        made += [plan.made_at(step) for step in own]
+    left = (num_steps - origin) % world_size
+    padding = (world_size - left) % world_size
+    if tail == "drop":
+        assert sorted(taken) == sorted(made) == list(range(origin, num_steps - left))
+    elif tail == "uneven":
+        assert sorted(taken) == sorted(made) == list(range(origin, num_steps))
+    else:
+        assert sorted(taken) == list(range(origin, num_steps + padding))
+        assert sorted(made) == sorted([*range(origin, num_steps), *(i % num_steps for i in range(padding))])
 
 
-@given(st.integers(1, 9), steps)
-def test_a_round_has_one_step_of_each_rank(world_size, step):
-    found = Plan(1, 0, world_size).round_of(step)
+@given(st.integers(1, 9), steps, st.integers(0, 8))
+def test_a_round_has_one_step_of_each_rank(world_size, step, phase):
+    phase %= world_size
+    found = Plan(1, 0, world_size).round_of(step, phase)
     assert step in found
-    assert sorted(s % world_size for s in found) == list(range(world_size))
+    assert sorted((s - phase) % world_size for s in found) == list(range(world_size))
+    assert (found.start - phase) % world_size == 0
+    for rank, own in enumerate(found):
+        assert Plan(1, rank, world_size).phase_of(own) == phase

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from typing import Any
 
 import pytest
 
-from detaug.ray.executor import RayExecutor, connect
+from detaug import DeterministicAugmenter
+from detaug.ray.executor import RayExecutor
 
 
 def test_a_url_says_it_all() -> None:
@@ -41,13 +42,7 @@ def test_numbers_out_of_range_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without_ray(name: str, *arguments: Any, **options: Any) -> Any:
-        if name == "ray":
-            raise ImportError(name)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without_ray)
-    with pytest.raises(ImportError, match=r"pip install 'detaug\[ray\]'"):
-        connect(None)
+    monkeypatch.setitem(sys.modules, "ray", None)  # as where it is not installed: importing it is an ImportError
+    augmenter = DeterministicAugmenter(lambda: iter(range(3)), None, 0, seed=1, executor=RayExecutor(2))
+    with pytest.raises(ImportError, match=r"RayExecutor needs Ray: pip install 'detaug\[ray\]'"):
+        next(augmenter)

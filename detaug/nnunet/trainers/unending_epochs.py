@@ -34,12 +34,12 @@ class UnendingEpochs(DeterministicAugmenter):
 
     def set_epoch(self, epoch: int) -> None:
         """Go to step 0 of an epoch. What was prefetched for it is kept."""
-        self._schedule.end_after(self._limit)
+        self._schedule.end_after(self.batches_per_epoch)
         super().set_epoch(epoch)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """As `DeterministicAugmenter`; also where the state was taken beyond ``batches_per_epoch``."""
-        self._schedule.end_after(self._limit)
+        self._schedule.end_after(self.batches_per_epoch)
         super().load_state_dict(state)
 
     def _go_on_from(self, position: Position) -> None:

@@ -12,6 +12,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 LAST_LINES = {
+    "cluster_with_fsspec.py": "6 batches through fsspec, the same from this process and from a Ray cluster",
     "custom_loop_resume.py": "same batches, same weights",
     "nnunet_loader.py": "nnU-Net's batches are the same with 1 and with 2 processes",
     "torch_dataset.py": "same batches with 0 and with 2 processes; another order and other augmentation in each epoch",
@@ -36,10 +37,15 @@ def test_example_says_what_it_shows(script: str) -> None:
     pytest.importorskip("nilearn")
     if script == "nnunet_loader.py":
         pytest.importorskip("nnunetv2")
+    if script == "cluster_with_fsspec.py":
+        pytest.importorskip("ray")
     if script == "verify_lightning.py" and not any(map(find_spec, ("lightning", "pytorch_lightning"))):
         pytest.skip("needs Lightning, of the extra peers")
     done = run(script)
     assert done.returncode == 0, done.stderr
+    if script == "cluster_with_fsspec.py":
+        assert "as expected: while fetching item 12" in done.stdout
+        assert "on node" in done.stdout
     assert done.stdout.splitlines()[-1] == LAST_LINES[script]
 
 

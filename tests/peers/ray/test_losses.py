@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,13 @@ import numpy as np
 import psutil
 import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
+from ray.exceptions import OutOfMemoryError
 
 from detaug import DeterministicAugmenter, WorkerDied, current, fingerprint
 from detaug.ray import RayExecutor
+from detaug.ray import engine as engine_of_cluster
+from detaug.ray import nodes as nodes_of_cluster
+from detaug.ray.handles import Event
 
 EPOCH = 40
 
@@ -56,6 +60,55 @@ class Counting(DataLoader):
         return {"data": np.full((1, 1, 8, 8), self.at) + np.random.random(), "at": self.at}
 
 
+class StartsLate(Slow):
+    """In the second of the actors, which takes some seconds to make its copy."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder, self.driver = folder, os.getpid()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if os.getpid() == self.driver:
+            return
+        try:
+            with open(self.folder / "first", "x") as file:
+                file.write(str(os.getpid()))
+        except FileExistsError:
+            while not (first := (self.folder / "first").read_text()):
+                time.sleep(0.01)
+            if int(first) != os.getpid() and not (self.folder / "started").exists():
+                time.sleep(4.0)
+                (self.folder / "started").touch()
+
+
+class DiesAtACheck(Slow):
+    """The first time that a batch is made for the second time, its process ends itself."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        name = f"{current().epoch} {current().step}"
+        try:
+            (self.folder / name).touch(exist_ok=False)
+        except FileExistsError:
+            if not (self.folder / "died").exists():
+                (self.folder / "died").write_text(name)
+                os.kill(os.getpid(), signal.SIGKILL)
+            (self.folder / f"again {name}").touch()
+        return super().generate_train_batch()
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30) -> Any:
+    """What it returns once that is true, or in the end."""
+    until = time.monotonic() + seconds
+    while not (found := condition()) and time.monotonic() < until:
+        time.sleep(0.1)
+    return found
+
+
 def expected(loader: DataLoader, epoch: int = 0, **options: Any) -> list[str]:
     with DeterministicAugmenter(
         loader, None, 0, seed=5, batches_per_epoch=EPOCH, check_every=0, **options
@@ -71,8 +124,12 @@ def in_cluster(loader: DataLoader, num_processes: int = 0, actors: int = 2, **op
         num_processes,
         4,
         seed=5,
-        executor=RayExecutor(actors, patience=options.pop("patience", 20.0)),
-        **{"batches_per_epoch": EPOCH, "check_every": 0, **options},
+        **{
+            "executor": RayExecutor(actors, patience=options.pop("patience", 20.0)),
+            "batches_per_epoch": EPOCH,
+            "check_every": 0,
+            **options,
+        },
     )
 
 
@@ -131,6 +188,29 @@ class TestOneNode:
         assert found == expected(Slow())[:6]
         assert "has been making epoch 0, step 2" in caplog.text
 
+    def test_an_actor_without_memory_is_replaced_later_and_the_others_go_on(
+        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As Ray tells of it where it ends one actor of several, which a test cannot have it do."""
+        monkeypatch.setattr(engine_of_cluster, "_MEMORY_PAUSE", 1.0)
+
+        def tells() -> None:
+            raise OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.\nPages follow")
+
+        with in_cluster(Slow()) as augmenter:
+            found = [fingerprint(next(augmenter)) for _ in range(5)]
+            engine = augmenter._engine
+            before = wait_for(lambda: len(engine.worker_pids()) == 2 and engine.worker_pids())  # type: ignore[union-attr]
+            ended = next(each for each in engine._actors.values() if each.report.pid == before[0])  # type: ignore[union-attr]
+            engine._events.put(Event(ended, lambda *_: None, lambda *_: None, tells))  # type: ignore[union-attr]
+            found += [fingerprint(next(augmenter)) for _ in range(20)]
+            assert wait_for(lambda: len(set(engine.worker_pids()) - {before[0]}) == 2)  # type: ignore[union-attr]
+            found += [fingerprint(batch) for batch in augmenter]
+        assert found == expected(Slow())
+        assert "the others go on, another is tried in 1 s: 1 worker(s) were killed due to the node" in caplog.text
+        assert "memory= (bytes of an actor)" in caplog.text
+        assert "Pages follow" not in caplog.text
+
     def test_batches_can_be_written_to_and_outlive_the_engine(self) -> None:
         with in_cluster(Slow(), actors=1) as augmenter:
             batches = [next(augmenter) for _ in range(3)]
@@ -157,6 +237,39 @@ class TestOneNode:
         assert found == expected(Slow())
         assert "wait for a place" in caplog.text
         assert "CPUs" in caplog.text
+
+    def test_the_head_is_asked_seldom_while_an_actor_starts(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        asked, rounds = [], 0
+        ask = nodes_of_cluster.cpus
+
+        def cpus() -> tuple[float, float]:
+            asked.append(time.monotonic())
+            return ask()
+
+        monkeypatch.setattr(nodes_of_cluster, "cpus", cpus)
+        with in_cluster(StartsLate(tmp_path), actors=2, patience=0.2) as augmenter:
+            found = []
+            while not (tmp_path / "started").exists() and rounds < EPOCH:
+                found.append(fingerprint(next(augmenter)))
+                rounds += 1
+        assert found == expected(Slow())[:rounds]
+        assert rounds >= 10
+        assert 1 <= len(asked) <= 1 + (asked[-1] - asked[0]) / 5
+
+    def test_an_actor_that_dies_at_a_check_leaves_that_check_out(
+        self, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    ) -> None:
+        with in_cluster(DiesAtACheck(tmp_path), actors=2, batches_per_epoch=12, check_every=1) as augmenter:
+            found = [fingerprint(batch) for batch in augmenter]
+            stats = augmenter.stats()
+        assert found == expected(Slow())[:12]
+        assert stats["checked"] > 0
+        assert stats["mismatches"] == 0
+        left_out = (tmp_path / "died").read_text()
+        assert not (tmp_path / f"again {left_out}").exists()
+        assert "starting another" in caplog.text or "another one makes it again" in caplog.text
 
 
 @pytest.fixture
@@ -197,6 +310,16 @@ class TestSeveralNodes:
             other.kill_raylet()  # and with it the object store
             found += [fingerprint(batch) for batch in augmenter]
         assert found == expected(Slow())
+
+    def test_nodes_without_memory_for_any_actor_are_an_error_that_names_them(self) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.peers.ray.without_memory"],
+            capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        assert "RuntimeError: 3 actors in a row could not start" in done.stderr
+        assert "running low on memory. Memory on the node (IP: " in done.stderr
+        assert "Have fewer actors on that node" in done.stderr
+        assert "the cluster engine failed" not in done.stderr
 
     def test_a_lost_head_is_an_error_and_the_state_resumes_elsewhere(self, tmp_path: Path) -> None:
         said = tmp_path / "said.json"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,6 +19,8 @@ from benchmarks.command import common_options, measure_rows
 from benchmarks.engine.__main__ import main as engine
 from benchmarks.engine.systems import SYSTEMS
 from benchmarks.measure import Ratio
+from benchmarks.nodes.__main__ import main as nodes_command
+from benchmarks.nodes.needs import GPUS, Gpu, Machines, cores, gigabytes_per_second, nodes
 from benchmarks.plot import plot
 from benchmarks.report import Check, Row, ratio_check, show
 from detaug.cli.options import Command, Target
@@ -87,6 +91,75 @@ def test_peers_are_called_by_their_full_names() -> None:
     assert not {"NonDet", "MTA"} & set(SYSTEMS)
 
 
+@pytest.mark.parametrize(
+    ("row", "workers"),
+    [
+        ("local-ceiling", "processes"),
+        pytest.param("cluster-ceiling", "actors", marks=pytest.mark.slow),
+    ],
+)
+def test_a_ceiling_is_shown_in_messages_and_bytes_with_where_it_saturates(row: str, workers: str) -> None:
+    if row == "cluster-ceiling":
+        pytest.importorskip("ray")
+    done = CliRunner().invoke(engine, ["--quick", "--only", row], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    assert f"4 {workers}, message-only batches/s" in done.stdout
+    assert f"4 {workers}, GB/s in batches of 25 MB" in done.stdout
+    assert done.stdout.count("(saturated)") == 2
+
+
+class TestNodes:
+    def test_cores_and_nodes_follow_from_measured_seconds(self) -> None:
+        gpu = Gpu("made up", 0.1, "")
+        machines = Machines(own_cores=4, busy_cores=1, node_cores=16)
+        assert cores(1.0, gpu, machines) == pytest.approx(10)
+        assert cores(1.0, gpu, replace(machines, slowdown=2.0)) == pytest.approx(20)
+        assert nodes(1.0, gpu, machines) == 1, "7 cores are missing"
+        assert nodes(1.0, gpu, machines, gpus=8) == 4, "56 are"
+        assert nodes(0.3, gpu, machines) == nodes(0.3, gpu, machines, gpus=8) == 0, "the GPU's own are enough"
+        assert nodes(1.9, gpu, machines) == 1, "16 are missing: a whole node, and no more"
+        assert nodes(1.91, gpu, machines) == 2
+        assert nodes(0.1, gpu, replace(machines, own_cores=0)) == 1
+        assert gigabytes_per_second(25e6, gpu, 8) == pytest.approx(2.0)
+
+    def test_the_table_shows_every_assumption(self, tmp_path: Path) -> None:
+        given = ["--measured", "0.821", "0.103", "--gpu", "H200=60", "--slowdown", "2.5", "--node-cores", "32"]
+        arguments = [*given, "--json", str(tmp_path / "nodes.json")]
+        done = CliRunner().invoke(nodes_command, arguments, env={"COLUMNS": "200"})
+        assert done.exit_code == 0, done.output
+        text = " ".join(done.stdout.split())
+        for said in (
+            "0.821 CPU seconds with nnU-Net's loader and transforms, 0.103 with detaug's (given); all of it 2.5 times as long",
+            "4 of its own for each GPU, of which the training takes 1; a CPU node has 32",
+            "A100: step of 131 ms, measured by a user",
+            "H100, at least: step of 80 ms, assumed",
+            "H200: step of 60 ms, given",
+        ):
+            assert said in text
+        rows = json.loads((tmp_path / "nodes.json").read_text())["rows"]
+        assert [row["gpu"] for row in rows] == ["A100", "H100, at least", "H100, at most", "H200"]
+        assert rows[0]["cores"]["nnU-Net"] == pytest.approx(2.5 * 0.821 / 0.131)
+
+    def test_a_gpu_without_a_number_is_refused(self) -> None:
+        done = CliRunner().invoke(nodes_command, ["--measured", "1", "1", "--gpu", "H200"])
+        assert done.exit_code == 2
+        assert "'H200' is not like H200=60" in done.output
+
+    def test_the_documented_table_is_what_the_command_computes(self) -> None:
+        page = (REPOSITORY / "docs" / "cluster.md").read_text(encoding="utf-8")
+        documented = [line for line in page.splitlines() if re.match(r"\| (A100|H100)", line)]
+        assert len(documented) == 6
+        expected = []
+        for slowdown in (1.0, 2.5):
+            machines = Machines(slowdown=slowdown)
+            for gpu in GPUS:
+                seconds = 0.821, 0.103
+                numbers = [f"{cores(each, gpu, machines):.1f}" for each in seconds]
+                numbers += [str(nodes(each, gpu, machines, gpus)) for gpus in (1, 8) for each in seconds]
+                expected.append(f"| {gpu.name} ({1e3 * gpu.step:.0f} ms) | {slowdown:g} | {' | '.join(numbers)} |")
+        assert documented == expected
+
+
 def test_row_of_the_engine_runs() -> None:
     done = CliRunner().invoke(engine, ["--quick", "--only", "integers"])
     assert done.exit_code == 0, done.output
@@ -98,7 +171,7 @@ def test_one_command_line_leads_to_all() -> None:
 
     listed = CliRunner().invoke(main, ["--help"])
     assert listed.exit_code == 0
-    for name in ("engine", "nnunet", "training", "transforms"):
+    for name in ("engine", "nnunet", "nodes", "training", "transforms"):
         assert f"  {name} " in listed.stdout
     assert "--only" in CliRunner().invoke(main, ["engine", "--help"]).stdout
     assert CliRunner().invoke(main, ["engines"]).exit_code == 2

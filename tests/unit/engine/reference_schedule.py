@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import gcd
+from math import ceil, gcd
 
 from detaug.engine.schedule import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Task
 from detaug.pipeline.plan import BatchKey, Plan
@@ -23,46 +23,64 @@ class ReferenceSchedule:
     ) -> None:
         self.plan, self.window, self.stateless, self.limit = plan, window, stateless, limit
         self.probing = probing and plan.world_size > 1
-        self.position = Position(0, plan.first_step(), 0)
+        self.position = Position(0, plan.rank, 0)
         self.outcomes: dict[BatchKey, Outcome] = {}
         self.in_flight: set[BatchKey] = set()
         self._ended: dict[int, dict[int, int]] = {}
-        stride = 1 if self.probing else gcd(plan.num_streams, plan.world_size)
-        self._streams = list(range(0 if self.probing else plan.rank % stride, plan.num_streams, stride))
-        self._owner = {stream: i % max(1, num_workers) for i, stream in enumerate(self._streams)}
+        self._stride = 1 if self.probing else gcd(plan.num_streams, plan.world_size)
+        self._num_workers = max(1, num_workers)
 
-    def upcoming(self) -> Iterator[Task]:
+    def _round(self, position: Position) -> range:
+        """The places of all ranks at the time of this rank's."""
+        first = position.step - self.plan.rank
+        return range(first, first + self.plan.world_size)
+
+    def _made_at(self, step: int) -> int:
+        wraps_at = self.plan.wraps_at
+        return step if wraps_at is None or step < wraps_at else (step - wraps_at) % wraps_at
+
+    def _key(self, position: Position) -> BatchKey:
+        return BatchKey(position.epoch, self._made_at(position.step))
+
+    def _probed(self, position: Position) -> list[BatchKey]:
+        return [BatchKey(position.epoch, step) for step in self._round(position) if step != position.step]
+
+    def upcoming(self) -> Iterator[tuple[BatchKey, Task]]:
+        """(place, task)"""
         position, own, epochs = self.position, 0, 0
         while own < self.window and epochs <= self.window:
             end = self._end_at(position)
             if end is not None:
                 position, epochs = end.then, epochs + 1
                 continue
-            key = BatchKey(position.epoch, position.step)
+            key = self._key(position)
             if self._gap(key):
-                position = position._replace(step=self.plan.next_step(key.step))
+                position = position._replace(step=position.step + self.plan.world_size)
                 continue
             if self.probing:
-                for step in self.plan.round_of(key.step):
-                    if step != key.step:
-                        yield Task(BatchKey(key.epoch, step), probe=True)
-            yield Task(key, probe=False)
+                for probed in self._probed(position):
+                    yield probed, Task(probed, probe=True)
+            yield BatchKey(position.epoch, position.step), Task(key, probe=False)
             own += 1
             position = self.after(position)
 
     def wanted(self) -> dict[BatchKey, Task]:
         self._ended = {epoch: ended for epoch, ended in self._ended.items() if epoch >= self.position.epoch}
-        return {task.key: task for task in self.upcoming()}
+        return {task.key: task for _, task in self.upcoming()}
 
     def next_for(self, worker: int) -> Task | None:
         free = [
-            task
-            for task in self.upcoming()
+            (place, task)
+            for place, task in self.upcoming()
             if task.key not in self.in_flight
             and task.key not in self.outcomes
-            and (self.stateless or self._owner[self.plan.stream_of(task.key.step)] == worker)
+            and (self.stateless or self._owner(self.plan.stream_of(task.key.step)) == worker)
         ]
-        return min(free, default=None)
+        return min(free, default=(None, None))[1]
+
+    def _owner(self, stream: int) -> int:
+        """The how-manieth stream of its rank it is decides."""
+        return stream // self._stride % self._num_workers
 
     def start(self, key: BatchKey) -> None:
         self.in_flight.add(key)
@@ -94,13 +112,11 @@ class ReferenceSchedule:
             end = self._end_at(position)
             if end is not None:
                 return position, end
-            key = BatchKey(position.epoch, position.step)
+            key = self._key(position)
             if self._gap(key):
-                position = position._replace(step=self.plan.next_step(key.step))
+                position = position._replace(step=position.step + self.plan.world_size)
                 continue
-            if self.probing and not all(
-                BatchKey(key.epoch, step) in self.outcomes for step in self.plan.round_of(key.step)
-            ):
+            if self.probing and not all(each in self.outcomes for each in [key, *self._probed(position)]):
                 return position, None
             outcome = self.outcomes.get(key)
             if not isinstance(outcome, Skipped):
@@ -108,11 +124,11 @@ class ReferenceSchedule:
             position = self.after(position)
 
     def after(self, position: Position) -> Position:
-        return Position(position.epoch, self.plan.next_step(position.step), position.taken + 1)
+        return position._replace(step=position.step + self.plan.world_size, taken=position.taken + 1)
 
     def hand_out(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         if isinstance(outcome, Delivered):
-            self.outcomes.pop(BatchKey(position.epoch, position.step))
+            self.outcomes.pop(self._key(position))
             self.position = self.after(position)
         elif isinstance(outcome, EpochEnd):
             self.position = outcome.then
@@ -120,16 +136,35 @@ class ReferenceSchedule:
             self.position = position
 
     def _end_at(self, position: Position) -> EpochEnd | None:
-        over = self.limit is not None and position.taken >= self.limit
-        over = over or (self.plan.end is not None and position.step >= self.plan.end)
+        over = self.limit is not None and position.taken >= self._share(self.limit - position.before)
+        if self.plan.num_steps is not None:
+            # Where rounds begin, some whole number of them before this one.
+            first = (position.step - self.plan.rank) % self.plan.world_size
+            rounds = (self.plan.num_steps - first) / self.plan.world_size
+            ends = {
+                "drop": first + int(rounds // 1) * self.plan.world_size,
+                "pad": first + ceil(rounds) * self.plan.world_size,
+                "uneven": self.plan.num_steps,
+            }
+            over = over or position.step >= ends[self.plan.tail]
         ended = self._ended.get(position.epoch)
         if not over and ended:
             if self.probing:
                 first_gap = min(self.plan.step_of(stream, turn) for stream, turn in ended.items())
-                over = position.step >= self.plan.round_of(first_gap).start
-            elif all(stream in ended for stream in self._streams):
-                over = position.step > max(self.plan.step_of(stream, turn - 1) for stream, turn in ended.items())
-        return EpochEnd(Position(position.epoch + 1, self.plan.first_step(), 0)) if over else None
+                over = max(self._round(position)) >= first_gap
+            else:
+                own = {
+                    step % self.plan.num_streams
+                    for step in range(position.step, position.step + 1000 * self.plan.world_size, self.plan.world_size)
+                }
+                if all(stream in ended for stream in own):
+                    over = position.step > max(self.plan.step_of(stream, ended[stream] - 1) for stream in own)
+        return EpochEnd(Position(position.epoch + 1, self.plan.rank, 0)) if over else None
+
+    def _share(self, batches: int) -> int:
+        """Of the batches 0 ... batches - 1, dealt out one by one, and what becomes of the last round."""
+        full, left = divmod(max(0, batches), self.plan.world_size)
+        return full + {"drop": False, "pad": left > 0, "uneven": left > self.plan.rank}[self.plan.tail]
 
     def _gap(self, key: BatchKey) -> bool:
         turn = self._ended.get(key.epoch, {}).get(self.plan.stream_of(key.step))

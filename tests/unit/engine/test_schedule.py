@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detaug.engine.schedule import Delivered, EpochEnd, Exists, Failed, Position, Schedule, Skipped
-from detaug.pipeline.plan import BatchKey, Plan
+from detaug.pipeline.plan import TAILS, BatchKey, Plan
 from tests.unit.engine.reference_schedule import ReferenceSchedule
 
 
@@ -63,7 +63,7 @@ def test_every_batch_of_streams_that_end_comes_once_and_in_order(lengths, num_wo
 def test_ranks_share_an_endless_source_out(num_streams, world_size, window, batches, chance):
     taken = []
     for rank in range(world_size):
-        schedule = Schedule(Plan(num_streams, rank, world_size), window, 3, True, limit=batches)
+        schedule = Schedule(Plan(num_streams, rank, world_size), window, 3, True, limit=batches * world_size)
         taken += [key.step for key in run(schedule, None, 3, chance.choice, 10**6)]
     assert sorted(taken) == list(range(batches * world_size))
 
@@ -79,6 +79,46 @@ def test_ranks_of_a_finite_source_get_equally_many_batches(lengths, world_size, 
     exist = {turn * len(lengths) + stream for stream, n in enumerate(lengths) for turn in range(n)}
     assert all(step in exist for steps in taken for step in steps)
     assert all(len({step // world_size for step in at_once}) == 1 for at_once in zip(*taken, strict=True))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.integers(0, 7), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=4),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_ranks_in_changing_numbers_share_a_finite_source_out_up_to_its_first_gap(lengths, runs, known, chance):
+    """(world size, rounds) for each run; the last one goes on to the end of the epoch."""
+    num_streams = len(lengths)
+    if known:  # dealt out one by one
+        num_steps = sum(lengths)
+        lengths = [len(range(stream, num_steps, num_streams)) for stream in range(num_streams)]
+    exists = {turn * num_streams + stream for stream, n in enumerate(lengths) for turn in range(n)}
+    first_gap = next(step for step in range(100) if step not in exists)
+    position, taken, reached = None, [], 0
+    for number, (world_size, rounds) in enumerate(runs):
+        last = number == len(runs) - 1
+        rounds = min(rounds, (first_gap - reached) // world_size)
+        of_ranks = []
+        for rank in range(world_size):
+            plan = Plan(num_streams, rank, world_size, num_steps if known else None)
+            schedule = Schedule(plan, chance.randint(1, 5), 2, False, probing=not known)
+            if position is not None:
+                schedule.position = position._replace(step=reached + rank)
+            of_ranks.append(run(schedule, lengths, 2, chance.choice, 10**6 if last else rounds))
+            if last:
+                assert schedule.position == Position(1, rank, 0)
+        assert len({len(keys) for keys in of_ranks}) == 1
+        if not last or world_size > 1 or known:
+            taken += [key.step for at_once in zip(*of_ranks, strict=True) for key in at_once]
+            reached = len(taken)
+            assert taken == list(range(reached))
+        else:  # a single process passes over gaps
+            assert [key.step for key in of_ranks[0]] == sorted(step for step in exists if step >= reached)
+        position = Position(0, 0, 0, before=reached)
+    if runs[-1][0] > 1 or known:
+        assert first_gap - reached < runs[-1][0]
 
 
 @given(st.integers(1, 8), st.integers(0, 30))
@@ -142,17 +182,23 @@ def test_a_skipped_step_uses_its_place_up_and_a_failed_one_stays_due():
 @st.composite
 def schedules(draw):
     """The same schedule twice, and a world in which its tasks come true: how long each stream is in each epoch."""
-    num_streams, world_size = draw(st.integers(1, 5)), draw(st.integers(1, 3))
-    num_steps = draw(st.none() | st.integers(0, 12))
+    num_streams, world_size = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    num_steps, tail = draw(st.none() | st.integers(0, 12)), draw(st.sampled_from(TAILS))
+    wraps_at = num_steps or None if tail == "pad" else None
     arguments = {
-        "plan": Plan(num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps),
+        "plan": Plan(num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps, tail, wraps_at),
         "window": draw(st.integers(1, 9)),
         "num_workers": draw(st.integers(1, 4)),
         "stateless": draw(st.booleans()),
-        "limit": draw(st.none() | st.integers(0, 7)),
-        "probing": draw(st.booleans()),
+        "limit": draw(st.none() | st.integers(0, 14)),
+        "probing": tail == "drop" and draw(st.booleans()),
     }
-    lengths = draw(st.none() | st.lists(st.integers(0, 5), min_size=num_streams, max_size=num_streams))
+    ends = (
+        st.nothing()
+        if wraps_at is not None
+        else st.lists(st.integers(0, 5), min_size=num_streams, max_size=num_streams)
+    )
+    lengths = draw(st.none() | ends)
     return Schedule(**arguments), ReferenceSchedule(**arguments), lengths
 
 
@@ -197,14 +243,18 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
     def each_put_back(position, outcome):
         schedule.put_back(position, outcome)
         if isinstance(outcome, Delivered):
-            reference.outcomes[BatchKey(position.epoch, position.step)] = outcome
+            reference.outcomes[schedule.key_at(position)] = outcome
         if isinstance(outcome, (Delivered, EpochEnd)):
             reference.position = position
 
     def jump():
         epoch, turn = schedule.position.epoch + chance.randrange(-1, 3), chance.randrange(8)
         place = schedule.position_at(max(0, epoch), plan.rank + turn * plan.world_size)
-        schedule.position = reference.position = chance.choice([schedule.start_of(place.epoch), place])
+        first = chance.randrange(12)  # from there on there are as many ranks as now
+        taken = chance.randrange(3)
+        begun_by_others = Position(place.epoch, first + plan.rank + taken * plan.world_size, taken, first)
+        places = [schedule.start_of(place.epoch), place, begun_by_others]
+        schedule.position = reference.position = chance.choice(places)
 
     def lose():
         each("lose", begun.pop(chance.randrange(len(begun))).key)
@@ -305,7 +355,9 @@ def test_lanes_open_and_end_anywhere_and_every_batch_comes_once_and_in_order(see
     chance = random.Random(seed)
     world, window, limit = chance.randint(1, 4), chance.randint(1, 6), chance.randint(20, 60)
     rank, stateless = chance.randrange(world), chance.random() < 0.5
-    schedule = Schedule(Plan(6, rank, world), window, 3, stateless, limit=limit)
+    schedule = Schedule(Plan(6, rank, world), window, 3, stateless, limit=limit * world)
+    before = chance.choice([0, chance.randint(1, 9)])  # taken by more or fewer ranks
+    schedule.position = Position(0, before + rank, 0, before)
     taken, working, lane, begun = [], {}, None, set()
     while schedule.position.epoch < 2:
         event = chance.choice(["take", "take", "take", "ask", "finish", "lane", "make", "leave", "back"])
@@ -341,5 +393,6 @@ def test_lanes_open_and_end_anywhere_and_every_batch_comes_once_and_in_order(see
                 begun.add(key)
             schedule.leave_lane()
             assert lane.stopped
-    steps = list(range(rank, rank + limit * world, world))
-    assert taken == [BatchKey(epoch, step) for epoch in range(2) for step in steps]
+    rounds = (limit * world - before) // world
+    steps = [range(before + rank, before + rank + rounds * world, world), range(rank, rank + limit * world, world)]
+    assert taken == [BatchKey(epoch, step) for epoch in range(2) for step in steps[epoch]]

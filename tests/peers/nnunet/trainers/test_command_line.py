@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,15 @@ def gone(pids: list[int], seconds: float = 20) -> bool:
             return True
         time.sleep(0.2)
     return False
+
+
+def names_of(pids: list[int]) -> list[str]:
+    """Of those of these processes that still live."""
+    names = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            names.append(psutil.Process(pid).name())
+    return names
 
 
 @pytest.mark.slow
@@ -151,3 +161,21 @@ def test_pretrained_weights_are_taken_and_the_rest_is_seeded(nnunet_root: Path, 
         )
         final.append(checkpoints(run.folder)["checkpoint_final.pth"])
     assert final[0] == final[1]
+
+
+@pytest.mark.slow
+def test_a_cluster_trains_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> None:
+    """``DETAUG_EXECUTOR`` alone has a Ray cluster make the batches; killed there, the training goes on without one."""
+    pytest.importorskip("ray")
+    straight = Run(nnunet_root, tmp_path / "straight", environment={"SHORT_EPOCHS": "3"})
+    straight.train(processes=0, SHORT_VALIDATION="0")
+    moved = Run(nnunet_root, tmp_path / "moved", environment={"SHORT_EPOCHS": "3"})
+    cluster = {"DETAUG_EXECUTOR": "ray://local?num_actors=2&num_cpus=0.25", "RAY_AUTH_MODE": "disabled"}
+    moved.environment |= cluster
+    children = moved.train_until_killed(2, processes=1)
+    assert any("ray" in name for name in names_of(children)), "a cluster of the training's own"
+    for name in cluster:
+        del moved.environment[name]
+    moved.train("--c", seed=None, processes=1, SHORT_VALIDATION="0")
+    assert checkpoints(straight.folder) == checkpoints(moved.folder)
+    assert gone(children, 240)

@@ -1,0 +1,1 @@
+"""How many CPU nodes a GPU needs."""

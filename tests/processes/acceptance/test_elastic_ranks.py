@@ -1,0 +1,265 @@
+"""A training goes on with another number of ranks, in mid-epoch: all ranks together see the same global stream."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from batchgenerators.dataloading.data_loader import DataLoader
+
+from detaug import DeterministicAugmenter, StateMismatch, current
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take, through_json
+from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
+from tests.support.stateful_loaders import Chain
+
+
+def at(batch: Any) -> tuple[int, int]:
+    return batch["where"]
+
+
+class Ranks:
+    """All ranks of a training in this process, each of which takes a batch in a round."""
+
+    def __init__(self, make_rank: Callable[..., DeterministicAugmenter], world_size: int, state: Any = None) -> None:
+        self.augmenters = [make_rank(rank=rank, world_size=world_size) for rank in range(world_size)]
+        for augmenter in self.augmenters:
+            if state is not None:
+                augmenter.load_state_dict(through_json(state))
+                augmenter.set_epoch(augmenter.epoch)
+
+    def rounds(self, number: int) -> list[Any]:
+        return [next(augmenter) for _ in range(number) for augmenter in self.augmenters]
+
+    def rest(self) -> list[Any]:
+        """The epoch's rest, in the global order; ranks whose rest is shorter leave no gap."""
+        lists = [list(augmenter) for augmenter in self.augmenters]
+        return [batch for at_once in itertools.zip_longest(*lists) for batch in at_once if batch is not None]
+
+    def state(self, of_rank: int) -> Any:
+        return self.augmenters[of_rank].state_dict()
+
+
+@pytest.mark.parametrize("loader", [RandomSampler, Walker])
+@pytest.mark.parametrize("sizes", [(8, 4, 1), (1, 3, 8), (5, 7, 3), (4, 6, 4)], ids=str)
+def test_any_number_of_ranks_goes_on_at_any_step(make: Maker, loader: type, sizes: tuple[int, ...]) -> None:
+    options: dict[str, Any] = {"seed": 6, "num_streams": 4}
+    alone = prints(take(make(loader(), Noise(), 0, **options), 40))
+    seen: list[Any] = []
+    state = None
+    for turn, size in enumerate(sizes):
+        ranks = Ranks(lambda **place: make(loader(), Noise(), 0, **options, **place), size, state)
+        assert {augmenter.step - rank for rank, augmenter in enumerate(ranks.augmenters)} == {len(seen)}
+        seen += ranks.rounds(1 + turn % 2)
+        state = ranks.state(of_rank=turn % size)
+    assert prints(seen) == alone[: len(seen)]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_epochs_after_a_change_begin_with_step_0_again(make: Maker, n: int) -> None:
+    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 24, "start_method": "fork"}
+    before = Ranks(lambda **place: make(RandomSampler(), None, n, **options, **place), 4)
+    seen = before.rounds(1)
+    ranks = Ranks(lambda **place: make(RandomSampler(), None, n, **options, **place), 3, before.state(2))
+    assert [len(augmenter) for augmenter in ranks.augmenters] == [6, 6, 6], "of the rest of this epoch"
+    seen += ranks.rest()
+    assert [at(batch) for batch in seen] == [(0, step) for step in range(22)], (
+        "20 steps are left: two more fill no round"
+    )
+    assert [len(augmenter) for augmenter in ranks.augmenters] == [8, 8, 8]
+    assert [at(batch) for batch in ranks.rest()] == [(1, step) for step in range(24)]
+    for augmenter in ranks.augmenters:
+        augmenter.set_epoch(0)
+    assert [at(batch) for batch in ranks.rounds(2)] == [(0, step) for step in range(6)], "set_epoch goes to its step 0"
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_rank_resumes_in_an_epoch_that_others_began(make: Maker, n: int) -> None:
+    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 30, "start_method": "fork"}
+
+    def rank_of(**place: int) -> DeterministicAugmenter:
+        return make(RandomSampler(), None, n, **options, **place)
+
+    alone = rank_of(rank=0, world_size=1)
+    whole = [*prints(alone), *prints(alone)]
+    seen, state = [], None
+    for size in (4, 3, 3, 2, 2, 2, 1):  # also the same number twice
+        ranks = Ranks(rank_of, size, state)
+        seen += prints(ranks.rounds(1))
+        if size == 3:
+            assert prints([ranks.augmenters[1].replay(0, 2)]) == whole[2:3]
+        state = ranks.state(size - 1)
+        make.close()
+    ranks = Ranks(rank_of, 7, state)
+    seen += prints(ranks.rest())  # 13 are left: one round of 7
+    assert seen == whole[: len(seen)]
+    assert len(seen) == 17 + 7
+    seen = prints(ranks.rounds(4))
+    assert seen == whole[30:58]
+
+
+def test_a_data_set_is_seen_whole_whatever_the_ranks(make: Maker) -> None:
+    def rank_of(**place: int) -> DeterministicAugmenter:
+        return make.from_dataset(Samples(66), 2, num_processes=0, seed=6, **place)
+
+    seen: list[int] = []
+    state = None
+    for size in (8, 5, 2, 1):
+        ranks = Ranks(rank_of, size, state)
+        seen += [int(i) for batch in ranks.rounds(2) for i in batch["index"]]
+        state = ranks.state(0)
+    last = rank_of(rank=0, world_size=1)
+    last.load_state_dict(state)
+    assert len(last) == 33 - 30
+    seen += [int(i) for batch in last for i in batch["index"]]
+    assert sorted(seen) == list(range(66))
+    assert seen == [int(i) for batch in rank_of(rank=0, world_size=1) for i in batch["index"]]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_loader_that_does_not_say_where_it_ends_is_seen_whole(make: Maker, n: int) -> None:
+    def rank_of(**place: int) -> DeterministicAugmenter:
+        return make(numbers_up_to_21, None, n, seed=6, start_method="fork", **place)
+
+    before = Ranks(rank_of, 4)
+    seen = before.rounds(2)
+    ranks = Ranks(rank_of, 3, before.state(1))
+    seen += ranks.rest()
+    assert seen == list(range(20)), "13 are left: four rounds of three"
+    assert ranks.rest() == list(range(21))
+
+
+def numbers_up_to_21():
+    yield from range(21)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_a_finite_loader_with_streams_is_seen_whole(make: Maker, n: int) -> None:
+    def rank_of(**place: int) -> DeterministicAugmenter:
+        loader = IndexLoader(42, 2, threads=4, seed_for_shuffle=3)
+        return make(loader, None, n, seed=6, start_method="fork", **place)
+
+    before = Ranks(rank_of, 2)
+    seen = before.rounds(3)
+    ranks = Ranks(rank_of, 5, before.state(1))
+    seen += ranks.rest()
+    assert seen == list(rank_of(rank=0, world_size=1)), "three rounds of five are left"
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_loaders_with_states_of_their_own_go_on_in_other_ranks(make: Maker, tmp_path: Path, n: int) -> None:
+    """Streams that another rank had are stepped forward, the others restored."""
+    options: dict[str, Any] = {"seed": 6, "num_streams": 4, "batches_per_epoch": 30, "start_method": "fork"}
+
+    def rank_of(**place: int) -> DeterministicAugmenter:
+        return make(Chain(tmp_path / "diary"), None, n, **options, **place)
+
+    alone = make(Chain(tmp_path / "diary"), None, 0, **options)
+    whole = [*prints(alone), *prints(alone)]
+    seen, state = [], None
+    for size in (2, 3, 4):
+        ranks = Ranks(rank_of, size, state)
+        seen += prints(ranks.rounds(2))
+        state = ranks.state(size - 1)
+        make.close()
+    assert "loader_states" in state
+    ranks = Ranks(rank_of, 2, state)
+    seen += prints(ranks.rest())
+    assert seen == whole[:30]
+    assert prints(ranks.rest()) == whole[30:]
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_an_epoch_that_is_over_is_over_for_other_ranks_too(make: Maker, size: int) -> None:
+    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 24}
+    four = Ranks(lambda **place: make(RandomSampler(), None, 0, **options, **place), 4)
+    four.rounds(6)
+    for asks_for_it in (True, False):
+        for rank in range(size):
+            augmenter = make(RandomSampler(), None, 0, rank=rank, world_size=size, **options)
+            augmenter.load_state_dict(four.state(1))
+            assert len(augmenter) == 0
+            if asks_for_it:
+                augmenter.set_epoch(0)
+                assert list(augmenter) == []
+            assert at(next(iter(augmenter))) == (1, rank)
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "uneven"])
+def test_batches_of_microseconds_come_in_the_same_order(make: Maker, tail: str) -> None:
+    """Workers make them without being asked."""
+    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 9_001, "start_method": "fork", "tail": tail}
+    two = make(StepNumbers(), None, 2, rank=1, world_size=2, **options)
+    assert take(two, 1_500) == list(range(1, 3_001, 2))
+    three = make(StepNumbers(), None, 2, rank=2, world_size=3, **options)
+    three.load_state_dict(through_json(two.state_dict()))
+    three.set_epoch(0)
+    padding = {"drop": [], "pad": [1], "uneven": []}[tail]  # 6,001 are left
+    assert list(three) == [*range(3_002, 9_001, 3), *padding]
+    assert list(three)[:2_000] == list(range(2, 6_002, 3))
+
+
+class StepNumbers(DataLoader):
+    """Says which batch it makes."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 1, infinite=True)
+
+    def generate_train_batch(self) -> int:
+        return current().step
+
+
+def test_an_older_state_dict_is_that_of_ranks_that_began_the_epoch(make: Maker) -> None:
+    augmenter = make(RandomSampler(), None, 0, seed=6, batches_per_epoch=24, rank=1, world_size=4)
+    take(augmenter, 3)
+    state = augmenter.state_dict()
+    assert "before" not in state, "it is what it was, and older versions read it"
+    other = make(RandomSampler(), None, 0, seed=6, batches_per_epoch=24, rank=0, world_size=5)
+    other.load_state_dict(state)
+    assert (other.epoch, other.step, len(other)) == (0, 12, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": 2, "rank": 1}, "none of rank 1 of 4"),
+        ({"step": 2, "rank": 3, "before": 1}, "none of rank 3 of 4"),
+        ({"before": -1}, "before"),
+        ({"before": "2"}, "before"),
+    ],
+)
+def test_a_position_that_cannot_be_is_refused(make: Maker, change: dict[str, Any], message: str) -> None:
+    augmenter = make(RandomSampler(), None, 0, seed=6, world_size=4)
+    with pytest.raises((ValueError, TypeError), match=message):
+        augmenter.load_state_dict({**augmenter.state_dict(), **change})
+
+
+def test_a_rank_that_passed_the_end_of_a_stream_speaks_for_itself_alone(make: Maker) -> None:
+    def rank_of(**place: int) -> DeterministicAugmenter:
+        return make(UnevenStreams(), None, 0, seed=6, num_streams=4, batches_per_epoch=20, **place)
+
+    zero = rank_of(rank=0, world_size=2)
+    assert take(zero, 6) == [(0, 0), (2, 0), (0, 1), (2, 1), (0, 2), (0, 3)]
+    state = through_json(zero.state_dict())
+    same = rank_of(rank=0, world_size=2)
+    same.load_state_dict(state)
+    assert next(same) == next(zero)
+    for place in ({"rank": 1, "world_size": 2}, {"rank": 0, "world_size": 1}):
+        with pytest.raises(StateMismatch, match=r"streams of its own had ended.* Load each rank's own state"):
+            rank_of(**place).load_state_dict(state)
+
+
+class UnevenStreams:
+    """Its stream 2 ends after two turns."""
+
+    number_of_threads_in_multithreaded = 4
+
+    def set_thread_id(self, thread_id):
+        self.thread_id = thread_id
+
+    def __iter__(self):
+        for turn in range(2 if self.thread_id == 2 else 5):
+            yield (self.thread_id, turn)

@@ -1,0 +1,181 @@
+"""The batches of an epoch that do not fill all ranks: `tail`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from detaug import DeterministicAugmenter, StateMismatch
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take, through_json
+from tests.support.loaders import IndexLoader, RandomSampler, Samples
+
+#: Of ten batches, by rank of four.
+TEN = {
+    "drop": [[0, 4], [1, 5], [2, 6], [3, 7]],
+    "pad": [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]],
+    "uneven": [[0, 4, 8], [1, 5, 9], [2, 6], [3, 7]],
+}
+FORK: dict[str, Any] = {"seed": 6, "start_method": "fork"}
+
+
+def numbers(augmenter: DeterministicAugmenter) -> list[int]:
+    """The steps of an epoch's batches."""
+    found = []
+    for batch in augmenter:
+        assert batch["where"][0] == augmenter.epoch
+        found.append(batch["where"][1])
+    return found
+
+
+@pytest.mark.parametrize("tail", TEN)
+@pytest.mark.parametrize("n", [0, 2])
+def test_ranks_get_what_the_tail_says_and_len_says_so_too(make: Maker, n: int, tail: str) -> None:
+    for rank, expected in enumerate(TEN[tail]):
+        augmenter = make(RandomSampler(), None, n, batches_per_epoch=10, rank=rank, world_size=4, tail=tail, **FORK)
+        assert len(augmenter) == len(expected)
+        for _ in range(3):
+            assert numbers(augmenter) == expected
+
+
+@pytest.mark.parametrize("tail", TEN)
+def test_the_tail_of_a_data_set(make: Maker, tail: str) -> None:
+    for rank, expected in enumerate(TEN[tail]):
+        augmenter = make.from_dataset(
+            Samples(19), 2, num_processes=0, rank=rank, world_size=4, tail=tail, shuffle=False, seed=6
+        )
+        assert len(augmenter) == len(expected)
+        for _ in range(2):
+            assert [int(batch["index"][0]) // 2 for batch in augmenter] == expected
+
+
+@pytest.mark.parametrize("tail", TEN)
+@pytest.mark.parametrize("n", [0, 2])
+def test_the_tail_of_a_loader_bound_to_streams(make: Maker, n: int, tail: str) -> None:
+    whole = list(make(IndexLoader(20, 2, threads=3), None, 0, seed=6))
+    for rank, expected in enumerate(TEN[tail]):
+        augmenter = make(IndexLoader(20, 2, threads=3), None, n, rank=rank, world_size=4, tail=tail, **FORK)
+        assert len(augmenter) == len(expected)
+        assert list(augmenter) == [whole[step] for step in expected]
+        assert len(list(augmenter)) == len(expected), "of the next epoch"
+
+
+def test_padding_has_the_same_bytes_as_the_batch_that_it_repeats(make: Maker) -> None:
+    options = {"batches_per_epoch": 10, "world_size": 4, "tail": "pad", **FORK}
+    first = prints(make(RandomSampler(), None, 0, rank=0, **options))
+    assert prints(make(RandomSampler(), None, 2, rank=2, **options))[2] == first[0]
+
+
+@pytest.mark.parametrize("tail", ["pad", "uneven"])
+def test_fewer_batches_than_ranks(make: Maker, tail: str) -> None:
+    expected = {"pad": [[0], [1], [0], [1], [0]], "uneven": [[0], [1], [], [], []]}[tail]
+    for rank in range(5):
+        augmenter = make(RandomSampler(), None, 0, seed=6, batches_per_epoch=2, rank=rank, world_size=5, tail=tail)
+        assert len(augmenter) == len(expected[rank])
+        assert [numbers(augmenter) for _ in range(2)] == [expected[rank]] * 2
+        assert augmenter.epoch == 2
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_uneven_ranks_give_all_batches_of_a_loader_that_does_not_say_how_many(make: Maker, n: int) -> None:
+    seen = []
+    for rank in range(4):
+        augmenter = make(count_to_ten, None, n, rank=rank, world_size=4, tail="uneven", **FORK)
+        seen.append([list(augmenter) for _ in range(2)])
+        with pytest.raises(TypeError, match="number of batches is not known"):
+            len(augmenter)
+    assert seen == [[steps, steps] for steps in TEN["uneven"]]
+
+
+def count_to_ten():
+    yield from range(10)
+
+
+def test_padding_wants_a_number_and_holds_the_loader_to_it(make: Maker) -> None:
+    with pytest.raises(ValueError, match=r"tail='pad' needs the number of batches .* batches_per_epoch"):
+        make(count_to_ten, None, 0, seed=6, world_size=4, tail="pad")
+    right = make(count_to_ten, None, 0, seed=6, rank=3, world_size=4, tail="pad", batches_per_epoch=10)
+    assert list(right) == TEN["pad"][3]
+    wrong = make(count_to_ten, None, 0, seed=6, rank=3, world_size=4, tail="pad", batches_per_epoch=12)
+    assert take(wrong, 2) == [3, 7]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no batch for step 11 of epoch 0, but an epoch was to have 12"):
+            next(wrong)
+
+
+def test_another_word_is_refused(make: Maker) -> None:
+    with pytest.raises(ValueError, match="tail must be one of 'drop', 'pad', 'uneven', got 'repeat'"):
+        make(RandomSampler(), None, 0, seed=6, tail="repeat")
+
+
+@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        ("drop", [[4, 7], [5, 8], [6, 9]]),
+        ("pad", [[4, 7, 10], [5, 8, 0], [6, 9, 1]]),
+        ("uneven", [[4, 7, 10], [5, 8], [6, 9]]),
+    ],
+)
+def test_the_tail_after_a_change_of_ranks_in_mid_epoch(
+    make: Maker, n: int, tail: str, expected: list[list[int]]
+) -> None:
+    options = {"batches_per_epoch": 11, "tail": tail, **FORK}
+    four = make(RandomSampler(), None, n, rank=1, world_size=4, **options)
+    next(four)
+    for rank, steps in enumerate(expected):
+        augmenter = make(RandomSampler(), None, n, rank=rank, world_size=3, **options)
+        augmenter.load_state_dict(through_json(four.state_dict()))
+        assert len(augmenter) == len(steps)
+        assert numbers(augmenter) == steps
+        later = {"drop": 3, "pad": 4, "uneven": 4 if rank < 2 else 3}[tail]
+        assert len(augmenter) == len(numbers(augmenter)) == later
+
+
+def test_a_rank_can_be_resumed_before_and_after_its_padding(make: Maker) -> None:
+    options = {"batches_per_epoch": 10, "rank": 3, "world_size": 4, "tail": "pad", **FORK}
+    whole = [*TEN["pad"][3], *TEN["pad"][3]]
+    for taken in range(1, 4):
+        first = make(RandomSampler(), None, 2, **options)
+        take(first, taken)
+        second = make(RandomSampler(), None, 2, **options)
+        second.load_state_dict(through_json(first.state_dict()))
+        second.set_epoch(0)
+        assert [*numbers(second), *numbers(second)] == whole[taken:]
+        make.close()
+
+
+def test_a_rank_without_a_batch_in_the_last_round_does_not_speak_for_the_others(make: Maker) -> None:
+    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 10, "tail": "uneven"}
+    ranks = [make(RandomSampler(), None, 0, rank=rank, world_size=4, **options) for rank in range(4)]
+    for rank in ranks:
+        take(rank, 2)
+    other = make(RandomSampler(), None, 0, rank=0, world_size=2, **options)
+    other.load_state_dict(ranks[0].state_dict())
+    assert numbers(other) == [8]
+    with pytest.raises(StateMismatch, match="Load rank 0's state, which is always enough for all"):
+        other.load_state_dict(ranks[2].state_dict())
+    again = make(RandomSampler(), None, 0, rank=2, world_size=4, **options)
+    again.load_state_dict(ranks[2].state_dict())
+    again.set_epoch(0)
+    assert numbers(again) == []
+    assert numbers(again) == [2, 6]
+
+
+def test_skipped_batches_are_skipped_in_padding_too(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "detaug"):
+        augmenter = make(
+            FailsAtStepZero(), None, 0, seed=6, batches_per_epoch=3, rank=1, world_size=2, tail="pad", on_error="skip"
+        )
+        assert numbers(augmenter) == [1]
+        assert numbers(augmenter) == [1]
+
+
+class FailsAtStepZero(RandomSampler):
+    def generate_train_batch(self) -> dict[str, Any]:
+        batch = super().generate_train_batch()
+        if batch["where"][1] == 0:
+            raise LookupError("no such case")
+        return batch
