@@ -59,7 +59,7 @@ class Lanes:
         self._lane: Lane | None = None
         self._small, self._since = 0, time.monotonic()
         self._opens_after = _OPENS_AFTER
-        self._looked, self._begun, self._seconds = 0.0, 0, 0.0
+        self._looked, self._taken, self._begun, self._seconds = 0.0, 0, 0, 0.0
 
     @property
     def is_open(self) -> bool:
@@ -122,7 +122,8 @@ class Lanes:
                 lane.begin_at(first, schedule.plan.world_size, count, period, shares)
                 schedule.open_lane(lane)
             self._lane = lane
-            self._looked, self._begun, self._seconds = time.monotonic(), 0, 0.0
+            self._looked, self._taken = time.monotonic(), schedule.position.taken
+            self._begun, self._seconds = 0, 0.0
             for worker, order in lane.orders():
                 if not worker.has_bell:
                     worker.channel.send(messages.Bell(), bell.descriptor, wait=False)
@@ -135,7 +136,9 @@ class Lanes:
             lane.close_descriptor()
 
     def _is_quick(self) -> bool:
-        now = time.monotonic()
+        """Whether batches are still taken at a rate that is worth it. (Not whether they are made: what was asked for before
+        the lane opened is taken first.)"""
+        now, position = time.monotonic(), self._schedule.position
         assert self._lane is not None
         if now - self._looked < LOOK:
             return True
@@ -143,8 +146,8 @@ class Lanes:
         made, worked = begun - self._begun, seconds - self._seconds
         if made > 0:
             self._checks.worked(worked / made, made)
-        quick = made >= _OPENS_AT / 4 * (now - self._looked)
-        self._looked, self._begun, self._seconds = now, begun, seconds
+        quick = position.taken - self._taken >= _OPENS_AT / 4 * (now - self._looked)
+        self._looked, self._taken, self._begun, self._seconds = now, position.taken, begun, seconds
         return quick
 
     def end(self) -> bool:
