@@ -50,7 +50,8 @@ def measure_window(settings: Settings) -> Row:
 
     def one(name: str) -> float:
         cached = replace(settings, num_cached=by_name[name] - settings.processes)
-        return in_fresh_process(tiny_seconds, "detaug", cached, batches)
+        # What waits when the rate is first known is taken before it counts.
+        return in_fresh_process(tiny_seconds, "detaug", cached, batches, WARMUP + 2 * by_name[name])
 
     seconds = interleaved(tuple(by_name), rounds, one)
     smallest, *larger = by_name
@@ -82,7 +83,7 @@ def _against_nondet(settings: Settings) -> Row:
     )
 
 
-def tiny_seconds(system: str, settings: Settings, batches: int) -> float:
+def tiny_seconds(system: str, settings: Settings, batches: int, warmup: int = WARMUP) -> float:
     """Seconds per batch of one system, measured in this process."""
     with SYSTEMS[system](Integers(), settings) as iterator:
-        return seconds_per_batch(iterator, WARMUP, batches, None)
+        return seconds_per_batch(iterator, warmup, batches, None)
