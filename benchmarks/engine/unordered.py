@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.schedule import Delivered, EpochEnd, Outcome, Position, Schedule
+from detaug.engine.outcomes import Delivered, EpochEnd, Outcome, Position
+from detaug.engine.schedule import Schedule
 from detaug.pipeline.plan import BatchKey
 
 

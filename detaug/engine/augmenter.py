@@ -17,7 +17,8 @@ from detaug.engine.failures import Places
 from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.local.pool import Settings
-from detaug.engine.schedule import Position, Schedule
+from detaug.engine.outcomes import Position
+from detaug.engine.schedule import Schedule
 from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longer_running
 from detaug.engine.state import State
 from detaug.engine.warming import warm_up

@@ -18,7 +18,8 @@ import math
 from collections import deque
 from typing import Generic, Protocol, TypeVar
 
-from detaug.engine.schedule import Schedule, Task
+from detaug.engine.outcomes import Task
+from detaug.engine.schedule import Schedule
 from detaug.pipeline.plan import BatchKey
 
 #: A worker that answers within this time (seconds) may be given more than two tasks.

@@ -31,8 +31,8 @@ from detaug.engine.local.lanes import LOOK, Lanes
 from detaug.engine.local.pool import Pool, Settings
 from detaug.engine.local.second_making import Checking
 from detaug.engine.local.waker import Waker
+from detaug.engine.outcomes import Delivered, EpochEnd, Exists, Outcome, Position, Task
 from detaug.engine.prefetching import PrefetchingEngine
-from detaug.engine.schedule import Delivered, EpochEnd, Exists, Outcome, Position, Task
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.schedule import Position
+from detaug.engine.outcomes import Position
 
 
 class UnendingEpochs(DeterministicAugmenter):

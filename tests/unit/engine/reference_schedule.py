@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, gcd
 
-from detaug.engine.schedule import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Task
+from detaug.engine.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Task
 from detaug.pipeline.plan import BatchKey, Plan
 
 

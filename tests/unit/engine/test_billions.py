@@ -15,7 +15,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from detaug.engine.schedule import Delivered, EpochEnd, Position, Schedule
+from detaug.engine.outcomes import Delivered, EpochEnd, Position
+from detaug.engine.schedule import Schedule
 from detaug.engine.state import State
 from detaug.pipeline.plan import TAILS, Plan
 
