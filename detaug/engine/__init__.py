@@ -8,8 +8,7 @@ A batch's way, with worker processes:
       (a thread)        │ Make              │
     worker              ▼                     │
                     Producer.make(epoch, step): reseed every generator, take from the source, transform
-                        │ InSlot (the arrays lie in shared memory), or Inline where it is small, several in one message
-                        │ where they take microseconds
+                        │ InSlot (the arrays lie in shared memory), or Inline where it is small
     coordinator         ▼                     │
                     Schedule.finish() ────────┘ the user is woken if that was the due one
     user            its arrays are views of the slot; when the last is garbage-collected, the slot goes back to its worker

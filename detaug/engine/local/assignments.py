@@ -1,8 +1,8 @@
 """Which worker gets which tasks, and how many wait at it: decided here and sent elsewhere, without processes or clocks.
 
 A worker that makes a batch in a tenth of a second has a second task waiting, and so loses no time between the two. One
-that makes thousands in a second is given more at once, for each message costs as much as its batch. Where batches come
-faster than the parent takes them in, few workers make them all: to have more of them would only cost more messages.
+that makes hundreds in a second is given more, several at once: each message costs as much as a quick batch. (Batches that are
+small as well soon come through a lane, without messages.)
 
 Invariants:
 - A worker begins its tasks in the order in which it was given them; the first is being made, the others can be taken
@@ -14,7 +14,6 @@ Invariants:
 from __future__ import annotations
 
 import heapq
-import math
 from collections import deque
 from typing import Generic, Protocol, TypeVar
 
@@ -25,10 +24,6 @@ from detaug.pipeline.plan import BatchKey
 #: A worker that answers within this time (seconds) may be given more than two tasks.
 QUICK = 0.005
 _USUAL, _MOST = 2, 16
-#: What a batch costs the parent (seconds). Workers that make one in n times as long keep it busy when there are n of them.
-_PARENT_SECONDS = 50e-6
-#: How many batches the mean time of one is taken over, more or less.
-_MEAN_OVER = 32
 
 
 class Place(Protocol):
@@ -63,15 +58,9 @@ class Assignments(Generic[Worker]):
 
     def __init__(self, schedule: Schedule, num_workers: int) -> None:
         self._schedule = schedule
-        self._sharing = num_workers if schedule.stateless else min(num_workers, schedule.busy_workers)
-        #: Fewer tasks than that are kept back for a moment as long as the user has something to take: each batch that is
-        #: taken makes room for one, and each task alone would be a message.
-        self.least = 1
-        self._active = num_workers  # how many of them get tasks, where any may make any batch
-        self._stuck, self._looked = 0, -math.inf
-        self._seconds = math.inf
         # Nobody is given more than a fair share of the window: the others would have nothing to do.
-        self._share = -(-schedule.window // max(1, self._sharing))
+        sharing = num_workers if schedule.stateless else min(num_workers, schedule.busy_workers)
+        self._share = -(-schedule.window // max(1, sharing))
         self._tickets = 0
         self._workers: dict[int, Worker] = {}  # by number
         self._by_index: dict[int, Worker] = {}
@@ -88,19 +77,14 @@ class Assignments(Generic[Worker]):
         ] = []  # a heap of (key, ticket): given as no worker's first, and others may make them
 
     @property
-    def seconds(self) -> float:
-        """What a batch takes on average."""
-        return self._seconds
-
-    @property
     def hungry(self) -> bool:
         """Whether a worker that gets tasks has nothing to do, or will soon have."""
-        return bool(self._buckets[1]) or self._takes_another()
+        return bool(self._buckets[0] or self._buckets[1])
 
     @property
     def may_take_over(self) -> bool:
         """Whether a worker has nothing to do while tasks wait at others that they may begin at any moment."""
-        return bool(self._behind) and self._takes_another()
+        return bool(self._behind and self._buckets[0])
 
     def join(self, worker: Worker) -> None:
         """It can be given tasks."""
@@ -126,7 +110,6 @@ class Assignments(Generic[Worker]):
             self.forget(ticket, task.key)
         if worker.number not in self._workers:
             return
-        self._count_active(seconds)
         depth = self._depths[worker.number]
         if seconds >= QUICK:
             if depth != _USUAL:
@@ -155,25 +138,9 @@ class Assignments(Generic[Worker]):
         ticket, worker = self._places.get(key, (0, None))
         return None if worker is None or worker.tasks[worker.task()][0] == ticket else (worker, ticket)
 
-    @property
-    def watches_time(self) -> bool:
-        """Whether some workers get no tasks for now. Then call `look` from time to time: the others may be at a long batch."""
-        return self._active < len(self._workers) and bool(self._places)
-
-    def look(self, now: float) -> None:
-        """Workers that are at a long batch all of a sudden are not among those that make them quickly."""
-        if now - self._looked >= QUICK:
-            self._looked = now
-            self._stuck = sum(bool(each.tasks) and now - each.since > QUICK for each in self._workers.values())
-
-    def give_out(self, patient: bool = False) -> list[tuple[Worker, list[tuple[int, Task]]]]:
-        """What is to be sent to whom: (worker, its new tasks), those without any first.
-
-        `patient`: a few tasks may be kept back until there are more. See `least`.
-        """
+    def give_out(self) -> list[tuple[Worker, list[tuple[int, Task]]]]:
+        """What is to be sent to whom: (worker, its new tasks), those without any first."""
         given: dict[int, list[tuple[int, Task]]] = {}
-        if patient and self._is_worth_waiting():
-            return []
         refilled = self._schedule.take_refilled()
         if self._schedule.stateless:
             while (worker := self._neediest()) is not None:
@@ -193,7 +160,7 @@ class Assignments(Generic[Worker]):
 
     def to_take_over(self, now: float) -> tuple[Worker, int, BatchKey] | None:
         """The lowest task that waits behind one that another worker is still making, if any worker is idle."""
-        while self._behind and self._takes_another():
+        while self._behind and self._buckets[0]:
             key, ticket = self._behind[0]
             place = self.waiting_at(key)
             if place is None or place[1] != ticket:
@@ -206,27 +173,21 @@ class Assignments(Generic[Worker]):
         return None
 
     def _give(self, worker: Worker, given: dict[int, list[tuple[int, Task]]]) -> bool:
-        """Give it a task, or as many as it may have where it makes them in no time. False: there is none for it."""
+        """Give it a task. False: there is none for it."""
         entries = given.setdefault(worker.number, [])
-        limit = self._limits[worker.number][0]
-        room = limit - len(worker.tasks) - len(entries) if self.least > 1 else 1
-        schedule, places, behind = self._schedule, self._places, self._behind
-        task = None
-        for _ in range(room):
-            task = schedule.next_for(worker.index)
-            if task is None:
-                break
-            schedule.start(task.key)
+        task = self._schedule.next_for(worker.index)
+        if task is not None:
+            self._schedule.start(task.key)
             self._tickets += 1
-            if schedule.stateless and (worker.tasks or entries):  # a stream's tasks belong to its worker
-                heapq.heappush(behind, (task.key, self._tickets))
+            if self._schedule.stateless and (worker.tasks or entries):  # a stream's tasks belong to its worker
+                heapq.heappush(self._behind, (task.key, self._tickets))
             entries.append((self._tickets, task))
-            places[task.key] = (self._tickets, worker)
-        if len(behind) > 2 * len(places) + 1000:  # all but a few are done
-            self._behind = [each for each in behind if places.get(each[0], (0,))[0] == each[1]]
+            self._places[task.key] = (self._tickets, worker)
+        if len(self._behind) > 2 * len(self._places) + 1000:  # all but a few are done
+            self._behind = [each for each in self._behind if self._places.get(each[0], (0,))[0] == each[1]]
             heapq.heapify(self._behind)
         number = len(worker.tasks) + len(entries)
-        if number < limit:
+        if number < self._limits[worker.number][0]:
             self._put(worker, number)
         else:
             self._take_out(worker)
@@ -237,33 +198,9 @@ class Assignments(Generic[Worker]):
         most = max(_USUAL, min(depth, self._share))
         self._limits[worker.number] = most, most // 2
 
-    def _count_active(self, seconds: float) -> None:
-        if not self._schedule.stateless:
-            return
-        mean = seconds if self._seconds == math.inf else self._seconds + (seconds - self._seconds) / _MEAN_OVER
-        self._seconds = mean
-        active = self._sharing if mean >= QUICK else min(self._sharing, 1 + int(mean / _PARENT_SECONDS))
-        if active != self._active:
-            self._active = active
-            self._share = -(-self._schedule.window // max(1, active))
-            for worker in self._workers.values():
-                self._set_depth(worker, self._depths[worker.number])
-        self.least = min(self._share, self._schedule.window // 2) if mean < 4 * _PARENT_SECONDS else 1
-
-    def _is_worth_waiting(self) -> bool:
-        if self.least == 1 or self._schedule.num_open >= self.least:
-            return False
-        position, outcome = self._schedule.due()
-        return outcome is not None or BatchKey(position.epoch, position.step) in self._schedule.in_flight
-
-    def _takes_another(self) -> bool:
-        """Whether a worker has nothing to do that should have."""
-        idle = len(self._buckets[0])
-        return idle > 0 and len(self._workers) - idle - self._stuck < self._active
-
     def _neediest(self) -> Worker | None:
         for number, bucket in enumerate(self._buckets):
-            if bucket and (number > 0 or self._takes_another()):
+            if bucket:
                 # Of those without work the one that was busy last, whose caches are warm; else by turns.
                 return self._workers[next(reversed(bucket)) if number == 0 else next(iter(bucket))]
         return None

@@ -80,8 +80,6 @@ class Coordinator(PrefetchingEngine):
         self._places = work.places
         # Written under the lock, in one go with what is known of the position then: whether a moved one is news.
         self._hungry = True
-        # Whether the coordinator looks at the window again in a moment, without a wake, and how far it has moved since.
-        self._looks_soon, self._taken = False, 0
         self._resting: list[Worker] = []  # workers that read too little to be sent anything
         self._assignments: Assignments[Worker] = Assignments(work.schedule, settings.num_processes)
         self._gpu = gpu_to_pin_for(work.pin_memory)
@@ -113,16 +111,7 @@ class Coordinator(PrefetchingEngine):
         self._waker.wake(always=always)
 
     def _is_news(self, moved: bool, outcome: Outcome | EpochEnd | None) -> bool:
-        if self._schedule.lane is not None:
-            return False
-        wake = moved and self._hungry
-        if wake and self._looks_soon:
-            self._taken += 1
-            return self._taken == self._assignments.least
-        if outcome is None and self._taken:
-            self._taken = 0
-            return True
-        return wake
+        return moved and self._hungry and self._schedule.lane is None
 
     def _sleep(self, position: Position) -> None:
         lane = self._schedule.lane
@@ -185,18 +174,15 @@ class Coordinator(PrefetchingEngine):
         try:
             if self._gpu is not None:
                 torch.cuda.set_device(self._gpu)
-            idle = False
             while not self._closing:
                 self._lanes.look(self._pool.workers.values())
-                self._assign_all(patient=not idle)
+                self._assign_all()
                 self._checking.go_on(self._pool)
                 # Quick workers may begin a task before it is taken from them: whether they did is seen a little later.
-                assignments = self._assignments
-                soon = self._resting or assignments.may_take_over or assignments.watches_time or self._looks_soon
+                soon = self._resting or self._assignments.may_take_over
                 # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
                 self._tell_what_is_due()
                 happened = self._pool.wait(QUICK if soon else LOOK if self._lanes.is_open else None)
-                idle = not happened
                 for event in happened:
                     self._take_note(event)
                 self._pool.look_for_stalls()
@@ -218,8 +204,8 @@ class Coordinator(PrefetchingEngine):
 
     def _take_note(self, event: events.Event) -> None:
         match event:
-            case events.Answered(worker, answer, descriptor, seconds):
-                self._answered(worker, answer, descriptor, seconds)
+            case events.Answered(worker, answer, descriptor):
+                self._answered(worker, answer, descriptor)
             case events.Ready(worker):
                 self._assignments.join(worker)
             case events.Died(worker, exitcode, peak):
@@ -293,7 +279,7 @@ class Coordinator(PrefetchingEngine):
         error = failures.died(task.key, self._places, times, exitcode, peak, worker.leaving)
         self._finish(task, self._failure(error))
 
-    def _assign_all(self, patient: bool) -> None:
+    def _assign_all(self) -> None:
         """Take back tasks that are no longer wanted, and give tasks to every worker that has room."""
         with self._lock:
             dropped = self._schedule.take_dropped()
@@ -302,19 +288,17 @@ class Coordinator(PrefetchingEngine):
                 self._take_back(*place, key)
         while self._resting:
             self._assignments.wake(self._resting.pop())
-        self._assignments.look(time.monotonic())
-        self._assign(patient)
+        self._assign()
         while self._fatal is None and (found := self._assignments.to_take_over(time.monotonic())) is not None:
             self._take_back(*found)
             self._assign()
 
-    def _assign(self, patient: bool = False) -> None:
+    def _assign(self) -> None:
         sent = False
         while not sent and self._fatal is None:
             with self._lock:
-                given = self._assignments.give_out(patient)
+                given = self._assignments.give_out()
                 self._hungry = self._assignments.hungry
-                self._looks_soon, self._taken = patient and self._assignments.least > 1, 0
             sent = True
             for worker, entries in given:
                 sent = self._sent(worker, entries) and sent
@@ -368,12 +352,11 @@ class Coordinator(PrefetchingEngine):
         with self._lock:
             self._schedule.lose(key)
 
-    def _answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None, seconds: float | None) -> None:
+    def _answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
         self._lanes.answered(answer)
         if answer.state is not None:
             self._states.add(answer.state, BatchKey(*self._schedule.position[:2]))
-        if seconds is None:
-            seconds = time.monotonic() - worker.since
+        seconds = time.monotonic() - worker.since
         task = worker.answered(answer.ticket)
         self._assignments.answered(worker, answer.ticket, task, seconds)
         self._checking.checks.worked(seconds)

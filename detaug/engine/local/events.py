@@ -19,16 +19,11 @@ class Ready(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The answer to one of its tasks has come, with a descriptor if it lies in a new slot.
-
-    Attributes:
-        seconds: how long the task took; None: as long as nothing else was heard of the worker.
-    """
+    """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
 
     worker: Worker
     answer: messages.Answer
     descriptor: int | None
-    seconds: float | None
 
 
 class Died(NamedTuple):

@@ -33,13 +33,13 @@ from detaug.transport.transfer import unpack
 
 #: The ring's entries, and the bytes that each has for its batch. The window bounds the memory of batches that may be large;
 #: here so many may lie ready however small it is, for that costs nothing and saves as many sleeps.
-ENTRIES, ENTRY_BYTES = 64, 4080
+ENTRIES, ENTRY_BYTES = 64, 16_880
 #: Sleepers are woken for so many at once.
 _BUNDLE = ENTRIES // 2
 _HEAD_BYTES = 16
 #: Words of the memory: behind the last number that may be made, how far the workers may go, and what the user sleeps for.
 _END, _LIMIT, _AWAITED, _FIRST_PLACE = range(4)
-#: Words of each worker: the number of the batch that it is at, whether it sleeps, and its thread's time in nanoseconds.
+#: Words of each worker: the number of the batch that it is at, whether it sleeps, and the nanoseconds that it has worked.
 _AT, _SLEEPS, _NANOSECONDS, _PLACE_WORDS = range(4)
 _NOTHING = 1 << 62
 #: Set in the tickets of batches that are made in a lane, whose other bits are the step.
@@ -330,9 +330,9 @@ class OwnLane:
             words[_AWAITED] = _NOTHING
             ring(self._bell)
 
-    def worked(self, nanoseconds: int) -> None:
-        """So much more of the thread's time has gone into it."""
-        self._words[self._nanoseconds] += nanoseconds
+    def worked(self, seconds: float) -> None:
+        """So much time has gone into it, since the last time."""
+        self._words[self._nanoseconds] += int(1e9 * seconds)
 
     def leave(self) -> tuple[messages.Answer, int | None] | None:
         """It ends for all. Returns the answer, with its descriptor, that is to be sent as well, should the parent have

@@ -12,7 +12,7 @@ from detaug.engine.checking import Checks
 from detaug.engine.local import messages
 from detaug.engine.local.assignments import Assignments
 from detaug.engine.local.handles import Worker
-from detaug.engine.local.lane import ENTRY_BYTES, TICKET, Bell, Lane
+from detaug.engine.local.lane import TICKET, Bell, Lane
 from detaug.engine.outcomes import Task
 from detaug.engine.schedule import Schedule
 from detaug.pipeline.plan import BatchKey
@@ -21,7 +21,7 @@ from detaug.transport.channel import ChannelClosed, ChannelFull
 logger = logging.getLogger("detaug")
 
 #: A lane opens after so many small batches that came at this rate (per second), and ends when they come at a quarter of it.
-_OPENS_AFTER, _OPENS_AT = 256, 2000.0
+_OPENS_AFTER, _OPENS_AT = 256, 1000.0
 #: One that ended before it had so many batches was not worth it: the next one opens after twice as many small batches.
 _WORTH, _MOST_PATIENT = 1000, 1 << 20
 #: A batch that takes as many times as long (seconds) keeps so many workers busy; the user's thread takes a quarter of it.
@@ -60,6 +60,7 @@ class Lanes:
         self._lane: Lane | None = None
         self._small, self._since = 0, time.monotonic()
         self._opens_after = _OPENS_AFTER
+        self._each = 0.0  # seconds that a batch of the last lane took
         self._looked, self._taken, self._begun, self._seconds = 0.0, 0, 0, 0.0
 
     @property
@@ -73,7 +74,7 @@ class Lanes:
             return False
         if answer.ticket & TICKET:
             return self.end()
-        if type(answer) is messages.Inline and len(answer.pickled) + sum(map(len, answer.buffers)) < ENTRY_BYTES // 2:
+        if type(answer) is messages.Inline:
             self._small += 1
         else:
             self._small, self._since = 0, time.monotonic()
@@ -88,14 +89,13 @@ class Lanes:
                 self._small, self._since = 0, now
                 if quick:
                     self._open([worker for worker in workers if worker.ready and worker.whereabouts is not None])
-        elif self._schedule.lane is not self._lane or not self._is_quick():
+        elif self._schedule.lane is not self._lane or not self._goes_well(workers):
             self.end()
 
     def _open(self, workers: list[Worker]) -> None:
         schedule = self._schedule
         if schedule.stateless:
-            cores = len(os.sched_getaffinity(0))
-            workers = workers[: max(1, min(cores, int(self._assignments.seconds / _WORTH_ANOTHER)))]
+            workers = workers[: self._useful_of(workers)]
         else:
             owners = schedule.lane_shares(schedule.position)
             workers = [worker for worker in workers if worker.index in owners]
@@ -136,9 +136,9 @@ class Lanes:
         finally:
             lane.close_descriptor()
 
-    def _is_quick(self) -> bool:
-        """Whether batches are still taken at a rate that is worth it. (Not whether they are made: what was asked for before
-        the lane opened is taken first.)"""
+    def _goes_well(self, workers: Collection[Worker]) -> bool:
+        """Whether batches are still taken at a rate that is worth it, and as many workers make them as are useful. (Not
+        whether they are made: what was asked for before the lane opened is taken first.)"""
         now, position = time.monotonic(), self._schedule.position
         assert self._lane is not None
         if now - self._looked < LOOK:
@@ -146,10 +146,15 @@ class Lanes:
         begun, seconds = self._lane.progress()
         made, worked = begun - self._begun, seconds - self._seconds
         if made > 0:
-            self._checks.worked(worked / made, made)
+            self._each = worked / made
+            self._checks.worked(self._each, made)
         quick = position.taken - self._taken >= _OPENS_AT / 4 * (now - self._looked)
         self._looked, self._taken, self._begun, self._seconds = now, position.taken, begun, seconds
-        return quick
+        few = self._schedule.stateless and self._useful_of(workers) >= 2 * len(self._lane.workers)
+        return quick and not few
+
+    def _useful_of(self, workers: Collection[Worker]) -> int:
+        return max(1, min(len(workers), len(os.sched_getaffinity(0)), int(self._each / _WORTH_ANOTHER)))
 
     def end(self) -> bool:
         """What was made in the lane is made, what workers are at was begun, and the rest is open. Returns whether there was

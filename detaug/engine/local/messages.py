@@ -4,7 +4,7 @@
     parent → worker    Make, Cancel, Restore, MakeAgain,                        NoSpares; from a spare SpareStarted
                        Explain, Quit                         worker → parent    Ready, Broken, Log, Retiring, Report,
                                                                                 Checked, Explained, and for each task
-                                                                                an Answer, several in Answers
+                                                                                an Answer
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
@@ -258,16 +258,5 @@ class Raised(NamedTuple):
 Answer = InSlot | Inline | Exists | Ended | Raised
 
 
-class Answers(NamedTuple):
-    """Several `Inline`, in the order in which they were made, and how long each took on average: seconds of work, without
-    the time in which other processes had its core; seconds by the clock where it had to wait for something.
-
-    The fields of each are a plain tuple, of which pickle makes a third of the work.
-    """
-
-    inline: list[tuple[Any, ...]]
-    seconds: float
-
-
 FromHelper = Started | Exited | Signalled | CannotStart | NoSpares
-FromWorker = Ready | Broken | Log | Retiring | Report | Checked | Explained | Answers | Answer
+FromWorker = Ready | Broken | Log | Retiring | Report | Checked | Explained | Answer

@@ -459,11 +459,8 @@ class Pool:
                 self._fail(
                     RuntimeError(f"a worker could not set up the pipeline: {record.summary}\n\n{record.users_part}")
                 )
-            case messages.Answers(inline, seconds):
-                for fields in inline:
-                    self._events.append(Answered(worker, messages.Inline(*fields), None, seconds))
             case _:
-                self._events.append(Answered(worker, message, descriptor, None))
+                self._events.append(Answered(worker, message, descriptor))
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True

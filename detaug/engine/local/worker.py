@@ -44,10 +44,6 @@ from detaug.transport.transfer import pack
 _INLINE = 16_384
 #: Between two batches messages are looked for once this time (seconds) is over.
 _LOOK_AFTER = 0.001
-#: A small batch waits no longer than this (seconds) for others to travel with.
-_COLLECT_FOR = 0.0005
-#: And only behind so many that each took less than that: next to a long batch it would wait for the whole of it.
-_QUICK_IN_A_ROW = 16
 
 
 def main(channel: int, payload: int, helper: int) -> None:
@@ -101,7 +97,6 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
     job.settings.keep_filters()
     slots = WorkerSlots()
     whereabouts = OwnWhereabouts()
-    # Of a worker that ends, the batch that ended it is known by the block alone once answers come later than batches.
     made = 0
 
     def make(ticket: int, epoch: int, step: int, probe: bool = False) -> tuple[messages.Answer, int | None]:
@@ -113,7 +108,10 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
         report = partial(_report, channel, made) if reported else None
         return _answer(producer, slots, ticket, epoch, step, probe, report)
 
-    answers = _Answers(channel, collect=whereabouts.descriptor is not None and job.max_memory is None)
+    def leave(lane: OwnLane | None) -> None:
+        if lane is not None and (last := lane.leave()) is not None:
+            _send(channel, *last)
+
     try:
         channel.send(messages.Ready(os.getpid()), whereabouts.descriptor)
         tasks: deque[messages.Order | messages.MakeAgain | messages.Explain] = deque()
@@ -122,10 +120,8 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
         bell: int | None = None
         looked = 0.0
         while True:
-            if not tasks:
-                answers.send()
             if lane is not None and lane.ended:
-                answers.leave(lane)
+                leave(lane)
                 lane = None
             # Where a batch takes microseconds, so does looking for messages: not before each of them.
             look = not tasks or time.monotonic() - looked > _LOOK_AFTER
@@ -135,12 +131,10 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
                 received = _messages(channel, wait=not tasks)
             else:
                 received = []
-            if not tasks:
-                answers.begin()
             for message, descriptor in received:
                 match message:
                     case messages.Lane():
-                        answers.leave(lane)
+                        leave(lane)
                         lane = OwnLane(message, descriptor, bell)
                     case messages.Bell():
                         bell = descriptor
@@ -166,7 +160,7 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
                         _detour(producer, task)
                     channel.send(_second_answer(producer, forked, task))
                     continue
-                answers.add(*make(*task))
+                _send(channel, *make(*task))
                 if job.max_memory is not None and (memory := private_memory()) > job.max_memory:
                     channel.send(messages.Retiring(memory))
                     return
@@ -178,20 +172,20 @@ def _work_in(
     lane: OwnLane, channel: Channel, make: Callable[[int, int, int], tuple[messages.Answer, int | None]]
 ) -> list[tuple[Any, int | None]]:
     """Make batches until the lane ends, or something has been heard from the parent, which is returned."""
-    looked, before = time.monotonic(), time.thread_time_ns()
+    since = _Since()
     while not lane.ended:
         if not lane.has_room:
+            lane.worked(since.seconds())
             try:
                 received = [channel.receive(PATIENCE)]
             except TimeoutError:
                 received = []
             lane.awake()
-        elif time.monotonic() - looked > _LOOK_AFTER:
+            since = _Since()
+        elif time.perf_counter() - since.clock > _LOOK_AFTER:
             received = channel.receive_ready()
-            looked = time.monotonic()
-            now = time.thread_time_ns()
-            lane.worked(now - before)
-            before = now
+            lane.worked(since.seconds())
+            since = _Since()
         else:
             step = lane.begin()
             lane.finish(*make(TICKET | step, lane.epoch, step))
@@ -215,53 +209,10 @@ class _Since:
         return time.perf_counter() - self.clock if waited else time.thread_time() - self._work
 
 
-class _Answers:
-    """Answers on their way to the parent.
-
-    A message costs as much as a batch that takes microseconds, so several of those go in one.
-    """
-
-    def __init__(self, channel: Channel, collect: bool) -> None:
-        self._channel = channel
-        self._collect = collect
-        self._collected: list[tuple[Any, ...]] = []
-        self._since = _Since()
-        self._last = self._since.clock
-        self._quick = 0  # how many in a row were
-
-    def begin(self) -> None:
-        """Time that has passed so far was not for the batches that follow."""
-        self._since = _Since()
-        self._last = self._since.clock
-
-    def leave(self, lane: OwnLane | None) -> None:
-        """Send the last answer of a lane, which ends."""
-        if lane is not None and (last := lane.leave()) is not None:
-            self.begin()
-            self.add(*last)
-            self.send()
-
-    def add(self, answer: messages.Answer, descriptor: int | None) -> None:
-        """Send it, with its descriptor, now or with others; `send` is to follow where nothing more is to be made."""
-        now = time.perf_counter()
-        self._quick = self._quick + 1 if now - self._last < _COLLECT_FOR else 0
-        self._last = now
-        if self._collect and type(answer) is messages.Inline:
-            self._collected.append(tuple(answer))
-            if self._quick < _QUICK_IN_A_ROW or now - self._since.clock > _COLLECT_FOR:
-                self.send()
-            return
-        self.send()
-        self._channel.send(answer, descriptor)
-        if descriptor is not None:
-            os.close(descriptor)
-
-    def send(self) -> None:
-        """Send those that were collected."""
-        if self._collected:
-            collected, self._collected = self._collected, []
-            self._channel.send(messages.Answers(collected, self._since.seconds() / len(collected)))
-            self._since = _Since()
+def _send(channel: Channel, answer: messages.Answer, descriptor: int | None) -> None:
+    channel.send(answer, descriptor)
+    if descriptor is not None:
+        os.close(descriptor)
 
 
 def _messages(channel: Channel, wait: bool) -> list[tuple[Any, int | None]]:

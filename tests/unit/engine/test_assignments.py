@@ -42,8 +42,8 @@ class World:
         for place in self.places:
             self.assignments.join(place)
 
-    def give_out(self, patient: bool = False) -> None:
-        for place, entries in self.assignments.give_out(patient):
+    def give_out(self) -> None:
+        for place, entries in self.assignments.give_out():
             place.tasks.extend(entries)
 
     def answer(self, place: Place, seconds: float) -> None:
@@ -107,13 +107,17 @@ def test_idle_worker_takes_over_what_waits_behind_a_slow_batch():
 
 
 def test_batch_that_was_begun_is_not_taken_over_though_earlier_answers_have_yet_to_come():
-    world = World(Schedule(Plan(1), 22, 16, True), 16)
-    world.join_all()
-    drive(world, INSTANT, 60)
+    world = World(Schedule(Plan(1), 22, 2, True), 2)
+    place, other = world.places
+    world.assignments.join(place)
+    for _ in range(20):
+        world.give_out()
+        world.answer(place, QUICK / 2)
+        world.schedule.hand_out(*world.schedule.due())
     world.give_out()
-    place = next(place for place in world.places if place.tasks)
+    assert len(place.tasks) > 5
+    world.assignments.join(other)
     place.begun = 4
-    world.assignments.look(now=2 * QUICK)
     taken = []
     while (found := world.assignments.to_take_over(now=2 * QUICK)) is not None:
         _, ticket, key = found
@@ -147,101 +151,6 @@ def test_worker_that_is_gone_or_cannot_read_is_given_nothing():
     assert world.steps(world.places[1]) == [0, 1]
 
 
-INSTANT = QUICK / 500
-
-
-def drive(world: World, seconds: float, batches: int) -> list[int]:
-    """Have every worker answer all it has by turns; the sizes of what they were given."""
-    sizes = []
-    for turn in range(batches):
-        for place, entries in world.assignments.give_out(patient=True):
-            place.tasks.extend(entries)
-            sizes.append(len(entries))
-        busy = [place for place in world.places if place.tasks]
-        place = busy[turn % len(busy)]
-        while place.tasks:
-            world.answer(place, seconds)
-        while isinstance(world.schedule.due()[1], Delivered):
-            world.schedule.hand_out(*world.schedule.due())
-    return sizes
-
-
-def test_few_workers_make_batches_that_take_microseconds_many_at_a_time():
-    world = World(Schedule(Plan(1), 22, 16, True), 16)
-    world.join_all()
-    drive(world, INSTANT, 60)
-    sizes = drive(world, INSTANT, 60)
-    assert sum(bool(place.tasks) for place in world.places) <= 2
-    assert min(sizes) >= 8
-
-
-def test_slow_batches_occupy_every_worker_again():
-    world = World(Schedule(Plan(1), 22, 16, True), 16)
-    world.join_all()
-    drive(world, INSTANT, 60)
-    drive(world, SLOW, 60)
-    for place in world.places:
-        while place.tasks:
-            world.answer(place, SLOW)
-    while isinstance(world.schedule.due()[1], Delivered):
-        world.schedule.hand_out(*world.schedule.due())
-    world.give_out()
-    assert all(place.tasks for place in world.places)
-
-
-def test_others_work_while_the_few_are_at_a_long_batch():
-    world = World(Schedule(Plan(1), 22, 16, True), 16)
-    world.join_all()
-    drive(world, INSTANT, 60)
-    world.give_out()
-    stuck = [place for place in world.places if place.tasks]
-    assert len(stuck) <= 2
-    assert world.assignments.watches_time
-    world.assignments.look(now=2 * QUICK)
-    while (found := world.assignments.to_take_over(now=2 * QUICK)) is not None:
-        place, ticket, key = found
-        place.tasks = deque(entry for entry in place.tasks if entry[0] != ticket)
-        world.assignments.taken_back(place, ticket, key)
-        world.schedule.lose(key)
-        world.give_out()
-    assert sum(bool(place.tasks) for place in world.places) > len(stuck)
-
-
-def test_tasks_are_kept_back_only_while_another_batch_is_to_be_had():
-    world = World(Schedule(Plan(1), 16, 2, True), 2)
-    world.join_all()
-    drive(world, INSTANT, 60)
-    world.give_out()
-    while any(place.tasks for place in world.places):
-        world.answer(next(place for place in world.places if place.tasks), INSTANT)
-    for taken in range(1, world.assignments.least):
-        world.schedule.hand_out(*world.schedule.due())
-        assert world.assignments.give_out(patient=True) == [], taken
-    world.schedule.hand_out(*world.schedule.due())
-    [(place, entries)] = world.assignments.give_out(patient=True)
-    assert len(entries) == world.assignments.least
-    place.tasks.extend(entries)
-    world.schedule.hand_out(*world.schedule.due())
-    assert world.assignments.give_out(patient=True) == []
-    assert world.assignments.give_out() != [], "the user takes his time"
-
-
-def test_task_that_is_due_and_lost_is_not_kept_back():
-    world = World(Schedule(Plan(1), 16, 2, True), 2)
-    world.join_all()
-    drive(world, INSTANT, 60)
-    world.give_out()
-    place = next(place for place in world.places if place.tasks)
-    due = place.tasks[0][1].key
-    assert due.step == world.schedule.position.step
-    world.assignments.leave(place)
-    for _, task in place.tasks:
-        world.schedule.lose(task.key)
-    place.tasks.clear()
-    given = world.assignments.give_out(patient=True)
-    assert due in [task.key for _, entries in given for _, task in entries]
-
-
 @settings(max_examples=100, deadline=None)
 @given(
     st.integers(1, 5),
@@ -265,7 +174,7 @@ def test_every_task_is_given_out_whatever_happens(num_workers, window, num_strea
                 break
             taken.append(outcome.batch.step)
             continue
-        world.give_out(patient=chance.random() < 0.5)
+        world.give_out()
         busy = [place for place in world.places if place.tasks]
         assert busy, "something is due, and nobody works"
         place = chance.choice(busy)
@@ -277,7 +186,7 @@ def test_every_task_is_given_out_whatever_happens(num_workers, window, num_strea
             world.assignments.join(world.places[place.index])
             continue
         ticket, task = place.tasks.popleft()
-        world.assignments.answered(place, ticket, task, chance.choice([*[INSTANT] * 10, QUICK / 2, SLOW]))
+        world.assignments.answered(place, ticket, task, chance.choice([QUICK / 500, QUICK / 2, SLOW]))
         if task.key.step // num_streams >= lengths[task.key.step % num_streams]:
             schedule.end_stream(task.key)
         else:
