@@ -196,10 +196,18 @@ class Schedule:
 
     def lane_start(self) -> tuple[Position, int | None] | None:
         """Where a lane may begin: the first step that was not wanted yet, and how many of this rank's there are from it to
-        the epoch's end, where that is known. None: nowhere just now."""
+        the epoch's end, where that is known. None: nowhere just now; not before what an earlier
+        one has made is taken, for streams have gone on behind it."""
         self._settle()
         start = self._frontier
-        if self.probing or self._ends or self._lane is not None or start.epoch != self.position.epoch:
+        if (
+            self.probing
+            or self._ahead
+            or self._begun_ahead
+            or self._ends
+            or self._lane is not None
+            or start.epoch != self.position.epoch
+        ):
             return None
         if self._wraps_at is not None:
             return None  # a lane's places are steps

@@ -154,7 +154,7 @@ class Lanes:
         return quick and not few
 
     def _useful_of(self, workers: Collection[Worker]) -> int:
-        return max(1, min(len(workers), len(os.sched_getaffinity(0)), int(self._each / _WORTH_ANOTHER)))
+        return max(1, min(len(workers), int(self._each / _WORTH_ANOTHER)))
 
     def end(self) -> bool:
         """What was made in the lane is made, what workers are at was begun, and the rest is open. Returns whether there was

@@ -126,7 +126,6 @@ def test_batches_are_those_that_are_asked_for_one_by_one(make: Maker, processes:
 
 def test_several_workers_take_turns(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "_WORTH_ANOTHER", 1e-9)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
     augmenter = make(Tiny(), None, 3, seed=3, start_method="fork")
     augmenter._start()
     assert augmenter._engine is not None
