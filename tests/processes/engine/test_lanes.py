@@ -92,6 +92,7 @@ class Noting(Counting):
 def lanes_open_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "_OPENS_AFTER", 16)
     monkeypatch.setattr(lanes, "_OPENS_AT", 40.0)  # on a machine that does other things as well
+    monkeypatch.setattr(lanes, "_WORTH", 1)
 
 
 def expected(epoch: int, steps: range, loader: Tiny | None = None, **options: Any) -> list[Any]:
