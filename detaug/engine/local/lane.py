@@ -9,8 +9,9 @@ A lane may end between any two instructions, and does at anything unusual: a wor
 large or takes long, a jump, an epoch's end. What is in the ring then counts as made, what a worker is at as begun, and all else
 is open, as if each had been asked for.
 
-Why nothing is lost: each word has one writer at a time, and an entry's number is written behind its batch. A wake that is
-missed, because two processors see two writes in different orders, costs one `PATIENCE`.
+Why nothing is lost: an entry has one writer, which writes its number behind its batch; how far workers may go and where one is
+have one writer each. The end, the sleepers and what is awaited are written from both sides: the end never opens again, and a
+wake that is missed, because two processors see two writes in different orders, costs one `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def ring(descriptor: int) -> None:
 
 
 class Lane:
-    """The parent's side. The user's threads use it under the engine's lock, but for `await_` and `wait`.
+    """The parent's side. The user's threads use it under the engine's lock, but for `wait`.
 
     Args:
         workers: which make its batches, in turns.
@@ -259,12 +260,15 @@ class OwnLane:
         order: what the parent says of it.
         descriptor: of its memory; closed here.
         bell: this process's descriptor of the bell.
+
+    Raises:
+        OSError: this process has no memory for it, or had no descriptor left when it arrived.
     """
 
     def __init__(self, order: messages.Lane, descriptor: int | None, bell: int | None) -> None:
         self.epoch, self._first, self._stride = order.epoch, order.first, order.stride
-        assert descriptor is not None
-        assert bell is not None
+        if descriptor is None or bell is None:
+            raise OSError("a descriptor did not arrive")
         self._bell = bell
         try:
             self._memory = _Memory(descriptor, order.place + 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -17,8 +16,6 @@ from detaug.engine.outcomes import Task
 from detaug.engine.schedule import Schedule
 from detaug.pipeline.plan import BatchKey
 from detaug.transport.channel import ChannelClosed, ChannelFull
-
-logger = logging.getLogger("detaug")
 
 #: A lane opens after so many small batches that came at this rate (per second), and ends when they come at a quarter of it.
 _OPENS_AFTER, _OPENS_AT = 256, 1000.0
@@ -68,17 +65,16 @@ class Lanes:
         """Whether there is a lane that must be looked at from time to time."""
         return self._lane is not None
 
-    def answered(self, answer: messages.Answer) -> bool:
-        """A batch has come. Returns whether it ended the lane, which the worker that made it has left."""
+    def answered(self, answer: messages.Answer) -> None:
+        """An answer has come; one of a lane's batches says that the worker has left it, and ends it."""
         if not self._possible:
-            return False
+            return
         if answer.ticket & TICKET:
-            return self.end()
-        if type(answer) is messages.Inline:
+            self.end()
+        elif type(answer) is messages.Inline:
             self._small += 1
         else:
             self._small, self._since = 0, time.monotonic()
-        return False
 
     def look(self, workers: Collection[Worker]) -> None:
         """Open a lane, or end the one that is open, if that is due."""
@@ -156,12 +152,11 @@ class Lanes:
     def _useful_of(self, workers: Collection[Worker]) -> int:
         return max(1, min(len(workers), int(self._each / _WORTH_ANOTHER)))
 
-    def end(self) -> bool:
-        """What was made in the lane is made, what workers are at was begun, and the rest is open. Returns whether there was
-        one."""
+    def end(self) -> None:
+        """What was made in the lane is made, what workers are at was begun, and the rest is open. Nothing where none is open."""
         lane, self._lane = self._lane, None
         if lane is None:
-            return False
+            return
         with self._lock:
             lane.stop()
             begun = [(worker, Task(BatchKey(lane.first.epoch, step), probe=False)) for worker, step in lane.begun()]
@@ -175,4 +170,3 @@ class Lanes:
         made = lane.progress()[0]
         self._opens_after = _OPENS_AFTER if made >= _WORTH else min(2 * self._opens_after, _MOST_PATIENT)
         self._small, self._since = 0, time.monotonic()
-        return True

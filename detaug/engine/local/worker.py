@@ -20,6 +20,7 @@ from detaug.engine.error_record import describe
 from detaug.engine.executor import Job
 from detaug.engine.local import messages
 from detaug.engine.local.lane import PATIENCE, TICKET, OwnLane
+from detaug.memory.batch_memory import allocate_with
 from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
@@ -95,7 +96,8 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
         channel.send(messages.Broken(describe(error)))
         return
     job.settings.keep_filters()
-    slots = WorkerSlots()
+    slots = WorkerSlots(log)
+    allocate_with(slots.take)
     whereabouts = OwnWhereabouts()
     made = 0
 
@@ -135,7 +137,9 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
                 match message:
                     case messages.Lane():
                         leave(lane)
-                        lane = OwnLane(message, descriptor, bell)
+                        lane = None
+                        with suppress(OSError):  # nobody makes its share then, and the parent ends the lane
+                            lane = OwnLane(message, descriptor, bell)
                     case messages.Bell():
                         bell = descriptor
                     case messages.Make(orders, given_back, dropped):
@@ -159,6 +163,7 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
                         detoured = True
                         _detour(producer, task)
                     channel.send(_second_answer(producer, forked, task))
+                    slots.abandon()
                     continue
                 _send(channel, *make(*task))
                 if job.max_memory is not None and (memory := private_memory()) > job.max_memory:
@@ -250,6 +255,8 @@ def _answer(
         raise
     except BaseException as error:  # also those that are no Exception: a library's own way to cancel things
         return messages.Raised(ticket, describe(error)), None
+    finally:
+        slots.abandon()  # what was not written
 
 
 def _report(

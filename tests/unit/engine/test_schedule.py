@@ -203,9 +203,23 @@ def schedules(draw):
     return Schedule(**arguments), ReferenceSchedule(**arguments), lengths
 
 
-@settings(max_examples=400, deadline=None)
-@given(schedules(), st.randoms(use_true_random=False), st.integers(10, 60))
+HISTORIES = given(schedules(), st.randoms(use_true_random=False), st.integers(10, 60))
+
+
+@settings(max_examples=120, deadline=None)
+@HISTORIES
 def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both, chance, events):
+    compare_with_a_walk(both, chance, events)
+
+
+@pytest.mark.slow
+@settings(max_examples=2000, deadline=None)
+@HISTORIES
+def test_schedule_knows_so_in_thousands_of_histories(both, chance, events):
+    compare_with_a_walk(both, chance, events)
+
+
+def compare_with_a_walk(both, chance, events):
     schedule, reference, lengths = both
     plan, workers, begun = schedule.plan, max(1, len(schedule._open)), []
     handed_out = None
