@@ -134,12 +134,22 @@ class Mapping:
 
 
 class Lease:
-    """One delivery of a block: it lives as long as any array that views it."""
+    """One delivery of a block, or of a part of it: it lives as long as any array that views it.
 
-    def __init__(self, mapping: Mapping) -> None:
+    Args:
+        mapping: of the block.
+        offset: where the part begins, bytes.
+        size: bytes; None: to the end.
+    """
+
+    def __init__(self, mapping: Mapping, offset: int = 0, size: int | None = None) -> None:
         self._mapping = mapping
-        self.__array_interface__ = mapping.__array_interface__
+        self.__array_interface__ = {
+            **mapping.__array_interface__,
+            "shape": (mapping.size - offset if size is None else size,),
+            "data": (mapping.address + offset, False),
+        }
 
     def bytes(self) -> Bytes:
-        """The block as uint8; its views keep the lease."""
+        """It as uint8; its views keep the lease."""
         return np.asarray(self)

@@ -262,6 +262,7 @@ class Producer:
             source: Any = loader.source
             if hasattr(source, "before_sample"):
                 source.before_sample = lambda sample: self._reseed_owned(sample.child, loader)
+                source.is_last = self._pristine.transform is None
             if loader.is_told_epochs:
                 self._seed_epoch(epoch, loader)
                 loader.tell_epoch(epoch)

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.memory.batch_memory import Span
+
 _storage_references = torch._C._storage_Use_Count
 
 
@@ -78,7 +80,8 @@ def _needs_copy(array: Any, held: bool, referred_to: bool, views: int = 1) -> bo
         return False
     if sys.getrefcount(owner) > _BASE_OWNER + views - 1:
         return True
-    return owner.base is not None  # the memory belongs to what is no array: a tensor, a buffer
+    # The memory belongs to what is no array: a tensor, a buffer. What was made for this batch has one owner only.
+    return owner.base is not None and not isinstance(owner.base, Span)
 
 
 def _memory_of(array: Any) -> Any:

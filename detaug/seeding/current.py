@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from typing import Any, SupportsIndex
 
 import numpy as np
 
+from detaug.memory import batch_memory
 from detaug.seeding.children import Child
 from detaug.seeding.tree import make_generator
 
@@ -62,11 +65,25 @@ class Current:
         if self.sample is not None:
             return self.generator
         number, self._calls = self._calls, self._calls + 1
-        return make_generator(self.sequence(number))
+        return make_generator(Child(self._entropy, (self.epoch, self.stream, self._turn, number)))
 
     def of_sample(self, sample: int) -> Current:
         """The same batch, seen from one of its samples."""
         return Current(self._entropy, self.epoch, self.stream, self._turn, self._num_streams, sample)
+
+    def empty(self, shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+        """An array as `numpy.empty` makes it, for a large part of this batch: put into the batch it is not copied any more.
+
+        In a worker it lies in the shared memory that the batch travels in; elsewhere it is an ordinary array. Its contents
+        are undefined, so write all of it. It is for this batch: what a loader still holds of it when the batch is done is
+        copied, as any other array is (so do generator functions, whose frames hold what they yielded last). A process that
+        the loader forks meanwhile must not touch it.
+
+        Args:
+            shape: of the array; a number or several.
+            dtype: of its elements.
+        """
+        return batch_memory.empty(shape, dtype)
 
     def __repr__(self) -> str:
         return f"<epoch {self.epoch}, step {self.step}, stream {self.stream}, sample {self.sample}>"
@@ -92,6 +109,11 @@ def current() -> Current:
             "detaug.SeedTree(seed).generator(epoch, step)."
         )
     return _stack.top
+
+
+def is_making() -> bool:
+    """Whether a batch is being made in this thread: global random states are then seeded."""
+    return _stack.top is not None
 
 
 class _Making:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,8 @@ class DatasetSource(Source):
         self.collate_fn = collate_fn
         #: Called with each sample before it is fetched.
         self.before_sample: Callable[[Current], None] | None = None
+        #: No transform comes after it, so that a batch may be made in the memory that it travels in.
+        self.is_last = False
         self.num_steps = self.length // self.batch_size if drop_last else -(-self.length // self.batch_size)
         if self.num_steps == 0:
             raise ValueError(
@@ -74,7 +76,7 @@ class DatasetSource(Source):
         if not indices:
             raise StopIteration
         samples = self._samples(batch, indices)
-        collate = self.collate_fn or _default_collate()
+        collate = self.collate_fn or _default_collate(self.is_last)
         try:
             return collate(samples)
         except StopIteration as error:
@@ -115,10 +117,10 @@ class DatasetSource(Source):
         return [int(i) for i in order[first:last]]
 
 
-def _default_collate() -> Callable[[list[Any]], Any]:
-    from torch.utils.data import default_collate
+def _default_collate(in_place: bool) -> Callable[[list[Any]], Any]:
+    from detaug.sources.collation import default_collate
 
-    return default_collate
+    return partial(default_collate, in_place=in_place)
 
 
 def _no_end(what: str) -> RuntimeError:

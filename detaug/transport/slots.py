@@ -3,7 +3,8 @@
 A slot is made and filled by one worker; the parent maps it once and hands out arrays that view it. When the last of
 them is garbage-collected the slot's number comes back to the parent, which tells the worker with its next task.
 
-In a slot lie a table of (offset, bytes) of what follows, the pickle, and the buffers.
+In a slot lie the arrays that the loader made there itself (`WorkerSlots.take`), a table of (offset, bytes), the pickle, and
+copies of the batch's other buffers.
 
 Forks: a process that the user forks sees the arrays that the user holds. So a slot that is out with the user at that
 moment is never used again, and all others are not inherited: neither can they change under the child, nor does the child
@@ -16,6 +17,7 @@ import contextlib
 import errno
 import functools
 import itertools
+import logging
 import os
 import weakref
 from bisect import bisect_left, bisect_right, insort
@@ -25,10 +27,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from detaug.memory.batch_memory import Span
 from detaug.memory.blocks import Bytes, Lease, Mapping, create, reserve
-from detaug.memory.layout import ALIGNMENT, capacity_for, lay_out
+from detaug.memory.layout import ALIGNMENT, Layout, capacity_for, lay_out, round_up
 from detaug.memory.limits import LimitReached, explained
 from detaug.transport.transfer import Packed, unpack
+
+logger = logging.getLogger("detaug")
 
 #: Arrays up to this size (bytes) that are also a small part of their batch are copied out of its slot, so that whoever
 #: keeps one (a label, a case's name) does not keep the whole slot.
@@ -36,6 +41,8 @@ _COPIED_OUT = 65_536
 _SMALL_PART = 16
 #: More slots than that go back to a worker with later messages.
 _MOST_AT_ONCE = 1_000
+#: A loader that holds what it took from so many batches' slots in a row gets ordinary memory from then on.
+_MOST_HELD = 4
 _SPAN = np.dtype((np.int64, 2))
 
 
@@ -45,12 +52,14 @@ class Parcel(NamedTuple):
     Attributes:
         slot: the slot's number, unique in its worker.
         capacity: bytes of the slot.
-        entries: of the table at its beginning.
-        replaced: slots that the worker gave up for it, being too small.
+        table: where its table begins, bytes.
+        entries: of the table.
+        replaced: slots that the worker gave up meanwhile.
     """
 
     slot: int
     capacity: int
+    table: int
     entries: int
     replaced: tuple[int, ...] = ()
 
@@ -59,13 +68,23 @@ class WorkerSlots:
     """A worker's side: makes slots, fills the free ones.
 
     A free slot is given up when a larger one has to be made, so that batches that grow end up with slots that fit.
+
+    Args:
+        log: receives messages for the user.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, log: Callable[[str], None] = logger.warning) -> None:
+        self._log = log
+        self._owner = os.getpid()
         self._slots: dict[int, Mapping] = {}
         self._free: list[tuple[int, int, int]] = []  # sorted (bytes, when it came back, number)
         self._made = 0
         self._returns = itertools.count()
+        self._unsent: dict[int, int] = {}  # descriptors of slots that the parent has not heard of
+        self._given_up: list[int] = []  # which the parent has yet to hear
+        self._draft: _Draft | None = None
+        self._size = 0  # of the batch that was written last
+        self._held = 0  # batches in a row of which the loader kept what it had taken
 
     def give_back(self, numbers: Sequence[int]) -> None:
         """The parent holds no array of these any more."""
@@ -78,34 +97,119 @@ class WorkerSlots:
         for number in numbers:
             self._slots.pop(number, None)
 
+    def take(self, size: int) -> Bytes | None:
+        """So many bytes of the slot in which the batch that is being made will travel, if that has room."""
+        if os.getpid() != self._owner:
+            return None  # a fork, which does not inherit slots
+        if self._draft is None:
+            if self._held >= _MOST_HELD:
+                return None
+            try:
+                self._draft = self._new_draft(max(size, self._size))
+            except OSError:  # `write` tries again, and tells
+                return None
+        return self._draft.take(size)
+
+    def abandon(self) -> None:
+        """The batch that was being made is not written: nobody wants it, it is small, or it failed."""
+        draft, self._draft = self._draft, None
+        if draft is not None:
+            self._end(draft)
+
     def write(self, packed: Packed) -> tuple[Parcel, int | None]:
-        """Write a batch into a slot. Returns its parcel, and the descriptor to be sent (and closed) if it is a new one.
+        """Write a batch into a slot: what of it lies there already stays where it is.
+
+        Args:
+            packed: the batch, which nothing else may hold; what it holds is let go.
+
+        Returns:
+            Its parcel, and the descriptor to be sent (and closed) if the slot is a new one.
 
         Raises:
             OSError: no slot could be made.
         """
-        contents = [np.frombuffer(packed.pickled, dtype=np.uint8), *packed.buffers]
-        sizes = [content.nbytes for content in contents]
-        layout = lay_out([len(contents) * _SPAN.itemsize, *sizes])
-        offsets = layout.offsets[1:]
-        number, descriptor, replaced = self._slot_for(layout.size)
-        mapping = self._slots[number]
-        block = mapping.bytes()
-        _table(block, len(contents))[:] = np.array([offsets, sizes], dtype=np.int64).T
+        draft, self._draft = self._draft, None
+        contents: list[Bytes | None] = [np.frombuffer(packed.pickled, dtype=np.uint8), *packed.buffers]
+        sizes = [len(packed.pickled), *(buffer.nbytes for buffer in packed.buffers)]
+        packed.buffers.clear()
+        there: list[int | None] = [None] * len(sizes)
+        if draft is not None:
+            there = [None if content is None else draft.offset_of(content) for content in contents]
+            contents = [content if offset is None else None for content, offset in zip(contents, there, strict=True)]
+        layout = self._lay_out(sizes, there, draft)
+        self._size = layout.size
+        left = None
+        if draft is not None and (self._is_held(draft) or layout.size > draft.mapping.size):
+            left, block = draft, draft.mapping.bytes()
+            contents = [
+                content if offset is None else block[offset : offset + size]
+                for content, offset, size in zip(contents, there, sizes, strict=True)
+            ]
+            there = [None] * len(sizes)
+            layout = self._lay_out(sizes, there, None)
+            draft = None
+        if draft is None:
+            draft = self._new_draft(layout.size)
+        block = draft.mapping.bytes()
+        table, free = layout.offsets[1], iter(layout.offsets[2:])
+        offsets = [next(free) if offset is None else offset for offset in there]
+        _table(block[table:], len(sizes))[:] = np.array([offsets, sizes], dtype=np.int64).T
         for offset, size, content in zip(offsets, sizes, contents, strict=True):
-            np.copyto(block[offset : offset + size], content)
-        return Parcel(number, mapping.size, len(contents), replaced), descriptor
+            if content is not None:
+                np.copyto(block[offset : offset + size], content)
+        if left is not None:  # not before its contents are copied: it might have been the slot they go to
+            self._end(left)
+        replaced, self._given_up = tuple(self._given_up), []
+        parcel = Parcel(draft.slot, draft.mapping.size, table, len(sizes), replaced)
+        return parcel, self._unsent.pop(draft.slot, None)
 
-    def _slot_for(self, size: int) -> tuple[int, int | None, tuple[int, ...]]:
+    @staticmethod
+    def _lay_out(sizes: Sequence[int], there: Sequence[int | None], draft: _Draft | None) -> Layout:
+        """What was taken, the table, and what is copied."""
+        taken = 0 if draft is None or all(offset is None for offset in there) else draft.used
+        copied = (size for size, offset in zip(sizes, there, strict=True) if offset is None)
+        return lay_out([taken, len(sizes) * _SPAN.itemsize, *copied])
+
+    def _is_held(self, draft: _Draft) -> bool:
+        if not draft.is_held:
+            self._held = 0
+            return False
+        self._held += 1
+        if self._held == _MOST_HELD:
+            self._log(
+                "the loader or a transform still holds arrays of detaug.current().empty() when their batch is done, so they "
+                "are copied; from here on empty() gives ordinary arrays"
+            )
+        return True
+
+    def _end(self, draft: _Draft) -> None:
+        """Its slot is free, or its holder's."""
+        if not draft.is_held:
+            insort(self._free, (draft.mapping.size, next(self._returns), draft.slot))
+            return
+        del self._slots[draft.slot]
+        if (descriptor := self._unsent.pop(draft.slot, None)) is not None:
+            os.close(descriptor)
+        else:
+            self._given_up.append(draft.slot)
+
+    def _new_draft(self, size: int) -> _Draft:
+        number = self._slot_for(size)
+        return _Draft(number, self._slots[number])
+
+    def _slot_for(self, size: int) -> int:
         place = bisect_left(self._free, (size,))
         if place < len(self._free):
             # The smallest that fits; of equals the one used last, whose pages are still in the cache.
             place = bisect_right(self._free, (self._free[place][0] + 1,)) - 1
-            return self._free.pop(place)[2], None, ()
-        replaced: tuple[int, ...] = ()
+            return self._free.pop(place)[2]
         if self._free:
-            replaced = (self._free.pop(0)[2],)
-            del self._slots[replaced[0]]
+            smallest = self._free.pop(0)[2]
+            del self._slots[smallest]
+            if (descriptor := self._unsent.pop(smallest, None)) is not None:
+                os.close(descriptor)
+            else:
+                self._given_up.append(smallest)
         capacity = capacity_for(size)
         descriptor = create(capacity)
         try:
@@ -116,7 +220,52 @@ class WorkerSlots:
             raise
         self._made += 1
         self._slots[self._made] = mapping
-        return self._made, descriptor, replaced
+        self._unsent[self._made] = descriptor
+        return self._made
+
+
+class _Draft:
+    """A slot that a batch is being made in.
+
+    Args:
+        slot: its number.
+        mapping: of its memory.
+
+    Attributes:
+        used: bytes from its beginning that were given out.
+    """
+
+    def __init__(self, slot: int, mapping: Mapping) -> None:
+        self.slot = slot
+        self.mapping = mapping
+        self.used = 0
+        self._spans: list[weakref.ref[Span]] = []
+        self._placed: list[tuple[int, int]] = []
+
+    def take(self, size: int) -> Bytes | None:
+        """The next bytes, where there are so many."""
+        offset = round_up(self.used, ALIGNMENT)
+        if offset + size > self.mapping.size:
+            return None
+        self.used = offset + size
+        span = Span(self.mapping, offset, size)
+        self._spans.append(weakref.ref(span))
+        return span.bytes()
+
+    def offset_of(self, buffer: Bytes) -> int | None:
+        """Where a buffer lies, if it lies here and shares no byte with those that were asked for before: in the batch that is
+        handed out, arrays do not write into each other."""
+        offset: int = buffer.__array_interface__["data"][0] - self.mapping.address
+        end = offset + buffer.nbytes
+        if offset < 0 or end > self.used or any(offset < other[1] and other[0] < end for other in self._placed):
+            return None
+        self._placed.append((offset, end))
+        return offset
+
+    @property
+    def is_held(self) -> bool:
+        """Whether anything still views what was given out."""
+        return any(span() is not None for span in self._spans)
 
 
 def _table(block: Bytes, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -158,7 +307,7 @@ class ParentSlots:
         self._out[parcel.slot] = _Delivery(lease, self._returned.append, parcel.slot, mapping)
         block = lease.bytes()
         del lease
-        spans = _table(block, parcel.entries).tolist()
+        spans = _table(block[parcel.table :], parcel.entries).tolist()
         small = min(_COPIED_OUT, sum(size for _, size in spans) // _SMALL_PART)
         (start, length), *rest = spans
         buffers = (
@@ -210,6 +359,9 @@ class ParentSlots:
         free, self._unused = self._unused, []
         while self._returned and len(free) < _MOST_AT_ONCE:
             delivery = self._returned.popleft()
+            if not delivery.forked:
+                # While `mark_forked` still sees it: the call lets other threads run, and one of them may fork.
+                delivery.mapping.inherit(False)
             del self._out[delivery.slot]
             if delivery.forked:
                 self._mappings.pop(delivery.slot, None)
@@ -217,9 +369,7 @@ class ParentSlots:
             else:
                 free.append(delivery.slot)
         for number in free:
-            mapping = self._mappings[number]
             if len(self._at_worker) < self._keep:
-                mapping.inherit(False)
                 self._at_worker.add(number)
                 again.append(number)
             else:

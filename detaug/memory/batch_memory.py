@@ -1,0 +1,54 @@
+"""Memory for a batch's large arrays, which lies where the batch will travel: `empty`.
+
+A worker says who has such memory (`allocate_with`); in every other process, and for small arrays, it is NumPy's.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, SupportsIndex
+
+import numpy as np
+
+from detaug.memory.blocks import Bytes, Lease
+
+#: Arrays below this size (bytes) are not worth a slot: a batch of them travels in a message.
+SMALLEST = 16_384
+
+
+class Span(Lease):
+    """Memory for one array of the batch that is being made: nothing but what views that array views it."""
+
+
+class _Allocator(threading.local):
+    take: Callable[[int], Bytes | None] | None = None
+
+
+_allocator = _Allocator()
+
+
+def allocate_with(take: Callable[[int], Bytes | None]) -> None:
+    """From now on this thread's `empty` asks `take` for so many bytes, which begin at a multiple of 64; it may have none."""
+    _allocator.take = take
+
+
+def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    """See `detaug.seeding.current.Current.empty`."""
+    sides = (operator.index(shape),) if isinstance(shape, SupportsIndex) else tuple(map(operator.index, shape))
+    kind = np.dtype(dtype)
+    there = shared_empty(sides, kind)
+    return np.empty(sides, kind) if there is None else there
+
+
+def shared_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    """An array where the batch will travel; None: there is no room, or it would not be worth it."""
+    take = _allocator.take
+    if take is None or dtype.hasobject or min(shape, default=1) < 0:
+        return None
+    size = math.prod(shape) * dtype.itemsize
+    if size < SMALLEST or (memory := take(size)) is None:
+        return None
+    return memory.view(dtype).reshape(shape)

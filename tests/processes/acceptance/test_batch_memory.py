@@ -1,0 +1,117 @@
+"""detaug.current().empty: the same batches as with ordinary arrays, whatever the loader does with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from batchgenerators.dataloading.data_loader import DataLoader
+
+import detaug
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take
+
+SIDES = (2, 1, 20, 30, 40)
+
+
+class InTheSlot(DataLoader):
+    """Fills arrays of `current().empty`, or with `ordinary` those of NumPy."""
+
+    def __init__(self, ordinary: bool = False, keep: bool = False) -> None:
+        super().__init__(None, 2, infinite=True)
+        self.ordinary, self.keep = ordinary, keep
+        self.kept: list[Any] = []
+
+    def array(self, dtype: Any) -> np.ndarray[Any, Any]:
+        return np.empty(SIDES, dtype) if self.ordinary else detaug.current().empty(SIDES, dtype)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        now = detaug.current()
+        for array in self.kept:
+            array[...] = 0
+        data, target = self.array(np.float32), self.array(np.int16)
+        data[...] = now.generator.random(SIDES, dtype=np.float32)
+        target[...] = now.generator.integers(0, 4, SIDES)
+        if self.keep:
+            self.kept = [data, target]
+        return {"data": data, "target": torch.from_numpy(target), "number": now.step}
+
+
+class InPlace:
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        batch["data"] *= 2.0
+        batch["target"] += 1
+        return batch
+
+
+def yielding() -> Iterator[Any]:
+    """Its frame holds the batch that it gave last."""
+    while True:
+        array = detaug.current().empty(SIDES)
+        array[...] = detaug.current().generator.random()
+        yield {"data": array}
+
+
+@pytest.mark.parametrize("transform", [None, InPlace()], ids=["no transform", "in place"])
+@pytest.mark.parametrize("keep", [False, True], ids=["let go", "kept"])
+def test_batches_are_those_of_ordinary_arrays(make: Maker, transform: Any, keep: bool) -> None:
+    options: dict[str, Any] = {"seed": 11, "batches_per_epoch": 12, "start_method": "fork", "on_mismatch": "warn"}
+    expected = prints(take(make(InTheSlot(ordinary=True), transform, 0, **options), 12))
+    held = take(make(InTheSlot(keep=keep), transform, 2, **options), 12)
+    assert prints(held) == expected
+    assert prints(take(make(InTheSlot(keep=keep), transform, 2, **options), 12)) == expected  # each let go
+
+
+def test_a_generator_function_may_use_it(make: Maker) -> None:
+    def batches(n: int) -> list[str]:
+        return prints(
+            take(make(yielding, None, n, seed=5, num_streams=2, batches_per_epoch=10, start_method="fork"), 10)
+        )
+
+    assert batches(2) == batches(0)
+
+
+class Forks(DataLoader):
+    def __init__(self) -> None:
+        super().__init__(None, 1, infinite=True)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        mine = detaug.current().empty(SIDES)
+        pid = os.fork()
+        if pid == 0:
+            theirs = detaug.current().empty(SIDES)
+            theirs[...] = 1.0
+            os._exit(int(not theirs.flags.owndata))
+        mine[...] = os.waitpid(pid, 0)[1]
+        return {"data": mine}
+
+
+def test_a_process_that_the_loader_forks_has_memory_of_its_own(make: Maker) -> None:
+    for batch in take(make(Forks(), None, 1, seed=1, start_method="fork"), 3):
+        assert (batch["data"] == 0).all()
+
+
+class Tensors:
+    def __len__(self) -> int:
+        return 24
+
+    def __getitem__(self, index: int) -> Any:
+        generator = detaug.current().generator
+        image = torch.from_numpy(generator.random((1, 40, 50), dtype=np.float32))
+        return {"image": image, "mask": (image > 0.5), "pair": (np.full(9000, index, np.int16), index)}
+
+
+@pytest.mark.parametrize("transform", [None, lambda **batch: {**batch, "image": batch["image"].mul_(2)}])
+def test_a_data_sets_samples_are_stacked_there(make: Maker, transform: Any) -> None:
+    def batches(n: int) -> list[Any]:
+        augmenter = make.from_dataset(Tensors(), 3, transform=transform, num_processes=n, seed=2, start_method="fork")
+        return [batch for _ in range(2) for batch in augmenter]
+
+    ours, expected = batches(2), batches(0)
+    assert prints(ours) == prints(expected)
+    assert len(ours) == 16
+    assert [type(value) for value in ours[0].values()] == [type(value) for value in expected[0].values()]

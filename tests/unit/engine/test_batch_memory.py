@@ -1,0 +1,209 @@
+"""Arrays that a loader makes in the slot of their batch are not copied, and nobody else's bytes change by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.memory.batch_memory import SMALLEST, allocate_with, empty
+from detaug.transport.slots import ParentSlots, WorkerSlots
+from detaug.transport.transfer import pack
+
+SIDES = (3, 50, 70)
+
+
+class Pair:
+    """A worker's and the parent's side of the same slots; `empty` asks the worker's."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.worker, self.parent = WorkerSlots(self.said.append), ParentSlots(keep=4)
+        allocate_with(self.worker.take)
+        self.made = 0
+
+    def send(self, make: Callable[[], Any]) -> Any:
+        """What the parent gets of a batch."""
+        packed = pack(make())
+        parcel, descriptor = self.worker.write(packed)
+        self.worker.abandon()
+        self.made += descriptor is not None
+        self.parent.map(parcel, descriptor)
+        batch = self.parent.open(parcel)
+        self.give_back()
+        return batch
+
+    def give_back(self) -> None:
+        again, dropped = self.parent.take_returned()
+        self.worker.give_back(again)
+        self.worker.drop(dropped)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    yield Pair()
+    allocate_with(lambda size: None)
+
+
+def filled(value: float, shape: Any = SIDES, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    array = empty(shape, dtype)
+    array[...] = value
+    return array
+
+
+def address(array: Any) -> int:
+    found: int = array.data_ptr() if isinstance(array, torch.Tensor) else array.__array_interface__["data"][0]
+    return found
+
+
+def test_an_array_of_the_slot_is_where_the_worker_wrote_it(pair: Pair) -> None:
+    addresses = []
+
+    def make() -> dict[str, Any]:
+        array = filled(7.0)
+        addresses.append(address(array))
+        return {"data": array, "text": "a" * 600, "small": np.arange(3)}
+
+    for _ in range(3):
+        batch = pair.send(make)
+        assert (batch["data"] == 7.0).all()
+        assert batch["data"].shape == SIDES
+        assert batch["data"].flags.writeable
+        assert (batch["text"], batch["small"].tolist()) == ("a" * 600, [0, 1, 2])
+        del batch
+        pair.give_back()
+    assert len(set(addresses)) == 1
+    assert pair.made == 1, "one slot was enough"
+    assert not pair.said
+
+
+def test_what_the_slot_has_no_room_for_is_copied_once_and_fits_from_then_on(pair: Pair) -> None:
+    inside = []
+
+    def make() -> list[Any]:
+        arrays = [filled(float(i)) for i in range(4)]
+        mapping = pair.worker._draft.mapping  # type: ignore[union-attr]
+        inside.append([0 <= address(array) - mapping.address < mapping.size for array in arrays])
+        return arrays
+
+    for _ in range(3):
+        batch = pair.send(make)
+        assert [float(array.mean()) for array in batch] == [0.0, 1.0, 2.0, 3.0]
+        assert not any(np.shares_memory(batch[i], batch[j]) for i in range(4) for j in range(i))
+    assert inside == [[True, False, False, False], [True] * 4, [True] * 4]
+
+
+def test_parts_views_tensors_and_other_orders_arrive(pair: Pair) -> None:
+    def make() -> dict[str, Any]:
+        whole = filled(1.0, (4, *SIDES))
+        whole[1] = 2.0
+        whole[:, 0, 0, 0] = 9.0
+        tensor = torch.from_numpy(filled(3, SIDES, np.int16))
+        return {
+            "part": whole[1:3],
+            "strided": whole[:, ::2],
+            "transposed": whole.T,
+            "tensor": tensor,
+            "bool": filled(1, 20_000, bool),
+            "ordinary": np.full(SIDES, 5.0),
+        }
+
+    expected = make()
+    for _ in range(3):
+        batch = pair.send(make)
+        for name, value in expected.items():
+            assert type(batch[name]) is type(value)
+            assert np.array_equal(np.asarray(batch[name]), np.asarray(value)), name
+            assert batch[name].dtype == value.dtype
+
+
+def test_arrays_of_a_batch_do_not_write_into_each_other(pair: Pair) -> None:
+    def make() -> dict[str, Any]:
+        whole = filled(1.0, (2, *SIDES))
+        return {"whole": whole, "half": whole[0]}
+
+    for _ in range(2):
+        batch = pair.send(make)
+        batch["half"][...] = 4.0
+        assert (batch["whole"] == 1.0).all()
+
+
+def test_what_is_taken_and_not_put_into_the_batch_is_room_again(pair: Pair) -> None:
+    for value in range(5):
+        batch = pair.send(lambda value=value: {"data": filled(value) + 1.0})
+        assert (batch["data"] == value + 1.0).all()
+    assert pair.made <= 3
+    assert not pair.said
+
+
+def test_a_batch_whose_slot_is_too_small_for_it_with_what_it_left_out_and_not_without(pair: Pair) -> None:
+    def make() -> dict[str, Any]:
+        unused, used = filled(0.0, 30_000, np.int16), filled(1.0, 60_000, np.uint8)
+        used[::3] = 7
+        return {"more": np.full(70_000, 3, np.uint8), "used": used, "length": len(unused)}
+
+    pair.send(lambda: {"data": np.zeros(120_000, np.uint8)})  # the size of the slots
+    for _ in range(3):
+        batch = pair.send(make)
+        assert batch["used"].tolist() == make()["used"].tolist()
+        assert (batch["more"] == 3).all()
+
+
+def test_batches_that_grow_and_shrink(pair: Pair) -> None:
+    for size in (20_000, 200_000, 30_000, 900_000, 17_000, 900_000):
+        batch = pair.send(lambda size=size: [filled(size, size), filled(1, size // 2, np.uint8)])
+        assert (batch[0] == size).all()
+        assert len(batch[1]) == size // 2
+
+
+def test_an_array_that_is_kept_is_copied_and_told_of(pair: Pair) -> None:
+    kept: list[np.ndarray[Any, Any]] = []
+
+    def make() -> dict[str, Any]:
+        for array in kept:
+            array[...] += 10.0  # would change a batch that has been given out
+        kept[:] = [filled(2.0)]
+        return {"data": kept[0]}
+
+    batches = [pair.send(make) for _ in range(7)]
+    assert all((batch["data"] == 2.0).all() for batch in batches)
+    assert len(pair.said) == 1
+    assert "still holds" in pair.said[0]
+    assert not any(np.shares_memory(a["data"], b["data"]) for a in batches for b in batches if a is not b)
+
+
+def test_kept_arrays_that_are_not_in_the_batch_are_not_written_over(pair: Pair) -> None:
+    kept = []
+
+    def make() -> dict[str, Any]:
+        kept.append(filled(len(kept)))
+        return {"data": np.zeros(SIDES)}
+
+    for _ in range(6):
+        pair.send(make)
+    assert [float(array.mean()) for array in kept] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_batch_that_fails_leaves_its_slot_to_the_next(pair: Pair) -> None:
+    filled(1.0)
+    pair.worker.abandon()
+    batch = pair.send(lambda: {"data": filled(2.0)})
+    assert (batch["data"] == 2.0).all()
+    assert pair.made == 1
+
+
+def test_elsewhere_it_is_numpys(pair: Pair) -> None:
+    small = empty(SMALLEST // 4 - 1)
+    assert small.flags.owndata
+    assert (small.dtype, small.shape) == (np.float32, (SMALLEST // 4 - 1,))
+    assert empty((2, 0, 5)).shape == (2, 0, 5)
+    assert empty((), np.int8).shape == ()
+    assert empty([np.int64(3), 40_000], "f8").shape == (3, 40_000)
+    assert empty((200, 200), object)[0, 0] is None
+    with pytest.raises(ValueError, match="negative"):
+        empty((-1, 100_000))
+    with pytest.raises(TypeError):
+        empty((2.5, 100_000))  # type: ignore[list-item]
