@@ -53,12 +53,13 @@ class Child:
         key: up to four uint32 numbers.
     """
 
-    __slots__ = ("_pool", "entropy", "key")
+    __slots__ = ("_pool", "_spawning", "entropy", "key")
 
     def __init__(self, entropy: Four, key: tuple[int, ...]) -> None:
         self.entropy = entropy
         self.key = key
         self._pool: Pool | None = None
+        self._spawning: np.random.SeedSequence | None = None
 
     def _mixed_pool(self) -> Pool:
         pool = self._pool
@@ -88,6 +89,12 @@ class Child:
         """The same as NumPy's own object."""
         return np.random.SeedSequence(self.entropy, spawn_key=self.key)
 
+    def spawn(self, n_children: int) -> list[np.random.SeedSequence]:
+        """As NumPy's, which counts the children: `numpy.random.Generator.spawn` wants it."""
+        if self._spawning is None:
+            self._spawning = self.sequence()
+        return self._spawning.spawn(n_children)
+
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
         """As NumPy's: bit generators take a child in the place of a SeedSequence."""
         per_word = np.dtype(dtype).itemsize // 4
@@ -96,7 +103,7 @@ class Child:
         return np.array(self.words(n_words * per_word), "<u4").view(np.dtype(dtype).newbyteorder("<")).astype(dtype)
 
 
-np.random.bit_generator.ISeedSequence.register(Child)
+np.random.bit_generator.ISpawnableSeedSequence.register(Child)
 
 
 def first_words(sequence: Child | np.random.SeedSequence, count: int) -> list[int]:

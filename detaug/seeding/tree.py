@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from detaug.seeding.children import Child
 from detaug.versions import SEED_SCHEME
 
 logger = logging.getLogger("detaug")
@@ -146,9 +147,9 @@ class SeedTree:
         return hash((repr(self.seed), self.path))
 
 
-def make_generator(sequence: np.random.SeedSequence) -> np.random.Generator:
+def make_generator(sequence: np.random.SeedSequence | Child) -> np.random.Generator:
     """The one kind of Generator used everywhere: PCG64DXSM."""
-    return np.random.Generator(np.random.PCG64DXSM(sequence))
+    return np.random.Generator(np.random.PCG64DXSM(sequence))  # type: ignore[arg-type]  # registered as one
 
 
 def entropy_words(seed: Seed, path: tuple[str, ...] = ()) -> tuple[int, int, int, int]:

@@ -55,6 +55,14 @@ def test_bit_generators_take_children(kind: str) -> None:
         assert ours.random_raw(5).tolist() == expected.random_raw(5).tolist()
 
 
+def test_generators_of_children_spawn_as_numpys() -> None:
+    for child, theirs in pairs(20):
+        ours, numpys = (np.random.Generator(np.random.PCG64DXSM(each)) for each in (child, theirs))
+        for count in (2, 1):
+            spawned = zip(ours.spawn(count), numpys.spawn(count), strict=True)
+            assert all(one.random() == other.random() for one, other in spawned)
+
+
 def test_three_words_of_neighbours_are_numpys() -> None:
     for child, _ in pairs(50):
         last = child.key[-1]
