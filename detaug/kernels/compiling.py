@@ -173,10 +173,24 @@ def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Kernel]:
     return decorate
 
 
+#: For functions that are not called from Python: half of the time that compiling takes.
+_WITHOUT_WRAPPERS: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "cache": False}
+
+
 def inlined(function: _F) -> _F:
     """A function that kernels call: compiled into each of them, and not to be called from Python."""
-    without_wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # half of the time that compiling takes
-    return cast(_F, numba.njit(forceinline=True, **{**_OPTIONS, **without_wrappers, "cache": False})(function))
+    return cast(_F, numba.njit(forceinline=True, **_WITHOUT_WRAPPERS)(function))
+
+
+def shared(function: _F) -> _F:
+    """A long function that several places of a kernel call: compiled once for all of them."""
+    # Said outright, for Numba hands the setting of a caller on.
+    return cast(_F, numba.njit(forceinline=False, **_WITHOUT_WRAPPERS)(function))
+
+
+def is_kept() -> bool:
+    """Whether compiled code is kept on disk, where other processes find it."""
+    return _CACHE_FOLDER is not None
 
 
 def all_kernels() -> list[Kernel]:

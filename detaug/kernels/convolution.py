@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.compiling import inlined, kernel, shared
 from detaug.kernels.reflection import reflected
 from detaug.kernels.windows import Window, windowed
 
@@ -58,7 +58,7 @@ _first0, _first1, _first2, _first3 = (_sweep(pairs, True) for pairs in range(_PA
 _more1, _more2, _more3 = (_sweep(pairs, False) for pairs in range(1, _PAIRS + 1))
 
 
-@inlined
+@shared
 def weighted_lines(rows: Any, centre: Any, pitch: Any, steps: Any, weights: Any, out: Any, start: Any, out_pitch: Any,
                    count: Any, n: Any) -> None:  # fmt: skip
     """Sums of weighted voxels: for k < n, ``out[start + k]`` becomes
@@ -110,12 +110,15 @@ def _padded_columns(plane: Any, n1: Any, n2: Any, radius: Any, edge_twice: Any, 
 
 
 @inlined
-def convolved_plane(plane: Any, n1: Any, n2: Any, weights1: Any, weights2: Any, edge_twice: Any, padded: Any, rows: Any,
-                    steps: Any, ring: Any, slot: Any) -> None:  # fmt: skip
-    """Convolve a flat plane along both of its axes into a slot of the ring."""
+def convolved_plane(plane: Any, n1: Any, n2: Any, weights1: Any, weights2: Any, edge_twice: Any, middle: Any, padded: Any,
+                    rows: Any, steps: Any, ring: Any, slot: Any) -> None:  # fmt: skip
+    """Convolve a flat plane, less ``middle``, along both of its axes into a slot of the ring."""
     r1, r2 = weights1.shape[0] - 1, weights2.shape[0] - 1
     pitch = n2 + 2 * r2
     _padded_columns(plane, n1, n2, r2, edge_twice, padded)
+    if middle != 0.0:
+        for k in range(n1 * pitch):
+            padded[k] -= middle
     block = max(1, _CHUNK // n2)
     out, start = (rows, r1 * n2) if r1 else (ring, slot)
     for j in range(0, n1, block):
@@ -137,17 +140,18 @@ def convolved_plane(plane: Any, n1: Any, n2: Any, weights1: Any, weights2: Any, 
 
 @windowed
 @inlined
-def _blend(x: Any, share: Any, at: Any, convolved: Any) -> Any:
-    return x + share * (convolved[at] - x)
+def _blend(x: Any, share: Any, at: Any, given: Any) -> Any:
+    convolved, middle = given
+    return x + share * (convolved[at] - (x - middle))
 
 
 @kernel(
     "void(float32[:,::1], float32[:,::1], int64, float32[::1], float32[::1], float32[::1], boolean, "
-    "float64[::1], float64[::1], float32[::1], float64, float64)"
+    "float64[::1], float64[::1], float32[::1], float64, float64, float32)"
 )
 def convolve(
     source: Any, destination: Any, n2: Any, weights0: Any, weights1: Any, weights2: Any, edge_twice: Any,
-    factors0: Any, factors1: Any, drop2: Any, least: Any, strength: Any,
+    factors0: Any, factors1: Any, drop2: Any, least: Any, strength: Any, middle: Any,
 ) -> None:  # fmt: skip
     """Convolve a volume along its three axes, everywhere or where a window says.
 
@@ -158,6 +162,8 @@ def convolve(
         edge_twice: how indices beyond the ends are mirrored, see `reflected`.
         factors0, factors1, drop2, least: a window (`detaug.kernels.windows`) that is multiplied by ``strength`` and
             then is the convolved volume's weight against the source's. Empty factors: no window, weight 1.
+        middle: with a window, a value from which differences are taken, so that a large offset of all values costs sums no
+            bits; without one it must be 0.
     """
     n0, size = source.shape
     n1 = size // n2
@@ -173,7 +179,9 @@ def convolve(
     for i in range(n0):
         while ready < min(i + r0 + 1, n0):
             slot = (ready % slots) * size
-            convolved_plane(source[ready], n1, n2, weights1, weights2, edge_twice, padded, rows, steps, ring, slot)
+            convolved_plane(
+                source[ready], n1, n2, weights1, weights2, edge_twice, middle, padded, rows, steps, ring, slot
+            )
             ready += 1
         out = blended if windowed else destination[i]
         for f in range(0, size, _CHUNK):
@@ -183,4 +191,6 @@ def convolve(
             centre = f + (i % slots) * size
             weighted_lines(ring, centre, 0, steps, weights0, out, f, 0, 1, min(_CHUNK, size - f))
         if windowed:
-            _blend(source[i], destination[i], Window(factors0, factors1, drop2, least), i, 0.0, strength, blended)
+            _blend(
+                source[i], destination[i], Window(factors0, factors1, drop2, least), i, 0.0, strength, (blended, middle)
+            )

@@ -82,29 +82,32 @@ def place_piece(
     """Place voxels ``begin`` to ``begin + length`` of row (i, j) into ``rows``, and part them by how they are read.
 
     Returns:
-        ``start, stop, low, high``: voxels ``start ... stop`` (excluded) lie between voxels of the source and may be read
-        in pairs; beyond ``low ... high`` no voxel has a neighbour inside. The rest is summed tap by tap.
+        ``start, stop, low, high``: voxels ``start ... stop`` (excluded) have all their neighbours inside the source and may
+        be read in pairs; beyond ``low ... high`` no voxel has a neighbour inside. The rest is summed tap by tap.
     """
     shape, mode, padding, align_corners, flat = sampling
     straight = patch_map.displacement.size == 0
-    _place_row(rows, patch_map, i, j, begin, length)
+    # A cubic kernel draws on one voxel more at either side.
+    margin = 1 if mode == CUBIC else 0
+    few = 1 + 2 * margin
+    place_row(rows, patch_map, i, j, begin, length)
     start, stop = 0, 0
     # Pairs are found by 32-bit indices, and an axis of one voxel has none.
-    if (mode == LINEAR) & (voxels < 2**31) & (shape[1] > 1) & (shape[2] > 1) & (flat | (shape[0] > 1)):
-        if padding != CONSTANT:
-            _bring_inside(rows, length, shape, padding, align_corners, flat)
-        start, stop = _inner_part(rows, length, shape, flat, straight)
+    if (voxels < 2**31) & (shape[1] > few) & (shape[2] > few) & (flat | (shape[0] > few)):
+        if (padding != CONSTANT) & (mode == LINEAR):
+            bring_inside(rows, length, shape, padding, align_corners, flat)
+        start, stop = _inner_part(rows, length, shape, margin, flat, straight)
     low, high = 0, length
-    # A cubic kernel reaches further than the nearest neighbours, and a bent piece may come back.
-    if straight & (padding == CONSTANT) & (mode != CUBIC):
-        low, high = _touching_part(rows, length, shape, flat)
+    # A bent piece may come back.
+    if straight & (padding == CONSTANT):
+        low, high = _touching_part(rows, length, shape, margin, flat)
     if stop == start:
         start = stop = low
     return start, stop, low, high
 
 
 @inlined
-def _place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any) -> None:
+def place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any) -> None:
     """Coordinates of voxels ``start`` to ``start + length`` of row (i, j): x, y, z in the parts of ``rows``, float64."""
     matrix, offset, displacement, first = patch_map
     bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
@@ -132,34 +135,36 @@ def _place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: An
 
 
 @inlined
-def _inner_part(rows: Any, length: Any, shape: Any, flat: Any, straight: Any) -> Any:
-    """The part ``start, stop`` of a piece whose voxels all lie between voxels of the source; ``0, 0`` if it is not one
-    stretch. ``flat``: the first axis does not count. ``straight``: the piece is a straight line (no displacement)."""
-    limit_x = np.float64(shape[0] - 1)
-    limit_y = np.float64(shape[1] - 1)
-    limit_z = np.float64(shape[2] - 1)
+def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, straight: Any) -> Any:
+    """The part ``start, stop`` of a piece whose voxels all lie between voxels of the source that are ``margin`` voxels or
+    more from its border; ``0, 0`` if it is not one stretch. ``flat``: the first axis does not count. ``straight``: the
+    piece is a straight line (no displacement)."""
+    least = np.float64(margin)
+    limit_x = np.float64(shape[0] - 1 - margin)
+    limit_y = np.float64(shape[1] - 1 - margin)
+    limit_z = np.float64(shape[2] - 1 - margin)
     start = 0
-    while start < length and _is_outside(rows, start, limit_x, limit_y, limit_z, flat):
+    while start < length and _is_outside(rows, start, least, limit_x, limit_y, limit_z, flat):
         start += 1
     stop = length
-    while stop > start and _is_outside(rows, stop - 1, limit_x, limit_y, limit_z, flat):
+    while stop > start and _is_outside(rows, stop - 1, least, limit_x, limit_y, limit_z, flat):
         stop -= 1
     if not straight:
         outside = np.int32(0)
         for k in range(start, stop):
-            outside += np.int32(_is_outside(rows, k, limit_x, limit_y, limit_z, flat))
+            outside += np.int32(_is_outside(rows, k, least, limit_x, limit_y, limit_z, flat))
         if outside > 0:
             return 0, 0
     return start, stop
 
 
 @inlined
-def _is_outside(rows: Any, k: Any, limit_x: Any, limit_y: Any, limit_z: Any, flat: Any) -> Any:
+def _is_outside(rows: Any, k: Any, least: Any, limit_x: Any, limit_y: Any, limit_z: Any, flat: Any) -> Any:
     y = rows[PIECE + k]
     z = rows[2 * PIECE + k]
-    bad = (y < 0.0) | (y > limit_y) | (z < 0.0) | (z > limit_z)
+    bad = (y < least) | (y > limit_y) | (z < least) | (z > limit_z)
     if not flat:
-        bad |= (rows[k] < 0.0) | (rows[k] > limit_x)
+        bad |= (rows[k] < least) | (rows[k] > limit_x)
     return bad
 
 
@@ -181,7 +186,7 @@ def _inside_source(p: Any, size: Any, padding: Any, align_corners: Any) -> Any:
 
 
 @inlined
-def _bring_inside(rows: Any, length: Any, shape: Any, padding: Any, align_corners: Any, flat: Any) -> None:
+def bring_inside(rows: Any, length: Any, shape: Any, padding: Any, align_corners: Any, flat: Any) -> None:
     """`_inside_source` for a whole piece."""
     for axis in range(1 if flat else 0, 3):
         row = rows[axis * PIECE : axis * PIECE + length]
@@ -190,24 +195,25 @@ def _bring_inside(rows: Any, length: Any, shape: Any, padding: Any, align_corner
 
 
 @inlined
-def touches_nothing(rows: Any, k: Any, shape: Any, flat: Any) -> Any:
-    """Whether no neighbour of a voxel is inside the source."""
+def touches_nothing(rows: Any, k: Any, shape: Any, margin: Any, flat: Any) -> Any:
+    """Whether no neighbour of a voxel is inside the source; ``margin``: how many neighbours beyond the nearest count."""
     y = rows[PIECE + k]
     z = rows[2 * PIECE + k]
-    nothing = (y <= -1.0) | (y >= np.float64(shape[1])) | (z <= -1.0) | (z >= np.float64(shape[2]))
+    least = np.float64(-1 - margin)
+    nothing = (y <= least) | (y >= np.float64(shape[1] + margin)) | (z <= least) | (z >= np.float64(shape[2] + margin))
     if not flat:
-        nothing |= (rows[k] <= -1.0) | (rows[k] >= np.float64(shape[0]))
+        nothing |= (rows[k] <= least) | (rows[k] >= np.float64(shape[0] + margin))
     return nothing
 
 
 @inlined
-def _touching_part(rows: Any, length: Any, shape: Any, flat: Any) -> Any:
+def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -> Any:
     """The part ``low, high`` of a straight piece beyond which no voxel has a neighbour inside the source."""
     low = 0
-    while low < length and touches_nothing(rows, low, shape, flat):
+    while low < length and touches_nothing(rows, low, shape, margin, flat):
         low += 1
     high = length
-    while high > low and touches_nothing(rows, high - 1, shape, flat):
+    while high > low and touches_nothing(rows, high - 1, shape, margin, flat):
         high -= 1
     return low, high
 
@@ -242,7 +248,7 @@ def tap_piece(rows: Any, length: Any, start: Any, stop: Any, sampling: Any, inde
             else:
                 p = _inside_source(p, size, padding, align_corners)
                 if mode == NEAREST:
-                    index[at] = _tap(np.rint(p), size)
+                    index[at] = _tap(nearest_voxel(p), size)
                     weight[at] = 1.0
                 else:
                     base = np.floor(p)
@@ -251,6 +257,14 @@ def tap_piece(rows: Any, length: Any, start: Any, stop: Any, sampling: Any, inde
                     weight[at] = 1.0 - (p - base)
                     weight[at + PIECE] = p - base
     return count
+
+
+@inlined
+def nearest_voxel(p: Any) -> Any:
+    """The voxel that is nearest to a coordinate, as a float. Half-way between two it is the upper one, whatever its number:
+    a patch that lies half a voxel off its source then shows each voxel once, where rounding to even would show every
+    other one twice."""
+    return np.floor(p + 0.5)
 
 
 @inlined

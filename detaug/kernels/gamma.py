@@ -14,9 +14,9 @@ import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.elementary import bits_of_float, float_from_bits, unit_power
-from detaug.kernels.normals import PIECE
 from detaug.kernels.scalars import cosine, exponential, exponentials, natural_log
 from detaug.kernels.statistics import LANES, add_to_lanes, mean_and_deviation
+from detaug.kernels.threefry import PIECE
 
 LARGEST = 8.0
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.normals import PIECE, fill_piece
+from detaug.kernels.normals import fill_piece
 from detaug.kernels.statistics import LANES, add_to_lanes, mean_and_deviation
+from detaug.kernels.threefry import PIECE
 
 _f32 = np.float32
 

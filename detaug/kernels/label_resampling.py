@@ -21,6 +21,7 @@ from detaug.kernels.coordinates import (
     PLANE,
     Map,
     Sampling,
+    nearest_voxel,
     place_piece,
     tap_piece,
     touches_nothing,
@@ -99,13 +100,13 @@ def _add_to_bundle(
         iz = min(np.int64(z), shape[2] - 2)
         fy = y - np.float64(iy)
         fz = z - np.float64(iz)
-        near = p + line * (np.int64(np.rint(y)) - iy) + (np.int64(np.rint(z)) - iz)
+        near = p + line * (np.int64(nearest_voxel(y)) - iy) + (np.int64(nearest_voxel(z)) - iz)
         fx = 0.0
         if not flat:
             x = rows[k]
             ix = min(np.int64(x), shape[0] - 2)
             fx = x - np.float64(ix)
-            near += plane * (np.int64(np.rint(x)) - ix)
+            near += plane * (np.int64(nearest_voxel(x)) - ix)
         nearest[n] = source[near]
         places[n] = base + k
         for corner in range(4 if flat else 8):
@@ -161,20 +162,17 @@ def _settle_rest(
     count: Any, index: Any, weight: Any, near: Any, labels: Any, scores: Any,
 ) -> None:  # fmt: skip
     """The voxels of a piece of one channel that are not in ``start ... stop``, one at a time."""
-    shape, mode, padding, _, flat = sampling
+    shape, _, padding, _, flat = sampling
     for k in range(length):
         if (k >= start) & (k < stop):
             continue
-        if (mode == LINEAR) & (padding == CONSTANT) and touches_nothing(rows, k, shape, flat):
+        if padding == CONSTANT and touches_nothing(rows, k, shape, count // 2 - 1, flat):
             out[k] = pad
             continue
         x = 0 if flat else near[k]
         y = near[4 * PIECE + k]
         z = near[8 * PIECE + k]
         nearest = pad if (x < 0) | (y < 0) | (z < 0) else source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
-        if mode == NEAREST:
-            out[k] = nearest
-            continue
         known = 0
         for a in range(1 if flat else count):
             x = 0 if flat else index[a * PIECE + k]
@@ -223,6 +221,7 @@ def resample_labels(
     """Planes ``first`` to ``last`` (excluded) of a patch of labels, all channels.
 
     Args: as `detaug.kernels.resampling.resample_images`, and
+        mode: `LINEAR` or `CUBIC` of `detaug.kernels.coordinates`.
         pad: the label outside, with a constant border.
         tiebreak: which label wins among those whose weights are equal.
     """
@@ -256,6 +255,8 @@ def resample_labels(
             begin = number % pieces * PIECE
             length = min(PIECE, out.shape[3] - begin)
             start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
+            if mode != LINEAR:  # only pairs are compared first
+                start = stop = low
             line = out[c, i, j, begin : begin + length]
             if stop > start:
                 _lowest_neighbours(rows[start:], stop - start, shape, flat, index)

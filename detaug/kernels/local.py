@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.elementary import power
+from detaug.kernels.elementary import unit_power
 from detaug.kernels.windows import Window, window_line, windowed
 
 _WINDOW = "float64[::1], float64[::1], float32[::1], float64"
@@ -52,7 +52,7 @@ def _scale_about(x: Any, share: Any, _at: Any, middle: Any) -> Any:
 def _blend_power(x: Any, share: Any, _at: Any, given: Any) -> Any:
     exponent, low, extent = given
     relative = (x - low) / extent
-    return x + extent * (share * (power(relative, exponent) - relative))
+    return x + extent * (share * (unit_power(relative, exponent) - relative))
 
 
 @kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float64, float64)")

@@ -17,9 +17,8 @@ from detaug.kernels.compiling import inlined, kernel
 @inlined
 def _interpolated(rows: Any, first: Any, second: Any, weight: Any, out: Any, start: Any, n: Any) -> None:
     a, b, s = np.uint64(first), np.uint64(second), np.uint64(start)
-    rest = np.float32(1) - weight
     for k in range(np.uint64(n)):
-        out[s + k] = rows[a + k] * rest + rows[b + k] * weight
+        out[s + k] = rows[a + k] + weight * (rows[b + k] - rows[a + k])
 
 
 @inlined
@@ -32,8 +31,7 @@ def _line(source: Any, start: Any, nearest2: Any, lower2: Any, weight2: Any, coa
     at = np.uint64(slot)
     for k in range(np.uint64(lower2.shape[0])):
         low = np.uint64(lower2[k])
-        weight = weight2[k]
-        out[at + k] = coarse[low] * (np.float32(1) - weight) + coarse[low + np.uint64(1)] * weight
+        out[at + k] = coarse[low] + weight2[k] * (coarse[low + np.uint64(1)] - coarse[low])
 
 
 @kernel(

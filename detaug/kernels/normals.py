@@ -14,15 +14,11 @@ import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.elementary import bits_of_float, float_from_bits, negative_log
-from detaug.kernels.threefry import block
-
-PIECE = 1024
+from detaug.kernels.threefry import LANES, PIECE, QUARTER, block
 
 _f32 = np.float32
 _i32 = np.int32
 _u32 = np.uint32
-_QUARTER = PIECE // 4
-_LANES = np.arange(_QUARTER, dtype=np.uint32)  # read rather than counted: 64-bit counters would take wider vectors
 _TO_UNIT = _f32(2.0**-32)
 _HALF_STEP = _f32(2.0**-33)
 _SIGN = _u32(0x80000000)
@@ -56,11 +52,11 @@ def normal_pair(a: Any, b: Any) -> Any:
 def fill_piece(out: Any, piece: Any, stream: Any, key_low: Any, key_high: Any) -> None:
     """Normals ``1024 piece ...`` of a stream's field, into an array of 1024."""
     zero = _u32(0)
-    first = _u32(piece * _QUARTER)
-    for i in range(_QUARTER):
-        a, b, c, d = block(_u32(first + _LANES[i]), stream, zero, zero, key_low, key_high, zero, zero)
-        out[i], out[_QUARTER + i] = normal_pair(a, b)
-        out[2 * _QUARTER + i], out[3 * _QUARTER + i] = normal_pair(c, d)
+    first = _u32(piece * QUARTER)
+    for i in range(QUARTER):
+        a, b, c, d = block(_u32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero)
+        out[i], out[QUARTER + i] = normal_pair(a, b)
+        out[2 * QUARTER + i], out[3 * QUARTER + i] = normal_pair(c, d)
 
 
 @kernel("void(float32[::1], float32[::1], float32, uint32, uint32, uint32)")

@@ -1,4 +1,4 @@
-"""Images resampled through an affine map, with or without a displacement field: no grid of coordinates is ever made."""
+"""Images resampled linearly through an affine map, with or without a displacement field: no grid of coordinates is made."""
 
 from __future__ import annotations
 
@@ -102,16 +102,16 @@ def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
 
 
 @inlined
-def _sample_rest(
+def sample_rest(
     source: Any, out: Any, rows: Any, length: Any, start: Any, stop: Any, sampling: Any, value: Any, count: Any,
     index: Any, weight: Any,
 ) -> None:  # fmt: skip
     """The voxels of a piece of one channel that are not in ``start ... stop``: weighted sums over taps, in float64."""
-    shape, mode, padding, _, flat = sampling
+    shape, _, padding, _, flat = sampling
     for k in range(length):
         if (k >= start) & (k < stop):
             continue
-        if (mode == LINEAR) & (padding == CONSTANT) and touches_nothing(rows, k, shape, flat):
+        if padding == CONSTANT and touches_nothing(rows, k, shape, count // 2 - 1, flat):
             out[k] = np.float32(value)
             continue
         total = 0.0
@@ -134,11 +134,11 @@ def _sample_rest(
 
 @kernel(
     "void(float32[:, ::1], float32[:, :, :, ::1], int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1],"
-    " int64, int64, int64, int64, float64, boolean, boolean)"
+    " int64, int64, int64, float64, boolean, boolean)"
 )
 def resample_images(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
-    first: Any, last: Any, mode: Any, padding: Any, value: Any, align_corners: Any, flat: Any,
+    first: Any, last: Any, padding: Any, value: Any, align_corners: Any, flat: Any,
 ) -> None:  # fmt: skip
     """Planes ``first`` to ``last`` (excluded) of a patch, all channels.
 
@@ -147,7 +147,7 @@ def resample_images(
         shape: (6,), where a window lies in its volume (see `detaug.kernels.coordinates.layout`).
         out: (C, X, Y, Z), the patch.
         matrix, offset, displacement: see `detaug.kernels.coordinates`.
-        mode, padding: its constants; ``value`` lies outside with a constant border.
+        padding: one of its constants; ``value`` lies outside with a constant border.
         flat: two-dimensional (``shape[0] == 1``).
     """
     rows = np.empty(3 * PIECE, np.float64)
@@ -158,7 +158,7 @@ def resample_images(
     tap_index = np.zeros(12 * PIECE, np.int64)
     tap_weight = np.empty(12 * PIECE, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
-    sampling = Sampling(shape, mode, padding, align_corners, flat)
+    sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
     for i in range(first, last):
         for j in range(out.shape[2]):
             for begin in range(0, out.shape[3], PIECE):
@@ -177,7 +177,53 @@ def resample_images(
                     part = rows[low:]
                     count = tap_piece(part, high - low, start - low, stop - low, sampling, tap_index, tap_weight)
                     for c in range(source.shape[0]):
-                        _sample_rest(
+                        sample_rest(
                             source[c], out[c, i, j, begin + low : begin + high], part, high - low, start - low,
                             stop - low, sampling, value, count, tap_index, tap_weight,
                         )  # fmt: skip
+
+
+@kernel("void(float32[::1], float32[:,:,::1], int64[::1], int64[::1], float64[:,::1], float64[::1], float32, boolean)")
+def resample_held(
+    source: Any, out: Any, extents: Any, shape: Any, matrix: Any, offset: Any, outside: Any, flat: Any
+) -> None:
+    """A volume through a straight map, linearly, with the border of ITK: values are held for half a voxel beyond the centres
+    of the outermost ones, and farther out all is ``outside``.
+
+    Args:
+        source: (voxels,), flat, of at least two voxels along each axis that counts.
+        out: (X, Y, Z).
+        extents: (3,), those of the volume itself: 1 where its only plane is there twice.
+        shape: (6,), the layout of ``source``.
+        matrix, offset, flat: see `detaug.kernels.coordinates`.
+    """
+    rows = np.empty(3 * PIECE, np.float64)
+    rest = np.empty(3 * PIECE, np.float32)
+    index = np.empty(PIECE, np.int32)
+    pairs = np.empty(4 * PIECE, np.uint64)
+    values = pairs.view(np.float32)
+    first = 1 if flat else 0
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            for begin in range(0, out.shape[2], PIECE):
+                length = min(PIECE, out.shape[2] - begin)
+                low, high = 0, length
+                for axis in range(first, 3):
+                    row = rows[axis * PIECE : axis * PIECE + length]
+                    base = offset[axis] + (matrix[axis, 0] * i + matrix[axis, 1] * j)
+                    last = np.float64(extents[axis] - 1)
+                    for k in range(length):
+                        row[k] = base + np.float64(np.int32(begin + k)) * matrix[axis, 2]
+                    while low < high and not ((row[low] >= -0.5) & (row[low] < last + 0.5)):
+                        low += 1
+                    while low < high and not ((row[high - 1] >= -0.5) & (row[high - 1] < last + 0.5)):
+                        high -= 1
+                    for k in range(length):
+                        row[k] = min(max(row[k], 0.0), last)
+                line = out[i, j, begin : begin + length]
+                line[:low] = outside
+                line[high:] = outside
+                if low < high:
+                    _split_piece(rows[low:], high - low, shape, flat, index, rest)
+                    _gather(source, high - low, shape, flat, index, pairs)
+                    _blend(line[low:high], high - low, flat, rest, values)

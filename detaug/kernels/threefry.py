@@ -23,6 +23,11 @@ _ROTATIONS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10)
 _PARITY = np.uint32(0x1BD11BDA)
 _LOW = np.uint64(0xFFFFFFFF)
 
+# what is made at a time by those who use words, in four parts
+PIECE = 1024
+QUARTER = PIECE // 4
+LANES = np.arange(QUARTER, dtype=np.uint32)  # read rather than counted: 64-bit counters would take wider vectors
+
 
 def _block_source(rounds: int) -> str:
     """The rounds written out one after another: a loop over them would keep the compiler from using vectors."""
@@ -55,6 +60,17 @@ block = threefry4x32(ROUNDS)
 def key_words(key: int) -> tuple[np.uint32, np.uint32]:
     """A 64-bit key as (low, high) words."""
     return np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32)
+
+
+@inlined
+def fill_piece_of_words(out: Any, piece: Any, stream: Any, key_low: Any, key_high: Any) -> None:
+    """Fill 1024 words: number ``256 j + i`` is word ``4 (256 piece + i) + j`` of a stream."""
+    zero = np.uint32(0)
+    first = np.uint32(piece * QUARTER)
+    for i in range(QUARTER):
+        a, b, c, d = block(np.uint32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero)
+        out[i], out[QUARTER + i] = a, b
+        out[2 * QUARTER + i], out[3 * QUARTER + i] = c, d
 
 
 @kernel("void(uint32[::1], uint32, uint32, uint32)")

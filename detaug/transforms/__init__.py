@@ -5,22 +5,29 @@ Classes have batchgeneratorsv2's names without "Transform"; those with it are th
 
 from __future__ import annotations
 
+from detaug.transforms.anisotropy import Anisotropy
 from detaug.transforms.axes import Mirror, Rot90, TransposeAxes
+from detaug.transforms.bias_field import BiasField
 from detaug.transforms.binary_operators import ApplyRandomBinaryOperator
 from detaug.transforms.blur import GaussianBlur
 from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrightness
 from detaug.transforms.building.base import ImageTransform, Transform
 from detaug.transforms.channel_misalignment import ChannelMisalignment
 from detaug.transforms.channels import MoveChannels, MoveSegAsOneHotToData
+from detaug.transforms.coarse import CoarseDropout, CoarseShuffle
 from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding
 from detaug.transforms.compose import Compose, OneOf, RandomApply, TimedCompose
 from detaug.transforms.contrast import BGContrast, Contrast, InvertImage
 from detaug.transforms.cropping import CenterCrop, RandomCrop, crop_array
 from detaug.transforms.filters import MedianFilter, Sharpening
+from detaug.transforms.foreign import ForeignTransform
 from detaug.transforms.gamma import Gamma
+from detaug.transforms.histogram_shift import HistogramShift
+from detaug.transforms.k_space import Ghosting, GibbsNoise, Spikes
 from detaug.transforms.labels import ConvertSegmentationToRegions, DownsampleSegForDS, MaskImage, RemoveLabel
 from detaug.transforms.local import BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing
 from detaug.transforms.low_resolution import SimulateLowResolution
+from detaug.transforms.motion import Motion
 from detaug.transforms.names import (
     ApplyRandomBinaryOperatorTransform,
     BasicTransform,
@@ -70,10 +77,12 @@ from detaug.transforms.rectangles import BlankRectangle
 from detaug.transforms.spatial import SpatialTransform
 
 __all__ = [
+    "Anisotropy",
     "ApplyRandomBinaryOperator",
     "ApplyRandomBinaryOperatorTransform",
     "BGContrast",
     "BasicTransform",
+    "BiasField",
     "BlankRectangle",
     "BlankRectangleTransform",
     "BrightnessAdditive",
@@ -83,6 +92,8 @@ __all__ = [
     "CenterCrop",
     "ChannelMisalignment",
     "ChannelMisalignmentTransform",
+    "CoarseDropout",
+    "CoarseShuffle",
     "Compose",
     "ComposeTransforms",
     "Contrast",
@@ -97,12 +108,16 @@ __all__ = [
     "CutOffOutliersTransform",
     "DownsampleSegForDS",
     "DownsampleSegForDSTransform",
+    "ForeignTransform",
     "Gamma",
     "GammaTransform",
     "GaussianBlur",
     "GaussianBlurTransform",
     "GaussianNoise",
     "GaussianNoiseTransform",
+    "Ghosting",
+    "GibbsNoise",
+    "HistogramShift",
     "ImageOnlyTransform",
     "ImageTransform",
     "InvertImage",
@@ -119,6 +134,7 @@ __all__ = [
     "MedianFilterTransform",
     "Mirror",
     "MirrorTransform",
+    "Motion",
     "MoveChannels",
     "MoveChannelsTransform",
     "MoveSegAsOneHotToData",
@@ -146,6 +162,7 @@ __all__ = [
     "SimulateLowResolutionTransform",
     "Spatial",
     "SpatialTransform",
+    "Spikes",
     "TimedCompose",
     "TimedComposeTransforms",
     "Transform",

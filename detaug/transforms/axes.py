@@ -15,9 +15,10 @@ from numpy.lib.stride_tricks import as_strided
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.rearranging import copy_rows, copy_tiles, flip_in_place
 from detaug.transforms.building import buffers, draws
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import move_points, spatial_shape
 
@@ -40,6 +41,11 @@ class AxisMap:
     def then_permute(self, order: Sequence[int]) -> AxisMap:
         """Followed by an exchange of axes: axis a becomes what axis ``order[a]`` was."""
         return AxisMap(tuple(self.order[a] for a in order), tuple(self.flipped[a] for a in order))
+
+    def inverse(self) -> AxisMap:
+        """The map that undoes this one."""
+        order = sorted(range(len(self.order)), key=self.order.__getitem__)
+        return AxisMap(tuple(order), tuple(self.flipped[axis] for axis in order))
 
     def shape(self, source: Sequence[int]) -> tuple[int, ...]:
         """The spatial shape of the result."""
@@ -84,8 +90,22 @@ class _AxisTransform(Transform):
         changed = {key: shapes[key] for key in VOXEL_KEYS if shapes.get(key) is not None}
         return {**shapes, **{key: (shape[0], *wanted.shape(shape[1:])) for key, shape in changed.items()}}
 
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        check_known(params)
+        return [Step(_Undone(self), params)]
+
     def kernels(self) -> Iterable[Kernel]:
         return (copy_rows, copy_tiles, flip_in_place)
+
+
+class _Undone(_AxisTransform):
+    """The opposite of another one with the same params."""
+
+    def __init__(self, transform: _AxisTransform) -> None:
+        self._transform = transform
+
+    def axis_map(self, params: Params, dims: int) -> AxisMap:
+        return self._transform.axis_map(params, dims).inverse()
 
 
 class Mirror(_AxisTransform):
@@ -110,6 +130,9 @@ class Mirror(_AxisTransform):
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         wanted = axes("axes", params["axes"], dims)
         return AxisMap(tuple(range(dims)), tuple(axis in wanted for axis in range(dims)))
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        return dict(shapes)
 
     def kernels(self) -> Iterable[Kernel]:
         return (copy_rows, flip_in_place)
@@ -207,7 +230,7 @@ class TransposeAxes(_AxisTransform):
 def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:
     array = workspace[key]
     if not _has_rows(array) or (key in IMAGE_KEYS and array.dtype != np.float32):
-        array = workspace.image(key) if key in IMAGE_KEYS else workspace.labels(key)
+        array = workspace.contiguous(key)
     # a plane is a volume of one slice
     dims = len(wanted.order)
     lead = 3 - dims

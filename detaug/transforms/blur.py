@@ -18,7 +18,7 @@ from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.per_channel import length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
-_NO_WINDOW = (np.empty(0), np.empty(0), np.empty(0, np.float32), 0.0, 0.0)
+_NO_WINDOW = (np.empty(0), np.empty(0), np.empty(0, np.float32), 0.0, 0.0, np.float32(0))
 _JUST_THE_CENTRE = np.ones(1, np.float32)
 
 

@@ -87,6 +87,7 @@ class BrightnessAdditive(ImageTransform):
         shift = params["shift"]
         if shift is None:
             return
+        workspace.check_channels(params["apply_to_channel"])
         shifts = {c: shift[c] for c in params["apply_to_channel"] if shift[c] != 0}
         for c, source, destination in flat_channels(workspace, shifts):
             np.add(source, np.float32(shifts[c]), out=destination)

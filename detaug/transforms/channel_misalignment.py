@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.kernels.coordinates import CONSTANT, LINEAR, layout
+from detaug.kernels.coordinates import CONSTANT, layout
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -48,6 +48,8 @@ class ChannelMisalignment(ImageTransform):
         IndexError: a channel that the image does not have.
         ValueError: fewer squeezings, angles or shifts than the image has axes.
     """
+
+    rad_or_deg = "rad"  # what angles are kept in
 
     def __init__(
         self,
@@ -156,8 +158,7 @@ def _resampled(source: np.ndarray, affine: Matrix, first: Sequence[int], inside:
     shape = layout(space, (0, 0, 0), space)
     planes = result.shape[1]
     resample_images(
-        source.reshape(1, -1), result, shape, matrix, offset, _NO_DISPLACEMENT, 0, planes, LINEAR, CONSTANT, 0.0, False,
-        lift == 1,
+        source.reshape(1, -1), result, shape, matrix, offset, _NO_DISPLACEMENT, 0, planes, CONSTANT, 0.0, False, lift == 1
     )  # fmt: skip
     return result.reshape(size)
 

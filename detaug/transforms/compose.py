@@ -14,6 +14,7 @@ from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import probability
+from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.roles import Keys, checked_keys
 from detaug.transforms.building.workspace import Workspace
 
@@ -64,10 +65,24 @@ class Compose(Transform):
         for transform, own in zip(self.transforms, params["transforms"], strict=True):
             transform.apply_in(workspace, own)
 
+    def described(self, params: Params) -> list[str]:
+        lines = [type(self).__name__]
+        for number, (transform, own) in enumerate(zip(self.transforms, params["transforms"], strict=True), 1):
+            first, *rest = transform.described(own)
+            lines += [f"{number:4}  {first}", *(f"      {line}" for line in rest)]
+        return lines
+
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         for transform, own in zip(self.transforms, params["transforms"], strict=True):
             shapes = transform.output_shapes(shapes, own)
         return dict(shapes)
+
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        steps: list[Step] = []
+        for transform, own in zip(self.transforms, params["transforms"], strict=True):
+            steps = [*transform.undo(own, shapes), *steps]
+            shapes = None if shapes is None else transform.output_shapes(shapes, own)
+        return steps
 
     def kernels(self) -> Iterable[Kernel]:
         return [each for transform in self.transforms for each in transform.kernels()]
@@ -148,8 +163,16 @@ class RandomApply(Transform):
         if params["apply_transform"]:
             self.transform.apply_in(workspace, params["params"])
 
+    def described(self, params: Params) -> list[str]:
+        if not params["apply_transform"]:
+            return [f"{type(self.transform).__name__}: not applied"]
+        return self.transform.described(params["params"])
+
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return self.transform.output_shapes(shapes, params["params"]) if params["apply_transform"] else dict(shapes)
+
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        return self.transform.undo(params["params"], shapes) if params["apply_transform"] else []
 
     def spatial_dims(self) -> int | None:
         return self.transform.spatial_dims()
@@ -176,8 +199,14 @@ class OneOf(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         self.list_of_transforms[params["chosen"]].apply_in(workspace, params["params"])
 
+    def described(self, params: Params) -> list[str]:
+        return self.list_of_transforms[params["chosen"]].described(params["params"])
+
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return self.list_of_transforms[params["chosen"]].output_shapes(shapes, params["params"])
+
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        return self.list_of_transforms[params["chosen"]].undo(params["params"], shapes)
 
     def spatial_dims(self) -> int | None:
         return _first_known(self.list_of_transforms)
@@ -196,8 +225,8 @@ def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:
     for transform in transforms:
         if not isinstance(transform, Transform):
             raise TypeError(
-                f"{transform!r} is not a detaug transform: it has no sample() and apply(). Subclass "
-                "detaug.transforms.Transform, or keep such a transform outside, around the pipeline."
+                f"{transform!r} is not a detaug transform: it has no sample() and apply(). Wrap it in "
+                "detaug.transforms.ForeignTransform, or write it as a subclass of detaug.transforms.Transform."
             )
         if "keys" in vars(transform):
             raise ValueError(

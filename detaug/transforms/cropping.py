@@ -11,10 +11,11 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import pick
 from detaug.transforms.building import buffers, draws
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.checks import finite, spatial_size
+from detaug.transforms.building.checks import finite, representable, spatial_size
+from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.lazy_volumes import read_around
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
-from detaug.transforms.geometry.points import move_points, spatial_shape
+from detaug.transforms.geometry.points import move_points, original_space, spatial_shape
 
 PAD_MODES = ("constant", "reflect", "replicate")
 KERNELS: tuple[Kernel, ...] = (pick,)  # what `crop_array` may call
@@ -70,9 +71,21 @@ def crop_in(
         starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
         window, lows = read_around(volume, starts, [start + n for start, n in zip(starts, size, strict=True)])
         workspace.put(key, window)
+        if lows == starts and window.shape[1:] == tuple(size):
+            return  # nothing of it is padding
         center = [c - low for c, low in zip(center, lows, strict=True)]
     array, is_view = crop_array(workspace[key], center, size, pad_mode, value)
     workspace.put(key, array, owned=not is_view or workspace.owns(key))
+
+
+def check_padding(workspace: Workspace, value: float) -> None:
+    """See that a workspace's segmentation, if there is one, can hold the label that it is padded with, padded or not.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if "segmentation" in workspace:
+        representable(value, (workspace.lazy("segmentation") or workspace["segmentation"]).dtype)
 
 
 class _Crop(Transform):
@@ -92,6 +105,8 @@ class _Crop(Transform):
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
 
     def change(self, workspace: Workspace, params: Params) -> None:
+        if self.pad_mode == "constant":
+            check_padding(workspace, self.padding_value_seg)
         space, center = spatial_shape(workspace.shapes()), _whole_numbers("center", params["center"])
         starts = [c - n // 2 for c, n in zip(center, self.crop_size, strict=True)]
         if self.crop_size == space and not any(starts):
@@ -106,6 +121,10 @@ class _Crop(Transform):
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         changed = {key: (shapes[key][0], *self.crop_size) for key in VOXEL_KEYS if shapes.get(key) is not None}
         return {**shapes, **changed}
+
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        center = _whole_numbers("center", params["center"])
+        return [undone_crop(self.crop_size, center, original_space(shapes, type(self).__name__))]
 
     def kernels(self) -> Iterable[Kernel]:
         return () if self.pad_mode == "constant" else KERNELS
@@ -156,6 +175,13 @@ class RandomCrop(_Crop):
         return {"center": [_random_center(rng, n, size) for n, size in zip(space, self.crop_size, strict=True)]}
 
 
+def undone_crop(size: Sequence[int], center: Sequence[int], space: Sequence[int]) -> Step:
+    """What puts a crop of `size` around `center` back into an empty array of the shape that it was taken from."""
+    starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
+    back = [n // 2 - start for n, start in zip(space, starts, strict=True)]
+    return Step(RandomCrop(space), {"center": back}, tuple(size))
+
+
 def _random_center(rng: np.random.Generator, length: int, size: int) -> int:
     if size >= length:
         return length // 2
@@ -165,7 +191,7 @@ def _random_center(rng: np.random.Generator, length: int, size: int) -> int:
 def _padded_with(
     value: float, common: np.ndarray, inside: Sequence[tuple[int, int]], size: Sequence[int]
 ) -> np.ndarray:
-    filling = _representable(value, common.dtype)
+    filling = representable(value, common.dtype)
     result = buffers.empty((common.shape[0], *size), dtype=common.dtype)
     at = [slice(None), *(slice(begin, end) for begin, end in inside)]
     result[tuple(at)] = common
@@ -201,22 +227,6 @@ def _extended(start: int, size: int, length: int, pad_mode: str) -> np.ndarray:
     period = 2 * (length - 1)
     wanted = wanted % period
     return np.minimum(wanted, period - wanted)
-
-
-def _representable(value: float, dtype: np.dtype[Any]) -> Any:
-    if dtype.kind == "f":
-        return value
-    converted = np.asarray(value).astype(dtype) if _fits(value, dtype) else None
-    if converted is None or float(converted) != float(value):
-        raise ValueError(f"padding with {value!r} is not possible in an array of dtype {dtype}")
-    return converted
-
-
-def _fits(value: float, dtype: np.dtype[Any]) -> bool:
-    if dtype.kind == "b":
-        return value in (0, 1)
-    limits = np.iinfo(dtype)
-    return bool(int(limits.min) <= value <= int(limits.max))
 
 
 def _whole_numbers(name: str, wanted: Sequence[float]) -> list[int]:

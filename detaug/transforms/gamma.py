@@ -15,7 +15,7 @@ from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import probability, random_scalar
+from detaug.transforms.building.checks import exponents, probability
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.per_channel import flat_channels, rescale, scalars
 from detaug.transforms.building.workspace import Workspace
@@ -29,7 +29,7 @@ class Gamma(ImageTransform):
     A channel with a NaN or an infinity becomes NaN throughout. A constant channel stays as it is.
 
     Args:
-        gamma: the exponent, above 0 and at most 64.
+        gamma: the exponent, above 0 and at most 64; beyond, a ValueError.
         p_invert_image: the probability, for each channel that is changed, that the curve is applied to its negative.
         synchronize_channels: one gamma for all channels; else one for each.
         p_per_channel: the probability of each channel.
@@ -48,7 +48,7 @@ class Gamma(ImageTransform):
         p_per_channel: float,
         p_retain_stats: float,
     ) -> None:
-        self.gamma = random_scalar("gamma", gamma, above=0)
+        self.gamma = exponents("gamma", gamma)
         self.p_invert_image = probability("p_invert_image", p_invert_image)
         self.synchronize_channels = synchronize_channels
         self.p_per_channel = probability("p_per_channel", p_per_channel)
@@ -69,6 +69,8 @@ class Gamma(ImageTransform):
         chosen = zip(
             params["apply_to_channel"], params["gamma"], params["invert_image"], params["retain_stats"], strict=True
         )
+        for gamma in params["gamma"]:
+            exponents("gamma", gamma)
         curves = {c: (gamma, invert, retain) for c, gamma, invert, retain in chosen if gamma != 1}
         for c, source, destination in flat_channels(workspace, curves):
             bend(source, destination, *curves[c])

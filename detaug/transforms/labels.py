@@ -170,7 +170,7 @@ class DownsampleSegForDS(_LabelTransform):
         return next((len(scale) for scale in self.ds_scales if isinstance(scale, tuple)), None)
 
     def change(self, workspace: Workspace, params: Params) -> None:
-        full = workspace.labels("segmentation")
+        full = workspace.contiguous("segmentation")
         source = _as_bits_of_volume(full)
         levels = [full if size is None else _smaller(full, source, size) for size in self._sizes(full.shape[1:])]
         workspace.put("segmentation", levels, owned=False)

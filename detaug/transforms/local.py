@@ -11,20 +11,19 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.convolution import convolve
 from detaug.kernels.limits import clamp, least_and_largest
 from detaug.kernels.local import add_window, blend_power, scale_about, windowed_sum
+from detaug.kernels.statistics import mean as mean_value
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.kernels.windows import window_factors
 from detaug.transforms.blur import gaussian_weights
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes
 from detaug.transforms.building.callables import asked_by_name
-from detaug.transforms.building.checks import finite, random_scalar
+from detaug.transforms.building.checks import exponents, finite, random_scalar
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.local_transform import LocalTransform, effective_windows, positive
+from detaug.transforms.building.local_transform import LocalTransform, effective_windows
 from detaug.transforms.building.local_window import LocalWindow
 from detaug.transforms.building.per_channel import flat_planes, length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
-
-_LARGEST_EXPONENT = 64.0  # what `detaug.kernels.elementary.power` is made for
 
 
 class BrightnessGradientAdditive(LocalTransform):
@@ -139,7 +138,7 @@ class LocalGamma(LocalTransform):
 
     Args:
         scale, loc: see `BrightnessGradientAdditive`.
-        gamma: the exponent where the window is 1; above 0, at most 64.
+        gamma: the exponent where the window is 1; above 0 and at most 64; beyond, a ValueError.
         same_for_all_channels: one window and exponent for all channels that are changed.
         p_per_channel: the probability of each channel.
 
@@ -156,7 +155,7 @@ class LocalGamma(LocalTransform):
         p_per_channel: float = 1.0,
     ) -> None:
         super().__init__(scale, loc, same_for_all_channels, p_per_channel)
-        self.gamma = random_scalar("gamma", gamma, above=0)
+        self.gamma = exponents("gamma", gamma)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         channels, *shape = shapes["image"]
@@ -168,8 +167,7 @@ class LocalGamma(LocalTransform):
         shape = workspace["image"].shape[1:]
         windows = effective_windows(shape, params["kernels"], params["gammas"], without_effect=1.0)
         for _, gamma in windows.values():
-            if positive("gamma", gamma) > _LARGEST_EXPONENT:
-                raise ValueError(f"gamma must be at most {_LARGEST_EXPONENT:g}, got {gamma!r}")
+            exponents("gamma", gamma)
         for c, before, after in plane_channels(workspace, windows):
             window, gamma = windows[c]
             low, high = (np.float32(limit) for limit in least_and_largest(before))
@@ -231,7 +229,10 @@ class LocalSmoothing(LocalTransform):
         each = per_axis([weights] * len(shape), axes_of_volume(shape), np.ones(1, np.float32))
         for c, before, after in plane_channels(workspace, windows):
             window, strength = windows[c]
-            convolve(before, after, length_of_lines(shape), *each, True, *window.arguments, strength)
+            middle = np.float32(mean_value(before.reshape(-1)))
+            if not np.isfinite(middle):
+                middle = np.float32(0)
+            convolve(before, after, length_of_lines(shape), *each, True, *window.arguments, strength, middle)
 
     def kernels(self) -> Iterable[Kernel]:
-        return window_factors, convolve
+        return window_factors, mean_value, convolve

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.geometry.points import checked_points
 
@@ -65,6 +66,9 @@ class Convert3DTo2D(Transform):
                 changed |= {key: (rows, 2 * columns), kept: (rows, columns)}
         return {**shapes, **changed}
 
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        return [Step(Convert2DTo3D(), None)]
+
 
 class Convert2DTo3D(Transform):
     """Undoes `Convert3DTo2D`: its channels are planes again.
@@ -113,6 +117,9 @@ class Convert2DTo3D(Transform):
             if shapes.get(key) is not None:
                 result[key] = (shapes[key][0], 3 * columns)
         return result
+
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        return [Step(Convert3DTo2D(), None)]
 
 
 def _check_volume(key: str, shape: tuple[int, ...]) -> None:

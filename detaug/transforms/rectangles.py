@@ -10,7 +10,7 @@ import numpy as np
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.callables import asks_for
-from detaug.transforms.building.checks import probability, random_scalar
+from detaug.transforms.building.checks import integer_range, probability, random_scalar
 from detaug.transforms.building.workspace import Workspace
 
 Corners = tuple[list[int], list[int]]
@@ -48,7 +48,7 @@ class BlankRectangle(ImageTransform):
     ) -> None:
         self.rectangle_size = _checked_sizes(rectangle_size)
         self.rectangle_value = random_scalar("rectangle_value", rectangle_value)
-        self.num_rectangles = _integer_range("num_rectangles", num_rectangles, minimum=0)
+        self.num_rectangles = integer_range("num_rectangles", num_rectangles, minimum=0)
         self.force_square = force_square
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
@@ -71,8 +71,7 @@ class BlankRectangle(ImageTransform):
         size = [_drawn(rng, ranges[0])] * len(space) if self.force_square else [_drawn(rng, each) for each in ranges]
         if any(n > length for n, length in zip(size, space, strict=True)):
             raise ValueError(f"a rectangle of {size} voxels does not fit into an image of {space}")
-        lower = [draws.integer(rng, length - n + 1) for n, length in zip(size, space, strict=True)]
-        return lower, [start + n for start, n in zip(lower, size, strict=True)]
+        return placed(rng, size, space)
 
     def _value(self, rng: np.random.Generator) -> float:
         return draws.key(rng) if callable(self.rectangle_value) else draws.scalar(rng, self.rectangle_value, {})
@@ -81,10 +80,15 @@ class BlankRectangle(ImageTransform):
         if not any(params["rectangles"]):
             return
         image = workspace.writable("image")
+        filled: list[list[float]] = []
         for channel, rectangles, values in zip(image, params["rectangles"], params["values"], strict=True):
-            for (lower, upper), value in zip(rectangles, values, strict=True):
-                inside = tuple(slice(start, stop) for start, stop in zip(lower, upper, strict=True))
-                channel[inside] = self._asked(channel[inside], value) if callable(self.rectangle_value) else value
+            filled.append([])
+            for corners, value in zip(rectangles, values, strict=True):
+                region = channel[within(corners)]
+                is_key = callable(self.rectangle_value) and isinstance(value, int)  # else drawn with one already
+                filled[-1].append(self._asked(region, value) if is_key else value)
+                region[...] = filled[-1][-1]
+        workspace.record(params, {**params, "values": filled})
 
     def _asked(self, region: np.ndarray, key: float) -> float:
         function: Any = self.rectangle_value
@@ -93,26 +97,24 @@ class BlankRectangle(ImageTransform):
         return float(function(region.copy()))
 
 
+def placed(rng: np.random.Generator, size: Sequence[int], space: Sequence[int]) -> Corners:
+    """Lower and upper corner of a rectangle, anywhere within a space that it fits into."""
+    lower = [draws.integer(rng, length - n + 1) for n, length in zip(size, space, strict=True)]
+    return lower, [start + n for start, n in zip(lower, size, strict=True)]
+
+
+def within(corners: Corners) -> tuple[slice, ...]:
+    """A rectangle's voxels, as an index of a channel."""
+    return tuple(slice(start, stop) for start, stop in zip(*corners, strict=True))
+
+
 def _checked_sizes(wanted: Any) -> tuple[int, int] | list[tuple[int, int]]:
     """One (low, high), or a list of one for each axis."""
     if isinstance(wanted, (tuple, list)):
         if len(wanted) not in (2, 3):
             raise ValueError(f"rectangle_size must be for two or three axes, got {wanted!r}")
-        return [_integer_range("rectangle_size", each, minimum=1) for each in wanted]
-    return _integer_range("rectangle_size", wanted, minimum=1)
-
-
-def _integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:
-    """(low, high) of a number or of a range."""
-    ends = tuple(wanted) if isinstance(wanted, (tuple, list)) else (wanted, wanted)
-    if len(ends) != 2:
-        raise ValueError(f"{name} as a range must be (low, high), got {wanted!r}")
-    if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in ends):
-        raise TypeError(f"{name} must be integers, got {wanted!r}")
-    low, high = (int(n) for n in ends)
-    if low < minimum or low > high:
-        raise ValueError(f"{name} must be at least {minimum}, and low <= high, got {wanted!r}")
-    return low, high
+        return [integer_range("rectangle_size", each, minimum=1) for each in wanted]
+    return integer_range("rectangle_size", wanted, minimum=1)
 
 
 def _drawn(rng: np.random.Generator, ends: tuple[int, int]) -> int:

@@ -1,9 +1,10 @@
-"""`SpatialTransform`: crop, rotation, scaling and elastic deformation as one resampling."""
+"""`SpatialTransform`: crop, rotation, scaling, shear, translation and elastic deformation as one resampling."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -11,25 +12,26 @@ import numpy as np
 from detaug.kernels.compiling import Kernel
 from detaug.transforms import cropping
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import finite, probability, radians, random_scalar, spatial_size
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
-from detaug.transforms.cropping import crop_in
+from detaug.transforms.cropping import check_padding, crop_in, undone_crop
 from detaug.transforms.geometry import elastic
-from detaug.transforms.geometry.affine import rotation_and_scaling
-from detaug.transforms.geometry.points import move_points, spatial_shape
-from detaug.transforms.geometry.resampling import BORDER_MODES, IMAGE_MODES, TIEBREAKS, PatchMap
+from detaug.transforms.geometry.affine import Matrix, applied, identity, product, rotation, scaled
+from detaug.transforms.geometry.points import move_points, original_space, spatial_shape
+from detaug.transforms.geometry.resampling import BORDER_MODES, IMAGE_KERNELS, TIEBREAKS, PatchMap
 
 _PAD_MODES = {"zeros": "constant", "constant": "constant", "border": "replicate", "reflection": "reflect"}
 
 
 class SpatialTransform(Transform):
-    """Crops a patch out of a sample, rotated, scaled and elastically deformed with given probabilities.
+    """Crops a patch out of a sample, rotated, scaled, sheared, shifted and elastically deformed with given probabilities.
 
-    Where a draw asks for none of the three, voxels are only copied (a centre crop without padding copies nothing).
+    Where a draw asks for none of these, voxels are only copied (a centre crop without padding copies nothing).
     Else each output voxel i of the patch takes the value at ``A (i - m + u(i)) - mean + c`` of the source, with m the
-    patch's middle, A rotation and scaling, u the displacement, c the crop's centre and mean the average of
+    patch's middle, A rotation, shear and scaling, u the displacement, c the crop's centre and mean the average of
     ``A u`` (if ``center_deformation``). Coordinates are computed in float64 row by row; no grid is made.
 
     Args:
@@ -51,14 +53,22 @@ class SpatialTransform(Transform):
         border_mode_seg, padding_mode_image: ``zeros``, ``constant``, ``border`` or ``reflection``, see
             `torch.nn.functional.grid_sample`. With ``zeros`` and ``constant``, what lies outside is an image or a label of
             that value, and takes part in the interpolation.
-        padding_value_seg, padding_value_image: for ``constant``.
+        padding_value_seg, padding_value_image: for ``constant``. A segmentation whose dtype cannot hold its one (uint8 and
+            -1) is a ValueError, whether or not a sample needs it.
         center_deformation: see above.
         align_corners: as grid_sample has it.
+        p_shear, shear: the probability of shearing; the factors (displacement along one axis for each voxel along another),
+            one drawn for each pair of axes (0, 1), (0, 2), (1, 0) ..., and applied one after the other, as MONAI's `RandAffine`
+            has them: the volume stays. A is rotation @ shear @ scaling.
+        p_translation, translation: the probability of a shift; voxels, one drawn per axis, in the sheared and rotated frame, as
+            MONAI's ``translate_range``: the patch shows what is that far from the crop's centre. (TorchIO's `RandomAffine` has
+            no shear, and translates by millimetres of the source's frame.)
         seg_tiebreak: which of the labels with equal weights wins: that of the ``nearest`` voxel where it is one of them
             (else the lowest), the ``lowest`` or the ``highest``.
 
     Callables for the scalars may ask for ``image``, ``dim``, ``patch_size``, ``deformation_scale`` (magnitude
-    only) and ``rng``.
+    only) and ``rng``; those of ``shear`` and ``translation`` for ``image``, ``dim`` (for a shear: the row) and ``rng``. With a
+    probability of 0 neither draws.
 
     Params: ``center_location_in_pixels`` (one float per axis), ``affine`` (rows of the matrix, or None), ``elastic``
     (None, or ``key``, ``sigmas`` and ``magnitudes`` of a `detaug.transforms.geometry.elastic.DisplacementField`).
@@ -96,6 +106,10 @@ class SpatialTransform(Transform):
         align_corners: bool = False,
         *,
         seg_tiebreak: str = "nearest",
+        p_shear: float = 0,
+        shear: RandomScalar = (-0.1, 0.1),
+        p_translation: float = 0,
+        translation: RandomScalar = (-10, 10),
     ) -> None:
         self.patch_size = spatial_size("patch_size", patch_size)
         self.patch_center_dist_from_border = _distances(patch_center_dist_from_border, len(self.patch_size))
@@ -115,15 +129,19 @@ class SpatialTransform(Transform):
             "p_synchronize_scaling_across_axes", p_synchronize_scaling_across_axes
         )
         self.bg_style_seg_sampling = bg_style_seg_sampling
-        self.mode_seg = _one_of("mode_seg", mode_seg, IMAGE_MODES)
+        self.mode_seg = _one_of("mode_seg", mode_seg, IMAGE_KERNELS)
         self.border_mode_seg = _one_of("border_mode_seg", border_mode_seg, BORDER_MODES)
         self.center_deformation = bool(center_deformation)
-        self.mode_image = _one_of("mode_image", mode_image, IMAGE_MODES)
+        self.mode_image = _one_of("mode_image", mode_image, IMAGE_KERNELS)
         self.padding_mode_image = _one_of("padding_mode_image", padding_mode_image, BORDER_MODES)
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
         self.padding_value_image = finite("padding_value_image", padding_value_image)
         self.align_corners = bool(align_corners)
         self.seg_tiebreak = _one_of("seg_tiebreak", seg_tiebreak, TIEBREAKS)
+        self.p_shear = probability("p_shear", p_shear)
+        self.shear = random_scalar("shear", shear)
+        self.p_translation = probability("p_translation", p_translation)
+        self.translation = random_scalar("translation", translation)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         space = spatial_shape(shapes)
@@ -132,13 +150,32 @@ class SpatialTransform(Transform):
         rotates = draws.happens(rng, self.p_rotation)
         scales = draws.happens(rng, self.p_scaling)
         deforms = draws.happens(rng, self.p_elastic_deform)
+        shears = self.p_shear > 0 and draws.happens(rng, self.p_shear)
+        shifts = self.p_translation > 0 and draws.happens(rng, self.p_translation)
         angles = self._draw_angles(rng, context) if rotates else [0.0] * len(space)
         factors = self._draw_factors(rng, context) if scales else [1.0] * len(space)
+        turned = rotation(angles)
+        if shears:
+            turned = product(turned, self._draw_shear(rng, context))
+        elastic = self._draw_elastic(rng, context) if deforms else None
+        center = self._draw_center(rng, space)
+        if shifts:
+            shift = [draws.scalar(rng, self.translation, {**context, "dim": d}) for d in range(len(space))]
+            center = [c + along for c, along in zip(center, applied(turned, shift), strict=True)]
         return {
-            "affine": rotation_and_scaling(angles, factors) if rotates or scales else None,
-            "elastic": self._draw_elastic(rng, context) if deforms else None,
-            "center_location_in_pixels": self._draw_center(rng, space),
+            "affine": scaled(turned, factors) if rotates or scales or shears or shifts else None,
+            "elastic": elastic,
+            "center_location_in_pixels": center,
         }
+
+    def _draw_shear(self, rng: np.random.Generator, context: Mapping[str, Any]) -> Matrix:
+        dims = len(self.patch_size)
+        sheared = identity(dims)
+        for row, column in permutations(range(dims), 2):
+            one = identity(dims)
+            one[row][column] = draws.scalar(rng, self.shear, {**context, "dim": row})
+            sheared = product(one, sheared)
+        return sheared
 
     def _draw_angles(self, rng: np.random.Generator, context: Mapping[str, Any]) -> list[float]:
         dims = len(self.patch_size)
@@ -182,14 +219,13 @@ class SpatialTransform(Transform):
         space = spatial_shape(workspace.shapes())
         if len(space) != len(self.patch_size):
             raise ValueError(f"patch_size {self.patch_size} does not fit a sample of spatial shape {space}")
+        if self.border_mode_seg == "constant":
+            check_padding(workspace, self.padding_value_seg)
         center = [finite("center_location_in_pixels", c) for c in params["center_location_in_pixels"]]
         if params["affine"] is None and params["elastic"] is None:
             self._crop(workspace, space, [math.floor(c) for c in center])
             return
-        patch = PatchMap(
-            space, self.patch_size, params["affine"], params["elastic"], center,
-            center_deformation=self.center_deformation, align_corners=self.align_corners,
-        )  # fmt: skip
+        patch = self._patch_map(space, params, center)
         start = patch.whole_voxel_shift()
         if start is not None:
             self._crop(workspace, space, [first + n // 2 for first, n in zip(start, self.patch_size, strict=True)])
@@ -210,6 +246,29 @@ class SpatialTransform(Transform):
         if new_labels is not None:
             workspace.put("segmentation", new_labels)
 
+    def _patch_map(self, space: Sequence[int], params: Params, center: Sequence[float]) -> PatchMap:
+        return PatchMap(
+            space, self.patch_size, params["affine"], params["elastic"], center,
+            center_deformation=self.center_deformation, align_corners=self.align_corners,
+        )  # fmt: skip
+
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        check_known(params)
+        if params["elastic"] is not None:
+            raise ValueError(
+                "an elastic deformation is not undone: for test-time augmentation, use a SpatialTransform with "
+                "p_elastic_deform=0"
+            )
+        space = original_space(shapes, type(self).__name__)
+        center = params["center_location_in_pixels"]
+        if params["affine"] is None:
+            return [undone_crop(self.patch_size, [math.floor(c) for c in center], space)]
+        affine, back = self._patch_map(space, params, center).inverse()
+        undone = SpatialTransform(
+            space, 0, False, mode_seg=self.mode_seg, mode_image=self.mode_image, seg_tiebreak=self.seg_tiebreak
+        )
+        return [Step(undone, {"affine": affine, "elastic": None, "center_location_in_pixels": back}, self.patch_size)]
+
     def _read_needed(self, workspace: Workspace, patch: PatchMap) -> tuple[list[int], list[int]] | None:
         """Of volumes that are not read yet, the part that the patch looks at: its first voxel and extents. None where every
         array is here already, or some are."""
@@ -219,10 +278,10 @@ class SpatialTransform(Transform):
             return None
         modes = dict.fromkeys(IMAGE_KEYS, (self.mode_image, self.padding_mode_image))
         modes["segmentation"] = (self.mode_seg, self.border_mode_seg)
-        starts, stops = patch.region([modes[key] for key in volumes])
+        region = patch.region([modes[key] for key in volumes])
         for key, volume in volumes.items():
-            workspace.put(key, volume.read(starts, stops))
-        return starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
+            workspace.put(key, volume.read_parts(region.starts, region.stops, region.between))
+        return region.starts, [stop - start for start, stop in zip(region.starts, region.stops, strict=True)]
 
     def _crop(self, workspace: Workspace, space: Sequence[int], center: Sequence[int]) -> None:
         starts = [c - n // 2 for c, n in zip(center, self.patch_size, strict=True)]
@@ -247,7 +306,8 @@ class SpatialTransform(Transform):
         return len(self.patch_size)
 
     def kernels(self) -> Iterable[Kernel]:
-        return (*PatchMap.KERNELS, *cropping.KERNELS, *(elastic.KERNELS if self.p_elastic_deform > 0 else ()))
+        resampling = PatchMap.kernels(self.mode_image, self.mode_seg)
+        return (*resampling, *cropping.KERNELS, *(elastic.KERNELS if self.p_elastic_deform > 0 else ()))
 
 
 def _distances(given: float | Sequence[float], dims: int) -> list[float]:
@@ -257,7 +317,7 @@ def _distances(given: float | Sequence[float], dims: int) -> list[float]:
     return [finite("patch_center_dist_from_border", value) for value in values]
 
 
-def _one_of(name: str, value: str, allowed: Mapping[str, int]) -> str:
+def _one_of(name: str, value: str, allowed: Mapping[str, Any]) -> str:
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
     return value

@@ -20,7 +20,9 @@ from detaug.kernels.compiling import Kernel
 from detaug.seeding.current import current
 from detaug.transforms.building import draws
 from detaug.transforms.building.batches import apply_to_batch
+from detaug.transforms.building.inverse import Inverse, Step
 from detaug.transforms.building.roles import by_role, check_dimensions, is_batch, sample_roles
+from detaug.transforms.building.texts import as_written, shown_params
 from detaug.transforms.building.workspace import Workspace
 
 Params = dict[str, Any]
@@ -55,11 +57,12 @@ class Transform(ABC):
 
         Raises:
             RuntimeError: no ``rng``, and no augmenter is making a batch here.
+            TypeError: ``rng`` is a seed, or a generator of another kind.
             ValueError: an array of the image's spatial shape under a key that is neither known nor in `keys`, or one that
                 has not as many axes as the transform is made for.
         """
         if rng is not None and not isinstance(rng, np.random.Generator):
-            raise TypeError(f"rng must be a numpy.random.Generator, got {type(rng).__name__}")
+            raise TypeError(_how_to_pass(rng))
         if is_batch(arrays, self.keys):
             return apply_to_batch(self, arrays, rng)
         roles = sample_roles(arrays, self.keys)
@@ -83,16 +86,32 @@ class Transform(ABC):
         return self.draw(rng, shapes, {})
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:
-        """Apply params to a sample's arrays; the given arrays are unchanged. Raises as `__call__`."""
+        """Apply params to a sample's arrays; the given arrays are unchanged.
+
+        Raises:
+            KeyError: a key that the transform's params have is missing. IndexError: params name a channel that there is not.
+            Otherwise as `__call__`.
+        """
         return self._applied(arrays, sample_roles(arrays, self.keys), lambda _: params)
 
+    def apply_and_record(self, arrays: Mapping[str, Any], params: Params) -> tuple[dict[str, Any], Params]:
+        """`apply`, and the params with what was drawn from the image itself: numbers in place of the keys with which
+        callables that take ``image`` draw. Such params give the same arrays without calling these again."""
+        drawn: dict[int, Params] = {}
+        made = self._applied(arrays, sample_roles(arrays, self.keys), lambda _: params, drawn)
+        return made, _with_drawn(params, drawn)
+
     def _applied(
-        self, arrays: Mapping[str, Any], roles: Mapping[str, str], params_for: Callable[[Shapes], Params]
+        self,
+        arrays: Mapping[str, Any],
+        roles: Mapping[str, str],
+        params_for: Callable[[Shapes], Params],
+        drawn: dict[int, Params] | None = None,
     ) -> dict[str, Any]:
         check_dimensions(arrays, roles, self.spatial_dims())
 
         def transformed(sample: dict[str, Any]) -> dict[str, Any]:
-            workspace = Workspace(sample)
+            workspace = Workspace(sample, drawn)
             self.apply_in(workspace, params_for(workspace.shapes()))
             return workspace.result()
 
@@ -103,12 +122,48 @@ class Transform(ABC):
         if _DEFERRED in params:
             # a user's callable wants the image: only now is there one
             rng = draws.generator_of(params[_DEFERRED])
-            params = self.draw(rng, workspace.shapes(), {"image": workspace.get("image")})
-        self.change(workspace, params)
+            drawn = self.draw(rng, workspace.shapes(), {"image": workspace.get("image")})
+            workspace.record(params, drawn)
+            params = drawn
+        try:
+            self.change(workspace, params)
+        except KeyError as error:
+            if not error.args or error.args[0] in params:
+                raise
+            raise KeyError(
+                f"params of {type(self).__name__} have no {error.args[0]!r}, but {', '.join(map(repr, params)) or 'nothing'}"
+            ) from error
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         """The shapes after the transform."""
         return dict(shapes)
+
+    def inverse(self, params: Params, shapes: Shapes | None = None) -> Inverse:
+        """What takes predictions for the transformed sample back into the frame of the original one.
+
+        Crops, mirrored, turned and exchanged axes, rotation, scaling and planes are undone, the last one first; what changes
+        values and not places is not. Voxels that the transformed sample did not show become 0. Crops and axes are undone
+        exactly; resampled images and labels are resampled once more, with the same modes.
+
+            params = pipeline.sample(rng, {"image": image.shape})
+            probabilities = network(pipeline.apply({"image": image}, params)["image"])
+            back = pipeline.inverse(params, {"image": image.shape})(image=probabilities)["image"]
+
+        Args:
+            params: with which the transform was applied.
+            shapes: of the original sample, as for `sample`. Crops and `SpatialTransform` need them.
+
+        Returns:
+            A function of arrays by key: ``image`` (any number of channels), ``segmentation``, ``keypoints``, ``bbox``.
+
+        Raises:
+            ValueError: an elastic deformation, params that are drawn from the image, no shapes where they are needed.
+        """
+        return Inverse(self.undo(params, shapes), self.keys)
+
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        """What undoes this transform's geometry, in order; nothing where it has none."""
+        return []
 
     def spatial_dims(self) -> int | None:
         """How many spatial axes samples must have, 2 or 3; None: the transform takes both."""
@@ -132,9 +187,30 @@ class Transform(ABC):
     def change(self, workspace: Workspace, params: Params) -> None:
         """Apply params in a workspace."""
 
+    def describe(self, params: Params) -> str:
+        """What these params do, for people: a line for each transform, and its params."""
+        return "\n".join(self.described(params))
+
+    def described(self, params: Params) -> list[str]:
+        """The lines of `describe`."""
+        shown = "drawn from the image when it is there" if _DEFERRED in params else shown_params(params)
+        return [f"{type(self).__name__}: {shown}" if shown else type(self).__name__]
+
     def __repr__(self) -> str:
-        public = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in public.items())})"
+        return as_written(self)
+
+
+def check_known(params: Params) -> None:
+    """See that params are there, and not a key from which they are drawn once there is an image.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if _DEFERRED in params:
+        raise ValueError(
+            "these params are drawn from the image when they are applied: what they do cannot be undone. Pass those that "
+            "apply_and_record gives"
+        )
 
 
 class ImageTransform(Transform):
@@ -146,6 +222,22 @@ class ImageTransform(Transform):
     def apply_in(self, workspace: Workspace, params: Params) -> None:
         if "image" in workspace:
             super().apply_in(workspace, params)
+
+
+def _with_drawn(value: Any, drawn: Mapping[int, Params]) -> Any:
+    if isinstance(value, dict):
+        return {name: _with_drawn(each, drawn) for name, each in drawn.get(id(value), value).items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_with_drawn(each, drawn) for each in value)
+    return value
+
+
+def _how_to_pass(rng: Any) -> str:
+    seed = rng if isinstance(rng, int) else "seed"
+    return (
+        f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
+        f"detaug.SeedTree({seed}).generator(epoch, step, sample=0), or numpy.random.default_rng({seed})"
+    )
 
 
 def _generator_of_this_sample(name: str) -> np.random.Generator:

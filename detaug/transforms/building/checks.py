@@ -11,6 +11,7 @@ import torch
 
 from detaug.transforms.building.draws import RandomScalar
 
+_LARGEST_EXPONENT = 64.0
 _FULL_TURN = 2 * math.pi * (1 + 1e-6)  # float32's 2 pi is one, too
 
 
@@ -39,11 +40,27 @@ def finite(name: str, value: Any) -> float:
     return float(value)
 
 
-def random_scalar(name: str, wanted: Any, *, minimum: float = -math.inf, above: float = -math.inf) -> RandomScalar:
+def integer(name: str, value: Any, minimum: int, maximum: int | None = None) -> int:
+    """An integer from minimum to maximum.
+
+    Raises:
+        TypeError: no integer. ValueError: out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
+    if value < minimum or (maximum is not None and value > maximum):
+        allowed = f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    return int(value)
+
+
+def random_scalar(
+    name: str, wanted: Any, *, minimum: float = -math.inf, above: float = -math.inf, maximum: float = math.inf
+) -> RandomScalar:
     """A number, a range (low, high), or a callable.
 
     Args:
-        minimum: the least value allowed. above: values must be greater than this.
+        minimum, maximum: the least and the largest value allowed. above: values must be greater than this.
 
     Raises:
         TypeError: none of the three. ValueError: low > high, not finite, or out of range.
@@ -53,20 +70,45 @@ def random_scalar(name: str, wanted: Any, *, minimum: float = -math.inf, above: 
     if isinstance(wanted, (tuple, list, np.ndarray)):
         if len(wanted) != 2:
             raise ValueError(f"{name} as a range must be (low, high), got {wanted!r}")
-        low, high = (_in_range(name, end, minimum, above) for end in wanted)
+        low, high = (_in_range(name, end, minimum, above, maximum) for end in wanted)
         if low > high:
             raise ValueError(f"{name} as a range must be (low, high) with low <= high, got {wanted!r}")
         return low, high
-    return _in_range(name, wanted, minimum, above)
+    return _in_range(name, wanted, minimum, above, maximum)
 
 
-def _in_range(name: str, value: Any, minimum: float, above: float) -> float:
+def _in_range(name: str, value: Any, minimum: float, above: float, maximum: float) -> float:
     number = finite(name, value)
     if number < minimum:
         raise ValueError(f"{name} must not be less than {minimum:g}, got {value!r}")
     if number <= above:
         raise ValueError(f"{name} must be greater than {above:g}, got {value!r}")
+    if number > maximum:
+        raise ValueError(f"{name} must be at most {maximum:g}, got {value!r}")
     return number
+
+
+def exponents(name: str, wanted: Any) -> RandomScalar:
+    """An exponent, a range of exponents or a callable, as `random_scalar` gives them: above 0, and at most 64, which is what
+    `detaug.kernels.elementary.power` is made for. What a callable gives is checked where it is applied."""
+    return random_scalar(name, wanted, above=0, maximum=_LARGEST_EXPONENT)
+
+
+def integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:
+    """(low, high) of an integer or of a range of integers.
+
+    Raises:
+        TypeError: no integers. ValueError: low > high, or less than the minimum.
+    """
+    ends = tuple(wanted) if isinstance(wanted, (tuple, list)) else (wanted, wanted)
+    if len(ends) != 2:
+        raise ValueError(f"{name} as a range must be (low, high), got {wanted!r}")
+    if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in ends):
+        raise TypeError(f"{name} must be integers, got {wanted!r}")
+    low, high = (int(n) for n in ends)
+    if low < minimum or low > high:
+        raise ValueError(f"{name} must be at least {minimum}, and low <= high, got {wanted!r}")
+    return low, high
 
 
 def radians(name: str, wanted: RandomScalar) -> RandomScalar:
@@ -168,3 +210,20 @@ def checked_array(key: str, value: Any) -> np.ndarray:
             f"{key} must be floating point, got {array.dtype}: convert it first, e.g. {key}.astype(numpy.float32)"
         )
     return array
+
+
+def representable(value: float, dtype: np.dtype[Any]) -> Any:
+    """A value as an array of this dtype holds it.
+
+    Raises:
+        ValueError: no element of it can be that value.
+    """
+    if dtype.kind == "f":
+        return value
+    limits = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    if value != int(value) or not limits[0] <= value <= limits[1]:
+        raise ValueError(
+            f"padding with {value!r} is not possible in an array of dtype {dtype}, which holds whole numbers from {limits[0]} "
+            f"to {limits[1]}: convert it first, e.g. with .astype(numpy.int16), or pad with another value"
+        )
+    return np.asarray(value).astype(dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from detaug.kernels.scalars import cosine, natural_log
+from detaug.seeding.current import is_making
 
 T = TypeVar("T")
 
@@ -35,6 +37,11 @@ def happens(rng: np.random.Generator, probability: float) -> bool:
 def integer(rng: np.random.Generator, count: int) -> int:
     """An even draw from 0 ... count - 1."""
     return min(int(float(rng.random()) * count), count - 1)
+
+
+def integer_between(rng: np.random.Generator, low: int, high: int) -> int:
+    """An even draw from low to high, both included; none where they are equal."""
+    return low if low == high else low + integer(rng, high - low + 1)
 
 
 def choice(rng: np.random.Generator, options: Sequence[T]) -> T:
@@ -78,6 +85,9 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
     Args:
         context: what a callable may ask for by the name of an argument (``image``, ``channel``, ``dim`` ...); ``rng``
             is there as well. A callable that takes ``**kwargs`` gets all but the image.
+
+    Warns:
+        UserWarning: a callable draws from ``numpy.random`` where no augmenter has seeded it.
     """
     if isinstance(wanted, (int, float)):
         return float(wanted)
@@ -88,7 +98,24 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
     names, takes_any = _arguments(wanted)
     if takes_any:
         names = names | (set(offered) - {"image"})
-    return float(wanted(**{name: value for name, value in offered.items() if name in names}))
+    arguments = {name: value for name, value in offered.items() if name in names}
+    if is_making() or (getattr(wanted, "__module__", None) or "").startswith("detaug."):
+        return float(wanted(**arguments))
+    before = _place_in_global_state()
+    value = float(wanted(**arguments))
+    if _place_in_global_state() != before:
+        warnings.warn(
+            f"{wanted!r} draws from numpy.random, NumPy's global state, which nothing seeds outside of a "
+            "DeterministicAugmenter: its values do not follow from rng. Give it an argument called rng, and draw from that: "
+            "lambda rng: rng.uniform(0.5, 2)",
+            stacklevel=2,
+        )
+    return value
+
+
+def _place_in_global_state() -> tuple[Any, ...]:
+    state: Any = np.random.get_state(legacy=False)
+    return state["state"].get("pos"), state.get("has_gauss"), state["bit_generator"]
 
 
 def wants_image(wanted: Any) -> bool:

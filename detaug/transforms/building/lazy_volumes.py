@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+
+Between = Callable[[int, int], tuple[Sequence[int], Sequence[int]]]
 
 
 class LazyVolume(ABC):
@@ -30,6 +32,15 @@ class LazyVolume(ABC):
         Returns:
             (C, *extents), C-contiguous, that nothing else holds.
         """
+
+    def read_parts(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
+        """`read`, where not all voxels will be looked at; the others may be anything.
+
+        Args:
+            between: first and last (excluded) of some planes of the box -> `starts` and `stops` of what will be looked at
+                in these.
+        """
+        return self.read(starts, stops)
 
     def read_all(self) -> np.ndarray:
         """The whole array, C-contiguous, that nothing else holds."""

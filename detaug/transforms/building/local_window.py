@@ -10,13 +10,15 @@ from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.kernels.windows import window_factors
 
 _ONE = np.ones(1)
+_NOTHING = 2.0**-150  # rounds to 0 in float32
 
 
 class LocalWindow:
     """A Gaussian's share of every voxel, shifted and scaled to 0 ... 1 over the image, held as one factor per axis.
 
-    Where the image is far from the Gaussian's centre, the shares are as accurate, relatively, as near it
-    (batchgeneratorsv2 takes differences of a cumulative distribution, which vanish, to 1e-16 near its upper end).
+    Far from the Gaussian's centre it saturates where batchgeneratorsv2's does: if the image's first face is more than 8.2
+    standard deviations above the centre along any axis, or the largest share is below float32's least number, 1.4e-45, then
+    there is nothing (`detaug.kernels.windows.window_factors`).
 
     Args:
         shape: the image's spatial shape.
@@ -25,19 +27,20 @@ class LocalWindow:
 
     Attributes:
         arguments: factors along X and Y, drop along Z, least product, as kernels take them.
-        is_flat: whether all voxels have the same share; then the window is 0 everywhere.
+        is_flat: whether all voxels have the same share, or none; then the window is 0 everywhere.
     """
 
     def __init__(self, shape: Sequence[int], loc: Sequence[float], scale: Sequence[float]) -> None:
         self._factors = []
+        largest = 1.0
         for n, where, width in zip(shape, loc, scale, strict=True):
             factors = np.empty(n)
-            window_factors(factors, float(where) * n, float(width))
+            largest *= window_factors(factors, float(where) * n, float(width))
             self._factors.append(factors)
         self._least = 1.0
         for factors in self._factors:
             self._least *= float(factors.min())
-        self.is_flat = self._least >= 1.0
+        self.is_flat = self._least >= 1.0 or largest < _NOTHING
         if not self.is_flat:
             along = per_axis(self._factors, axes_of_volume(shape), _ONE)
             drop = ((1.0 - along[2]) / (1.0 - self._least)).astype(np.float32)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,14 +13,16 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.workspace import Workspace
 
+T = TypeVar("T")
 
-def flat_channels(workspace: Workspace, chosen: Container[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+
+def flat_channels(workspace: Workspace, chosen: Collection[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """`Workspace.chosen_channels` of the image, flat."""
     for c, source, destination in workspace.chosen_channels(chosen):
         yield c, source.reshape(-1), destination.reshape(-1)
 
 
-def plane_channels(workspace: Workspace, chosen: Container[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+def plane_channels(workspace: Workspace, chosen: Collection[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """`Workspace.chosen_channels` of the image as (X, Y * Z) of its volume."""
     for c, source, destination in workspace.chosen_channels(chosen):
         yield c, flat_planes(source), flat_planes(destination)
@@ -50,9 +52,16 @@ def scalars(
 
     A callable may ask for ``channel``, which is None in the first case.
     """
+    return for_channels(
+        lambda c: draws.scalar(rng, wanted, {**context, "channel": c}), channels, synchronized=synchronized
+    )
+
+
+def for_channels(drawn: Callable[[int | None], T], channels: list[int], *, synchronized: bool) -> list[T]:
+    """What is drawn for each channel, or drawn once, for None, and shared by all of them."""
     if not synchronized:
-        return [draws.scalar(rng, wanted, {**context, "channel": c}) for c in channels]
-    return [draws.scalar(rng, wanted, {**context, "channel": None})] * len(channels) if channels else []
+        return [drawn(c) for c in channels]
+    return [drawn(None)] * len(channels) if channels else []
 
 
 def rescale(values: np.ndarray, center: float, factor: float, offset: float) -> None:

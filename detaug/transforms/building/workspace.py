@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,15 @@ class Workspace:
         arrays: ``image`` and ``regression_target`` of shape (C, X, Y) or (C, X, Y, Z), floating point; ``segmentation`` of
             such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through unchanged. NumPy
             arrays or CPU tensors; the first three also a `LazyVolume`, of which only what is needed is read.
+        drawn: where `record` writes; None for nowhere.
 
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
         ValueError: a shape with the wrong number of dimensions or an empty axis.
     """
 
-    def __init__(self, arrays: Mapping[str, Any]) -> None:
+    def __init__(self, arrays: Mapping[str, Any], drawn: dict[int, dict[str, Any]] | None = None) -> None:
+        self._drawn = drawn
         self._given = dict(arrays)
         self._arrays: dict[str, Any] = {}
         self._owned: set[str] = set()
@@ -82,29 +84,42 @@ class Workspace:
         if owned:
             self._owned.add(key)
 
+    def record(self, params: dict[str, Any], drawn: dict[str, Any]) -> None:
+        """Note which params were drawn from the arrays where ``params`` have keys (`Transform.apply_and_record`)."""
+        if self._drawn is not None:
+            self._drawn[id(params)] = drawn
+
     def remove(self, key: str) -> None:
         del self._arrays[key]
         self._owned.discard(key)
 
     def image(self, key: str = "image") -> np.ndarray:
-        """The image as a C-contiguous float32 array, to be read."""
-        array = self[key]
-        if array.dtype != np.float32 or not array.flags.c_contiguous:
-            self.put(key, np.ascontiguousarray(array, dtype=np.float32))
-        result: np.ndarray = self._arrays[key]
-        return result
+        """The image as a C-contiguous float32 array, to be read: what is not owned is read-only."""
+        return self._to_read(key)
 
     def labels(self, key: str = "segmentation") -> np.ndarray:
-        """The array as a C-contiguous one of its own dtype, to be read."""
+        """The array as a C-contiguous one of its own dtype, to be read: what is not owned is read-only."""
+        return self._to_read(key)
+
+    def _to_read(self, key: str) -> np.ndarray:
+        array = self.contiguous(key)
+        if key not in self._owned and array.flags.writeable:
+            array = array.view()
+            array.flags.writeable = False
+        return array
+
+    def contiguous(self, key: str) -> np.ndarray:
+        """The array itself, C-contiguous (and float32 if it is an image); not to be written to unless it is owned."""
         array: np.ndarray = self[key]
-        if not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array)
+        kind = np.dtype(np.float32) if key in IMAGE_KEYS else array.dtype
+        if array.dtype != kind or not array.flags.c_contiguous:
+            array = np.ascontiguousarray(array, dtype=kind)
             self.put(key, array)
         return array
 
     def writable(self, key: str) -> np.ndarray:
         """The array, C-contiguous (and float32 if it is an image), to be changed in place: copied first if it is not owned."""
-        array = self.image(key) if key in IMAGE_KEYS else self.labels(key)
+        array = self.contiguous(key)
         if key not in self._owned:
             own = buffers.empty_like(array)
             own[...] = array
@@ -118,7 +133,7 @@ class Workspace:
         They are one array when it is owned already; else the destination is new, uninitialised memory, and the caller must
         fill every channel of it.
         """
-        source = self.image(key) if key in IMAGE_KEYS else self.labels(key)
+        source = self.contiguous(key)
         if key in self._owned:
             return source, source
         destination = buffers.empty_like(source)
@@ -126,20 +141,31 @@ class Workspace:
         return source, destination
 
     def chosen_channels(
-        self, chosen: Container[int], key: str = "image"
+        self, chosen: Collection[int], key: str = "image"
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """The chosen channels as (channel, source, destination); the two are one array where it is owned.
 
         The caller fills each destination. Other channels are copied where they must be. Without any, nothing is touched.
+
+        Raises:
+            IndexError: a channel that the array does not have.
         """
-        if not any(c in chosen for c in range(len(self[key]))):
+        if not chosen:
             return
+        self.check_channels(chosen, key)
         source, destination = self.source_and_destination(key)
         for c in range(len(source)):
             if c in chosen:
                 yield c, source[c], destination[c]
             elif destination is not source:
                 destination[c] = source[c]
+
+    def check_channels(self, chosen: Collection[int], key: str = "image") -> None:
+        """See that the array has these channels; raises as `chosen_channels`."""
+        count = len(self[key]) if chosen else 0
+        for c in chosen:
+            if not 0 <= c < count:
+                raise IndexError(f"params name channel {c}, but {key} has {count} channel(s): 0 to {count - 1}")
 
     def result(self) -> dict[str, Any]:
         """All arrays, each of the kind (NumPy or torch) and, for images, of the input's dtype.

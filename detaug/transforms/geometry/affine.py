@@ -16,16 +16,24 @@ def rotation_and_scaling(angles: Sequence[float], scales: Sequence[float]) -> Ma
         angles: radians about the first, second and third axis; in 2-D the last one counts.
         scales: one per axis; larger than 1 makes objects smaller.
     """
-    if len(scales) == 2:
+    return scaled(rotation(angles), scales)
+
+
+def rotation(angles: Sequence[float]) -> Matrix:
+    """``Rz Ry Rx`` of three angles, ``R`` of the last of one or two; radians."""
+    if len(angles) < 3:
         c, s = cosine(angles[-1]), sine(angles[-1])
-        turned = [[c, -s], [s, c]]
-    else:
-        (cx, cy, cz), (sx, sy, sz) = ([function(angle) for angle in angles] for function in (cosine, sine))
-        about_x = [[1.0, 0.0, 0.0], [0.0, cx, -sx], [0.0, sx, cx]]
-        about_y = [[cy, 0.0, sy], [0.0, 1.0, 0.0], [-sy, 0.0, cy]]
-        about_z = [[cz, -sz, 0.0], [sz, cz, 0.0], [0.0, 0.0, 1.0]]
-        turned = product(product(about_z, about_y), about_x)
-    return [[value * scale for value, scale in zip(row, scales, strict=True)] for row in turned]
+        return [[c, -s], [s, c]]
+    (cx, cy, cz), (sx, sy, sz) = ([function(angle) for angle in angles] for function in (cosine, sine))
+    about_x = [[1.0, 0.0, 0.0], [0.0, cx, -sx], [0.0, sx, cx]]
+    about_y = [[cy, 0.0, sy], [0.0, 1.0, 0.0], [-sy, 0.0, cy]]
+    about_z = [[cz, -sz, 0.0], [sz, cz, 0.0], [0.0, 0.0, 1.0]]
+    return product(product(about_z, about_y), about_x)
+
+
+def scaled(matrix: Matrix, scales: Sequence[float]) -> Matrix:
+    """``matrix @ diag(scales)``."""
+    return [[value * scale for value, scale in zip(row, scales, strict=True)] for row in matrix]
 
 
 def product(a: Matrix, b: Matrix) -> Matrix:

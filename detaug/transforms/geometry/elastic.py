@@ -12,16 +12,26 @@ from functools import lru_cache
 
 import numpy as np
 
-from detaug.kernels.displacement import evaluate_plane, evaluate_point, largest_magnitude, project
+from detaug.kernels.displacement import (
+    convolve_periodic,
+    evaluate_plane,
+    evaluate_point,
+    largest_magnitude,
+    project,
+)
 from detaug.kernels.normals import add_normals
 from detaug.kernels.scalars import cosine, exponential, sine
+from detaug.kernels.statistics import mean
 from detaug.kernels.threefry import key_words
 from detaug.transforms.building import buffers
 
-# A frequency that the filter weakens to less than 2**-30 is left out.
+# A frequency that the filter weakens to less than 2**-30 is left out, and so are voxels whose weights add up to less.
 _NEGLIGIBLE_BITS = 30.0
 
-KERNELS = (add_normals, project, evaluate_plane, largest_magnitude, evaluate_point)
+# Filters narrower than this, in voxels, are convolutions.
+_NARROW = 4.0
+
+KERNELS = (add_normals, project, evaluate_plane, largest_magnitude, evaluate_point, convolve_periodic, mean)
 
 
 class DisplacementField:
@@ -40,8 +50,8 @@ class DisplacementField:
         self.shape = (1,) * (3 - self.dims) + tuple(shape)
         #: No displacement along an axis is larger, by more than a rounding.
         self.magnitudes = [max(abs(float(magnitude)), 1e-8) for magnitude in magnitudes]
-        self._components = [
-            _Component(self.shape, key, stream, float(sigma), max(float(magnitude), 1e-8))
+        self._components: list[_Wide | _Narrow] = [
+            (_Narrow if sigma < _NARROW else _Wide)(self.shape, key, stream, float(sigma), max(float(magnitude), 1e-8))
             for stream, (sigma, magnitude) in enumerate(zip(sigmas, magnitudes, strict=True))
         ]
 
@@ -68,17 +78,14 @@ class DisplacementField:
         return np.array([[c.at(point) for c in self._components] for point in padded]).reshape(len(points), self.dims)
 
 
-class _Component:
+class _Wide:
     """One axis' displacement, as Fourier coefficients and a scale."""
 
     def __init__(self, shape: tuple[int, ...], key: int, stream: int, sigma: float, magnitude: float) -> None:
         self._shape = shape
         self._counts = tuple(_frequencies(n, sigma) for n in shape)
         bases = [basis(n, count) for n, count in zip(shape, self._counts, strict=True)]
-        noise = buffers.empty(shape, np.float32)
-        noise[...] = 0
-        flat = noise.reshape(-1)
-        add_normals(flat, flat, np.float32(1), *key_words(key), np.uint32(stream))
+        noise = _white_noise(shape, key, stream)
         padded = -(-self._counts[2] // 4) * 4
         coefficients = np.zeros((*self._counts[:2], padded), np.float32)
         raw = np.empty(self._counts, np.float32)
@@ -103,6 +110,58 @@ class _Component:
     def at(self, point: np.ndarray) -> float:
         values = [_basis_at(float(p), n, c) for p, n, c in zip(point, self._shape, self._counts, strict=True)]
         return float(evaluate_point(self._coefficients, *values)) * float(self._scale)
+
+
+class _Narrow:
+    """One axis' displacement, as an array and a scale."""
+
+    def __init__(self, shape: tuple[int, ...], key: int, stream: int, sigma: float, magnitude: float) -> None:
+        self._field = _white_noise(shape, key, stream)
+        convolve_periodic(self._field, *(_periodic_gaussian(n, sigma) for n in shape))
+        largest = max(-float(self._field.min()), float(self._field.max()))
+        self._scale = np.float32(magnitude / largest) if largest > 0 else np.float32(0)
+        self._coefficients: np.ndarray | None = None
+
+    def mean(self) -> float:
+        return float(mean(self._field.reshape(-1))) * float(self._scale)
+
+    def plane(self, i: int, out: np.ndarray) -> None:
+        np.multiply(self._field[i], self._scale, out=out)
+
+    def at(self, point: np.ndarray) -> float:
+        shape = self._field.shape
+        if self._coefficients is None:  # points are few, and most samples have none
+            self._coefficients = np.empty(shape, np.float32)
+            project(self._field, *(basis(n, n) for n in shape), self._coefficients)
+        values = [_basis_at(float(p), n, n) for p, n in zip(point, shape, strict=True)]
+        return float(evaluate_point(self._coefficients, *values)) * float(self._scale)
+
+
+def _white_noise(shape: tuple[int, ...], key: int, stream: int) -> np.ndarray:
+    noise = buffers.empty(shape, np.float32)
+    noise[...] = 0
+    flat = noise.reshape(-1)
+    add_normals(flat, flat, np.float32(1), *key_words(key), np.uint32(stream))
+    return noise
+
+
+@lru_cache(maxsize=16)
+def _periodic_gaussian(length: int, sigma: float) -> np.ndarray:
+    """The filter's weights at distance 0, 1, 2 ..., as `convolve_periodic` takes them."""
+    half = length // 2
+    circle = np.array([cosine(2.0 * math.pi * n / length) for n in range(length)])
+    distances = np.arange(half + 1)
+    total = np.zeros(half + 1)
+    for f in range(half + 1):
+        weight = exponential(-2.0 * (math.pi * sigma * f / length) ** 2)
+        total += (weight if f == 0 or 2 * f == length else 2.0 * weight) * circle[f * distances % length]
+    weights = [value / length for value in total.tolist()]
+    if 2 * half == length:
+        weights[half] /= 2.0
+    rest = 2.0**-_NEGLIGIBLE_BITS
+    while len(weights) > 1 and 2.0 * abs(weights[-1]) <= rest:
+        rest -= 2.0 * abs(weights.pop())
+    return np.array(weights, np.float32)
 
 
 def _frequencies(length: int, sigma: float) -> int:

@@ -111,3 +111,17 @@ def spatial_shape(shapes: Mapping[str, Any]) -> tuple[int, ...]:
         spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
         raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
     return found[0]
+
+
+def original_space(shapes: Mapping[str, Any] | None, name: str) -> tuple[int, ...]:
+    """The spatial shape of the sample that is to be restored.
+
+    Raises:
+        ValueError: it is not known; `name` is the transform that needs it.
+    """
+    if shapes is None:
+        raise ValueError(
+            f"{name} is undone in the frame of the original sample: pass its shapes, as in "
+            "inverse(params, {'image': image.shape})"
+        )
+    return spatial_shape(shapes)

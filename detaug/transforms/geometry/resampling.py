@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from detaug.kernels import coordinates
 from detaug.kernels.compiling import Kernel
+from detaug.kernels.cubic import resample_cubic
 from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
+from detaug.kernels.nearest import resample_nearest
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import buffers
 from detaug.transforms.building.label_codes import as_int16
@@ -18,7 +21,8 @@ from detaug.transforms.geometry.affine import Matrix, applied, identity, inverse
 from detaug.transforms.geometry.elastic import DisplacementField
 from detaug.transforms.geometry.points import map_points
 
-IMAGE_MODES = {"nearest": coordinates.NEAREST, "bilinear": coordinates.LINEAR, "bicubic": coordinates.CUBIC}
+IMAGE_KERNELS = {"nearest": resample_nearest, "bilinear": resample_images, "bicubic": resample_cubic}
+LABEL_MODES = {"bilinear": coordinates.LINEAR, "bicubic": coordinates.CUBIC}
 BORDER_MODES = {
     "zeros": coordinates.CONSTANT,
     "constant": coordinates.CONSTANT,
@@ -30,6 +34,66 @@ TIEBREAKS = {"nearest": TIE_NEAREST, "lowest": TIE_LOWEST, "highest": TIE_HIGHES
 _NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 _FIXED_POINT_STEPS = 50
 _REACH = 4
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box of a source outside of which no voxel is read, and what is read between two of its planes.
+
+    Attributes:
+        starts, stops: the box, voxels, `stops` excluded.
+        corners: those of the patch in the source, and how far from a point voxels are read for it; None: all of the box.
+            Corner n is at the far end of axis a where n has bit a.
+    """
+
+    starts: list[int]
+    stops: list[int]
+    corners: tuple[list[list[float]], list[int]] | None
+
+    def between(self, first: int, last: int) -> tuple[list[int], list[int]]:
+        """The part of the box, as `starts` and `stops`, outside of which no voxel of the planes ``first`` to ``last``
+        (excluded) is read. Where none is, it is empty.
+
+        Those voxels are read for points near the planes. They fill a convex body, whose corners lie on the edges of the
+        patch.
+        """
+        starts, stops = [first, *self.starts[1:]], [last, *self.stops[1:]]
+        if self.corners is None:
+            return starts, stops
+        corners, reach = self.corners
+        # A point beyond the source may be brought back to its outermost plane.
+        low = first - reach[0] if first > self.starts[0] else -math.inf
+        high = last - 1 + reach[0] if last < self.stops[0] else math.inf
+        points = []
+        for n, a in enumerate(corners):
+            for axis in range(len(reach)):
+                if n >> axis & 1:
+                    continue
+                b = corners[n | 1 << axis]
+                lower, upper = (a, b) if a[0] <= b[0] else (b, a)
+                if upper[0] < low or lower[0] > high:
+                    continue
+                length = upper[0] - lower[0]
+                for end, plane in ((lower, low), (upper, high)):
+                    beyond = end[0] < low if end is lower else end[0] > high
+                    part = (plane - lower[0]) / length if beyond else 0.0
+                    points.append([p + part * (q - p) for p, q in zip(lower, upper, strict=True)] if beyond else end)
+        if not points:
+            return starts, [first, *self.starts[1:]]
+        within = _around(points, reach, self.starts, self.stops)
+        return [first, *within[0][1:]], [last, *within[1][1:]]
+
+
+def _around(
+    points: Sequence[Sequence[float]], reach: Sequence[int], starts: Sequence[int], stops: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """The smallest box of voxels around points and what is in reach of them, within another box, and not empty."""
+    lows, highs = [], []
+    for axis, (more, start, stop) in enumerate(zip(reach, starts, stops, strict=True)):
+        values = [point[axis] for point in points]
+        lows.append(min(max(math.floor(min(values)) - more, start), stop - 1))
+        highs.append(min(max(math.ceil(max(values)) + more + 1, lows[-1] + 1), stop))
+    return lows, highs
 
 
 class PatchMap:
@@ -44,8 +108,6 @@ class PatchMap:
         center_deformation: take the mean displacement out.
         align_corners: as torch's grid_sample has it.
     """
-
-    KERNELS: tuple[Kernel, ...] = (resample_images, resample_labels)
 
     def __init__(
         self,
@@ -75,6 +137,17 @@ class PatchMap:
         self._matrix = [list(map(float, row)) for row in matrix]
         self._offset = [value + (n - 1) / 2 for value, n in zip(offset, self._space, strict=True)]
 
+    def inverse(self) -> tuple[Matrix, list[float]]:
+        """``affine`` and ``center`` of the map that takes voxels of the source to the patch, without displacement."""
+        back = inverse(self._matrix)
+        middle = applied(back, [(n - 1) / 2 for n in self._space])
+        return back, [m - o + 0.5 for m, o in zip(middle, applied(back, self._offset), strict=True)]
+
+    @staticmethod
+    def kernels(image_mode: str, label_mode: str) -> tuple[Kernel, Kernel]:
+        """What `resample` calls."""
+        return IMAGE_KERNELS[image_mode], resample_nearest if label_mode == "nearest" else resample_labels
+
     def whole_voxel_shift(self) -> list[int] | None:
         """The first voxel of the patch in the source, if the map is a crop that lies wholly within it; else None."""
         if self._field is not None or self._matrix != identity(len(self._space)):
@@ -85,30 +158,27 @@ class PatchMap:
         inside = all(0 <= s <= n - p for s, n, p in zip(starts, self._space, self._patch, strict=True))
         return starts if inside else None
 
-    def region(self, modes: Iterable[tuple[str, str]]) -> tuple[list[int], list[int]]:
-        """The box ``starts``, ``stops`` (excluded) of the source outside of which no voxel is read.
+    def region(self, modes: Iterable[tuple[str, str]]) -> Region:
+        """What is read of the source.
 
         Args:
             modes: mode and border mode of everything that will be resampled.
         """
         space = self._space
         if any(border == "reflection" for _, border in modes):
-            return [0] * len(space), list(space)
+            return Region([0] * len(space), list(space), None)
         # Two voxels more than the neighbours that a cubic kernel has: an integer's worth of room for rounding.
         reach = [_REACH] * len(space)
         if self._field is not None:
             largest = self._field.magnitudes
             for axis, row in enumerate(self._matrix):
                 reach[axis] += math.ceil(sum(abs(a) * m for a, m in zip(row, largest, strict=True)))
-        starts, stops = [], []
-        for row, offset, n, more in zip(self._matrix, self._offset, space, reach, strict=True):
-            ends = [a * (extent - 1) for a, extent in zip(row, self._patch, strict=True)]
-            low = offset + sum(min(0.0, end) for end in ends)
-            high = offset + sum(max(0.0, end) for end in ends)
-            first = min(max(math.floor(low) - more, 0), n - 1)
-            starts.append(first)
-            stops.append(min(max(math.ceil(high) + more + 1, first + 1), n))
-        return starts, stops
+        corners = [list(self._offset)]
+        for axis, extent in enumerate(self._patch):
+            step = [row[axis] * (extent - 1) for row in self._matrix]
+            corners += [[value + more for value, more in zip(corner, step, strict=True)] for corner in corners]
+        starts, stops = _around(corners, reach, [0] * len(space), space)
+        return Region(starts, stops, (corners, reach))
 
     def resample(
         self,
@@ -140,20 +210,23 @@ class PatchMap:
                 labels, label_mode[2] if BORDER_MODES[border] == coordinates.CONSTANT else None
             )
             new_codes = buffers.empty((len(labels), *out_shape), np.int16)
+        layout = (self._align_corners, lift == 1)
         for first, last, displacement in self._parts(out_shape[0]):
             where = (shape, matrix, offset, displacement, first, last)
             for image, new in zip(images, new_images, strict=True):
                 mode, border, value = image_mode
-                resample_images(
-                    image.reshape(len(image), -1), new, *where, IMAGE_MODES[mode], BORDER_MODES[border], float(value),
-                    self._align_corners, lift == 1,
-                )  # fmt: skip
+                IMAGE_KERNELS[mode](
+                    image.reshape(len(image), -1), new, *where, BORDER_MODES[border], float(value), *layout
+                )
             if codes is not None:
                 mode, border, _, tiebreak = label_mode
-                resample_labels(
-                    codes.reshape(len(codes), -1), new_codes, *where, IMAGE_MODES[mode], BORDER_MODES[border], np.int16(pad),
-                    TIEBREAKS[tiebreak], self._align_corners, lift == 1,
-                )  # fmt: skip
+                given = (codes.reshape(len(codes), -1), new_codes, *where)
+                if mode == "nearest":
+                    resample_nearest(*given, BORDER_MODES[border], np.int16(pad), *layout)
+                else:
+                    resample_labels(
+                        *given, LABEL_MODES[mode], BORDER_MODES[border], np.int16(pad), TIEBREAKS[tiebreak], *layout
+                    )
         results = [new.reshape(len(new), *self._patch) for new in new_images]
         return results, None if new_codes is None else decode(new_codes.reshape(len(new_codes), *self._patch))
 

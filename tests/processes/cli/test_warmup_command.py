@@ -21,6 +21,7 @@ FEW = {
     "cache.py",
     "compiling.py",
     "scalars.py",
+    "side_by_side.py",
     "elementary.py",
     "normals.py",
     "threefry.py",
@@ -59,7 +60,7 @@ def warmup(site: Path, home: Path, **environment: str) -> tuple[int, int, Path]:
     assert bool(done.stderr) == (found[2] != "0"), "nothing is said where all is there"
     if done.stderr:
         first = done.stderr.splitlines()[0]
-        assert re.match(rf"compiling {found[2]} kernels?, about \d+ s on an idle core", first)
+        assert re.match(rf"compiling {found[2]} kernels?, about \d+ s on (an idle core|\d+ idle cores)", first)
     return int(found[2]), int(found[3]), Path(found[4])
 
 

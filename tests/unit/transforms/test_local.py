@@ -108,6 +108,20 @@ def test_it_is_the_formula_in_float64_and_errs_no_more_than_batchgeneratorsv2(cl
         assert np.sqrt(np.mean((ours - exact) ** 2)) <= max(1.05 * np.sqrt(np.mean((theirs - exact) ** 2)), 6e-8)
 
 
+@pytest.mark.parametrize("offset", [1e2, 1e4, -1e4])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_smoothing_errs_no_more_than_batchgeneratorsv2_at_a_large_offset(offset, shape):
+    for seed in range(5):
+        image = noise(shape, seed) + np.float32(offset)
+        transform = transform_of(LocalSmoothing)
+        params = transform.sample(generator(seed), {"image": shape})
+        ours = transform.apply({"image": image}, params)["image"]
+        exact = exactly(transform, image, params)
+        theirs = as_batchgeneratorsv2(transform, image, params)
+        assert np.abs(ours - exact).max() <= np.abs(theirs - exact).max()
+        assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(np.mean((theirs - exact) ** 2))
+
+
 def test_a_gradient_can_stay_uncentred_and_be_clipped():
     image = noise((2, 9, 14, 11))
     plain = transform_of(BrightnessGradientAdditive, mean_centered=False, max_strength=3)
@@ -209,6 +223,27 @@ def test_a_windows_values_are_those_that_kernels_use():
     assert values.mean() == pytest.approx(found.mean(), rel=1e-5)
     expected = window((5, 6, 7), {"loc": [0.2, 1.4, -0.3], "scale": [2.0, 3.0, 1.0]})
     np.testing.assert_allclose(values, expected, atol=2e-7)
+
+
+def test_windows_saturate_to_nothing_where_batchgeneratorsv2s_do():
+    local = pytest.importorskip("batchgeneratorsv2.transforms.local.local_transform")
+    rng, shape, both = generator(11), (48, 60, 56), []
+    for _ in range(200):
+        kernel = {"loc": rng.uniform(-1, 2, 3), "scale": rng.uniform(1, 8, 3)}
+        original = local.LocalTransform(1.0)
+        original.loc, original.scale = (lambda _, d, of=kernel[name]: of[d] for name in ("loc", "scale"))
+        theirs, ours = original._generate_kernel(shape), LocalWindow(shape, kernel["loc"], kernel["scale"]).values()
+        both.append((bool(theirs.any()), bool(ours.any())))
+        if np.prod([p.max() for p in axis_probabilities(shape, kernel)]) > 1e-30:  # else float32's numbers below 1e-38
+            np.testing.assert_allclose(ours, theirs, atol=2e-3)
+    assert all(one == other for one, other in both)
+    assert 0.1 < np.mean([not one for one, _ in both]) < 0.9
+
+
+def axis_probabilities(shape, kernel):
+    norm = pytest.importorskip("scipy.stats").norm
+    for n, loc, scale in zip(shape, kernel["loc"], kernel["scale"], strict=True):
+        yield np.diff(norm.cdf(np.arange(n + 1) - 0.5, loc * n, scale))
 
 
 def test_nan_stays_where_it_is():

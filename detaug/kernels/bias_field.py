@@ -1,0 +1,71 @@
+"""Images times the exponential of a polynomial, which is evaluated line by line and never held as a volume."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.elementary import exponential
+
+_f32 = np.float32
+_f64 = np.float64
+
+
+@inlined
+def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
+    """exp of a line's polynomial, by Horner's scheme in float64.
+
+    What the sum loses as float32 is made up for: e^(h + r) = e^h (1 + r) where r is below half an ulp of h.
+    """
+    highest = line.shape[0] - 1
+    for k in range(z.shape[0]):
+        sums[k] = line[highest]
+    for power in range(highest - 1, -1, -1):
+        coefficient = line[power]
+        for k in range(z.shape[0]):
+            sums[k] = sums[k] * z[k] + coefficient
+    for k in range(z.shape[0]):
+        rounded = _f32(sums[k])
+        value = exponential(rounded)
+        field[k] = value + value * _f32(sums[k] - _f64(rounded))
+
+
+@kernel("void(float32[:,::1], float32[:,::1], float64[:,:,::1], float64[::1], float64[::1], float64[::1])")
+def multiply_by_field(source: Any, destination: Any, coefficients: Any, x: Any, y: Any, z: Any) -> None:
+    """``source[i, j, k] * exp(Σ coefficients[a, b, c] x[i]^a y[j]^b z[k]^c)``.
+
+    Args:
+        source, destination: float32 (X, Y * Z), which may be one array.
+        coefficients: one for each three powers.
+        x, y, z: the voxels' places along the axes.
+    """
+    n0, n1, n2 = coefficients.shape
+    length = z.shape[0]
+    plane, line = np.empty((n1, n2)), np.empty(n2)
+    sums, field = np.empty(length), np.empty(length, np.float32)
+    in_place = source.ctypes.data == destination.ctypes.data
+    for i in range(x.shape[0]):
+        for b in range(n1):
+            for c in range(n2):
+                total = coefficients[n0 - 1, b, c]
+                for a in range(n0 - 2, -1, -1):
+                    total = total * x[i] + coefficients[a, b, c]
+                plane[b, c] = total
+        for j in range(y.shape[0]):
+            for c in range(n2):
+                total = plane[n1 - 1, c]
+                for b in range(n1 - 2, -1, -1):
+                    total = total * y[j] + plane[b, c]
+                line[c] = total
+            _field(line, z, sums, field)
+            given = source[i, j * length : (j + 1) * length]
+            result = destination[i, j * length : (j + 1) * length]
+            # two loops, for the compiler's test that the arrays do not overlap fails where they are one
+            if in_place:
+                for k in range(length):
+                    result[k] *= field[k]
+            else:
+                for k in range(length):
+                    result[k] = given[k] * field[k]

@@ -1,0 +1,143 @@
+"""Images resampled with Keys' cubic kernel (a = -0.75, as torch's grid_sample has it).
+
+R. Keys, "Cubic convolution interpolation for digital image processing", 1981. Of the four neighbours along an axis the
+second one, p1, is the base: ``p1 + w0 (p0 - p1) + w2 (p2 - p1) + w3 (p3 - p1)``, so that the fourth weight, 1 - w0 - w2 -
+w3, is never rounded, and a constant image stays constant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.coordinates import (
+    CUBIC,
+    LINE,
+    ORIGIN,
+    PIECE,
+    PLANE,
+    Map,
+    Sampling,
+    place_piece,
+    tap_piece,
+)
+from detaug.kernels.pointers import load_float_pair
+from detaug.kernels.resampling import sample_rest
+
+_A = np.float32(-0.75)
+_ONE, _B, _C, _D = np.float32(1), np.float32(0.75), np.float32(1.5), np.float32(1.25)
+
+
+@inlined
+def _weigh_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, weight: Any) -> None:
+    """Index of the lowest neighbour, and the weights w0, w2, w3 along each axis: weight n of axis a of voxel k is at
+    ``(3 * a + n) * PIECE + k``. For voxels that have all neighbours inside."""
+    for k in range(count):
+        index[k] = -np.int32(shape[ORIGIN])
+    for axis in range(1 if flat else 0, 3):
+        step = np.int32(shape[PLANE] if axis == 0 else (shape[LINE] if axis == 1 else 1))
+        last = np.int32(shape[axis] - 3)
+        row = rows[axis * PIECE :]
+        own = weight[3 * axis * PIECE :]
+        for k in range(count):
+            base = min(np.int32(row[k]), last)
+            t = np.float32(row[k] - np.float64(base))
+            s = _ONE - t
+            own[k] = _A * t * s * s
+            own[PIECE + k] = t * (_B + t * (_C - _D * t))
+            own[2 * PIECE + k] = _A * t * t * s
+            index[k] = np.int32(index[k] + np.int32(np.int32(base - np.int32(1)) * step))
+
+
+@inlined
+def _along_lines(
+    source: Any, count: Any, index: Any, shift: Any, weight: Any, pairs: Any, values: Any, out: Any
+) -> None:
+    """Interpolated along z; the four neighbours begin at ``index + shift``."""
+    for k in range(count):
+        p = np.intp(index[k]) + shift
+        pairs[k] = load_float_pair(source, p)
+        pairs[PIECE + k] = load_float_pair(source, p + 2)
+    for k in range(count):
+        base = values[2 * k + 1]
+        out[k] = base + (
+            weight[k] * (values[2 * k] - base)
+            + (
+                weight[PIECE + k] * (values[2 * PIECE + 2 * k] - base)
+                + weight[2 * PIECE + k] * (values[2 * PIECE + 2 * k + 1] - base)
+            )
+        )
+
+
+@inlined
+def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
+    """Interpolated between four lines, or four planes, whose values are in the parts of ``parts``."""
+    for k in range(count):
+        base = parts[PIECE + k]
+        out[k] = base + (
+            weight[k] * (parts[k] - base)
+            + (
+                weight[PIECE + k] * (parts[2 * PIECE + k] - base)
+                + weight[2 * PIECE + k] * (parts[3 * PIECE + k] - base)
+            )
+        )
+
+
+@kernel(
+    "void(float32[:, ::1], float32[:, :, :, ::1], int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1],"
+    " int64, int64, int64, float64, boolean, boolean)"
+)
+def resample_cubic(
+    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
+    first: Any, last: Any, padding: Any, value: Any, align_corners: Any, flat: Any,
+) -> None:  # fmt: skip
+    """Planes ``first`` to ``last`` (excluded) of a patch, all channels; arguments as those of
+    `detaug.kernels.resampling.resample_images`."""
+    rows = np.empty(3 * PIECE, np.float64)
+    index = np.empty(PIECE, np.int32)
+    weight = np.empty(9 * PIECE, np.float32)
+    pairs = np.empty(2 * PIECE, np.uint64)
+    values = pairs.view(np.float32)
+    lines = np.empty(4 * PIECE, np.float32)
+    planes = np.empty(4 * PIECE, np.float32)
+    tap_index = np.zeros(12 * PIECE, np.int64)
+    tap_weight = np.empty(12 * PIECE, np.float64)
+    patch_map = Map(matrix, offset, displacement, first)
+    sampling = Sampling(shape, CUBIC, padding, align_corners, flat)
+    line, plane = np.intp(shape[LINE]), np.intp(shape[PLANE])
+    for i in range(first, last):
+        for j in range(out.shape[2]):
+            for begin in range(0, out.shape[3], PIECE):
+                length = min(PIECE, out.shape[3] - begin)
+                start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
+                count = stop - start
+                if count > 0:
+                    _weigh_piece(rows[start:], count, shape, flat, index, weight)
+                    for c in range(source.shape[0]):
+                        voxels = source[c]
+                        for a in range(1 if flat else 4):
+                            for b in range(4):
+                                shift = a * plane + b * line
+                                _along_lines(
+                                    voxels, count, index, shift, weight[6 * PIECE :], pairs, values, lines[b * PIECE :]
+                                )
+                            _join(lines, count, weight[3 * PIECE :], planes[a * PIECE :])
+                        made = out[c, i, j, begin + start : begin + stop]
+                        if flat:
+                            made[:] = planes[:count]
+                        else:
+                            _join(planes, count, weight, made)
+                if high - low < length:
+                    for c in range(source.shape[0]):
+                        out[c, i, j, begin : begin + low] = np.float32(value)
+                        out[c, i, j, begin + high : begin + length] = np.float32(value)
+                if count < high - low:
+                    part = rows[low:]
+                    taps = tap_piece(part, high - low, start - low, stop - low, sampling, tap_index, tap_weight)
+                    for c in range(source.shape[0]):
+                        sample_rest(
+                            source[c], out[c, i, j, begin + low : begin + high], part, high - low, start - low,
+                            stop - low, sampling, value, taps, tap_index, tap_weight,
+                        )  # fmt: skip

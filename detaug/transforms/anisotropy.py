@@ -1,0 +1,122 @@
+"""Images as if they had been taken in thick slices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.slices import slices_of_lines, slices_of_rows
+from detaug.transforms.building import checks, draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.per_channel import for_channels
+from detaug.transforms.building.workspace import Workspace
+
+Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+
+
+class Anisotropy(ImageTransform):
+    """Takes slices along one axis, ``downsampling`` voxels apart, and interpolates linearly between them.
+
+    An axis of n voxels gets ``floor(n / downsampling)`` slices, at least one, centred on it. Voxels beyond the outermost
+    slices have their value. Formula and defaults are those of TorchIO's ``RandomAnisotropy`` (after Billot et al.,
+    "Partial volume segmentation of brain MRI scans of any resolution and contrast", MICCAI 2020), which gives 0 to
+    voxels more than half a slice beyond the outermost ones. Labels, keypoints and boxes stay what they are.
+
+    Args:
+        axes: spatial axes of which one is drawn; None for all.
+        downsampling: voxels from one slice to the next, at least 1. A callable may ask for ``channel``, which is None
+            where channels are synchronised.
+        profile: what a slice sees: "point", the nearest voxel, as in TorchIO (halfway between two, the upper one); or
+            "box", the mean over its thickness, where slices touch each other, so that small structures are blurred and
+            not skipped.
+        synchronize_channels: one axis and distance for all channels; else one for each.
+        p_per_channel: the probability of each channel.
+
+    NaN and infinity spread over the slices that hold them and to those next to them. Params: ``{"apply_to_channel":
+    [channels], "axes": [one for each of them], "downsampling": [one for each of them]}``.
+
+    Raises:
+        ValueError: an axis that there is not, or a distance below 1.
+    """
+
+    def __init__(
+        self,
+        axes: Sequence[int] | None = None,
+        downsampling: RandomScalar = (1.5, 5),
+        profile: str = "point",
+        synchronize_channels: bool = True,
+        p_per_channel: float = 1.0,
+    ) -> None:
+        self.axes = None if axes is None else checks.axes("axes", axes)
+        if self.axes == ():
+            raise ValueError("axes must name at least one axis, or be None for all")
+        self.downsampling = checks.random_scalar("downsampling", downsampling, minimum=1)
+        if profile not in ("point", "box"):
+            raise ValueError(f'profile must be "point" or "box", got {profile!r}')
+        self.profile = profile
+        self.synchronize_channels = synchronize_channels
+        self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        count, *shape = shapes["image"]
+        axes = range(len(shape)) if self.axes is None else checks.axes("axes", self.axes, len(shape))
+        channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
+
+        def drawn(channel: int | None) -> tuple[int, float]:
+            return draws.choice(rng, axes), draws.scalar(rng, self.downsampling, {**context, "channel": channel})
+
+        found = for_channels(drawn, channels, synchronized=self.synchronize_channels)
+        axis, distance = [each[0] for each in found], [each[1] for each in found]
+        return {"apply_to_channel": channels, "axes": axis, "downsampling": distance}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        shape = workspace["image"].shape[1:]
+        chosen = zip(params["apply_to_channel"], params["axes"], params["downsampling"], strict=True)
+        wanted = {c: (a, _distance(d)) for c, a, d in chosen if d != 1 and shape[a] > 1}
+        for c, before, after in workspace.chosen_channels(wanted):
+            axis, distance = wanted[c]
+            tables = slice_tables(shape[axis], distance, self.profile == "box")
+            inner = math.prod(shape[axis + 1 :])
+            if inner == 1:
+                as_lines = (-1, shape[axis])
+                slices_of_lines(before.reshape(as_lines), after.reshape(as_lines), *tables)
+            else:
+                as_rows = (-1, shape[axis], inner)
+                slices_of_rows(before.reshape(as_rows), after.reshape(as_rows), *tables)
+
+    def kernels(self) -> Iterable[Kernel]:
+        return slices_of_rows, slices_of_lines
+
+
+def _distance(value: float) -> float:
+    if checks.finite("downsampling", value) < 1:
+        raise ValueError(f"downsampling must not be less than 1, got {value!r}")
+    return float(value)
+
+
+def slice_tables(n: int, distance: float, box: bool) -> Tables:
+    """``first``, ``offsets``, ``shares``, ``lower`` and ``weight`` of an axis, as `slices_of_rows` takes them."""
+    count = max(1, math.floor(n / distance))
+    origin = (n - 1) / 2.0 - (count - 1) / 2.0 * distance
+    centres = origin + np.arange(count) * distance
+    if box:
+        # a voxel reaches from half a voxel before its place to half a voxel behind it
+        begin = np.maximum(centres - distance / 2.0 + 0.5, 0.0)
+        end = np.minimum(centres + distance / 2.0 + 0.5, float(n))
+        first = np.floor(begin).astype(np.int64)
+        sizes = np.minimum(np.ceil(end).astype(np.int64), n) - first
+        seen = [first[c] + np.arange(sizes[c]) for c in range(count)]
+        overlaps = [np.minimum(v + 1.0, end[c]) - np.maximum(v, begin[c]) for c, v in enumerate(seen)]
+        shares = np.concatenate([each / (end[c] - begin[c]) for c, each in enumerate(overlaps)])
+    else:
+        first = np.clip(np.floor(centres + 0.5).astype(np.int64), 0, n - 1)
+        sizes, shares = np.ones(count, np.int64), np.ones(count)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    places = np.clip((np.arange(n) - origin) / distance, 0.0, count - 1.0)
+    lower = np.floor(places).astype(np.int64)
+    return first, offsets, shares.astype(np.float32), lower, (places - lower).astype(np.float32)

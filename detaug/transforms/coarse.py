@@ -1,0 +1,203 @@
+"""Regions that are lost: filled with something else, or with their own voxels in disorder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.limits import copy_and_measure, least_and_largest
+from detaug.kernels.regions import fill_evenly, shuffle
+from detaug.kernels.threefry import key_words
+from detaug.transforms.building import buffers, draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.checks import integer, random_scalar
+from detaug.transforms.building.per_channel import flat_planes
+from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.rectangles import Corners, placed, within
+
+Size = int | Sequence[int]
+
+
+class _Regions(ImageTransform):
+    """A transform of random regions, rectangles or boxes inside the image, which are the same in all channels."""
+
+    def __init__(self, holes: int, spatial_size: Size, max_holes: int | None, max_spatial_size: Size | None) -> None:
+        self.holes = integer("holes", holes, 1)
+        self.max_holes = None if max_holes is None else integer("max_holes", max_holes, self.holes)
+        self.spatial_size = _checked("spatial_size", spatial_size)
+        self.max_spatial_size = None if max_spatial_size is None else _checked("max_spatial_size", max_spatial_size)
+
+    def draw_holes(self, rng: np.random.Generator, space: Sequence[int]) -> list[Corners]:
+        least = _size("spatial_size", self.spatial_size, space)
+        largest = least if self.max_spatial_size is None else _size("max_spatial_size", self.max_spatial_size, space)
+        if any(low > high for low, high in zip(least, largest, strict=True)):
+            raise ValueError(
+                f"spatial_size must not be greater than max_spatial_size, got {least} and {largest} voxels in an image of "
+                f"{list(space)}"
+            )
+        most = self.holes if self.max_holes is None else self.max_holes
+        count = self.holes + (draws.integer(rng, most - self.holes + 1) if most > self.holes else 0)
+        holes = []
+        for _ in range(count):
+            size = [low if low == high else low + draws.integer(rng, high - low + 1)
+                    for low, high in zip(least, largest, strict=True)]  # fmt: skip
+            holes.append(placed(rng, [min(n, length) for n, length in zip(size, space, strict=True)], space))
+        return holes
+
+
+class CoarseDropout(_Regions):
+    """Overwrites random regions (boxes in 3-D), or all but them.
+
+    The same regions in all channels; they may overlap. Arguments and defaults are those of MONAI's ``RandCoarseDropout``
+    (after DeVries and Taylor, "Improved regularization of convolutional neural networks with cutout", 2017), but for its
+    ``prob``: `RandomApply` has it. `BlankRectangle` has other regions in each channel.
+
+    Args:
+        holes: how many regions; at least 1.
+        spatial_size: voxels along each axis, or one number for all; -1 for the image's. Larger ones are cut to the image's.
+        dropout_holes: overwrite the regions; else all but the regions.
+        fill_value: a number; a range, from which each voxel is drawn evenly; or None for the range from the image's least
+            value to its largest, over all channels.
+        max_holes: draw the number of regions evenly from ``holes`` to this, included.
+        max_spatial_size: draw each region's size along each axis evenly from ``spatial_size`` to this, included.
+
+    Params: ``{"holes": [(lower, upper), ...], "key": 64 bits}``; corners are lists of voxel indices, the upper ones
+    excluded. There is a key only where voxels are drawn: those of channel c and region h (of the whole image, without
+    ``dropout_holes``) are from stream ``c * regions + h`` (c) under it (`detaug.kernels.regions`).
+
+    Raises:
+        ValueError: from `sample`, sizes for another number of axes, or a least size above the largest one.
+    """
+
+    def __init__(
+        self,
+        holes: int,
+        spatial_size: Size,
+        dropout_holes: bool = True,
+        fill_value: tuple[float, float] | float | None = None,
+        max_holes: int | None = None,
+        max_spatial_size: Size | None = None,
+    ) -> None:
+        super().__init__(holes, spatial_size, max_holes, max_spatial_size)
+        self.dropout_holes = dropout_holes
+        if callable(fill_value):
+            raise TypeError(f"fill_value must be a number, a range (low, high) or None, got {fill_value!r}")
+        self.fill_value: Any = None if fill_value is None else random_scalar("fill_value", fill_value)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        params: Params = {"holes": self.draw_holes(rng, shapes["image"][1:])}
+        if not isinstance(self.fill_value, float):
+            params["key"] = draws.key(rng)
+        return params
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        holes, key = params["holes"], params.get("key")
+        if self.dropout_holes:
+            source, image = workspace.source_and_destination("image")
+            low, high = self._copied_and_range(source, image)
+            for c, channel in enumerate(image):
+                for h, corners in enumerate(holes):
+                    _fill(channel, corners, low, high, key, c * len(holes) + h)
+            return
+        source = workspace.image()
+        image = buffers.empty_like(source)
+        low, high = self._copied_and_range(source, source)
+        everything = [0] * (image.ndim - 1), list(image.shape[1:])
+        for c, channel in enumerate(image):
+            _fill(channel, everything, low, high, key, c)
+            for corners in holes:
+                channel[within(corners)] = source[c][within(corners)]
+        workspace.put("image", image)
+
+    def _copied_and_range(self, source: np.ndarray, copy: np.ndarray) -> tuple[float, float]:
+        """Copy the image, unless the two are one array; from the least to the largest number to fill with."""
+        if self.fill_value is not None:
+            if copy is not source:
+                copy[...] = source
+            return self.fill_value if isinstance(self.fill_value, tuple) else (self.fill_value, self.fill_value)
+        channels = [(flat_planes(one), flat_planes(two)) for one, two in zip(source, copy, strict=True)]
+        limits = [least_and_largest(one) if copy is source else copy_and_measure(one, two) for one, two in channels]
+        return min(low for low, _ in limits), max(high for _, high in limits)
+
+    def kernels(self) -> Iterable[Kernel]:
+        return least_and_largest, copy_and_measure, fill_evenly
+
+
+class CoarseShuffle(_Regions):
+    """Puts the voxels of random regions (boxes in 3-D) into a random order, another one in each channel.
+
+    The same regions in all channels, one after another; they may overlap. Arguments are those of MONAI's
+    ``RandCoarseShuffle`` (after Kang et al., "PatchShuffle regularization", 2017), but for its ``prob``: `RandomApply` has it.
+
+    Args:
+        holes, spatial_size, max_holes, max_spatial_size: see `CoarseDropout`.
+
+    Params: ``{"holes": [(lower, upper), ...], "key": 64 bits}``; corners are lists of voxel indices, the upper ones
+    excluded. The order of channel c and region h comes from stream ``c * regions + h`` under the key
+    (`detaug.kernels.regions`).
+
+    Raises:
+        ValueError: see `CoarseDropout`.
+    """
+
+    def __init__(
+        self,
+        holes: int,
+        spatial_size: Size,
+        max_holes: int | None = None,
+        max_spatial_size: Size | None = None,
+    ) -> None:
+        super().__init__(holes, spatial_size, max_holes, max_spatial_size)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        return {"holes": self.draw_holes(rng, shapes["image"][1:]), "key": draws.key(rng)}
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        image = workspace.writable("image")
+        key, holes = key_words(params["key"]), params["holes"]
+        for c, channel in enumerate(image):
+            for h, corners in enumerate(holes):
+                region = channel[within(corners)]
+                values = region.flatten()
+                shuffle(values, *key, np.uint32(c * len(holes) + h))
+                region[...] = values.reshape(region.shape)
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (shuffle,)
+
+
+def _fill(channel: np.ndarray, corners: Corners, low: float, high: float, key: int | None, stream: int) -> None:
+    if key is None or low == high:
+        channel[within(corners)] = low
+        return
+    volume = channel if channel.ndim == 3 else channel[None]
+    missing = [0] * (3 - channel.ndim)
+    lower = np.array([*missing, *corners[0]], np.int64)
+    upper = np.array([*(n + 1 for n in missing), *corners[1]], np.int64)
+    extent = np.float32(high - low)
+    fill_evenly(volume, lower, upper, np.float32(low), extent, *key_words(key), np.uint32(stream))
+
+
+def _checked(name: str, wanted: Size) -> int | tuple[int, ...]:
+    """Voxels along each axis, or along all."""
+    if isinstance(wanted, (tuple, list)):
+        if len(wanted) not in (2, 3):
+            raise ValueError(f"{name} must be for two or three axes, got {wanted!r}")
+        return tuple(_voxels(name, each) for each in wanted)
+    return _voxels(name, wanted)
+
+
+def _voxels(name: str, wanted: Any) -> int:
+    if integer(name, wanted, -1) == 0:
+        raise ValueError(f"{name} must be positive, or -1 for the image's size, got {wanted!r}")
+    return int(wanted)
+
+
+def _size(name: str, wanted: int | tuple[int, ...], space: Sequence[int]) -> list[int]:
+    each = wanted if isinstance(wanted, tuple) else (wanted,) * len(space)
+    if len(each) != len(space):
+        raise ValueError(f"{name} is for {len(each)} axes, but the image has {len(space)}")
+    return [length if n == -1 else n for n, length in zip(each, space, strict=True)]

@@ -1,0 +1,103 @@
+"""Intensities mapped by a random rising curve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.limits import least_and_largest
+from detaug.kernels.piecewise import map_piecewise
+from detaug.transforms.building import draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.checks import finite, integer, probability
+from detaug.transforms.building.per_channel import flat_channels, flat_planes, for_channels
+from detaug.transforms.building.workspace import Workspace
+
+
+class HistogramShift(ImageTransform):
+    """Maps intensities by straight pieces between control points; least and largest value stay.
+
+    Control points are evenly spaced from the least to the largest value. Inner ones are moved one after another, each
+    evenly between the one before it (moved already) and the one after it, so that the curve never falls. Formula and
+    default are those of MONAI's ``RandHistogramShift``.
+
+    Args:
+        num_control_points: how many, at least 3: one number, or a range (low, high), both included. The fewer, the
+            stronger the change.
+        synchronize_channels: one curve for all channels, from the image's least value to its largest, as in MONAI; else
+            each channel its own, over its own values.
+        p_per_channel: the probability of each channel.
+
+    NaN stays NaN, and does not count as least or largest; with an infinity, the channels that are changed become NaN. An image
+    (or channel) of a single value is unchanged. Params: ``{"apply_to_channel": [channels], "control_points": [[0, ..., 1]
+    for each of them]}``: where the points go, in parts of the range.
+
+    Raises:
+        ValueError: fewer than 3 control points; from `apply`, points that are not.
+    """
+
+    def __init__(
+        self,
+        num_control_points: int | tuple[int, int] = 10,
+        synchronize_channels: bool = True,
+        p_per_channel: float = 1.0,
+    ) -> None:
+        ends = num_control_points
+        low, high = ends if isinstance(ends, (tuple, list)) and len(ends) == 2 else (ends, ends)
+        self.num_control_points = tuple(integer("num_control_points", end, 3) for end in (low, high))
+        if low > high:
+            raise ValueError(f"num_control_points as a range must be (low, high) with low <= high, got {ends!r}")
+        self.synchronize_channels = synchronize_channels
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
+        points = for_channels(lambda _: self._curve(rng), channels, synchronized=self.synchronize_channels)
+        return {"apply_to_channel": channels, "control_points": points}
+
+    def _curve(self, rng: np.random.Generator) -> list[float]:
+        low, high = self.num_control_points
+        count = low + draws.integer(rng, high - low + 1) if high > low else low
+        points = [n / (count - 1) for n in range(count)]
+        for n in range(1, count - 1):
+            points[n] = draws.uniform(rng, points[n - 1], points[n + 1])
+        return points
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        curves = dict(zip(params["apply_to_channel"], params["control_points"], strict=True))
+        if not curves:
+            return
+        workspace.check_channels(curves)
+        image = workspace.image()
+        whole = range(len(image)) if self.synchronize_channels else ()
+        limits = {c: least_and_largest(flat_planes(image[c])) for c in whole or curves}
+        if self.synchronize_channels:
+            shared = min(low for low, _ in limits.values()), max(high for _, high in limits.values())
+            limits = dict.fromkeys(curves, shared)
+        maps = {c: (low, high - low) for c, (low, high) in limits.items() if c in curves and high > low}
+        for c, before, after in flat_channels(workspace, maps):
+            if math.isfinite(maps[c][1]):
+                map_piecewise(before, after, *_pieces(curves[c], *maps[c]))
+            else:
+                after.fill(np.nan)
+
+    def kernels(self) -> Iterable[Kernel]:
+        return least_and_largest, map_piecewise
+
+
+def _pieces(points: Sequence[float], low: float, extent: float) -> tuple[Any, ...]:
+    """What `map_piecewise` takes after its arrays."""
+    if len(points) < 3 or any(not 0 <= finite("a control point", point) <= 1 for point in points):
+        raise ValueError(f"control points must be at least 3 numbers from 0 to 1, got {points!r}")
+    count = len(points) - 1
+    knots = low + extent * (np.arange(count) / count)
+    values = low + extent * np.array(points[:-1])
+    slopes = np.array([(after - before) * count for before, after in pairwise(points)])
+    rounded = knots.astype(np.float32)
+    values += (rounded.astype(np.float64) - knots) * slopes
+    return np.float32(low), np.float32(min(count / extent, 3e38)), rounded, values, slopes

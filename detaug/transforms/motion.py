@@ -1,0 +1,157 @@
+"""Motion of the patient during an MRI scan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.coordinates import layout
+from detaug.kernels.limits import least_and_largest
+from detaug.kernels.line_filter import filter_lines
+from detaug.kernels.resampling import resample_held
+from detaug.transforms.building import buffers, checks, draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.k_space import filter_axis
+from detaug.transforms.building.per_channel import flat_planes, for_channels
+from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.geometry.affine import applied, rotation_and_scaling
+
+_PERTURBATION = 0.3  # TorchIO's: by how much of the time between two movements each may come early or late
+_TEN_DEGREES = math.radians(10)
+
+
+class Motion(ImageTransform):
+    """Rigid movements while k-space is filled plane by plane along an axis.
+
+    Between two movements the scanner fills a stretch of k-space, from the lowest frequency to the highest, from the image as it
+    lies then; the stretch around the middle is the image's own. Described by Shaw et al., "MRI k-space motion artefact
+    augmentation", MIDL 2019 (http://proceedings.mlr.press/v102/shaw19a.html). TorchIO's formula and defaults (`RandomMotion`
+    1.2), but that the image is turned about its middle (there, about the origin of physical space), and that translations are
+    in voxels and angles in radians. What comes from outside is the channel's least value.
+
+    Args:
+        rotation: radians, drawn for each axis (in 2-D one angle) and each movement.
+        translation: voxels, drawn for each axis and each movement.
+        num_transforms: how many movements, >= 1.
+        axes: the spatial axes of which one is drawn, along which k-space is filled; None: the last one, as in TorchIO.
+        p_per_channel: the probability of each channel.
+        synchronize_channels: the same movements in all channels; else each has its own.
+
+    A channel needs the memory of ``num_transforms + 1`` while it is worked on. NaN and infinity spread along the axis.
+    Params: ``{"apply_to_channel": [channels], "motions": [{"axis": a, "times": [one for
+    each movement, 0 to 1, rising], "rotations": [angles for each movement], "translations": [voxels for each movement]} for
+    each of them]}``. After a movement, the voxel at offset o from the image's middle shows what was at ``R o +
+    translation``, where R is that of `SpatialTransform`.
+    """
+
+    def __init__(
+        self,
+        rotation: RandomScalar = (-_TEN_DEGREES, _TEN_DEGREES),
+        translation: RandomScalar = (-10, 10),
+        num_transforms: int = 2,
+        axes: Sequence[int] | None = None,
+        p_per_channel: float = 1.0,
+        synchronize_channels: bool = True,
+    ) -> None:
+        self.rotation = checks.radians("rotation", checks.random_scalar("rotation", rotation))
+        self.translation = checks.random_scalar("translation", translation)
+        self.num_transforms = checks.integer_range("num_transforms", num_transforms, minimum=1)[0]
+        self.axes = None if axes is None else checks.axes("axes", axes)
+        self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
+        self.synchronize_channels = synchronize_channels
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        count, *space = shapes["image"]
+        dims = len(space)
+        axes = (dims - 1,) if self.axes is None else checks.axes("axes", self.axes, dims)
+        number = self.num_transforms
+        step = 1.0 / (number + 1)
+
+        def motion() -> Params:
+            return {
+                "axis": draws.choice(rng, axes),
+                "times": [step * (m + 1 + draws.uniform(rng, -_PERTURBATION, _PERTURBATION)) for m in range(number)],
+                "rotations": [
+                    [draws.scalar(rng, self.rotation, context) for _ in range(3 if dims == 3 else 1)]
+                    for _ in range(number)
+                ],
+                "translations": [
+                    [draws.scalar(rng, self.translation, context) for _ in range(dims)] for _ in range(number)
+                ],
+            }
+
+        channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
+        return {
+            "apply_to_channel": channels,
+            "motions": for_channels(lambda _: motion(), channels, synchronized=self.synchronize_channels),
+        }
+
+    def change(self, workspace: Workspace, params: Params) -> None:
+        made = zip(params["apply_to_channel"], params["motions"], strict=True)
+        motions = {c: motion for c, motion in made if _moves(motion)}
+        for c, source, destination in workspace.chosen_channels(motions):
+            _move(source, destination, motions[c])
+
+    def kernels(self) -> Iterable[Kernel]:
+        return least_and_largest, resample_held, filter_lines
+
+
+def _moves(motion: Params) -> bool:
+    return any(number != 0 for movement in (*motion["rotations"], *motion["translations"]) for number in movement)
+
+
+def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
+    """One channel; both may be one array."""
+    stretches = _stretches(source.shape[motion["axis"]], motion["times"])
+    seen = [(position, stretch) for position, stretch in enumerate(stretches) if stretch.any()]
+    volumes = buffers.empty((len(seen), *source.shape), np.float32)
+    outside = float(least_and_largest(flat_planes(source))[0])
+    for volume, (position, _) in zip(volumes, seen, strict=True):
+        if position == 0:
+            volume[...] = source
+        else:
+            angles, translation = motion["rotations"][position - 1], motion["translations"][position - 1]
+            _resample(source, volume, angles, translation, outside)
+    filter_axis(volumes, destination, motion["axis"], np.stack([stretch for _, stretch in seen]))
+
+
+def _stretches(n: int, times: Sequence[float]) -> list[np.ndarray]:
+    """Which planes of k-space each position fills, as 1 and 0, frequency 0 in the middle; the image's own position is first.
+
+    It takes the stretch that holds the middle; the movement that comes before that one takes the first stretch.
+    """
+    ends = [0, *(int(n * time) for time in times), n]
+    order = list(range(len(times) + 1))
+    middle = next((m for m, time in enumerate(times) if time > 0.5), len(times))
+    order[0], order[middle] = order[middle], order[0]
+    found = [np.zeros(n) for _ in order]
+    for position, start, stop in zip(order, ends, ends[1:], strict=False):
+        found[position][start:stop] = 1.0
+    return found
+
+
+def _resample(
+    source: np.ndarray, destination: np.ndarray, angles: Sequence[float], translation: Sequence[float], outside: float
+) -> None:
+    dims = source.ndim
+    lift = 3 - dims
+    turned = rotation_and_scaling(angles, (1.0,) * dims)
+    middle = [(n - 1) / 2 for n in source.shape]
+    back = applied(turned, middle)
+    matrix, offset = np.eye(3), np.zeros(3)
+    matrix[lift:, lift:] = turned
+    offset[lift:] = [m + t - b for m, t, b in zip(middle, translation, back, strict=True)]
+    extents = (*(1,) * lift, *source.shape)
+    for axis, n in enumerate(source.shape):
+        if n == 1:  # the kernel reads pairs of voxels
+            source = np.repeat(source, 2, axis)
+    there = (*(1,) * lift, *source.shape)
+    resample_held(
+        source.reshape(-1), destination.reshape(extents), np.array(extents, np.int64), layout(there, (0, 0, 0), there),
+        matrix, offset, np.float32(outside), lift == 1,
+    )  # fmt: skip

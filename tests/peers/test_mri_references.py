@@ -1,0 +1,164 @@
+"""Transforms that TorchIO or MONAI have and batchgeneratorsv2 has not: what the original makes of the same params."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detaug.transforms import Anisotropy, BiasField, CoarseDropout, CoarseShuffle, HistogramShift
+
+SHAPES = ((2, 19, 14, 17), (1, 16, 20, 18))
+FLAT = ((1, 33, 20), (2, 16, 24))
+
+
+def image(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def made(transform: Any, given: np.ndarray, seed: int = 0) -> tuple[dict[str, Any], np.ndarray]:
+    params = transform.sample(np.random.default_rng(seed), {"image": given.shape})
+    return params, transform.apply({"image": given}, params)["image"]
+
+
+def as_torchio(given: np.ndarray) -> Any:
+    import torch
+
+    return torch.from_numpy(given.copy() if given.ndim == 4 else given[..., None].copy())
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("order", [1, 3, 5])
+def test_a_bias_field_is_torchios(shape: tuple[int, ...], order: int) -> None:
+    torchio = pytest.importorskip("torchio")
+    given = image(shape)
+    params, ours = made(BiasField(order=order), given)
+    theirs = torchio.BiasField(coefficients=params["coefficients"][0], order=order)(as_torchio(given)).numpy()
+    np.testing.assert_allclose(ours, theirs, rtol=6e-7)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("degree", [1, 3, 5])
+def test_a_bias_field_is_monais(shape: tuple[int, ...], degree: int) -> None:
+    monai = pytest.importorskip("monai.transforms")
+    given = image(shape)
+    params, ours = made(BiasField((0, 0.1), degree, "legendre"), given)
+    original = monai.RandBiasField(degree)
+    original._do_transform, original._coeff = True, params["coefficients"][0]
+    np.testing.assert_allclose(ours, original(given, randomize=False).numpy(), rtol=2e-6)  # their places are float32
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
+@pytest.mark.parametrize("distance", [1.5, 2.0, 3.0, 4.71875])
+def test_thick_slices_are_torchios_but_beyond_the_outermost(shape: tuple[int, ...], distance: float) -> None:
+    torchio = pytest.importorskip("torchio")
+    given = image(shape)
+    for axis, n in enumerate(shape[1:]):
+        _, ours = made(Anisotropy((axis,), distance), given)
+        theirs = torchio.RandomAnisotropy((axis,), (distance, distance))(as_torchio(given)).numpy().reshape(shape)
+        count = int(n / distance)
+        outside = np.abs(np.arange(n) - (n - 1) / 2) > count * distance / 2 + 1e-6
+        inside = np.abs(np.arange(n) - (n - 1) / 2) < count * distance / 2 - 1e-6
+        ours, theirs = np.moveaxis(ours, axis + 1, 0), np.moveaxis(theirs, axis + 1, 0)
+        np.testing.assert_allclose(ours[inside], theirs[inside], rtol=0, atol=1e-6)
+        assert (theirs[outside] == 0).all()
+        assert (ours[outside] != 0).all()
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
+def test_a_shift_of_the_histogram_is_monais(shape: tuple[int, ...]) -> None:
+    monai = pytest.importorskip("monai.transforms")
+    given = image(shape)
+    for seed in range(4):
+        params, ours = made(HistogramShift((3, 12)), given, seed)
+        original = monai.RandHistogramShift(3)
+        points = np.array(params["control_points"][0])
+        original._do_transform = True
+        original.reference_control_points = np.linspace(0, 1, len(points))
+        original.floating_control_points = points
+        theirs = original(given.copy(), randomize=False).numpy()
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
+        low, high = float(given.min()), float(given.max())
+        knots = original.reference_control_points * (high - low) + low
+        exact = np.interp(given.astype(np.float64), knots, points * (high - low) + low)
+        assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(np.mean((theirs - exact) ** 2))
+
+
+def monai_regions(name: str, params: dict[str, Any], given: np.ndarray, **options: Any) -> np.ndarray:
+    monai = pytest.importorskip("monai.transforms")
+    original = getattr(monai, name)(1, 1, prob=1, **options).set_random_state(seed=0)
+    original.hole_coords = [
+        (slice(None), *(slice(a, b) for a, b in zip(lower, upper, strict=True))) for lower, upper in params["holes"]
+    ]
+    result: np.ndarray = original._transform_holes(given.copy())
+    return result
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
+@pytest.mark.parametrize("dropout_holes", [True, False])
+def test_coarse_dropout_is_monais(shape: tuple[int, ...], dropout_holes: bool) -> None:
+    given = image(shape)
+    params, ours = made(CoarseDropout(2, 4, dropout_holes, 0.25, 5, 9), given)
+    theirs = monai_regions("RandCoarseDropout", params, given, dropout_holes=dropout_holes, fill_value=0.25)
+    np.testing.assert_array_equal(ours, theirs)
+    # other random numbers: the same voxels change, within the same limits
+    for fill in ((3.0, 4.0), None):
+        params, ours = made(CoarseDropout(2, 4, dropout_holes, fill, 5, 9), given)
+        theirs = monai_regions("RandCoarseDropout", params, given, dropout_holes=dropout_holes, fill_value=fill)
+        np.testing.assert_array_equal(ours != given, theirs != given)
+        low, high = fill or (given.min(), given.max())
+        assert low <= ours[ours != given].min() <= ours[ours != given].max() <= high
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
+def test_a_coarse_shuffle_moves_what_monais_moves(shape: tuple[int, ...]) -> None:
+    given = image(shape)
+    params, ours = made(CoarseShuffle(3, 6), given)
+    theirs = monai_regions("RandCoarseShuffle", params, given)
+    touched = np.zeros(shape, bool)
+    for lower, upper in params["holes"]:
+        touched[(slice(None), *(slice(a, b) for a, b in zip(lower, upper, strict=True)))] = True
+    for result in (ours, theirs):
+        np.testing.assert_array_equal(result[~touched], given[~touched])
+        for c in range(shape[0]):
+            np.testing.assert_array_equal(np.sort(result[c][touched[c]]), np.sort(given[c][touched[c]]))
+        assert (result != given)[touched].mean() > 0.9
+
+
+def test_regions_are_drawn_as_monais() -> None:
+    monai = pytest.importorskip("monai.transforms")
+    from scipy import stats
+
+    shape = (1, 12, 9)
+    arguments: dict[str, Any] = {"holes": 2, "spatial_size": (3, -1), "max_holes": 4, "max_spatial_size": (14, -1)}
+    rng = np.random.default_rng(0)
+    ours = [CoarseShuffle(**arguments).sample(rng, {"image": shape})["holes"] for _ in range(1500)]
+    original = monai.RandCoarseShuffle(**arguments, prob=1).set_random_state(seed=0)
+    theirs = []
+    for _ in range(1500):
+        original.randomize(shape[1:])
+        theirs.append(
+            [tuple(zip(*((s.start, s.stop) for s in hole[1:]), strict=True)) for hole in original.hole_coords]
+        )
+    # the first region alone: what MONAI draws as a region's size is the next one's least
+    for measure in (
+        len,
+        lambda holes: holes[0][1][0] - holes[0][0][0],
+        lambda holes: holes[0][0][0],
+        lambda holes: holes[0][1][1] - holes[0][0][1],
+    ):
+        one, two = ([measure(holes) for holes in drawn] for drawn in (ours, theirs))
+        values = sorted({*one, *two})
+        if len(values) > 1:
+            assert stats.chi2_contingency([[side.count(v) for v in values] for side in (one, two)]).pvalue > 1e-4
+        else:
+            assert values == [9]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,82 @@
+"""Kernels that are missing are compiled by several interpreters at once, and by the caller where those fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.timeout(240)
+
+PROGRAM = """
+import sys
+from detaug.kernels import ahead, side_by_side
+from detaug.kernels.compiling import all_kernels
+
+names = {"bits.pack", "bits.unpack", "limits.clamp", "components.count_runs", "intensity.stretch", "intensity.scale_around"}
+kernels = [each for each in all_kernels() if each.name in names]
+assert len(kernels) == 6
+side_by_side.processes_for = ahead.processes_for = lambda number: 2
+if sys.argv[1:]:
+    side_by_side._PROGRAM = sys.argv[1]
+print(ahead.compile_ahead(kernels), all(each.is_compiled() for each in kernels))
+for each in kernels:
+    stats = each.dispatcher.stats
+    print(sum(stats.cache_misses.values()), sum(stats.cache_hits.values()))
+print(ahead.compile_ahead(kernels))
+"""
+
+
+def start(cache: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_the_caller_only_loads_what_others_compiled(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert out.split("\n")[:-1] == ["6 True", *["0 1"] * 6, "0"]
+    assert "compiling 6 kernels" in err
+    assert "2 idle cores" in err
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param("raise SystemExit('cannot start')", marks=pytest.mark.slow),
+        "import sys; print(flush=True); sys.stdin.readline(); import os; os.kill(os.getpid(), 9)",
+    ],
+    ids=["cannot start", "killed at its first kernel"],
+)
+def test_what_others_cannot_compile_the_caller_compiles(tmp_path: Path, program: str) -> None:
+    process = start(tmp_path, program)
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert out.split("\n")[:-1] == ["6 True", *["1 0"] * 6, "0"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_them_all(tmp_path: Path) -> None:
+    process = start(tmp_path, "import sys, time; print(flush=True); sys.stdin.readline(); time.sleep(100)")
+    children: list[psutil.Process] = []
+    while len(children) < 2:
+        assert process.poll() is None
+        time.sleep(0.02)
+        children = psutil.Process(process.pid).children()
+    time.sleep(0.5)  # wherever it is by then
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == -signal.SIGINT
+    assert not psutil.wait_procs(children, timeout=20)[1]

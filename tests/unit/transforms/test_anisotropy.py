@@ -1,0 +1,108 @@
+"""Thick slices: where they lie, what they see, and the interpolation between them, in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from detaug.transforms import Anisotropy, Compose
+
+SHAPES = ((2, 9, 14, 11), (1, 33, 20), (2, 7, 1, 12), (1, 40, 600), (1, 2, 3))
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def noise(shape, seed=0):
+    return generator(seed).standard_normal(shape).astype(np.float32)
+
+
+def exactly(line, distance, box):
+    """One line in float64."""
+    n = len(line)
+    count = max(1, math.floor(n / distance))
+    centres = [(n - 1) / 2 + (c - (count - 1) / 2) * distance for c in range(count)]
+    if box:
+        # the mean of a function that is constant in each voxel, over the slice's thickness within the image
+        whole = np.concatenate([[0.0], np.cumsum(line.astype(np.float64))])
+        edges = [(max(c - distance / 2, -0.5), min(c + distance / 2, n - 0.5)) for c in centres]
+        integral = lambda x: np.interp(x, np.arange(n + 1) - 0.5, whole)  # noqa: E731
+        seen = [(integral(b) - integral(a)) / (b - a) for a, b in edges]
+    else:
+        seen = [float(line[min(max(math.floor(c + 0.5), 0), n - 1)]) for c in centres]
+    return np.interp(np.arange(n), centres, seen)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("profile", ["point", "box"])
+def test_it_is_the_formula_in_float64_to_float32_rounding(shape, profile):
+    image = noise(shape)
+    for seed in range(4):
+        transform = Anisotropy(downsampling=(1.1, 6), profile=profile, synchronize_channels=False)
+        params = transform.sample(generator(seed), {"image": shape})
+        result = transform.apply({"image": image}, params)["image"]
+        for c, axis, distance in zip(*params.values(), strict=True):
+            expected = np.apply_along_axis(exactly, axis, image[c].astype(np.float64), distance, profile == "box")
+            np.testing.assert_allclose(result[c], expected, rtol=0, atol=1e-6)
+
+
+def test_planes_that_lie_between_two_voxels_are_the_upper_one():
+    line = np.arange(8, dtype=np.float32).reshape(1, 8, 1)
+    result = Anisotropy((0,), 2)(image=line, rng=generator())["image"].ravel()
+    np.testing.assert_array_equal(result[1:-1:2], np.interp([1, 3, 5], [0.5, 2.5, 4.5, 6.5], [1, 3, 5, 7]))
+
+
+@pytest.mark.parametrize("profile", ["point", "box"])
+def test_constants_stay_and_a_distance_of_one_changes_nothing(profile):
+    image = np.full((1, 13, 9, 8), 3.25, np.float32)
+    result = Anisotropy(downsampling=3.7, profile=profile)(image=image, rng=generator())["image"]
+    np.testing.assert_allclose(result, image, rtol=3e-7)
+    for transform in (Anisotropy(downsampling=1, profile=profile), Anisotropy(p_per_channel=0, profile=profile)):
+        assert transform(image=image, rng=generator())["image"] is image
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("profile", ["point", "box"])
+def test_it_works_in_place_once_the_image_is_owned(axis, profile):
+    image = noise((2, 9, 14, 11))
+    before = image.copy()
+    transform = Anisotropy((axis,), 2.3, profile)
+    params = transform.sample(generator(), {"image": image.shape})
+    expected = transform.apply(transform.apply({"image": image}, params), params)["image"]
+    twice = Compose([transform, transform]).apply({"image": image}, {"transforms": [params, params]})["image"]
+    np.testing.assert_array_equal(twice, expected)
+    np.testing.assert_array_equal(image, before)
+
+
+def test_labels_stay_as_they_are():
+    labels = np.arange(60, dtype=np.int16).reshape(1, 3, 4, 5)
+    result = Anisotropy()(image=noise((1, 3, 4, 5)), segmentation=labels, rng=generator())
+    assert result["segmentation"] is labels
+
+
+def test_draws_follow_their_distributions():
+    rng = generator(3)
+    drawn = [Anisotropy((0, 2), p_per_channel=0.4).sample(rng, {"image": (2, 4, 4, 4)}) for _ in range(1500)]
+    assert stats.binomtest(sum(len(each["axes"]) for each in drawn), 3000, 0.4).pvalue > 1e-3
+    present = [each for each in drawn if each["axes"]]
+    assert all(len(set(each["axes"])) == 1 for each in present)
+    assert stats.binomtest(sum(each["axes"][0] == 0 for each in present), len(present), 0.5).pvalue > 1e-3
+    distances = [each["downsampling"][0] for each in present]
+    assert stats.kstest(distances, stats.uniform(1.5, 3.5).cdf).pvalue > 1e-3
+    own = Anisotropy(synchronize_channels=False).sample(rng, {"image": (40, 4, 4, 4)})
+    assert set(own["axes"]) == {0, 1, 2}
+    assert len(set(own["downsampling"])) == 40
+
+
+def test_bad_arguments_are_refused():
+    for options in ({"axes": (3,)}, {"axes": ()}, {"downsampling": 0.9}, {"downsampling": (3, 2)}, {"profile": "mean"}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            Anisotropy(**options)
+    with pytest.raises(ValueError, match="axes"):
+        Anisotropy((2,))(image=noise((1, 5, 6)), rng=generator())
+    with pytest.raises(ValueError, match="downsampling"):
+        Anisotropy(downsampling=lambda: 0.5)(image=noise((1, 5, 6)), rng=generator())

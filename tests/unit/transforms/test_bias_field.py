@@ -1,0 +1,113 @@
+"""Bias fields: their formula in float64, their draws, and what they leave alone."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from detaug.transforms import BiasField, Compose
+
+SHAPES = ((2, 9, 14, 11), (1, 33, 20), (2, 7, 1, 12), (1, 1, 6, 1), (1, 1, 1))
+LEGENDRE = [[1.0], [0, 1.0], [-0.5, 0, 1.5], [0, -1.5, 0, 2.5], [3 / 8, 0, -30 / 8, 0, 35 / 8]]
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def noise(shape, seed=0):
+    return generator(seed).standard_normal(shape).astype(np.float32)
+
+
+def degrees(order, dims):
+    return [each for each in product(range(order + 1), repeat=dims) if sum(each) <= order]
+
+
+def exponent(shape, coefficients, order, basis="powers"):
+    """The polynomial in float64, term by term; and the sum of its terms' absolute values."""
+    places = np.meshgrid(*(np.linspace(-1, 1, n) if n > 1 else np.zeros(1) for n in shape), indexing="ij")
+    total, size = np.zeros(shape), np.zeros(shape)
+    for own, coefficient in zip(degrees(order, len(shape)), coefficients, strict=True):
+        term = np.full(shape, coefficient)
+        for degree, place in zip(own, places, strict=True):
+            row = LEGENDRE[degree] if basis == "legendre" else [0.0] * degree + [1.0]
+            term *= sum(c * place**power for power, c in enumerate(row))
+        total += term
+        size += np.abs(term)
+    return total, size
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("basis", ["powers", "legendre"])
+@pytest.mark.parametrize("order", [0, 1, 3, 4])
+def test_it_is_the_formula_in_float64_to_float32_rounding(shape, basis, order):
+    image = noise(shape)
+    transform = BiasField((-1.0, 1.0), order, basis, synchronize_channels=False)
+    params = transform.sample(generator(order), {"image": shape})
+    result = transform.apply({"image": image}, params)["image"]
+    for c, coefficients in zip(params["apply_to_channel"], params["coefficients"], strict=True):
+        exact = image[c] * np.exp(exponent(shape[1:], coefficients, order, basis)[0])
+        np.testing.assert_allclose(result[c], exact, rtol=4e-7)
+
+
+def test_strong_fields_are_as_accurate_as_weak_ones():
+    image = np.ones((1, 20, 20, 20), np.float32)
+    transform = BiasField((2.0, 4.0))
+    params = transform.sample(generator(), {"image": image.shape})
+    field, _ = exponent(image.shape[1:], params["coefficients"][0], 3)
+    assert field.max() > 50
+    result = transform.apply({"image": image}, params)["image"][0]
+    np.testing.assert_allclose(result, np.exp(field), rtol=4e-7)
+
+
+def test_it_works_in_place_once_the_image_is_owned():
+    image = noise((2, 9, 14, 11))
+    before = image.copy()
+    transform = BiasField()
+    params = transform.sample(generator(), {"image": image.shape})
+    expected = transform.apply(transform.apply({"image": image}, params), params)["image"]
+    twice = Compose([transform, transform]).apply({"image": image}, {"transforms": [params, params]})["image"]
+    np.testing.assert_array_equal(twice, expected)
+    np.testing.assert_array_equal(image, before)
+
+
+def test_what_has_no_effect_gives_the_same_object_back():
+    image = noise((2, 8, 9))
+    for transform in (BiasField(0.0), BiasField(p_per_channel=0)):
+        assert transform(image=image, rng=generator())["image"] is image
+
+
+def test_channels_share_a_field_or_have_their_own():
+    for synchronize, distinct in ((True, 1), (False, 3)):
+        drawn = BiasField(synchronize_channels=synchronize).sample(generator(), {"image": (3, 8, 9)})
+        assert len({tuple(each) for each in drawn["coefficients"]}) == distinct
+        assert [len(each) for each in drawn["coefficients"]] == [10, 10, 10]
+    assert len(BiasField().sample(generator(), {"image": (1, 8, 9, 10)})["coefficients"][0]) == 20
+
+
+def test_draws_follow_their_distributions():
+    rng = generator(3)
+    drawn = [BiasField((-0.2, 0.6), p_per_channel=0.3).sample(rng, {"image": (2, 4, 4)}) for _ in range(1000)]
+    assert stats.binomtest(sum(len(each["apply_to_channel"]) for each in drawn), 2000, 0.3).pvalue > 1e-3
+    coefficients = [c for each in drawn for c in (each["coefficients"] or [[]])[0]]
+    assert stats.kstest(coefficients, stats.uniform(-0.2, 0.8).cdf).pvalue > 1e-3
+
+
+def test_callables_get_the_channel():
+    drawn = BiasField(lambda channel: float(channel), synchronize_channels=False).sample(
+        generator(), {"image": (2, 4, 4)}
+    )
+    assert [set(each) for each in drawn["coefficients"]] == [{0.0}, {1.0}]
+
+
+def test_bad_arguments_and_params_are_refused():
+    for arguments in ((0.5, -1), (0.5, 11), (0.5, 3, "fourier"), ((1, 0),), (0.5, 3, "powers", True, 2)):
+        with pytest.raises(ValueError, match=r"order|basis|coefficients|p_per_channel"):
+            BiasField(*arguments)
+    with pytest.raises(TypeError, match="order"):
+        BiasField(order=2.5)
+    with pytest.raises(ValueError, match="order 3 in 2 dimensions has 10 coefficients, got 3"):
+        BiasField().apply({"image": noise((1, 4, 4))}, {"apply_to_channel": [0], "coefficients": [[1, 2, 3]]})

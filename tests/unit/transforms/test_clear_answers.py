@@ -1,0 +1,214 @@
+"""What is wrong is said, in the same words on every path: params, paddings, limits, generators, writes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import DeterministicAugmenter, SeedTree
+from detaug import transforms as t
+from detaug.nnunet import training_transforms
+from detaug.transforms import Transform
+from tests.support.transforms.every_transform import EVERY
+from tests.support.transforms.golden import sample
+
+SHAPE = (18, 18, 14)
+
+
+def rng(seed: int = 3) -> np.random.Generator:
+    return SeedTree(seed).generator(0, 0)
+
+
+class Writes(Transform):
+    def change(self, workspace: Any, params: Any) -> None:
+        workspace.image()[...] = 0
+
+
+class WritesLabels(Transform):
+    def change(self, workspace: Any, params: Any) -> None:
+        workspace.labels()[...] = 0
+
+
+class WritesAsItShould(Transform):
+    def change(self, workspace: Any, params: Any) -> None:
+        workspace.writable("image")[...] = 0
+        workspace.image()[0] = 1  # owned by now
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize("transform", [Writes(), WritesLabels()])
+def test_what_is_not_owned_is_handed_out_read_only(transform: Transform, kind: Any) -> None:
+    given = {key: kind(array) for key, array in sample(1, SHAPE).items()}
+    before = {key: np.array(array) for key, array in given.items()}
+    with pytest.raises(ValueError, match="read-only"):
+        transform(**given, rng=rng())
+    made = WritesAsItShould()(**given, rng=rng())
+    assert np.array_equal(np.unique(made["image"]), [0, 1])
+    assert all(np.array_equal(given[key], before[key]) for key in given)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        t.SpatialTransform((20, 20, 20), 0, False),
+        t.DownsampleSegForDS([1, 0.5]),
+        t.Mirror((0,)),
+        t.CenterCrop((9, 9, 9)),
+    ],
+)
+def test_results_stay_writable(transform: Transform) -> None:
+    given = sample(1, (20, 20, 20))
+    made = transform(**given, rng=rng())
+    levels = made["segmentation"] if isinstance(made["segmentation"], list) else [made["segmentation"]]
+    assert all(array.flags.writeable for array in (made["image"], *levels))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.bool_])
+@pytest.mark.parametrize("crop", [SHAPE, (8, 8, 8), (30, 30, 30)])
+@pytest.mark.parametrize("turned", [0, 1])
+@pytest.mark.parametrize("mode", ["nearest", "bilinear"])
+def test_a_padding_label_that_the_dtype_lacks_is_one_error_on_every_path(
+    dtype: type, crop: tuple[int, ...], turned: int, mode: str
+) -> None:
+    labels = np.zeros((1, *SHAPE), dtype)
+    spatial = t.SpatialTransform(
+        crop, 0, False, p_rotation=turned, border_mode_seg="constant", padding_value_seg=-1, mode_seg=mode
+    )
+    for transform in (spatial, t.CenterCrop(crop, padding_value_seg=-1), t.RandomCrop(crop, padding_value_seg=-1)):
+        with pytest.raises(ValueError, match=r"padding with -1.* is not possible in an array of dtype .*numpy.int16"):
+            transform(segmentation=labels, rng=rng())
+    assert spatial(segmentation=labels.astype(np.int16), rng=rng())["segmentation"].dtype == np.int16
+
+
+def test_nnunets_pipeline_says_so_of_unsigned_labels_whatever_was_drawn() -> None:
+    pipeline = training_transforms((8, 8, 8), (-0.5, 0.5), None, (), False)
+    given = {"image": np.zeros((1, 12, 12, 12), np.float32), "segmentation": np.zeros((1, 12, 12, 12), np.uint8)}
+    for seed in range(8):
+        with pytest.raises(ValueError, match="convert it first"):
+            pipeline(**given, rng=rng(seed))
+
+
+@pytest.mark.parametrize("gamma", [64.5, (0.5, 65), 0, -1, (0, 1), float("nan")])
+def test_exponents_are_above_0_and_at_most_64(gamma: Any) -> None:
+    with pytest.raises(ValueError, match=r"gamma must be (greater than 0|at most 64|finite)"):
+        t.Gamma(gamma, 0, False, 1, 0)
+    with pytest.raises(ValueError, match=r"gamma must be (greater than 0|at most 64|finite)"):
+        t.LocalGamma(5.0, gamma=gamma)
+    if not isinstance(gamma, tuple):
+        image = sample(1, SHAPE)["image"]
+        for transform in (t.Gamma(lambda: gamma, 0, False, 1, 0), t.LocalGamma(5.0, (0, 1), lambda: gamma)):
+            with pytest.raises(ValueError, match=r"must be (greater than 0|at most 64|finite)"):
+                transform(image=image, rng=rng())
+
+
+def test_exponents_up_to_64_are_computed() -> None:
+    image = np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 8, 8)
+    made = t.Gamma(64, 0, False, 1, 0)(image=image, rng=rng())["image"]
+    assert np.abs(made - image.astype(np.float64) ** 64).max() < 1e-6
+
+
+def _with_channel(params: Any, channel: int) -> Any:
+    """The same params, for another channel."""
+    if not isinstance(params, Mapping):
+        return params
+    found = dict(params)
+    for key in ("apply_to_channel", "apply_to_channels"):
+        if found.get(key) and not isinstance(found[key][0], bool):
+            found[key] = [channel, *found[key][1:]]
+    return found
+
+
+NAMED = [
+    name
+    for name, make in EVERY.items()
+    if (params := make(3).sample(rng(), {"image": (2, *SHAPE), "segmentation": (2, *SHAPE)}))
+    and _with_channel(params, 7) != params
+]
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("channel", [2, 7, -1])
+def test_a_channel_that_there_is_not_is_an_error(name: str, channel: int) -> None:
+    transform, given = EVERY[name](3), sample(1, SHAPE)
+    params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
+    with pytest.raises(IndexError, match=rf"channel {channel}\b.*2 channel"):
+        transform.apply(given, _with_channel(params, channel))
+
+
+def test_many_transforms_name_channels() -> None:
+    assert {"Gamma", "Contrast", "GaussianNoise", "SimulateLowResolution", "MultiplicativeBrightness"} <= set(NAMED)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_key_that_params_lack_is_named(name: str) -> None:
+    transform, given = EVERY[name](3), sample(1, SHAPE)
+    params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
+    if not params:
+        return
+    wrong = {f"{key}_": value for key, value in params.items()}
+    with pytest.raises(KeyError, match=rf"params of {type(transform).__name__} have no '\w+', but '\w+_'"):
+        transform.apply(given, wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        (5, r"SeedTree\(5\)\.generator.*default_rng\(5\)"),
+        (torch.Generator(), r"Generator: pass .*SeedTree\(seed\)"),
+        (np.random.RandomState(5), "SeedTree"),
+        ("5", "SeedTree"),
+    ],
+)
+def test_a_seed_or_another_librarys_generator_gets_a_hint(wrong: Any, hint: str) -> None:
+    for arrays in ({"image": np.zeros((1, 8, 8), np.float32)}, {"data": np.zeros((2, 1, 8, 8), np.float32)}):
+        with pytest.raises(TypeError, match=rf"numpy\.random\.Generator, got .*{hint}"):
+            t.GaussianNoise(0.1)(**arrays, rng=wrong)
+
+
+def from_global_state() -> float:
+    return float(np.random.uniform(0.5, 2))
+
+
+def test_a_callable_that_draws_from_numpys_global_state_is_said_to() -> None:
+    image = sample(1, SHAPE)["image"]
+    transform = t.Gamma(from_global_state, 0, False, 1, 0)
+    with pytest.warns(UserWarning, match=r"from_global_state.* draws from numpy\.random.*called rng"):
+        transform(image=image, rng=rng())
+    with pytest.warns(UserWarning, match=r"draws from numpy\.random"):
+        t.Gamma(lambda: float(np.random.normal(1, 0.01)), 0, False, 1, 0)(image=image, rng=rng())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        t.Gamma(lambda rng: rng.uniform(0.5, 2), 0, False, 1, 0)(image=image, rng=rng())
+        t.Gamma(lambda: 1.5, 0, False, 1, 0)(image=image, rng=rng())
+
+
+class _Images:
+    def __init__(self) -> None:
+        self.left = 3
+
+    def __iter__(self) -> _Images:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        if not self.left:
+            raise StopIteration
+        self.left -= 1
+        return {"data": np.ones((1, 2, 8, 8), np.float32).cumsum(axis=-1)}
+
+
+def test_inside_an_augmenter_such_a_callable_is_seeded_and_nothing_is_said() -> None:
+    def batches() -> list[np.ndarray]:
+        transform = t.Gamma(from_global_state, 0, False, 1, 0)
+        with DeterministicAugmenter(_Images(), transform, 0, seed=5) as augmenter:
+            return [np.array(batch["data"]) for batch in augmenter]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = batches(), batches()
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    assert not np.array_equal(first[0], first[1])

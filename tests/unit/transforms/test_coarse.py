@@ -1,0 +1,178 @@
+"""Coarse dropout and shuffle: where regions lie, what is in them, and what stays."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from detaug.kernels.regions import shuffle
+from detaug.kernels.threefry import key_words, random_words
+from detaug.transforms import CoarseDropout, CoarseShuffle, Compose, MultiplicativeBrightness
+
+SHAPES = ((2, 9, 14, 11), (1, 33, 20), (2, 7, 1, 12))
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def noise(shape, seed=0):
+    return generator(seed).standard_normal(shape).astype(np.float32)
+
+
+def inside(shape, holes):
+    """A mask of what lies in a region."""
+    mask = np.zeros(shape, bool)
+    for lower, upper in holes:
+        mask[(slice(None), *(slice(a, b) for a, b in zip(lower, upper, strict=True)))] = True
+    return mask
+
+
+def words(key, stream, count):
+    """The first words of a stream in the order in which regions take them."""
+    made = np.empty(-(-count // 1024) * 1024, np.uint32)
+    random_words(made, *key_words(key), np.uint32(stream))
+    return made.reshape(-1, 256, 4).transpose(0, 2, 1).reshape(-1)[:count]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dropout_holes", [True, False])
+def test_regions_or_all_but_them_get_the_number(shape, dropout_holes):
+    image = noise(shape)
+    transform = CoarseDropout(2, 1, dropout_holes, -7.5, 5, 6)
+    params = transform.sample(generator(1), {"image": shape})
+    result = transform.apply({"image": image}, params)["image"]
+    lost = inside(shape, params["holes"]) == dropout_holes
+    np.testing.assert_array_equal(result, np.where(lost, np.float32(-7.5), image))
+    assert lost.any()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("fill", [(-3.0, 2.0), None])
+@pytest.mark.parametrize("dropout_holes", [True, False])
+def test_voxels_are_the_formula_of_their_words(shape, fill, dropout_holes):
+    image = noise(shape)
+    transform = CoarseDropout(3, 5, dropout_holes, fill, max_spatial_size=9)
+    params = transform.sample(generator(2), {"image": shape})
+    result = transform.apply({"image": image}, params)["image"]
+    low, high = fill or (image.min(), image.max())
+    whole = [([0] * (len(shape) - 1), list(shape[1:]))]
+    expected = image.astype(np.float64)
+    filled = params["holes"] if dropout_holes else whole
+    for c in range(shape[0]):
+        for h, (lower, upper) in enumerate(filled):
+            region = expected[(c, *(slice(a, b) for a, b in zip(lower, upper, strict=True)))]
+            even = (words(params["key"], c * len(filled) + h, region.size) >> 8) * 2.0**-24
+            region[...] = (low + (high - low) * even).reshape(region.shape)
+    if not dropout_holes:
+        expected = np.where(inside(shape, params["holes"]), image, expected)
+    np.testing.assert_allclose(result, expected, rtol=0, atol=5e-7)
+
+
+def test_filling_is_even_and_differs_between_channels():
+    image = np.zeros((2, 40, 40), np.float32)
+    result = CoarseDropout(1, -1, fill_value=(1, 5))(image=image, rng=generator())["image"]
+    for channel in result:
+        assert stats.kstest(channel.ravel(), stats.uniform(1, 4).cdf).pvalue > 1e-3
+    assert abs(np.corrcoef(result[0].ravel(), result[1].ravel())[0, 1]) < 0.1
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shuffle_is_that_of_fisher_and_yates(shape):
+    image = noise(shape)
+    transform = CoarseShuffle(2, 3, 4, 12)
+    params = transform.sample(generator(3), {"image": shape})
+    result = transform.apply({"image": image}, params)["image"]
+    expected = image.copy()
+    for c in range(shape[0]):
+        for h, (lower, upper) in enumerate(params["holes"]):
+            region = expected[(c, *(slice(a, b) for a, b in zip(lower, upper, strict=True)))]
+            values = list(region.ravel())
+            drawn = words(params["key"], c * len(params["holes"]) + h, len(values))
+            for last, word in zip(range(len(values) - 1, 0, -1), drawn, strict=False):
+                other = int(word) * (last + 1) >> 32
+                values[last], values[other] = values[other], values[last]
+            region[...] = np.reshape(values, region.shape)
+    np.testing.assert_array_equal(result, expected)
+    assert not np.array_equal(result, image)
+    np.testing.assert_array_equal(np.sort(result, axis=None), np.sort(image, axis=None))
+
+
+def test_every_order_is_as_likely():
+    counts = dict.fromkeys(permutations(range(4)), 0)
+    for key in range(2400):
+        values = np.arange(4, dtype=np.float32)
+        shuffle(values, *key_words(key), np.uint32(0))
+        counts[tuple(int(v) for v in values)] += 1
+    assert stats.chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_regions_have_their_sizes_numbers_and_places():
+    rng = generator(5)
+    drawn = [CoarseShuffle(2, (3, 1), 4, (6, -1)).sample(rng, {"image": (1, 12, 4)})["holes"] for _ in range(1500)]
+    assert stats.chisquare([sum(len(each) == n for each in drawn) for n in (2, 3, 4)]).pvalue > 1e-3
+    corners = [hole for each in drawn for hole in each]
+    sizes = [upper[0] - lower[0] for lower, upper in corners]
+    assert stats.chisquare([sizes.count(n) for n in (3, 4, 5, 6)]).pvalue > 1e-3
+    assert stats.chisquare([sum(u[1] - low[1] == n for low, u in corners) for n in (1, 2, 3, 4)]).pvalue > 1e-3
+    places = [lower[0] for lower, upper in corners if upper[0] - lower[0] == 3]
+    assert stats.chisquare([places.count(n) for n in range(10)]).pvalue > 1e-3
+    assert set(places) == set(range(10))
+
+
+def test_sizes_are_cut_to_the_image():
+    assert CoarseShuffle(1, (20, -1)).sample(generator(), {"image": (1, 6, 5)})["holes"] == [([0, 0], [6, 5])]
+
+
+def test_a_number_draws_no_key():
+    assert set(CoarseDropout(1, 2, fill_value=0).sample(generator(), {"image": (1, 6, 5)})) == {"holes"}
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [CoarseDropout(2, 3), CoarseDropout(2, 3, False), CoarseShuffle(2, 3)],
+    ids=["holes", "rest", "shuffle"],
+)
+def test_it_does_the_same_to_an_owned_image_and_the_input_stays(transform):
+    image = noise((2, 9, 14, 11))
+    before = image.copy()
+    params = transform.sample(generator(), {"image": image.shape})
+    doubled = {"apply_to_channel": [0, 1], "multipliers": [2, 2]}
+    owned = Compose([MultiplicativeBrightness(2, True), transform])
+    result = owned.apply({"image": torch.from_numpy(image)}, {"transforms": [doubled, params]})["image"]
+    np.testing.assert_array_equal(result.numpy(), transform.apply({"image": 2 * image}, params)["image"])
+    np.testing.assert_array_equal(image, before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "name"),
+    [
+        ((0, 3), ValueError, "holes"),
+        ((1.5, 3), TypeError, "holes"),
+        ((3, 3, 2), ValueError, "max_holes"),
+        ((1, 0), ValueError, "spatial_size"),
+        ((1, (3, 3, 3, 3)), ValueError, "spatial_size"),
+        ((1, 3, None, (2, 0)), ValueError, "max_spatial_size"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, error, name):
+    with pytest.raises(error, match=name):
+        CoarseShuffle(*arguments)
+
+
+def test_sizes_and_fillings_that_cannot_be_are_refused():
+    for transform, text in (
+        (CoarseShuffle(1, (3, 3)), "for 2 axes, but the image has 3"),
+        (CoarseShuffle(1, 5, None, 4), "spatial_size must not be greater than max_spatial_size"),
+        (CoarseShuffle(1, -1, None, 4), "spatial_size must not be greater than max_spatial_size"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            transform(image=noise((1, 6, 6, 6)), rng=generator())
+    with pytest.raises(ValueError, match="fill_value"):
+        CoarseDropout(1, 2, fill_value=(2, 1))
+    with pytest.raises(TypeError, match="fill_value"):
+        CoarseDropout(1, 2, fill_value=lambda: 1.0)

@@ -1,0 +1,149 @@
+"""Transforms of other libraries within a pipeline, as they are."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import DeterministicAugmenter, SeedTree, fingerprint
+from detaug.transforms import Compose, ForeignTransform, GaussianNoise, Mirror
+from tests.support.transforms.golden import sample
+
+SHAPE = (12, 10, 8)
+
+
+def rng(step: int = 0) -> np.random.Generator:
+    return SeedTree(3).generator(0, step)
+
+
+def drawing(image: torch.Tensor, **others: Any) -> dict[str, Any]:
+    """Draws from all three global generators and writes into what it is given."""
+    image += random.random() + np.random.random() + torch.rand(image.shape)
+    return {"image": image, **others}
+
+
+def test_global_generators_are_seeded_for_it_and_put_back() -> None:
+    given, transform = sample(1, SHAPE), ForeignTransform(drawing)
+    before = fingerprint(given)
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    expected = [random.random(), np.random.random(), float(torch.rand(()))]
+    random.seed(1), np.random.seed(1), torch.manual_seed(1)
+    one = transform(**given, rng=rng())
+    assert [random.random(), np.random.random(), float(torch.rand(()))] == expected
+    other, third = transform(**given, rng=rng()), transform(**given, rng=rng(1))
+    assert fingerprint(one) == fingerprint(other) != fingerprint(third)
+    assert fingerprint(given) == before
+    assert isinstance(one["image"], np.ndarray)
+    assert one["image"].dtype == np.float32
+    assert np.ptp(one["image"] - given["image"]) > 0.5
+
+
+def test_batchgeneratorsv2_within_a_pipeline() -> None:
+    noise = pytest.importorskip("batchgeneratorsv2.transforms.noise.gaussian_blur")
+    theirs = noise.GaussianBlurTransform((0.5, 1.0), False, False, p_per_channel=1)
+    pipeline = Compose([GaussianNoise(0.1), ForeignTransform(theirs), Mirror((0, 1, 2))])
+    given = {key: torch.from_numpy(array) for key, array in sample(1, SHAPE).items()}
+    params = pipeline.sample(rng(), {key: tuple(array.shape) for key, array in given.items()})
+    one, other = (pipeline.apply(given, params) for _ in range(2))
+    assert fingerprint(one) == fingerprint(other)
+    assert isinstance(one["image"], torch.Tensor)
+    # without it, only the image is another one
+    params["transforms"][1] = {"transforms": []}
+    without = Compose([GaussianNoise(0.1), Compose([]), Mirror((0, 1, 2))]).apply(given, params)
+    assert fingerprint(without["segmentation"]) == fingerprint(one["segmentation"])
+    assert fingerprint(without["image"]) != fingerprint(one["image"])
+
+
+def halved(**arrays: torch.Tensor) -> dict[str, Any]:
+    return {key: array[:, ::2] for key, array in arrays.items()}
+
+
+def shapes_halved(shapes: dict[str, Any]) -> dict[str, Any]:
+    return {key: (shape[0], -(-shape[1] // 2), *shape[2:]) for key, shape in shapes.items()}
+
+
+def test_another_shape_must_be_said_and_then_later_params_fit_it() -> None:
+    given = sample(1, SHAPE)
+    with pytest.raises(
+        ValueError, match=r"halved gave image of shape \(2, 6, 10, 8\), but \(2, 12, 10, 8\) was expected"
+    ):
+        ForeignTransform(halved)(**given, rng=rng())
+    pipeline = Compose([ForeignTransform(halved, shapes_halved), Mirror((0, 1, 2))])
+    params = pipeline.sample(rng(), {key: array.shape for key, array in given.items()})
+    shapes = pipeline.output_shapes({key: array.shape for key, array in given.items()}, params)
+    made = pipeline.apply(given, params)
+    assert {key: array.shape for key, array in made.items()} == shapes
+    assert made["image"].shape == (2, 6, 10, 8)
+
+
+class Keeping:
+    """Gives out memory of its own."""
+
+    def __init__(self) -> None:
+        self.kept = torch.zeros((2, *SHAPE))
+
+    def __call__(self, image: torch.Tensor, **others: Any) -> dict[str, Any]:
+        return {"image": self.kept, **others}
+
+
+def test_memory_that_the_transform_keeps_is_not_written_into() -> None:
+    theirs = Keeping()
+    Compose([ForeignTransform(theirs), GaussianNoise(0.1)])(**sample(1, SHAPE), rng=rng())
+    assert not theirs.kept.any()
+
+
+def test_levels_of_deep_supervision_come_back_as_a_list() -> None:
+    def levels(segmentation: torch.Tensor, **others: Any) -> dict[str, Any]:
+        return {"segmentation": [segmentation, segmentation[:, ::2]], **others}
+
+    made = ForeignTransform(levels)(**sample(1, SHAPE), rng=rng())["segmentation"]
+    assert [level.shape for level in made] == [(2, 12, 10, 8), (2, 6, 10, 8)]
+
+
+@pytest.mark.parametrize("wrong", [None, 3, {"image": "an image"}])
+def test_what_is_no_dictionary_of_arrays_is_refused_by_name(wrong: Any) -> None:
+    def theirs(**arrays: Any) -> Any:
+        return wrong
+
+    with pytest.raises(TypeError, match="theirs must give"):
+        ForeignTransform(theirs)(**sample(1, SHAPE), rng=rng())
+    with pytest.raises(TypeError, match="callable"):
+        ForeignTransform(3)  # type: ignore[arg-type]
+
+
+def test_what_it_does_cannot_be_undone_and_that_is_said() -> None:
+    with pytest.raises(ValueError, match="halved moves voxels is not known"):
+        Compose([ForeignTransform(halved)]).inverse({"transforms": [{"key": 1}]})
+
+
+class Counting:
+    """Keeps something from call to call."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, image: torch.Tensor, **others: Any) -> dict[str, Any]:
+        self.calls += 1
+        return {"image": image + self.calls, **others}
+
+
+class Loader:
+    number_of_threads_in_multithreaded = 2
+
+    def __next__(self) -> dict[str, Any]:
+        return {"data": np.random.random((3, 1, 4, 4)).astype(np.float32)}
+
+    def __iter__(self) -> Loader:
+        return self
+
+
+def test_an_augmenter_starts_every_batch_from_what_it_was_given() -> None:
+    pipeline = Compose([ForeignTransform(Counting()), ForeignTransform(drawing), Mirror((0, 1))])
+    with DeterministicAugmenter(Loader(), pipeline, 0, seed=1, batches_per_epoch=5) as augmenter:
+        made = [fingerprint(batch) for batch in augmenter]
+        assert [fingerprint(augmenter.replay(0, step)) for step in (4, 1, 0)] == [made[4], made[1], made[0]]
+        assert len(set(made)) == 5

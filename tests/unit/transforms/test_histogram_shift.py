@@ -1,0 +1,105 @@
+"""Shifts of the histogram: their curve in float64, its draws, and what has no range."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from detaug.transforms import Compose, HistogramShift
+
+SHAPES = ((2, 9, 14, 11), (1, 33, 20), (3, 4, 5))
+
+
+def generator(seed=0):
+    return np.random.default_rng(seed)
+
+
+def noise(shape, seed=0):
+    return generator(seed).standard_normal(shape).astype(np.float32)
+
+
+def exactly(values, points, low, high):
+    knots = np.linspace(0, 1, len(points)) * (high - low) + low
+    return np.interp(values.astype(np.float64), knots, np.array(points) * (high - low) + low)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_it_is_the_formula_in_float64_to_float32_rounding(shape, offset):
+    image = (noise(shape) + np.float32(offset)).astype(np.float32)
+    for synchronized in (True, False):
+        transform = HistogramShift((3, 12), synchronized)
+        params = transform.sample(generator(4), {"image": shape})
+        result = transform.apply({"image": image}, params)["image"]
+        for c, points in zip(params["apply_to_channel"], params["control_points"], strict=True):
+            over = (image if synchronized else image[c]).astype(np.float64)
+            expected = exactly(image[c], points, over.min(), over.max())
+            np.testing.assert_allclose(result[c], expected, rtol=1.5e-7, atol=1e-6)
+
+
+def test_least_and_largest_value_stay():
+    image = noise((1, 20, 20))
+    result = HistogramShift(5)(image=image, rng=generator())["image"]
+    assert result.min() == image.min()
+    assert result.max() == pytest.approx(image.max(), rel=1e-6)
+    assert not np.array_equal(result, image)
+
+
+def test_it_works_in_place_once_the_image_is_owned():
+    image = noise((2, 9, 14, 11))
+    before = image.copy()
+    transform = HistogramShift()
+    params = transform.sample(generator(), {"image": image.shape})
+    expected = transform.apply(transform.apply({"image": image}, params), params)["image"]
+    twice = Compose([transform, transform]).apply({"image": image}, {"transforms": [params, params]})["image"]
+    np.testing.assert_array_equal(twice, expected)
+    np.testing.assert_array_equal(image, before)
+
+
+def test_what_has_no_range_stays_the_same_object():
+    for image in (np.ones((2, 4, 5), np.float32), np.full((1, 4, 5), np.nan, np.float32)):
+        assert HistogramShift()(image=image, rng=generator())["image"] is image
+    assert HistogramShift(p_per_channel=0)(image=(image := noise((1, 4, 5))), rng=generator())["image"] is image
+    # one channel has a range, the other has none
+    half = np.stack([np.ones((4, 5), np.float32), noise((4, 5))])
+    result = HistogramShift(4, synchronize_channels=False)(image=half, rng=generator())["image"]
+    np.testing.assert_array_equal(result[0], half[0])
+    assert not np.array_equal(result[1], half[1])
+
+
+def test_not_a_number_stays_and_others_do_not_notice():
+    image = noise((1, 8, 8))
+    image[0, 0, 0] = 0
+    expected = HistogramShift()(image=image, rng=generator())["image"]
+    image[0, 0, 0] = np.nan
+    result = HistogramShift()(image=image, rng=generator())["image"]
+    assert np.isnan(result[0, 0, 0])
+    np.testing.assert_array_equal(result.ravel()[1:], expected.ravel()[1:])
+    image[0, 0, 0] = np.inf
+    assert np.isnan(HistogramShift()(image=image, rng=generator())["image"]).all()
+
+
+def test_draws_follow_their_distributions():
+    rng = generator(3)
+    drawn = [HistogramShift((3, 6)).sample(rng, {"image": (1, 4, 4)})["control_points"][0] for _ in range(2000)]
+    assert stats.chisquare([sum(len(each) == n for each in drawn) for n in (3, 4, 5, 6)]).pvalue > 1e-3
+    assert all(each[0] == 0 and each[-1] == 1 and each == sorted(each) for each in drawn)
+    three = [each for each in drawn if len(each) == 3]
+    assert stats.kstest([each[1] for each in three], "uniform").pvalue > 1e-3
+    second = [(each[2] - each[1]) / (1 - each[1]) for each in drawn if len(each) == 4]
+    assert stats.kstest(second, "uniform").pvalue > 1e-3
+    own = HistogramShift(synchronize_channels=False).sample(rng, {"image": (3, 4, 4)})["control_points"]
+    assert len({tuple(each) for each in own}) == 3
+
+
+def test_bad_arguments_and_params_are_refused():
+    for wrong in (2, (2, 5), (6, 5)):
+        with pytest.raises(ValueError, match="num_control_points"):
+            HistogramShift(wrong)
+    for wrong in (2.5, (3, 4, 5), "3"):
+        with pytest.raises(TypeError, match="num_control_points"):
+            HistogramShift(wrong)
+    for points in ([0, 1], [0, 1.5, 1], [0, float("nan"), 1]):
+        with pytest.raises(ValueError, match="control point"):
+            HistogramShift().apply({"image": noise((1, 4, 4))}, {"apply_to_channel": [0], "control_points": [points]})

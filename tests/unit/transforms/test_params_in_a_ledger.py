@@ -1,0 +1,188 @@
+"""Pipelines and params as text and as JSON: what was done to a sample can be read, kept and done again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detaug import SeedTree, fingerprint
+from detaug import transforms as t
+from tests.support.transforms import every_transform
+from tests.support.transforms.every_transform import EVERY
+from tests.support.transforms.golden import sample
+
+SHAPES = {2: (24, 24), 3: (18, 18, 14)}
+each_transform = pytest.mark.parametrize(
+    ("make", "dims"),
+    [pytest.param(make, dims, id=f"{name}, {dims}-D") for name, make in EVERY.items() for dims in SHAPES],
+)
+
+
+def rng() -> np.random.Generator:
+    return SeedTree(3).generator(0, 0)
+
+
+def pipeline() -> t.Compose:
+    return t.Compose(
+        [
+            t.SpatialTransform((14, 12, 10), 0, False, p_rotation=0.2, rotation=(-0.5, 0.5)),
+            t.RandomApply(t.GaussianNoise((0, 0.1)), 0.3),
+            t.OneOf([t.Mirror((0, 1)), t.InvertImage(1)]),
+        ]
+    )
+
+
+def test_a_pipeline_is_written_on_several_lines_without_defaults() -> None:
+    assert (
+        repr(pipeline())
+        == """\
+Compose(
+    transforms=[
+        SpatialTransform(
+            patch_size=(14, 12, 10),
+            patch_center_dist_from_border=[0.0, 0.0, 0.0],
+            random_crop=False,
+            p_rotation=0.2,
+            rotation=(-0.5, 0.5),
+        ),
+        RandomApply(transform=GaussianNoise(), apply_probability=0.3),
+        OneOf(
+            list_of_transforms=[
+                Mirror(allowed_axes=(0, 1)),
+                InvertImage(p_invert_image=1.0),
+            ],
+        ),
+    ],
+)"""
+    )
+
+
+@each_transform
+def test_what_is_written_makes_the_same_transform(make: Any, dims: int) -> None:
+    transform = make(dims)
+    again = eval(repr(transform), {**vars(t), **vars(every_transform)})
+    assert repr(again) == repr(transform)
+    given = sample(1, SHAPES[dims])
+    assert fingerprint(again(**given, rng=rng())) == fingerprint(transform(**given, rng=rng()))
+
+
+def test_functions_are_written_by_name_without_an_address() -> None:
+    assert repr(t.Gamma(of_channel, 0, False, 1, 1)).startswith("Gamma(\n    gamma=of_channel,\n")
+    assert "0x" not in repr(t.SpatialTransform((8, 8), 0, False, p_rotation=1, rotation=lambda rng: rng.random()))
+
+
+def of_channel(channel: int) -> float:
+    return 1.0 + channel
+
+
+def test_params_are_described_line_by_line() -> None:
+    transform = pipeline()
+    params = transform.sample(rng(), {"image": (1, 20, 20, 20)})
+    params["transforms"][1] = {
+        "apply_transform": True,
+        "params": {"apply_to_channel": [0], "sigmas": [0.0123456789], "key": 7},
+    }
+    params["transforms"][2] = {"chosen": 0, "params": {"axes": [1]}}
+    first, second, *others = transform.describe(params).splitlines()
+    assert first == "Compose"
+    assert second.startswith("   1  SpatialTransform: affine=")
+    assert others == [
+        "   2  GaussianNoise: apply_to_channel=[0], sigmas=[0.0123457], key=7",
+        "   3  Mirror: axes=[1]",
+    ]
+    params["transforms"][1] = {"apply_transform": False}
+    assert "   2  GaussianNoise: not applied" in transform.describe(params)
+    nested = t.Compose([transform]).describe({"transforms": [params]}).splitlines()
+    assert nested[:2] == ["Compose", "   1  Compose"]
+    assert nested[3] == "         2  GaussianNoise: not applied"
+
+
+@each_transform
+def test_params_of_every_transform_can_be_described(make: Any, dims: int) -> None:
+    transform, given = make(dims), sample(1, SHAPES[dims])
+    params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
+    assert transform.describe(params)
+
+
+@each_transform
+def test_params_from_json_give_the_same_bytes(make: Any, dims: int) -> None:
+    transform, given = make(dims), sample(1, SHAPES[dims])
+    params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
+    kept = json.loads(json.dumps(params))
+    assert fingerprint(transform.apply(given, kept)) == fingerprint(transform.apply(given, params))
+    assert transform.describe(kept)
+
+
+class Asked:
+    """A random scalar from the image itself, until it may no longer be asked."""
+
+    allowed = True
+
+    def __init__(self, low: float = 0.5, high: float = 1.5) -> None:
+        self.low, self.high = low, high
+
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> float:
+        assert Asked.allowed, "what was drawn from the image must be in the params"
+        return self.low + (self.high - self.low) * rng.random() * min(1.0, float(np.abs(image).max()))
+
+
+def of_region(region: np.ndarray, rng: np.random.Generator) -> float:
+    assert Asked.allowed, "what was drawn from the region must be in the params"
+    return float(region.mean()) + rng.random()
+
+
+ASKING = {
+    "gamma": lambda: t.Gamma(Asked(), 0, False, 1, 1),
+    "contrast": lambda: t.Contrast(Asked(), True, False),
+    "noise": lambda: t.GaussianNoise(Asked(0.1, 0.2)),
+    "blur": lambda: t.GaussianBlur(Asked()),
+    "low resolution": lambda: t.SimulateLowResolution(Asked(0.3, 0.9), False, False, None),
+    "local": lambda: t.BrightnessGradientAdditive((4, 9), max_strength=Asked()),
+    "rotation": lambda: t.SpatialTransform((14, 12, 10), 0, False, p_rotation=1, rotation=Asked()),
+    "bias field": lambda: t.BiasField(Asked(-0.5, 0.5)),
+    "thick slices": lambda: t.Anisotropy(downsampling=Asked(1.5, 3)),
+    "rectangles": lambda: t.BlankRectangle(4, of_region, (2, 4)),
+    "nested": lambda: t.Compose([t.RandomApply(t.OneOf([t.Compose([t.GaussianNoise(Asked(0.1, 0.2))])]))]),
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_what_was_drawn_from_an_image_is_recorded_and_done_again_without_asking(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transform, given = ASKING[name](), sample(1, SHAPES[3])
+    params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
+    before = json.dumps(params)
+    made, drawn = transform.apply_and_record(given, params)
+    assert fingerprint(made) == fingerprint(transform.apply(given, params))
+    assert json.dumps(params) == before
+    monkeypatch.setattr(Asked, "allowed", False)
+    again = transform.apply(given, json.loads(json.dumps(drawn)))
+    assert fingerprint(again) == fingerprint(made)
+    with pytest.raises(AssertionError, match="must be in the params"):
+        transform.apply(given, params)
+
+
+def test_without_callables_what_is_recorded_are_the_params_themselves() -> None:
+    given, transform = sample(1, SHAPES[3]), pipeline()
+    params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
+    assert transform.apply_and_record(given, params)[1] == params
+
+
+def test_what_will_be_drawn_from_the_image_is_said() -> None:
+    transform = t.GaussianNoise(Asked())
+    params = transform.sample(rng(), {"image": (1, 8, 8)})
+    assert transform.describe(params) == "GaussianNoise: drawn from the image when it is there"
+
+
+def test_recorded_params_can_be_undone() -> None:
+    given, transform = sample(1, SHAPES[3]), ASKING["rotation"]()
+    shapes = {key: array.shape for key, array in given.items()}
+    params = transform.sample(rng(), shapes)
+    with pytest.raises(ValueError, match="apply_and_record"):
+        transform.inverse(params, shapes)
+    made, drawn = transform.apply_and_record(given, params)
+    assert transform.inverse(drawn, shapes)(image=made["image"])["image"].shape == shapes["image"]

@@ -1,0 +1,127 @@
+"""Shear and translation of `SpatialTransform`: MONAI's definition, in float64; nothing is drawn where they are off."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import SeedTree, fingerprint
+from detaug.transforms import SpatialTransform
+from tests.support.transforms.spatial_reference import image_in_float64
+
+SHAPES = {2: (31, 27), 3: (23, 20, 17)}
+PATCHES = {2: (18, 20), 3: (12, 14, 10)}
+
+
+def numbered(values: list[float]) -> Any:
+    """A callable that gives these numbers, one after the other."""
+    left = iter(values)
+    return lambda: next(left)
+
+
+def sheared_and_shifted(dims: int, **options: Any) -> SpatialTransform:
+    always: dict[str, Any] = {"p_shear": 1, "shear": (-0.3, 0.3), "p_translation": 1, "translation": (-4, 4)}
+    return SpatialTransform(PATCHES[dims], 0, False, **{**always, **options})
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_coordinates_are_monais(dims: int, seed: int) -> None:
+    monai = pytest.importorskip("monai.transforms")
+    rng = np.random.default_rng(seed)
+    pairs = len(list(permutations(range(dims), 2)))
+    shears, shifts = rng.uniform(-0.3, 0.3, pairs).tolist(), rng.uniform(-4, 4, dims).tolist()
+    angles, scales = rng.uniform(-0.5, 0.5, dims).tolist(), rng.uniform(0.7, 1.4, dims).tolist()
+    if dims == 3:
+        angles[1] = angles[2] = 0.0  # the two multiply rotations about several axes in another order
+    transform = sheared_and_shifted(
+        dims,
+        p_rotation=1,
+        rotation=numbered(angles),
+        p_scaling=1,
+        scaling=numbered(scales),
+        p_synchronize_scaling_across_axes=0,
+        shear=numbered(shears),
+        translation=numbered(shifts),
+    )
+    image = rng.normal(size=(1, *SHAPES[dims]))
+    params = transform.sample(rng, {"image": image.shape})
+    rotate = angles[0] if dims == 3 else angles[-1]
+    affine = monai.Affine(
+        rotate_params=(rotate, 0.0, 0.0) if dims == 3 else rotate,
+        shear_params=shears,
+        translate_params=shifts,
+        scale_params=scales,
+        spatial_size=PATCHES[dims],
+        padding_mode="zeros",
+        mode="bilinear",
+        dtype=torch.float64,
+        image_only=True,
+    )
+    affine.affine_grid.dtype = torch.float64
+    expected = np.asarray(affine(torch.from_numpy(image)))
+    assert np.abs(image_in_float64(transform, params, image) - expected).max() < 1e-5
+    made = transform.apply({"image": image.astype(np.float32)}, params)["image"]
+    assert np.abs(made - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_at_probability_0_nothing_is_drawn_and_no_byte_changes(dims: int) -> None:
+    given = {"image": np.random.default_rng(0).normal(size=(1, *SHAPES[dims])).astype(np.float32)}
+    always: dict[str, Any] = {"p_rotation": 1, "rotation": (-1, 1), "p_scaling": 1, "random_crop": True}
+    plain = SpatialTransform(PATCHES[dims], 3, **always)
+    off = SpatialTransform(PATCHES[dims], 3, **always, shear=lambda: 1 / 0, translation=lambda: 1 / 0)
+    first, second = SeedTree(1).generator(), SeedTree(1).generator()
+    assert fingerprint(plain(**given, rng=first)) == fingerprint(off(**given, rng=second))
+    assert first.bit_generator.state == second.bit_generator.state
+
+
+def test_a_whole_voxel_translation_is_a_crop() -> None:
+    image = np.random.default_rng(0).normal(size=(1, 20, 22)).astype(np.float32)
+    transform = SpatialTransform((8, 8), 0, False, p_translation=1, translation=numbered([3, -2]))
+    assert np.array_equal(transform(image=image, rng=SeedTree(1).generator())["image"], image[:, 9:17, 5:13])
+
+
+@pytest.mark.parametrize("dims", [2, 3])
+def test_keypoints_and_boxes_move_with_the_voxels(dims: int) -> None:
+    point = np.array([[n // 2 + 1 for n in SHAPES[dims]]], np.float64)
+    grids = np.meshgrid(*[np.arange(n) for n in SHAPES[dims]], indexing="ij")
+    spot = np.exp(-sum((g - p) ** 2 for g, p in zip(grids, point[0], strict=True)) / 4)[None].astype(np.float32)
+    boxes = np.concatenate((point - 1, point + 1), axis=1)
+    for seed in range(6):
+        transform = sheared_and_shifted(dims, translation=(-2, 2))
+        made = transform(image=spot, keypoints=point, bbox=boxes, rng=SeedTree(seed).generator())
+        weights = made["image"][0].astype(np.float64)
+        places = np.meshgrid(*[np.arange(n) for n in weights.shape], indexing="ij")
+        middle = [float((weights * g).sum() / weights.sum()) for g in places]
+        assert np.abs(made["keypoints"][0] - middle).max() < 0.3
+        assert (made["bbox"][0][:dims] < made["keypoints"][0]).all()
+        assert (made["keypoints"][0] < made["bbox"][0][dims:]).all()
+
+
+def test_factors_and_shifts_follow_their_distributions() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    transform = SpatialTransform(
+        (8, 8), 0, False, p_shear=0.3, shear=(-0.2, 0.4), p_translation=0.4, translation=(1, 3)
+    )
+    rng = SeedTree(7).generator()
+    drawn = [transform.sample(rng, {"image": (1, 20, 20)}) for _ in range(3000)]
+    sheared = [p["affine"][0][1] for p in drawn if p["affine"] is not None and p["affine"][0][1] != 0.0]
+    assert stats.binomtest(len(sheared), 3000, 0.3).pvalue > 1e-3
+    assert stats.kstest(sheared, "uniform", (-0.2, 0.6)).pvalue > 1e-3
+    assert all(abs(np.linalg.det(np.array(p["affine"])) - 1) < 1e-12 for p in drawn if p["affine"] is not None)
+    shifts = [p["center_location_in_pixels"][0] - 10 for p in drawn if p["affine"] == [[1.0, 0.0], [0.0, 1.0]]]
+    assert abs(len(shifts) / 3000 - 0.4 * 0.7) < 0.04
+    assert stats.kstest(shifts, "uniform", (1, 2)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"p_shear": 2}, {"shear": (1, 0)}, {"translation": (0, float("inf"))}, {"p_translation": -1}]
+)
+def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        SpatialTransform((8, 8), 0, False, **arguments)
