@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from detaug.doctor.graphics_cards import graphics_cards
-from detaug.doctor.kernel_cache import kernel_cache
+from detaug.doctor.kernel_cache import kernel_cache, without_home
 from detaug.training.switches.table import chosen_switches
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
@@ -35,13 +35,15 @@ PACKAGES = (
     "xxhash",
 )
 
-#: Of the environment's variables, those that change results, speed or the number of processes; none names a person.
+#: Of the environment's variables, those that change results, speed or the number of processes; what is shown of
+#: them names no person (`_without_home`).
 VARIABLES = (
     "ATEN_CPU_CAPABILITY",
     "CUBLAS_WORKSPACE_CONFIG",
     "CUDA_LAUNCH_BLOCKING",
     "CUDA_VISIBLE_DEVICES",
     "CUDNN_DETERMINISTIC",
+    "DETAUG_CASE_CACHE",
     "DETAUG_SEED",
     "KMP_AFFINITY",
     "MKL_CBWR",
@@ -80,9 +82,9 @@ def environment() -> dict[str, Any]:
     """Versions, CPU and its dispatch level, GPU and driver, threads, memory and all determinism switches, as they are.
 
     For records of experiments and bug reports: JSON-able (`json.dumps(..., allow_nan=False)`), with None for what is not there or
-    cannot be found out. It holds no host name, user name or address; its one path is the kernels' cache folder, with the
-    user's home as ``~``. Nothing is changed by asking: no CUDA context is made (graphics cards are read from the driver's
-    ``nvidia-smi`` unless this process uses CUDA already), and no start method is fixed. Sizes are in bytes.
+    cannot be found out. It holds no host name, user name or address; its paths are the kernels' cache folder and the
+    case cache's, with the user's home as ``~``. Nothing is changed by asking: no CUDA context is made (graphics cards are read
+    from the driver's ``nvidia-smi`` unless this process uses CUDA already), and no start method is fixed. Sizes are in bytes.
 
     Keys: ``detaug``, ``python``, ``system``, ``packages``, ``cpu``, ``numpy``, ``blas``, ``gpu``, ``threads``,
     ``switches`` (by the names that `deterministic_mode` uses), ``variables`` (those that are set),
@@ -99,7 +101,7 @@ def environment() -> dict[str, Any]:
         "gpu": graphics_cards(),
         "threads": {"torch": torch.get_num_threads(), "torch_interop": torch.get_num_interop_threads()},
         "switches": _switches(),
-        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "variables": {name: _without_home(os.environ[name]) for name in VARIABLES if name in os.environ},
         "multiprocessing": {
             "start_method": multiprocessing.get_start_method(allow_none=True),
             "default_start_method": multiprocessing.get_all_start_methods()[0],
@@ -109,6 +111,12 @@ def environment() -> dict[str, Any]:
         "open_files": _open_files(),
         "kernel_cache": kernel_cache(),
     }
+
+
+def _without_home(value: str) -> str:
+    """A variable's value; of the case cache's, a size and a folder, the folder without the user's name."""
+    size, colon, folder = value.partition(":")
+    return f"{size}:{without_home(Path(folder))}" if colon and Path(folder).is_absolute() else value
 
 
 def _version(package: str) -> str | None:

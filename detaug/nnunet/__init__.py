@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from detaug.lazy_exports import lazily
+from detaug.nnunet.extended import extended_transforms
 from detaug.nnunet.transforms import training_transforms, validation_transforms
 from detaug.nnunet.variants import TRAINING_TRANSFORMS
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         DetAugLoading,
         DeterministicTraining,
         nnUNetTrainerDetAug,
+        nnUNetTrainerDetAugExt,
         nnUNetTrainerDeterministic,
     )
 
@@ -25,7 +27,9 @@ __all__ = [
     "DetAugLoading",
     "DeterministicTraining",
     "PatchSource",
+    "extended_transforms",
     "nnUNetTrainerDetAug",
+    "nnUNetTrainerDetAugExt",
     "nnUNetTrainerDeterministic",
     "training_transforms",
     "validation_transforms",
@@ -39,6 +43,7 @@ __getattr__, __dir__ = lazily(
             "DetAugLoading",
             "DeterministicTraining",
             "nnUNetTrainerDetAug",
+            "nnUNetTrainerDetAugExt",
             "nnUNetTrainerDeterministic",
         ),
     },

@@ -116,8 +116,16 @@ def validation_transforms(
     )
 
 
-def default_pipeline(given: Arguments, p_per_label: float, **modes: Any) -> Compose:
-    """nnU-Net's default; `modes` are further options of the spatial transform."""
+def default_pipeline(
+    given: Arguments,
+    p_per_label: float,
+    *,
+    earlier: Sequence[Transform] = (),
+    later: Sequence[Transform] = (),
+    **modes: Any,
+) -> Compose:
+    """nnU-Net's default; `earlier` and `later` stand around its intensity transforms, `modes` are further options of the
+    spatial one."""
     spatial: dict[str, Any] = {
         "p_rotation": 0.2,
         "p_scaling": 0.2,
@@ -127,7 +135,9 @@ def default_pipeline(given: Arguments, p_per_label: float, **modes: Any) -> Comp
     return Compose(
         [
             *spatial_transforms(given, **spatial, **modes),
+            *earlier,
             *intensity_transforms(given.do_dummy_2d),
+            *later,
             *mirroring(given.mirror_axes),
             *for_the_loss(given, p_per_label),
         ]

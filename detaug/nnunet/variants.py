@@ -14,6 +14,7 @@ import numpy as np
 
 from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
+from detaug.nnunet.compatibility import find_trainer, is_nnunets_own
 from detaug.nnunet.spelling import either_spelling
 from detaug.nnunet.transforms import (
     Arguments,
@@ -48,7 +49,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.checks import radians, random_scalar
 
 
-def _builder(build: Callable[..., Compose]) -> Callable[..., Compose]:
+def as_builder(build: Callable[..., Compose]) -> Callable[..., Compose]:
     """A builder that takes the arguments of `training_transforms`, from one that takes them as `Arguments`."""
 
     @functools.wraps(build)
@@ -63,7 +64,7 @@ def _builder(build: Callable[..., Compose]) -> Callable[..., Compose]:
     return either_spelling(builder)
 
 
-@_builder
+@as_builder
 def seg_ord0_transforms(given: Arguments) -> Compose:
     """``nnUNetTrainer_DASegOrd0``: labels are resampled to the nearest voxel's.
 
@@ -72,25 +73,25 @@ def seg_ord0_transforms(given: Arguments) -> Compose:
     return default_pipeline(given, p_per_label=1, mode_seg="nearest")
 
 
-@_builder
+@as_builder
 def ord0_transforms(given: Arguments) -> Compose:
     """As `seg_ord0_transforms`, with the image resampled to the nearest voxel's value as well."""
     return default_pipeline(given, p_per_label=1, mode_image="nearest", mode_seg="nearest")
 
 
-@_builder
+@as_builder
 def da5_transforms(given: Arguments) -> Compose:
     """``nnUNetTrainerDA5``: more kinds of augmentation, and stronger ones."""
     return _da5_pipeline(given, mode_image="bilinear", mode_seg="bilinear")
 
 
-@_builder
+@as_builder
 def da5_ord0_transforms(given: Arguments) -> Compose:
     """``nnUNetTrainerDA5ord0``: image and labels are resampled to the nearest voxel's value."""
     return _da5_pipeline(given, mode_image="nearest", mode_seg="nearest")
 
 
-@_builder
+@as_builder
 def da5_seg_ord0_transforms(given: Arguments) -> Compose:
     """``nnUNetTrainerDA5Segord0``: labels are resampled to the nearest voxel's."""
     return _da5_pipeline(given, mode_image="bilinear", mode_seg="nearest")
@@ -119,12 +120,12 @@ def _da5_pipeline(given: Arguments, **modes: str) -> Compose:
 
 def without_mirroring(build: Callable[..., Compose]) -> Callable[..., Compose]:
     """The same pipeline without mirroring, whatever ``mirror_axes`` says, as ``nnUNetTrainerNoMirroring``."""
-    return _builder(functools.wraps(build)(lambda given: build(*given._replace(mirror_axes=None))))
+    return as_builder(functools.wraps(build)(lambda given: build(*given._replace(mirror_axes=None))))
 
 
 def mirroring_but_the_last_axis(build: Callable[..., Compose]) -> Callable[..., Compose]:
     """Mirrored along axes 0 and 1 (2-D: 0), whatever ``mirror_axes`` says, as ``nnUNetTrainer_onlyMirror01``."""
-    return _builder(
+    return as_builder(
         functools.wraps(build)(
             lambda given: build(*given._replace(mirror_axes=tuple(range(len(given.patch_size) - 1))))
         )
@@ -133,10 +134,10 @@ def mirroring_but_the_last_axis(build: Callable[..., Compose]) -> Callable[..., 
 
 def without_dummy_2d(build: Callable[..., Compose]) -> Callable[..., Compose]:
     """Always deformed in 3-D, whatever ``do_dummy_2d`` says, as ``nnUNetTrainer_noDummy2DDA``."""
-    return _builder(functools.wraps(build)(lambda given: build(*given._replace(do_dummy_2d=False))))
+    return as_builder(functools.wraps(build)(lambda given: build(*given._replace(do_dummy_2d=False))))
 
 
-@_builder
+@as_builder
 def no_da_transforms(given: Arguments) -> Compose:
     """``nnUNetTrainerNoDA``: what validation does, in training too."""
     radians("rotation", random_scalar("rotation", given.rotation))
@@ -146,20 +147,59 @@ def no_da_transforms(given: Arguments) -> Compose:
     return Compose(labels.transforms, dim=len(given.patch_size))
 
 
-#: The trainer's name -> what builds its pipeline; all take the arguments of `training_transforms`.
-TRAINING_TRANSFORMS: dict[str, Callable[..., Compose]] = {
-    "nnUNetTrainer": training_transforms,
-    "nnUNetTrainerDA5": da5_transforms,
-    "nnUNetTrainerDA5ord0": da5_ord0_transforms,
-    "nnUNetTrainerDA5Segord0": da5_seg_ord0_transforms,
-    "nnUNetTrainerNoDA": no_da_transforms,
-    "nnUNetTrainerNoMirroring": without_mirroring(training_transforms),
-    "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
-    "nnUNetTrainer_DASegOrd0_NoMirroring": without_mirroring(seg_ord0_transforms),
-    "nnUNetTrainer_noDummy2DDA": without_dummy_2d(training_transforms),
-    "nnUNetTrainer_onlyMirror01": mirroring_but_the_last_axis(training_transforms),
-    "nnUNetTrainer_onlyMirror01_DASegOrd0": mirroring_but_the_last_axis(seg_ord0_transforms),
-}
+class _Builders(dict[str, Callable[..., Compose]]):
+    """The trainers of nnU-Net that augment in a way of their own; any other trainer of the installed nnU-Net is looked up
+    there, and resolved by the classes from which it inherits.
+
+    Raises:
+        KeyError: no trainer of nnU-Net's has this name.
+    """
+
+    def __missing__(self, name: str) -> Callable[..., Compose]:
+        try:
+            trainer = find_trainer(name)
+        except ImportError:
+            trainer = None
+        build = self.inherited_by(trainer) if trainer is not None else None
+        if trainer is None or build is None:
+            raise KeyError(
+                f"nnU-Net has no trainer {name}, or is not installed; without it there are {', '.join(sorted(self))}"
+            )
+        settings = "configure_rotation_dummyDA_mirroring_and_inital_patch_size"
+        configured = next(base.__name__ for base in trainer.__mro__ if settings in vars(base))
+        if configured.endswith("NoMirroring"):
+            build = without_mirroring(build)
+        elif configured == "nnUNetTrainer_onlyMirror01":
+            build = mirroring_but_the_last_axis(build)
+        elif configured == "nnUNetTrainer_noDummy2DDA":
+            build = without_dummy_2d(build)
+        return build
+
+    def inherited_by(self, trainer: type) -> Callable[..., Compose] | None:
+        """What stands for a trainer's `get_training_transforms`, where that is nnU-Net's own; else None."""
+        owner = next((base for base in trainer.__mro__ if "get_training_transforms" in vars(base)), None)
+        if owner is None or not is_nnunets_own(owner):
+            return None
+        return self.get(owner.__name__)
+
+
+#: The trainer's name -> what builds its pipeline; all take the arguments of `training_transforms`. Other trainers of
+#: nnU-Net (``nnUNetTrainer_250epochs``, ``nnUNetTrainerDiceLoss`` ...) are found by name where nnU-Net is installed.
+TRAINING_TRANSFORMS: dict[str, Callable[..., Compose]] = _Builders(
+    {
+        "nnUNetTrainer": training_transforms,
+        "nnUNetTrainerDA5": da5_transforms,
+        "nnUNetTrainerDA5ord0": da5_ord0_transforms,
+        "nnUNetTrainerDA5Segord0": da5_seg_ord0_transforms,
+        "nnUNetTrainerNoDA": no_da_transforms,
+        "nnUNetTrainerNoMirroring": without_mirroring(training_transforms),
+        "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
+        "nnUNetTrainer_DASegOrd0_NoMirroring": without_mirroring(seg_ord0_transforms),
+        "nnUNetTrainer_noDummy2DDA": without_dummy_2d(training_transforms),
+        "nnUNetTrainer_onlyMirror01": mirroring_but_the_last_axis(training_transforms),
+        "nnUNetTrainer_onlyMirror01_DASegOrd0": mirroring_but_the_last_axis(seg_ord0_transforms),
+    }
+)
 
 
 def _axes_of_one_length_exchanged(size: Sequence[int]) -> list[Transform]:

@@ -4,9 +4,9 @@ Nothing is defined here: nnU-Net drops modules of such folders again, and classe
 """
 
 from detaug.nnunet import trainers
-from detaug.nnunet.trainers import nnUNetTrainerDetAug, nnUNetTrainerDeterministic
+from detaug.nnunet.trainers import nnUNetTrainerDetAug, nnUNetTrainerDetAugExt, nnUNetTrainerDeterministic
 
-__all__ = ["nnUNetTrainerDetAug", "nnUNetTrainerDeterministic"]
+__all__ = ["nnUNetTrainerDetAug", "nnUNetTrainerDetAugExt", "nnUNetTrainerDeterministic"]
 
 
 def __getattr__(name: str) -> type:

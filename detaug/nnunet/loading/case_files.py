@@ -10,24 +10,21 @@ from __future__ import annotations
 import os
 import pickle
 import zipfile
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import xxhash
 
+from detaug.nnunet.loading.case_cache import CaseCache
+from detaug.nnunet.loading.compressed_files import compressed_files
+from detaug.nnunet.loading.file_edges import add_edges
+from detaug.nnunet.loading.recently_used import RecentlyUsed
+
 #: What the places of classes of recently used cases may take in a process, in bytes.
 PLACES_MEMORY = 128 * 2**20
-
-#: How many compressed files a process keeps open: opening one takes as long as reading a plane of it.
-OPEN_FILES = 64
-
-_EDGE = 64 * 1024
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,23 +72,21 @@ class CaseFolder:
                 "data set again, or correct splits_final.json"
             )
 
-    def open(self, identifier: str) -> Case:
-        """A case's arrays, opened for reading, and the places of its classes."""
+    def open(self, identifier: str, cache: CaseCache | None = None) -> Case:
+        """A case's arrays, opened for reading, and the places of its classes; compressed ones from a cache if there is one."""
+        previous = None
         if self.ending == "b2nd":
             # strings: a Path takes longer to make than a plane takes to be found in its file
-            image = _compressed.get(f"{self._text}{identifier}.b2nd")
-            segmentation = _compressed.get(f"{self._text}{identifier}_seg.b2nd")
+            image = _compressed(f"{self._text}{identifier}.b2nd", cache)
+            segmentation = _compressed(f"{self._text}{identifier}_seg.b2nd", cache)
+            if self.previous_stage is not None:
+                previous = _compressed(str(self.previous_stage / f"{identifier}.b2nd"), cache)
         else:
             image = _open_numpy(self.folder, identifier, "", "data")
             segmentation = _open_numpy(self.folder, identifier, "_seg", "seg")
-        return Case(image, segmentation, self._open_previous(identifier), self.class_locations(identifier))
-
-    def _open_previous(self, identifier: str) -> Any:
-        if self.previous_stage is None:
-            return None
-        if self.ending == "b2nd":
-            return _compressed.get(str(self.previous_stage / f"{identifier}.b2nd"))
-        return _open_numpy(self.previous_stage, identifier, "", "seg")
+            if self.previous_stage is not None:
+                previous = _open_numpy(self.previous_stage, identifier, "", "seg")
+        return Case(image, segmentation, previous, self.class_locations(identifier))
 
     def class_locations(self, identifier: str) -> dict[Any, np.ndarray] | None:
         """From the case's properties, which are read once per process as long as memory for them lasts."""
@@ -159,7 +154,7 @@ class CaseFolder:
             raise FileNotFoundError(f"missing {_some([str(file) for file in absent])}{advice}")
         for file in self.files(identifier):
             _places.forget(str(file))
-            _compressed.forget(str(file))
+            compressed_files.forget(str(file))
         case = self.open(identifier)
         shape = tuple(int(n) for n in case.image.shape)
         if len(shape) != 4 or (channels is not None and shape[0] != channels):
@@ -186,37 +181,8 @@ class CaseFolder:
         for identifier in self.identifiers:
             state.update(f"{len(identifier)}:{identifier}".encode())
             for file in self.files(identifier):
-                _add_edges(state, file)
+                add_edges(state, file)
         return state.hexdigest()
-
-
-class _Recent(Generic[T]):
-    """What was loaded from files, the least recently used of it forgotten when all of it weighs too much.
-
-    These are kept per process and not per loader: what they remember never changes a batch.
-    """
-
-    def __init__(self, load: Callable[[str], tuple[T, int]], limit: int) -> None:
-        self._load, self._limit = load, limit
-        self._known: OrderedDict[str, tuple[T, int]] = OrderedDict()
-        self._weight = 0
-
-    def get(self, file: str) -> T:
-        if file in self._known:
-            self._known.move_to_end(file)
-            return self._known[file][0]
-        value, weight = self._load(file)
-        self._known[file] = (value, weight)
-        self._weight += weight
-        while self._weight > self._limit and len(self._known) > 1:
-            _, (_, freed) = self._known.popitem(last=False)
-            self._weight -= freed
-        return value
-
-    def forget(self, file: str) -> None:
-        """Load it again on the next use."""
-        _, weight = self._known.pop(file, (None, 0))
-        self._weight -= weight
 
 
 def _load_places(file: str) -> tuple[dict[Any, np.ndarray] | None, int]:
@@ -229,17 +195,7 @@ def _load_places(file: str) -> tuple[dict[Any, np.ndarray] | None, int]:
     return compact, sum(places.nbytes for places in compact.values())
 
 
-def _load_compressed(file: str) -> tuple[Any, int]:
-    import blosc2
-
-    if not os.path.isfile(file):
-        raise FileNotFoundError(f"there is no {file}")
-    mapped = {} if os.name == "nt" else {"mmap_mode": "r"}
-    return blosc2.open(urlpath=file, mode="r", dparams={"nthreads": 1}, **mapped), 1
-
-
-_places = _Recent(_load_places, PLACES_MEMORY)
-_compressed = _Recent(_load_compressed, OPEN_FILES)
+_places = RecentlyUsed(_load_places, PLACES_MEMORY)
 
 
 def _compact(places: Any) -> np.ndarray:
@@ -271,22 +227,17 @@ def _cases_in(folder: Path) -> tuple[str, list[str]]:
     return ("b2nd", compressed) if compressed else ("npz", zipped)
 
 
+def _compressed(file: str, cache: CaseCache | None) -> Any:
+    found = cache.array(file) if cache is not None else None
+    return found if found is not None else compressed_files.get(file)
+
+
 def _open_numpy(folder: Path, identifier: str, suffix: str, name: str) -> Any:
     unpacked = folder / f"{identifier}{suffix}.npy"
     if unpacked.is_file():
         return np.load(unpacked, mmap_mode="r")
     with np.load(folder / f"{identifier}.npz") as archive:
         return archive[name]
-
-
-def _add_edges(state: Any, file: Path) -> None:
-    size = file.stat().st_size
-    state.update(f"{file.name}:{size}".encode())
-    with open(file, "rb") as stream:
-        state.update(stream.read(_EDGE))
-        if size > 2 * _EDGE:
-            stream.seek(size - _EDGE)
-        state.update(stream.read(_EDGE))
 
 
 def _some(names: Sequence[str]) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from detaug.transforms.building import buffers
-from detaug.transforms.building.lazy_volumes import LazyVolume
+from detaug.transforms.building.lazy_volumes import Between, LazyVolume
+
+#: Planes of an array that is not stored in blocks, for which it is asked what will be looked at.
+_LAYER = 16
 
 
 class CasePatch(LazyVolume):
@@ -39,47 +42,65 @@ class CasePatch(LazyVolume):
         self.dtype = np.dtype(dtype)
 
     def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
+        array = buffers.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
+        self._read_into(array, starts, stops)
+        return array
+
+    def read_parts(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
         if self._flat:
-            starts, stops = [0, *starts], [1, *stops]
+            return self.read(starts, stops)
+        array = buffers.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
+        for first, last in self._layers(starts[0], stops[0]):
+            lows, highs = between(first, last)
+            if all(low < high for low, high in zip(lows, highs, strict=True)):
+                part = (slice(low - a, high - a) for low, high, a in zip(lows, highs, starts, strict=True))
+                self._read_into(array[(slice(None), *part)], lows, highs)
+        return array
+
+    def _layers(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Planes in parts as thick as the stored arrays' blocks, which are read as a whole."""
+        thickness = max(getattr(stored, "blocks", (_LAYER,) * 3)[-3] for stored in self._stored)
+        first = start
+        while first < stop:
+            last = min(first + thickness - (first + self._starts[0]) % thickness, stop)
+            yield first, last
+            first = last
+
+    def _read_into(self, array: np.ndarray, starts: Sequence[int], stops: Sequence[int]) -> None:
+        if self._flat:
+            starts, stops, array = [0, *starts], [1, *stops], array[:, None]
         space = self._stored[0].shape[-3:]
         first = [own + start for own, start in zip(self._starts, starts, strict=True)]
         last = [own + stop for own, stop in zip(self._starts, stops, strict=True)]
         lows = [min(max(0, a), n) for a, n in zip(first, space, strict=True)]
         highs = [max(low, min(n, b)) for low, b, n in zip(lows, last, space, strict=True)]
-        box = tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))
-        whole = lows == first and highs == last
-        if whole and len(self._stored) == 1:
-            array = self._sliced(self._stored[0], box)
-            if array.dtype != self.dtype or isinstance(self._stored[0], np.ndarray):  # else it was made for this call
-                own = buffers.empty(array.shape, self.dtype)
-                own[...] = array
-                array = own
-        else:
-            extents = [b - a for a, b in zip(first, last, strict=True)]
-            array = buffers.empty((sum(self._channels), *extents), self.dtype)
-            inside = [(low - a, high - a) for low, high, a in zip(lows, highs, first, strict=True)]
-            if not whole:
-                _fill_around(array, inside, self._padding)
-            if all(low < high for low, high in inside):
-                within = tuple(slice(low, high) for low, high in inside)
-                channel = 0
-                for stored, count in zip(self._stored, self._channels, strict=True):
-                    array[(slice(channel, channel + count), *within)] = self._sliced(stored, box)
-                    channel += count
-        return array.reshape(len(array), *array.shape[2:]) if self._flat else array
+        inside = [(low - a, high - a) for low, high, a in zip(lows, highs, first, strict=True)]
+        if lows != first or highs != last:
+            _fill_around(array, inside, self._padding)
+        if all(low < high for low, high in inside):
+            within = tuple(slice(low, high) for low, high in inside)
+            channel = 0
+            for stored, count in zip(self._stored, self._channels, strict=True):
+                _copy_box(stored, lows, highs, array[(slice(channel, channel + count), *within)])
+                channel += count
 
-    def _sliced(self, stored: Any, box: tuple[slice, ...]) -> np.ndarray:
-        """(C, *box) of the stored dtype; a view of what is stored if that is NumPy's."""
-        bare = len(stored.shape) == 3
-        if not bare:
-            box = (slice(0, stored.shape[0]), *box)
-        if hasattr(stored, "get_slice_numpy"):
-            # a compressed array, of which slicing in Python's way takes twice as long for a plane
-            part = buffers.empty([each.stop - each.start for each in box], stored.dtype)
-            stored.get_slice_numpy(part, (tuple(each.start for each in box), tuple(each.stop for each in box)))
-        else:
-            part = stored[box]
-        return part[None] if bare else part
+
+def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.ndarray) -> None:
+    """A box of what is stored into an array (C, *extents)."""
+    bare = len(stored.shape) == 3
+    if not hasattr(stored, "get_slice_numpy"):
+        box = tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))
+        array[...] = stored[box] if bare else stored[(slice(None), *box)]
+        return
+    # a compressed array, of which slicing in Python's way takes twice as long for a plane
+    bounds = (tuple(lows), tuple(highs)) if bare else ((0, *lows), (stored.shape[0], *highs))
+    target = array[0] if bare else array
+    if target.dtype == stored.dtype and target.flags.c_contiguous:
+        stored.get_slice_numpy(target, bounds)
+    else:
+        part = buffers.empty(target.shape, stored.dtype)
+        stored.get_slice_numpy(part, bounds)
+        target[...] = part
 
 
 def _fill_around(array: np.ndarray, inside: Sequence[tuple[int, int]], value: float) -> None:
@@ -89,7 +110,12 @@ def _fill_around(array: np.ndarray, inside: Sequence[tuple[int, int]], value: fl
         return
     rest = array
     for axis, (low, high) in enumerate(inside, start=1):
+        length = rest.shape[axis]
+        if low == 0 and high == length:
+            continue
         before = (slice(None),) * axis
-        rest[(*before, slice(0, low))] = value
-        rest[(*before, slice(high, None))] = value
+        if low > 0:
+            rest[(*before, slice(0, low))] = value
+        if high < length:
+            rest[(*before, slice(high, None))] = value
         rest = rest[(*before, slice(low, high))]

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
+from detaug.memory.batch_memory import shared_empty
+from detaug.nnunet.loading.case_cache import CaseCache, chosen_cache
 from detaug.nnunet.loading.case_files import Case, CaseFolder
 from detaug.nnunet.loading.case_patch import CasePatch
 from detaug.nnunet.loading.patch_sampling import draw_patch_start
@@ -20,6 +22,8 @@ from detaug.transforms.building.base import Transform
 from detaug.transforms.building.checks import probability
 
 IMAGE_PADDING, LABEL_PADDING = 0.0, -1
+
+_ROLES = {"image": "image", "segmentation": "segmentation"}
 
 
 class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
@@ -47,6 +51,9 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             batchgeneratorsv2's calling convention works as well; it is handed the whole enlarged patch.
         identifiers: names of the cases to use, where `data` is a folder; None: all.
         previous_stage: the folder with the previous stage's segmentations, where `data` is a folder, for a cascade.
+        case_cache: where compressed cases are kept decompressed, for all processes of the machine, and how much of them:
+            ``"20GB"``, ``"20GB:/scratch/cases"`` or ``"20GB:memory"`` (see `CaseCache.from_text`). None: as
+            ``DETAUG_CASE_CACHE`` says, else nowhere. Batches are the same with it and without.
 
     A batch is ``{"data": (B, C, X, Y, Z) float32, "target": labels or a list of them, highest resolution first, "keys":
     identifiers}``, tensors, without the X axis for 2-D patches. Without transforms labels are int16.
@@ -70,6 +77,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         *,
         identifiers: Sequence[str] | None = None,
         previous_stage: str | Path | None = None,
+        case_cache: CaseCache | str | None = None,
     ) -> None:
         cases = _case_folder(data, identifiers, previous_stage)
         super().__init__(
@@ -93,6 +101,8 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         self.sampling_probabilities = sampling_probabilities
         self._cumulative = _cumulative(sampling_probabilities, len(cases.identifiers))
         self.transforms = transforms
+        # not under the argument's name, by which a pipeline declares it: with a cache it is the same pipeline
+        self._decompressed = chosen_cache(case_cache)
 
     def generate_train_batch(self) -> dict[str, Any]:
         """The batch that the running augmenter wants: its sample n is made from the batch's sample child n.
@@ -101,18 +111,20 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             RuntimeError: no `DeterministicAugmenter` is making a batch here; `sample` makes single samples anywhere.
         """
         batch = current()
-        data: torch.Tensor | None = None
-        targets: list[torch.Tensor] = []
+        made: list[torch.Tensor] = []
+        arrays: list[np.ndarray] = []
         keys = []
         for number in range(self.batch_size):
             sample = self.sample(batch.next_sample_generator(), number)
-            image, levels = _tensor(sample["image"]), [_tensor(level) for level in _as_list(sample["segmentation"])]
-            if data is None:
-                data, *targets = (each.new_empty((self.batch_size, *each.shape)) for each in (image, *levels))
+            parts = [_array(each) for each in (sample["image"], *_as_list(sample["segmentation"]))]
+            if not made:
+                made = [_room_for(each, self.batch_size) for each in parts]
+                arrays = [each.numpy() for each in made]
             # each sample goes to its place while it is still in the CPU's cache
-            for level, target in zip((image, *levels), (data, *targets), strict=True):
-                _put(level, target, number)
+            for part, array in zip(parts, arrays, strict=True):
+                _put(part, array, number)
             keys.append(sample["key"])
+        data, *targets = made
         is_list = isinstance(sample["segmentation"], list)
         return {"data": data, "target": targets if is_list else targets[0], "keys": keys}
 
@@ -128,14 +140,17 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         """
         identifier = self.cases.identifiers[self._draw_case(rng)]
         foreground = self._wants_foreground(rng, number)
-        case = self.cases.open(identifier)
+        case = self.cases.open(identifier, self._decompressed)
         start = draw_patch_start(
             rng, case.image.shape[1:], self.patch_size, self.need_to_pad, foreground=foreground,
             class_locations=case.class_locations, annotated_key=self.annotated_classes_key, has_ignore=self.has_ignore,
         )  # fmt: skip
         arrays: dict[str, Any] = self.patch(case, start)
         if isinstance(self.transforms, Transform):
-            arrays = self.transforms(rng=rng, **arrays)
+            if self.transforms.keys:
+                arrays = self.transforms(rng=rng, **arrays)
+            else:
+                arrays = self.transforms.of_sample(arrays, _ROLES, rng)  # whose roles need not be found out
         else:
             arrays = {name: torch.from_numpy(volume.read_all()) for name, volume in arrays.items()}
             if self.transforms is not None:
@@ -201,15 +216,23 @@ def _cumulative(probabilities: Sequence[float] | None, cases: int) -> np.ndarray
     return total
 
 
-def _tensor(array: Any) -> torch.Tensor:
-    return array if isinstance(array, torch.Tensor) else torch.from_numpy(array)
+def _room_for(part: np.ndarray, batch_size: int) -> torch.Tensor:
+    """Where the batch will travel, in a worker: it is then not copied any more."""
+    shape = (batch_size, *part.shape)
+    there = shared_empty(shape, part.dtype)
+    return torch.from_numpy(there) if there is not None else torch.from_numpy(part[:0]).new_empty(shape)
+
+
+def _array(value: Any) -> np.ndarray:
+    array: np.ndarray = value.numpy() if isinstance(value, torch.Tensor) else value
+    return array
 
 
 def _as_list(levels: Any) -> list[Any]:
     return levels if isinstance(levels, list) else [levels]
 
 
-def _put(sample: torch.Tensor, batch: torch.Tensor, number: int) -> None:
+def _put(sample: np.ndarray, batch: np.ndarray, number: int) -> None:
     if sample.shape != batch.shape[1:] or sample.dtype != batch.dtype:
         raise ValueError(
             f"sample {number} of a batch is {tuple(sample.shape)} of {sample.dtype}, those before it are "

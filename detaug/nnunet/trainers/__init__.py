@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from detaug.nnunet.compatibility import find_trainer, trainer_class
+from detaug.nnunet.extended import extended_transforms
 from detaug.nnunet.trainers.detaug_loading import DetAugLoading
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 
@@ -26,7 +27,19 @@ class nnUNetTrainerDetAug(DetAugLoading, nnUNetTrainer):  # type: ignore[misc, v
     """nnU-Net's default trainer with detaug's loader and transforms."""
 
 
+class ExtendedAugmentation(DetAugLoading):
+    """A mixin: `DetAugLoading` with the stronger pipeline for MRI, whatever the trainer's own (docs/nnunet.md)."""
+
+    get_training_transforms = staticmethod(extended_transforms)
+
+
+class nnUNetTrainerDetAugExt(ExtendedAugmentation, nnUNetTrainer):  # type: ignore[misc, valid-type]
+    """nnU-Net's default trainer with detaug's loader and a stronger pipeline for MRI."""
+
+
+#: The longest names first.
 _MIXINS: dict[str, type] = {
+    "nnUNetTrainerDetAugExt": ExtendedAugmentation,
     "nnUNetTrainerDeterministic": DeterministicTraining,
     "nnUNetTrainerDetAug": DetAugLoading,
 }
@@ -61,7 +74,9 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "DetAugLoading",
     "DeterministicTraining",
+    "ExtendedAugmentation",
     "nnUNetTrainerDetAug",
+    "nnUNetTrainerDetAugExt",
     "nnUNetTrainerDeterministic",
     "trainer_named",
 ]

@@ -6,6 +6,7 @@ from typing import Any
 
 from detaug.nnunet.compatibility import is_nnunets_own
 from detaug.nnunet.loading import PatchSource
+from detaug.nnunet.loading.case_cache import chosen_cache
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 from detaug.nnunet.transforms import validation_transforms
 from detaug.nnunet.variants import TRAINING_TRANSFORMS
@@ -18,13 +19,20 @@ class DetAugLoading(DeterministicTraining):
             ...
 
     The pipelines of nnU-Net's own trainers are replaced by detaug's of the same distribution. A `get_training_transforms`
-    or `get_validation_transforms` of your own stays as it is, and gets the whole enlarged patch.
+    or `get_validation_transforms` of your own stays as it is, and gets the whole enlarged patch. With ``DETAUG_CASE_CACHE``
+    cases are decompressed once per machine (`detaug.nnunet.loading.PatchSource`).
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         _replace(cls, "get_training_transforms", TRAINING_TRANSFORMS)
         _replace(cls, "get_validation_transforms", {"nnUNetTrainer": validation_transforms})
+
+    def get_dataloaders(self) -> tuple[Any, Any]:
+        cache = chosen_cache(None)
+        if cache is not None:
+            self.print_to_log_file(f"detaug: case cache: {cache}", add_timestamp=False)
+        return super().get_dataloaders()
 
     def _loader_class(self) -> Any:
         return PatchSource

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import pickle
@@ -189,6 +190,52 @@ def test_every_augmentation_variant_of_nnunet_has_a_builder() -> None:
         if ".data_augmentation." in each.__module__ and "epochs" not in each.__name__ and "1500ep" not in each.__name__
     }
     assert names <= set(TRAINING_TRANSFORMS)
+
+
+def test_every_trainer_of_nnunet_has_its_pipeline_by_name_as_the_loader_resolves_it() -> None:
+    import importlib
+    import pkgutil
+
+    base = trainer("nnUNetTrainer")
+    from detaug.nnunet import DetAugLoading
+
+    folder = importlib.import_module(base.__module__.rpartition(".")[0])
+    found: dict[str, Any] = {}
+    for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
+        with contextlib.suppress(ImportError):  # an optimiser that is not installed
+            for name, each in vars(importlib.import_module(module.name)).items():
+                if inspect.isclass(each) and issubclass(each, base) and each.__module__ == module.name:
+                    found[name] = each
+    assert len(found) > 40
+    for name, each in found.items():
+        axes = mirror_axes_of(each)
+        positional = ((64, 64, 64), ANGLE, SCALES, axes, False)
+        theirs = each.get_training_transforms(*positional)
+        assert list(differences(theirs, TRAINING_TRANSFORMS[name](*positional))) == [], name
+        given_all = TRAINING_TRANSFORMS[name]((64, 64, 64), ANGLE, SCALES, (0, 1, 2), False)
+        assert list(differences(theirs, given_all)) == [], name
+
+        class Loaded(DetAugLoading, each):
+            pass
+
+        assert list(differences(theirs, Loaded.get_training_transforms(*positional))) == [], name
+
+
+def mirror_axes_of(each: Any) -> tuple[int, ...] | None:
+    """What the trainer mirrors along in 3-D."""
+
+    class Plans:
+        patch_size = (64, 64, 64)
+
+    asked = each.__new__(each)
+    asked.configuration_manager, asked.print_to_log_file = Plans(), lambda *_: None
+    return asked.configure_rotation_dummyDA_mirroring_and_inital_patch_size()[3]
+
+
+def test_a_trainer_that_nnunet_has_not_is_named_in_the_error() -> None:
+    trainer("nnUNetTrainer")
+    with pytest.raises(KeyError, match="no trainer nnUNetTrainerOfMine"):
+        TRAINING_TRANSFORMS["nnUNetTrainerOfMine"]
 
 
 def test_short_names_and_nnunets_make_one_pipeline() -> None:
