@@ -68,21 +68,23 @@ def measure_rows(
     rows: list[Row] = []
     failed = False
     planned = list(measures)
-    with progress("benchmark", len(planned)) as shown:
-        for name, measure in planned:
-            shown.update(name)
-            try:
-                elsewhere = CoresElsewhere()
-                row = measure()
-                row.cores_elsewhere = elsewhere.read()
-                rows.append(row)
-            except MeasurementError as error:
-                failed = True
-                shown.say(f"{name}: not measured. {error}")
-            shown.advance()
-            if json_target.is_file:  # after every row: a long run that is stopped keeps what it has
-                json_target.write(_record(rows, environment))
-    show(rows, console, title, judged=not quick)
+    try:
+        with progress("benchmark", len(planned)) as shown:
+            for name, measure in planned:
+                shown.update(name)
+                try:
+                    elsewhere = CoresElsewhere()
+                    row = measure()
+                    row.cores_elsewhere = elsewhere.read()
+                    rows.append(row)
+                except MeasurementError as error:
+                    failed = True
+                    shown.say(f"{name}: not measured. {error}")
+                shown.advance()
+                if json_target.is_file:  # after every row: a long run that is stopped keeps what it has
+                    json_target.write(_record(rows, environment))
+    finally:  # one that fails does not take the others with it
+        show(rows, console, title, judged=not quick)
     if not json_target.is_file:
         json_target.write(_record(rows, environment))
     if plot_file is not None and rows:

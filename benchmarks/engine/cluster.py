@@ -165,16 +165,11 @@ def _transport(name: str, settings: Settings, batches: int) -> float:
 def _by_number(
     system: str, numbers: Sequence[int], rounds: int, loader: DataLoader, batches: int
 ) -> dict[int, list[float]]:
-    """Seconds per batch in each round, by the number of workers."""
-    seconds = interleaved(
-        tuple(map(str, numbers)),
-        rounds,
-        lambda number: in_fresh_process(_seconds_of, system, int(number), loader, batches),
-    )
-    return {int(number): found for number, found in seconds.items()}
+    """Seconds per batch in each round, by the number of workers. They are started once: starting takes most of the time."""
+    return {number: in_fresh_process(_seconds_of, system, number, loader, batches, rounds) for number in numbers}
 
 
-def _seconds_of(system: str, workers: int, loader: DataLoader, batches: int) -> float:
+def _seconds_of(system: str, workers: int, loader: DataLoader, batches: int, rounds: int) -> list[float]:
     is_tiny = isinstance(loader, Integers)
     cached = 256 if is_tiny else 6
     iterating = _OneCore(workers).iterator(loader, cached) if "Ray" in system else _local(loader, workers, cached)
@@ -186,4 +181,5 @@ def _seconds_of(system: str, workers: int, loader: DataLoader, batches: int) -> 
                 raise RuntimeError(f"of {workers} workers only {len(iterator._engine.worker_pids(ready=True))} started")
             time.sleep(0.2)
         # Until the memory of every batch that may be ahead has been used before.
-        return seconds_per_batch(iterator, TINY_WARMUP if is_tiny else WARMUP + 2 * workers, batches, None)
+        warmup = TINY_WARMUP if is_tiny else WARMUP + 2 * workers
+        return [seconds_per_batch(iterator, warmup, batches, None) for _ in range(rounds)]

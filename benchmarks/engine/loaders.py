@@ -33,6 +33,21 @@ class ReadyLoader(DataLoader):
         return {name: tensor.clone() for name, tensor in self._data.items()}
 
 
+class InSlotLoader(ReadyLoader):
+    """Copies a ready batch to where it will travel, instead of cloning it."""
+
+    def generate_train_batch(self) -> dict[str, torch.Tensor]:
+        from detaug import current
+
+        batch = {}
+        for name, tensor in self._data.items():
+            source = tensor.numpy()
+            array = current().empty(source.shape, source.dtype)
+            np.copyto(array, source)
+            batch[name] = torch.from_numpy(array)
+        return batch
+
+
 class StepNumber:
     """detaug says itself which batch it makes."""
 

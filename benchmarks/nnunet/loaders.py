@@ -67,8 +67,8 @@ IN_2D = Task(ONE_CHANNEL, "2d", (320, 320), 32, math.radians(180), 6)
 IN_3D_FOUR_CHANNELS = Task(FOUR_CHANNELS, "3d_fullres", (128, 128, 128), 2, math.radians(30), 5)
 
 
-def make_loader(system: str, task: Task, data: Preprocessed) -> Any:
-    """nnU-Net's loader with its transforms, or detaug's with detaug's."""
+def make_loader(system: str, task: Task, data: Preprocessed, **options: Any) -> Any:
+    """nnU-Net's loader with its transforms, or detaug's with detaug's; `options` are further arguments of it."""
     from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
     from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
     from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
@@ -89,6 +89,7 @@ def make_loader(system: str, task: Task, data: Preprocessed) -> Any:
         data.label_manager(),
         oversample_foreground_percent=FOREGROUND_SHARE,
         transforms=transforms,
+        **options,
     )
 
 

@@ -115,7 +115,7 @@ def _look(consumer: int | None) -> Memory:
             rollup = _kilobytes(Path(f"/proc/{pid}/smaps_rollup"))
             peak = _kilobytes(Path(f"/proc/{pid}/status"))["VmHWM"]
             batches.update(_shared_memory(Path(f"/proc/{pid}")))
-        except (FileNotFoundError, ProcessLookupError):
+        except (FileNotFoundError, ProcessLookupError, KeyError):  # ended, perhaps with its status still there
             continue
         found.tree += rollup["Pss_Anon"]
         found.pss += rollup["Pss"]

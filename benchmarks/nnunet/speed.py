@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from benchmarks.nnunet.loaders import (
 )
 from benchmarks.report import Row, ratio_check
 from benchmarks.transforms.timing import one_thread
+from detaug.nnunet.loading.case_cache import chosen_cache
 
 #: (rotates, scales) of the batches of a block, each as often as nnU-Net's probabilities say.
 BLOCK = 25
@@ -43,10 +45,16 @@ WARM_UP = 8  # batches; nnU-Net's blur tries its algorithms out in its first cal
 Seconds = tuple[float, float]  # wall, CPU
 
 
-def measure_speed(name: str, task: Task, data: Preprocessed, bound: float, blocks: int, quick: bool) -> Row:
+def measure_speed(
+    name: str, task: Task, data: Preprocessed, bound: float, blocks: int, quick: bool, case_cache: str | None = None
+) -> Row:
     """Milliseconds per batch: means over blocks of 25 batches, the medians of these, and ratios within a block."""
     one_thread()
-    makers = {system: _maker(system, task, data) for system in (DETAUG, STOCK)}
+    loaders = {DETAUG: make_loader(DETAUG, task, data, case_cache=case_cache), STOCK: make_loader(STOCK, task, data)}
+    if case_cache is not None:
+        for identifier in loaders[DETAUG].cases.identifiers:  # decompressed once, before anything is timed
+            loaders[DETAUG].cases.open(identifier, chosen_cache(case_cache))
+    makers = {system: _maker(system, loader) for system, loader in loaders.items()}
     for number in range(2 if quick else WARM_UP):
         for make in makers.values():
             make(number, GATES[-1 - number])
@@ -76,13 +84,12 @@ def measure_speed(name: str, task: Task, data: Preprocessed, bound: float, block
             ratio_check(f"{STOCK}, CPU time", 1e3 * median(cpu[STOCK]), Ratio.of(cpu[STOCK], cpu[DETAUG]), ">=", bound),
         ],
         repeats=len(wall[DETAUG]),
-        settings={**task.settings(), "batches_per_round": len(order)},
+        settings={**task.settings(), "case_cache": case_cache is not None, "batches_per_round": len(order)},
         details={"wall_seconds": wall, "cpu_seconds": cpu, "by_gates": _by_gates(every)},
     )
 
 
-def _maker(system: str, task: Task, data: Preprocessed) -> Callable[[int, tuple[bool, bool]], Seconds]:
-    loader = make_loader(system, task, data)
+def _maker(system: str, loader: Any) -> Callable[[int, tuple[bool, bool]], Seconds]:
     make = batch_maker(system, loader)
 
     def timed(number: int, gates: tuple[bool, bool]) -> Seconds:

@@ -11,21 +11,28 @@ import click
 from benchmarks.command import common_options, measure_rows
 from benchmarks.measure import in_fresh_process
 from benchmarks.report import Row
-from benchmarks.transforms import others, pipelines, table
+from benchmarks.transforms import k_space, mri, others, pipelines, resampling, table
 from benchmarks.transforms.timing import Settings
 from detaug.cli.options import Command
 
 ROWS: dict[str, Callable[[Settings], Row]] = {
     "pipeline-3d": pipelines.measure_pipeline_3d,
     "pipeline-3d-4-channels": pipelines.measure_pipeline_3d_four_channels,
+    "pipeline-3d-extended": pipelines.measure_extended_pipeline_3d,
     "spatial-2-labels": table.measure_spatial_two_labels,
     "spatial-4-labels": table.measure_spatial_four_labels,
     "pipeline-2d": pipelines.measure_pipeline_2d,
     "elastic": table.measure_elastic,
+    **resampling.ROWS,
     "noise": table.measure_noise,
     "gamma": table.measure_gamma,
     "blur": table.measure_blur,
     "low-resolution": table.measure_low_resolution,
+    **{name.replace(" ", "-"): mri.measure(name) for name in mri.CONTESTS},
+    "ghosting": k_space.measure_ghosting,
+    "spikes": k_space.measure_spikes,
+    "gibbs-noise": k_space.measure_gibbs_noise,
+    "motion": k_space.measure_motion,
     **{name.replace(", ", "-").replace(" ", "-"): others.measure(name) for name in others.OTHERS},
 }
 

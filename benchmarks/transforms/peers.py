@@ -65,8 +65,9 @@ def monai(transform: Any, arrays: Arrays) -> Prepare:
 
 
 def torchio(transform: Any, arrays: Arrays) -> Prepare:
-    """A TorchIO transform of a subject."""
+    """A TorchIO transform of a subject; what SimpleITK does for it takes one thread, too."""
     tio = importlib.import_module("torchio")
+    importlib.import_module("SimpleITK").ProcessObject.SetGlobalDefaultNumberOfThreads(1)
 
     def prepare(draw: int) -> Callable[[], object]:
         images = {"image": tio.ScalarImage(tensor=arrays["image"].clone())}

@@ -69,7 +69,10 @@ def _timed(run: Callable[[], object]) -> float:
 
 
 def row_of(
-    name: str, seconds: Mapping[str, Sequence[float]], bounds: Mapping[str, float], settings: Mapping[str, object]
+    name: str,
+    seconds: Mapping[str, Sequence[float]],
+    bounds: Mapping[str, float | None],
+    settings: Mapping[str, object],
 ) -> Row:
     """Milliseconds, and how many times faster detaug is than each of the others; only those with a bound are judged.
 

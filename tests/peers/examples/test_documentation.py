@@ -116,6 +116,7 @@ class Reader:
             "make": lambda: (Loader(), flipped),
             "make_training": Training,
             "model": model,
+            "network": lambda patch: np.concatenate([patch, 1 - patch]),
             "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
             "save": self.save,
             "segmentation": labels,

@@ -15,6 +15,7 @@ LAST_LINES = {
     "cluster_with_fsspec.py": "6 batches through fsspec, the same from this process and from a Ray cluster",
     "custom_loop_resume.py": "same batches, same weights",
     "nnunet_loader.py": "nnU-Net's batches are the same with 1 and with 2 processes",
+    "own_transform.py": "own transforms are as reproducible as detaug's",
     "torch_dataset.py": "same batches with 0 and with 2 processes; another order and other augmentation in each epoch",
     "verify_lightning.py": "the Lightning training is reproducible and resumes exactly",
     "verify_plain_loop.py": "the loop is reproducible and resumes exactly",
@@ -27,7 +28,8 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-SLOW = {"nnunet_loader.py"}  # nnU-Net plans and preprocesses a data set first
+#: nnU-Net plans and preprocesses a data set first; a Ray cluster starts.
+SLOW = {"nnunet_loader.py", "cluster_with_fsspec.py"}
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,7 @@ class TestOneNode:
         assert found == expected(Slow())[:6]
         assert "has been making epoch 0, step 2" in caplog.text
 
+    @pytest.mark.slow
     def test_an_actor_without_memory_is_replaced_later_and_the_others_go_on(
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -258,6 +259,7 @@ class TestOneNode:
         assert rounds >= 10
         assert 1 <= len(asked) <= 1 + (asked[-1] - asked[0]) / 5
 
+    @pytest.mark.slow
     def test_an_actor_that_dies_at_a_check_leaves_that_check_out(
         self, caplog: pytest.LogCaptureFixture, tmp_path: Path
     ) -> None:
