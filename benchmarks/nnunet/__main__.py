@@ -17,7 +17,7 @@ from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
 from benchmarks.nnunet.loaders import IN_2D, IN_3D, IN_3D_FOUR_CHANNELS, Task
 from benchmarks.nnunet.memory import measure_memory
 from benchmarks.nnunet.speed import measure_speed
-from benchmarks.nnunet.waiting import measure_waiting
+from benchmarks.nnunet.waiting import NETWORKS, measure_waiting
 from benchmarks.report import Row
 from detaug.cli.options import Command
 
@@ -62,14 +62,14 @@ def _memory(row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
     return measure_memory(row.name, row.task, data, quick)
 
 
-def _waiting(row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
-    return measure_waiting(row.name, row.task, data, quick)
+def _waiting(network: int) -> Measure:
+    return lambda row, data, quick: measure_waiting(row.name, row.task, data, network, quick)
 
 
 ROWS: dict[str, tuple[Measure, SpeedRow]] = {
     **{name: (_speed, row) for name, row in SPEED.items()},
     **{f"memory-{name}": (_memory, SPEED[name]) for name in ("3d", "2d")},
-    "waiting-3d": (_waiting, SPEED["3d"]),
+    **{f"waiting-3d-{network}": (_waiting(network), SPEED["3d"]) for network in NETWORKS},
 }
 
 

@@ -1,4 +1,4 @@
-"""Row: how much of a training's time goes into waiting for data, with a network that takes 90 ms for a batch."""
+"""Rows: how much of a training's time goes into waiting for data, with a network that takes so many ms for a batch."""
 
 from __future__ import annotations
 
@@ -13,30 +13,32 @@ from benchmarks.nnunet.loaders import DETAUG, STOCK, Task, as_trained, make_load
 from benchmarks.nnunet.memory import AUGMENTERS
 from benchmarks.report import Check, Row
 
-NETWORK = 0.09  # seconds for a batch: forward, backward and step on a GPU, during which the CPU is free
+#: Milliseconds for a batch: forward, backward and step on a GPU, during which the CPU is free. An A100 takes 131, and 145
+#: with the batch's augmentation on it (nnU-Net's issue 3063); a faster one takes 90.
+NETWORKS = (90, 131, 145)
 SECONDS, ROUNDS = 20.0, 3
 #: Long enough for every worker of nnU-Net's to be through with timing its blur's algorithms (seconds, once).
 WARMUP = 24
-SHARE, STOCK_SHARE = 5.0, 60.0  # per cent
+SHARE = 5.0  # per cent
 
 
-def measure_waiting(name: str, task: Task, data: Preprocessed, quick: bool) -> Row:
-    """Per cent of the loop's time that is spent in ``next()``."""
+def measure_waiting(name: str, task: Task, data: Preprocessed, network: int, quick: bool) -> Row:
+    """Per cent of the loop's time that is spent in ``next()``; the network takes so many milliseconds."""
     settings = Settings(quick=quick)
     rounds, seconds, warm_up = settings.rounds(ROUNDS), 2.0 if quick else SECONDS, 4 if quick else WARMUP
     shares = interleaved(
         (DETAUG, STOCK),
         rounds,
-        lambda system: in_fresh_process(_share, system, task, data, settings, warm_up, seconds),
+        lambda system: in_fresh_process(_share, system, task, data, settings, network / 1e3, warm_up, seconds),
     )
     ours, theirs = shares[DETAUG], shares[STOCK]
     return Row(
-        name=f"{name}, {NETWORK * 1e3:.0f} ms per step: share of time spent waiting",
+        name=f"{name}, {network} ms per step: share of time spent waiting",
         unit="%",
         ours=median(ours),
         checks=[
             Check("nothing", None, median(ours), (min(ours), max(ours)), "<=", SHARE),
-            Check(STOCK, median(theirs), median(theirs), (min(theirs), max(theirs)), ">=", STOCK_SHARE),
+            Check(STOCK, median(theirs), median(theirs), (min(theirs), max(theirs)), ">=", SHARE),
         ],
         repeats=rounds,
         settings={
@@ -44,22 +46,24 @@ def measure_waiting(name: str, task: Task, data: Preprocessed, quick: bool) -> R
             "processes": settings.processes,
             "num_cached": settings.num_cached,
             "seconds": seconds,
-            "step_seconds": NETWORK,
+            "step_seconds": network / 1e3,
         },
         details={"per_cent": shares},
     )
 
 
-def _share(system: str, task: Task, data: Preprocessed, settings: Settings, warm_up: int, seconds: float) -> float:
+def _share(
+    system: str, task: Task, data: Preprocessed, settings: Settings, step: float, warm_up: int, seconds: float
+) -> float:
     with SYSTEMS[AUGMENTERS[system]](make_loader(system, task, data), as_trained(system, settings)) as iterator:
         for _ in range(warm_up):
             next(iterator)
-            time.sleep(NETWORK)
+            time.sleep(step)
         waited, began = 0.0, time.perf_counter()
         while time.perf_counter() - began < seconds:
             asked = time.perf_counter()
             batch = next(iterator)
             waited += time.perf_counter() - asked
-            time.sleep(NETWORK)
+            time.sleep(step)
         del batch
         return 100 * waited / (time.perf_counter() - began)

@@ -102,10 +102,15 @@ def expected(epoch: int, steps: range, loader: Tiny | None = None, **options: An
         return [here.replay(epoch, step) for step in steps]
 
 
-def in_lane(augmenter: DeterministicAugmenter) -> bool:
+def lane_of(augmenter: DeterministicAugmenter) -> Any:
+    """The open lane, or None. The engine may end it at any time."""
     engine = augmenter._engine
     assert isinstance(engine, Coordinator)
-    return engine._schedule.lane is not None
+    return engine._schedule.lane
+
+
+def in_lane(augmenter: DeterministicAugmenter) -> bool:
+    return lane_of(augmenter) is not None
 
 
 def take_until_in_lane(augmenter: DeterministicAugmenter) -> list[Any]:
@@ -113,7 +118,8 @@ def take_until_in_lane(augmenter: DeterministicAugmenter) -> list[Any]:
     batches, deadline = [], time.monotonic() + 40.0
     while time.monotonic() < deadline:
         batches.append(next(augmenter))
-        if in_lane(augmenter) and augmenter.step > augmenter._engine._schedule.lane.first.step + 100:  # type: ignore[union-attr]
+        lane = lane_of(augmenter)
+        if lane is not None and augmenter.step > lane.first.step + 100:
             return batches
     raise AssertionError("no lane was opened")
 
