@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from detaug.cli.nnunet_demo import demo
+from detaug.cli.nnunet_results import compare, export
 from detaug.cli.nnunet_verify import verify
 
 
@@ -31,5 +32,7 @@ def path() -> None:
     click.echo(Path(detaug.__file__).parent / "nnunet" / "external")
 
 
+nnunet.add_command(compare)
 nnunet.add_command(demo)
+nnunet.add_command(export)
 nnunet.add_command(verify)

@@ -10,7 +10,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from detaug.versions import SUPPORTED_NNUNET
@@ -56,6 +56,10 @@ def _supported(version: str) -> bool:
     return any(version == each or version.startswith(f"{each}.") for each in SUPPORTED_NNUNET)
 
 
+#: How nnU-Net's own error begins where it finds no trainer of a name.
+_NOT_FOUND = "Could not find"
+
+
 # --- modules ----------------------------------------------------------------------------------------------------------
 
 
@@ -73,6 +77,19 @@ def find_trainer(name: str) -> Any:
     module = trainer_class().__module__
     folder = os.path.dirname(sys.modules[module].__file__ or "")
     return recursive_find_python_class(folder, name, module.rpartition(".")[0])
+
+
+def find_external_trainer(name: str) -> Any:
+    """A trainer by its name, wherever nnU-Net finds it (``nnUNet_extTrainer``); None: nowhere."""
+    from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+
+    try:
+        with redirect_stdout(sys.stderr):  # it tells where it searches; what a command prints is its answer
+            return recursive_find_trainer_class_by_name(name)
+    except RuntimeError as error:
+        if not str(error).startswith(_NOT_FOUND):  # a module of a trainer's failed
+            raise
+        return None
 
 
 def is_nnunets_own(kind: type) -> bool:
@@ -102,7 +119,7 @@ def trainers_found_through(replaced: Callable[[type], type]) -> Iterator[None]:
         try:
             return replaced(find(name))
         except RuntimeError as error:
-            if not str(error).startswith("Could not find"):  # not nnU-Net's own words: a module of a trainer's failed
+            if not str(error).startswith(_NOT_FOUND):  # a module of a trainer's failed
                 raise
             raise LookupError(name) from None
 
@@ -186,13 +203,15 @@ UNORDERED, ORDERED, SINGLE = "NonDetMultiThreadedAugmenter", "MultiThreadedAugme
 
 #: Entries of a checkpoint: the best moving average of the Dice score, and what the logger holds.
 BEST_AVERAGE, LOGGED = "_best_ema", "logging"
+#: The trainer's class, by whose name nnU-Net's predictor finds how the network is built; its weights; its arguments.
+TRAINER_NAME, WEIGHTS, ARGUMENTS = "trainer_name", "network_weights", "init_args"
 #: Entries of what the logger holds: the moving average after every epoch, and when epochs began and ended.
 AVERAGES, EPOCH_TIMES = "ema_fg_dice", ("epoch_start_timestamps", "epoch_end_timestamps")
 
 
 def is_checkpoint(value: Any) -> bool:
     """Whether it is what nnU-Net hands to `torch.save` as a checkpoint."""
-    return isinstance(value, dict) and {"network_weights", LOGGED} <= value.keys()
+    return isinstance(value, dict) and {WEIGHTS, LOGGED} <= value.keys()
 
 
 def plot_nothing(trainer: TrainerAttributes) -> None:

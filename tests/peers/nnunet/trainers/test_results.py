@@ -1,0 +1,165 @@
+"""A trained model exported for people without detaug, and two trainings compared."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sysconfig
+import venv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+from detaug.cli import main
+from detaug.nnunet import DetAugLoading, nnUNetTrainerDetAug
+from detaug.nnunet.results.exporting import CannotExport, stock_trainer
+from tests.peers.nnunet.trainers.in_process import new_trainer
+
+#: What a person without detaug does.
+PREDICT = """
+import importlib.util, sys, numpy, torch
+from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
+assert importlib.util.find_spec("detaug") is None
+predictor = nnUNetPredictor(use_mirroring=False, device=torch.device("cpu"), verbose=False, allow_tqdm=False)
+predictor.initialize_from_trained_model_folder(sys.argv[1], (0,), "checkpoint_final.pth")
+predicted = predictor.predict_single_npy_array(numpy.load(sys.argv[2]), {"spacing": [1.0] * 3}, None, None, True)
+numpy.save(sys.argv[3], predicted[1])
+"""
+
+
+def run(*arguments: Any) -> Result:
+    return CliRunner().invoke(main, ["nnunet", *map(str, arguments)], catch_exceptions=False)
+
+
+def model_of(root: Path, results: Path, seed: int = 1, **logged: Any) -> Path:
+    """A model as after two epochs, with weights drawn from the seed. Returns its folder."""
+    made = new_trainer(root, nnUNetTrainerDetAug)
+    made._run_seed, made._cases = seed, "cases"
+    made.initialize()
+    made.current_epoch = 1
+    for epoch in range(2):
+        for name, value in {
+            "train_losses": -0.25,
+            "val_losses": -0.5,
+            "mean_fg_dice": 0.75,
+            "lrs": 0.01,
+            **logged,
+        }.items():
+            made.logger.log(name, value[epoch] if isinstance(value, list) else value, epoch)
+    folder = results / Path(made.output_folder_base).name
+    fold = folder / "fold_0"
+    fold.mkdir(parents=True)
+    made.save_checkpoint(str(fold / "checkpoint_final.pth"))
+    preprocessed = Path(made.preprocessed_dataset_folder_base)
+    for name, source in {"plans.json": "nnUNetPlans.json", "dataset.json": "dataset.json"}.items():
+        (folder / name).write_text((preprocessed / source).read_text())
+    return folder
+
+
+def test_an_exported_model_predicts_the_same_without_detaug(
+    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = model_of(nnunet_environment, tmp_path / "theirs")
+    done = run("export", folder)
+    exported = Path(done.stdout.strip())
+    assert done.exit_code == 0
+    assert exported == folder.with_name(folder.name.replace("nnUNetTrainerDetAug", "nnUNetTrainer"))
+    mine, theirs = (
+        torch.load(each / "fold_0" / "checkpoint_final.pth", weights_only=False) for each in (folder, exported)
+    )
+    assert theirs["trainer_name"] == "nnUNetTrainer"
+    assert all(
+        torch.equal(mine["network_weights"][name], theirs["network_weights"][name]) for name in mine["network_weights"]
+    )
+
+    image = np.random.default_rng(0).normal(size=(1, 20, 24, 28)).astype(np.float32)
+    np.save(tmp_path / "image.npy", image)
+    monkeypatch.setenv("nnUNet_extTrainer", run("path").stdout.strip())
+    predictor = nnUNetPredictor(use_mirroring=False, device=torch.device("cpu"), verbose=False, allow_tqdm=False)
+    predictor.initialize_from_trained_model_folder(str(folder), (0,), "checkpoint_final.pth")
+    expected = predictor.predict_single_npy_array(image, {"spacing": [1.0] * 3}, save_or_return_probabilities=True)
+
+    # What this environment has, without what is linked into it from elsewhere: detaug's own tree.
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    paths = {"base": str(tmp_path / "venv"), "platbase": str(tmp_path / "venv")}
+    (Path(sysconfig.get_path("purelib", vars=paths)) / "others.pth").write_text(sysconfig.get_path("purelib"))
+    file = tmp_path / "predicted.npy"
+    command = [python, "-I", "-c", PREDICT, exported, tmp_path / "image.npy", file]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    assert np.array_equal(np.load(file), expected[1])
+
+    again = run("export", folder)
+    assert (again.exit_code, "there already" in again.output) == (2, True)
+    elsewhere = run("export", folder, "-o", tmp_path / "new" / "model")
+    assert elsewhere.exit_code == 0
+    assert sorted(each.name for each in (tmp_path / "new").iterdir()) == ["model"], "nothing partial is left"
+
+
+def test_a_model_that_nnunet_alone_cannot_build_is_not_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Other(DetAugLoading, nnUNetTrainer):
+        @staticmethod
+        def build_network_architecture(*_: Any, **__: Any) -> Any:
+            return torch.nn.Identity()
+
+    from detaug.nnunet import trainers
+
+    monkeypatch.setattr(trainers, "Other", Other, raising=False)
+    with pytest.raises(CannotExport, match=r"builds a network of its own \(Other\.build"):
+        stock_trainer("Other")
+    assert stock_trainer("nnUNetTrainerDetAug_250epochs") == "nnUNetTrainer_250epochs"
+    with pytest.raises(CannotExport, match="nnU-Net's own trainer"):
+        stock_trainer("nnUNetTrainer_250epochs")
+    with pytest.raises(CannotExport, match="does not find the trainer 'Nobody'"):
+        stock_trainer("Nobody")
+    for folder in ("nothing", "a__b__c"):
+        (tmp_path / folder).mkdir()
+        done = run("export", tmp_path / folder)
+        assert done.exit_code == 2, done.output
+        assert "Traceback" not in done.output
+
+
+def test_trainings_are_compared_and_the_first_difference_is_told(nnunet_environment: Path, tmp_path: Path) -> None:
+    one = model_of(nnunet_environment, tmp_path / "one")
+    same = model_of(nnunet_environment, tmp_path / "same")
+    equal = run("compare", one, same)
+    assert (equal.exit_code, equal.output.split(":")[0]) == (0, "equal")
+
+    other = model_of(nnunet_environment, tmp_path / "other", seed=2, train_losses=[-0.25, -0.3])
+    picture = tmp_path / "curves.png"
+    found = run("compare", one, other / "fold_0", "--plot", picture, "--json", tmp_path / "found.json")
+    assert found.exit_code == 1
+    assert "first of all the seed (seed); metrics are equal before epoch 1" in " ".join(found.output.split())
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    result = json.loads((tmp_path / "found.json").read_text())
+    assert result["first_epoch"] == 1
+    kinds = [each["kind"] for each in result["differences"]]
+    assert kinds == sorted(kinds, key=["seed", "settings", "data", "metrics", "weights"].index)
+    loss = next(each for each in result["differences"] if each["name"] == "train_losses")
+    assert (loss["one"], loss["other"], loss["epoch"], loss["differing"], loss["among"]) == ("-0.25", "-0.3", 1, 1, 2)
+
+
+def test_what_cannot_be_compared_is_told(nnunet_environment: Path, tmp_path: Path) -> None:
+    one = model_of(nnunet_environment, tmp_path / "one")
+    damaged = model_of(nnunet_environment, tmp_path / "damaged")
+    file = damaged / "fold_0" / "checkpoint_final.pth"
+    file.write_bytes(file.read_bytes()[:1000])
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for other, said in (
+        (damaged, "cannot be read"),
+        (empty, "TRAINER__PLANS__CONFIGURATION"),
+        (tmp_path / "no", "not exist"),
+    ):
+        done = run("compare", one, other)
+        assert (done.exit_code, said in done.output) == (2, True), done.output
+    done = run("compare", one, one, "--plot", tmp_path / "curves.unknown")
+    assert (done.exit_code, "not supported" in done.output) == (2, True), done.output
