@@ -69,9 +69,10 @@ def interrupts(
     where = "fork" if processes else "in process"
     outcome = Outcome(f"SIGINT of the training process at any moment, {kind.__name__.lower()} loader, {where}")
     stop, chance = threading.Event(), random.Random(faults)
+    longest = within  # more after one that came before the next batch: a machine may be too slow to get anywhere
 
     def interrupt() -> None:
-        while not stop.wait(chance.uniform(0.0, within)):
+        while not stop.wait(chance.uniform(0.0, longest)):
             os.kill(os.getpid(), signal.SIGINT)
 
     seen: list[tuple[int, str]] = []
@@ -87,7 +88,9 @@ def interrupts(
                     batch = next(augmenter)
                 except KeyboardInterrupt:
                     outcome.faults += 1
+                    longest *= 1.2
                 else:
+                    longest = within
                     seen += zip([step], prints([batch]), strict=True)
         finally:
             stop.set()
