@@ -64,6 +64,7 @@ def test_the_same_seed_gives_the_same_weights_with_any_number_of_workers(expecte
     assert train(num_processes=3) == expected
 
 
+@pytest.mark.slow
 def test_another_interpreter_gives_the_same_weights(expected: tuple[str, list[float]]) -> None:
     assert run_program("--processes", "2", hash_seed="77") == expected[0]
 

@@ -85,6 +85,7 @@ def test_they_are_found_at_the_probabilities_that_nnunet_gives_them(folder: Path
     assert_the_faults_are_found(verified(partial(stock, folder, False), 12))
 
 
+@pytest.mark.slow
 def test_detaugs_own_loader_and_transforms_are_equal_without_any_repair(folder: Path) -> None:
     result = verified(partial(ours, folder), 4)
     assert result.ok, str(result)

@@ -58,7 +58,17 @@ def test_processes_start_method_and_delays_do_not_change_the_batches_of_a_statel
     run_twice_and_compare(make, RandomSampler, n, start_method, tmp_path, expected(RandomSampler))
 
 
-@pytest.mark.parametrize(("n", "method"), [(1, "fork"), (2, "fork"), (5, "fork"), (2, "spawn"), (2, "forkserver")])
+@pytest.mark.parametrize(
+    ("n", "method"),
+    [
+        (2, "fork"),
+        (5, "fork"),
+        *(
+            pytest.param(n, method, marks=pytest.mark.slow)
+            for n, method in [(1, "fork"), (2, "spawn"), (2, "forkserver")]
+        ),
+    ],
+)
 def test_processes_start_method_and_delays_do_not_change_the_batches_of_a_stateful_loader(
     make: Maker, mark: str, n: int, method: str, tmp_path: Path, expected: Callable[[type], list[str]]
 ) -> None:

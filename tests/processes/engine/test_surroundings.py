@@ -326,6 +326,7 @@ def test_sets_have_the_parents_order_in_fresh_workers(method: str, given: str, s
     assert known == given
 
 
+@pytest.mark.slow
 def test_sets_have_one_order_in_all_fresh_workers_and_all_runs_where_the_parents_is_random() -> None:
     runs = [run_python(HASHES, "spawn", later, "") for later in ("", "3")]
     assert runs[0] == runs[1]
