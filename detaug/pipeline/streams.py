@@ -19,7 +19,7 @@ from detaug.seeding.branch import SeedBranch
 from detaug.seeding.current import Current, making
 from detaug.sources import Source
 
-#: Stepping a loader forward for longer than this (seconds) is logged.
+#: Stepping a loader forward for longer than this (seconds) is logged, and how far it is after twice, four times ... as long.
 _NOTICEABLE = 5.0
 #: A pass that is walked through to its end, for the sake of a later epoch, and is longer than this has none.
 _LONGEST_PASS = 1_000_000
@@ -100,7 +100,7 @@ class StreamCopy:
             StreamEnded: there is no such batch.
             RuntimeError: the epoch lies behind the end of a pass that has none.
         """
-        started, said = time.monotonic(), False
+        started, noticeable = time.monotonic(), _NOTICEABLE
         while (self.epoch, self.turn) < (epoch, turn):
             if self.epoch < epoch and (self.ended or self.turn == self._turns):
                 self._next_epoch()
@@ -113,8 +113,8 @@ class StreamCopy:
                     f"batches of epoch {self.epoch} without an end. {_ADVICE}"
                 )
             self._drop_one()
-            if not said and time.monotonic() - started > _NOTICEABLE:
-                said = True
+            if time.monotonic() - started > noticeable:
+                noticeable *= 2
                 self._log(
                     f"stream {self._stream} is being stepped forward to epoch {epoch}, turn {turn} "
                     f"(now at epoch {self.epoch}, turn {self.turn}); a stateless loader would not need it"

@@ -10,6 +10,7 @@ import time
 import click
 from rich.console import Console
 
+from detaug.reports.progress import progress
 from tests.stress.outcome import Outcome, table_of
 from tests.stress.rows import long_form, short_form
 
@@ -26,16 +27,17 @@ def main(short: bool, numbers: tuple[int, ...]) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     rows = list(short_form().values()) if short else long_form()
     outcomes: list[Outcome] = []
-    for number, row in enumerate(rows, 1):
-        if numbers and number not in numbers:
-            continue
-        began = time.monotonic()
-        outcome = row()
-        outcome.seconds = time.monotonic() - began
-        outcomes.append(outcome)
-        notes = "; ".join([*outcome.notes, *outcome.failures])
-        console.print(f"{number}/{len(rows)} {outcome.name}: {outcome.faults} faults, {outcome.batches} batches, "
-                      f"{outcome.differences} differences, {outcome.seconds:.0f} s. {notes}", highlight=False)  # fmt: skip
+    chosen = [(number, row) for number, row in enumerate(rows, 1) if not numbers or number in numbers]
+    with progress("stress", len(chosen)) as shown:
+        for done, (number, row) in enumerate(chosen):
+            shown.update(f"row {number}", done)
+            began = time.monotonic()
+            outcome = row()
+            outcome.seconds = time.monotonic() - began
+            outcomes.append(outcome)
+            notes = "; ".join([*outcome.notes, *outcome.failures])
+            shown.say(f"{number}/{len(rows)} {outcome.name}: {outcome.faults} faults, {outcome.batches} batches, "
+                      f"{outcome.differences} differences, {outcome.seconds:.0f} s. {notes}")  # fmt: skip
     console.print(table_of(outcomes))
     console.print(f"Python {platform.python_version()}, {platform.system()} {platform.machine()}", highlight=False)
     sys.exit(0 if all(outcome.passed for outcome in outcomes) else 1)
