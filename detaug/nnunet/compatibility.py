@@ -9,8 +9,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from detaug.versions import SUPPORTED_NNUNET
@@ -193,6 +194,38 @@ AVERAGES, EPOCH_TIMES = "ema_fg_dice", ("epoch_start_timestamps", "epoch_end_tim
 def is_checkpoint(value: Any) -> bool:
     """Whether it is what nnU-Net hands to `torch.save` as a checkpoint."""
     return isinstance(value, dict) and {"network_weights", LOGGED} <= value.keys()
+
+
+def best_average(trainer: TrainerAttributes, kept: Any, averages: Sequence[Any]) -> Any:
+    """The best moving average that belongs into a checkpoint which the trainer writes now.
+
+    nnU-Net's `on_epoch_end` writes ``checkpoint_latest`` before it looks whether the epoch was the best, so that what it
+    writes may be stale. That value is replaced by the one that nnU-Net sets next. Any other value is kept: a trainer that
+    judges by something else (its validation loss) keeps its best there, too.
+
+    Args:
+        trainer: whose checkpoint it is.
+        kept: what the trainer has as its best.
+        averages: of the Dice score, after each epoch.
+    """
+    if len(averages) == 0 or not _ends_an_epoch(trainer):
+        return kept
+    best = None
+    for average in averages[:-1]:
+        best = average if best is None or average > best else best
+    nnunets_own = kept is best if kept is None or best is None else kept == best or (kept != kept and best != best)
+    return averages[-1] if nnunets_own and (best is None or averages[-1] > best) else kept
+
+
+def _ends_an_epoch(trainer: TrainerAttributes) -> bool:
+    """Whether nnU-Net's own `on_epoch_end` is what is running; a trainer may have replaced it."""
+    code = trainer_class().on_epoch_end.__code__
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is code and frame.f_locals.get("self") is trainer:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def plot_nothing(trainer: TrainerAttributes) -> None:

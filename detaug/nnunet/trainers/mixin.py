@@ -22,8 +22,10 @@ from detaug.nnunet.compatibility import (
     BEST_AVERAGE,
     LOGGED,
     TrainerAttributes,
+    best_average,
     check_nnunet_version,
     is_checkpoint,
+    is_nnunets_own,
 )
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.trainers import epoch_times
@@ -82,6 +84,15 @@ class DeterministicTraining(TrainerAttributes):
     _run_seed: Seed | None = None
     _cases: str = ""
     _continued: RunRecord | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raises:
+        TypeError: a trainer of nnU-Net's stands before the mixin, whose hooks would then never run.
+        """
+        super().__init_subclass__(**options)
+        bases = cls.__mro__[: cls.__mro__.index(DeterministicTraining)]
+        if any(is_nnunets_own(base) for base in bases):
+            raise TypeError(_right_order(cls))
 
     # --- seed -------------------------------------------------------------------------------------------------------
 
@@ -277,13 +288,23 @@ class DeterministicTraining(TrainerAttributes):
             checkpoint = {
                 **checkpoint,
                 LOGGED: epoch_times.without(logging_of_run),
-                BEST_AVERAGE: best_so_far(checkpoint.get(BEST_AVERAGE), logging_of_run.get(AVERAGES, [])),
+                BEST_AVERAGE: best_average(self, checkpoint.get(BEST_AVERAGE), logging_of_run.get(AVERAGES, [])),
                 KEY: self._record().as_dict(),
             }
         if isinstance(file, (str, os.PathLike)):
             write_checkpoint(checkpoint, file)
         else:
             torch.save(canonical(checkpoint), file)
+
+
+def _right_order(trainer: type) -> str:
+    """What to write, where the mixin comes too late among a trainer's bases."""
+    mixins = [base for base in trainer.__bases__ if issubclass(base, DeterministicTraining)]
+    right = [*mixins, *(base for base in trainer.__bases__ if base not in mixins)]
+    return (
+        f"{mixins[0].__name__} must come before nnU-Net's trainers, or it never runs and nothing is seeded. Write\n"
+        f"    class {trainer.__name__}({', '.join(base.__name__ for base in right)}):"
+    )
 
 
 def cpu_threads() -> int:
@@ -297,16 +318,6 @@ def cpu_threads() -> int:
         return positive_int(CPU_THREADS_VARIABLE, int(text))
     except ValueError:
         raise ValueError(f"{CPU_THREADS_VARIABLE}={text!r} in the environment must be a positive integer") from None
-
-
-def best_so_far(best: Any, averages: Any) -> Any:
-    """nnU-Net's best average after the epoch whose moving average is the last of `averages`.
-
-    nnU-Net writes ``checkpoint_latest`` before it looks whether the epoch was the best, so what it writes may be stale.
-    """
-    if len(averages) == 0:
-        return best
-    return averages[-1] if best is None or averages[-1] > best else best
 
 
 def _record_of(checkpoint: Any) -> RunRecord | None:

@@ -15,8 +15,8 @@ import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug import StateMismatch
+from detaug.nnunet import DeterministicTraining
 from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, write_checkpoint
-from detaug.nnunet.trainers.mixin import best_so_far
 from detaug.nnunet.trainers.run_record import RunRecord
 from tests.peers.nnunet.trainers.in_process import Short, ShortDetAug, ShortDeterministic, new_trainer
 
@@ -30,15 +30,14 @@ LOGGED = {
 }
 
 
-def trained(root: Path, trainer: type, times: tuple[float, float] = (1e9, 2e9)) -> Any:
-    """A trainer as after its second epoch."""
+def trained(root: Path, trainer: type, times: tuple[float, ...] = (1e9, 2e9), epochs: int = 2) -> Any:
+    """A trainer as at the end of its second epoch, or of its first."""
     made = new_trainer(root, trainer)
     made.initialize()
-    made.current_epoch = 1
-    made.logger.load_checkpoint(
-        {**LOGGED, "epoch_start_timestamps": list(times), "epoch_end_timestamps": [time + 1 for time in times]}
-    )
-    made._best_ema = LOGGED["ema_fg_dice"][-1]
+    made.current_epoch = epochs - 1
+    logged = {**LOGGED, "epoch_start_timestamps": list(times), "epoch_end_timestamps": [time + 1 for time in times]}
+    made.logger.load_checkpoint({name: values[:epochs] for name, values in logged.items()})
+    made._best_ema = LOGGED["ema_fg_dice"][epochs - 1]
     return made
 
 
@@ -87,19 +86,45 @@ def test_times_come_back_for_the_plot(nnunet_environment: Path) -> None:
     assert made.logger.get_value("epoch_end_timestamps", None) == [1e9 + 1, 2e9 + 1], "and the running one keeps them"
 
 
+def best_of(file: Path) -> Any:
+    return torch.load(file, weights_only=False)["_best_ema"]
+
+
 def test_the_best_average_is_never_stale(nnunet_environment: Path) -> None:
     """nnU-Net writes checkpoint_latest before it updates _best_ema."""
-    made = trained(nnunet_environment, ShortDetAug)
-    made._best_ema = LOGGED["ema_fg_dice"][0]
-    written(made)
-    file = Path(made.output_folder) / "checkpoint_latest.pth"
-    assert torch.load(file, weights_only=False)["_best_ema"] == LOGGED["ema_fg_dice"][1]
-    nnUNetTrainer.save_checkpoint(made, str(file))
-    assert torch.load(file, weights_only=False)["_best_ema"] == LOGGED["ema_fg_dice"][0], "nnU-Net's own is"
-    assert best_so_far(None, []) is None
-    assert best_so_far(0.5, [0.25]) == 0.5
-    assert best_so_far(None, [0.25]) == 0.25
-    assert best_so_far(0.5, [float("nan")]) == 0.5
+    for trainer, expected in ((ShortDetAug, 1), (Short, 0)):
+        made = trained(nnunet_environment, trainer)
+        made._best_ema = LOGGED["ema_fg_dice"][0]
+        made.num_epochs = 5
+        made.on_epoch_end()
+        assert best_of(Path(made.output_folder) / "checkpoint_latest.pth") == LOGGED["ema_fg_dice"][expected]
+
+
+class ByLoss:
+    """A mixin for trainers that keep the epoch with the least validation loss, in nnU-Net's own attribute."""
+
+    def on_epoch_end(self: Any) -> None:
+        loss = float(self.logger.get_value("val_losses", step=-1))
+        self.save_checkpoint(f"{self.output_folder}/checkpoint_latest.pth")
+        if self._best_ema is None or -loss > self._best_ema:
+            self._best_ema = -loss
+            self.save_checkpoint(f"{self.output_folder}/checkpoint_best.pth")
+        self.current_epoch += 1
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_best_of_the_trainers_own_is_left_alone(nnunet_environment: Path, epochs: int) -> None:
+    for bases in ((ShortDetAug,), (DeterministicTraining, Short)):
+        made = trained(nnunet_environment, type("Own", (ByLoss, *bases), {}), epochs=epochs)
+        made._best_ema = None if epochs == 1 else -1.0
+        made.on_epoch_end()
+        file = Path(made.output_folder) / "checkpoint_latest.pth"
+        assert best_of(file) == (None if epochs == 1 else -1.0)
+        assert best_of(Path(made.output_folder) / "checkpoint_best.pth") == (-1.0 if epochs == 1 else -0.75)
+        made.save_checkpoint(str(file))
+        again = new_trainer(nnunet_environment, type(made))
+        again.load_checkpoint(str(file))
+        assert again._best_ema == made._best_ema
 
 
 def test_nnunet_reads_what_was_written(nnunet_environment: Path) -> None:

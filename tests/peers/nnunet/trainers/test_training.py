@@ -310,6 +310,22 @@ def test_pipelines_of_nnunets_variants_are_detaugs() -> None:
         trainers.trainer_named("nnUNetTrainerDetAug_3epochs")
 
 
+@pytest.mark.parametrize("mixin", [DeterministicTraining, DetAugLoading])
+def test_a_mixin_behind_the_trainer_is_refused_with_the_right_line(mixin: type) -> None:
+    class Named:
+        pass
+
+    for bases, right in (
+        ((Short, mixin), f"class X({mixin.__name__}, Short):"),
+        ((Named, Short, mixin), f"class X({mixin.__name__}, Named, Short):"),
+    ):
+        with pytest.raises(TypeError, match="never runs") as refused:
+            type("X", bases, {})
+        assert str(refused.value).endswith(right)
+    assert type("X", (Named, mixin, Short), {}).__mro__.index(mixin) == 2
+    assert type("X", (ShortDetAug, mixin), {}).get_dataloaders is ShortDetAug.get_dataloaders
+
+
 def test_the_signature_is_nnunets_own() -> None:
     for trainer in (detaug.nnunet.nnUNetTrainerDetAug, detaug.nnunet.nnUNetTrainerDeterministic):
         assert inspect.signature(trainer.__init__) == inspect.signature(nnUNetTrainer.__init__)
