@@ -31,6 +31,7 @@ from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.trainers import epoch_times
 from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, write_checkpoint
 from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
+from detaug.nnunet.trainers.ranks import buckets_stay
 from detaug.nnunet.trainers.run_record import KEY, RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.seeding.global_generators import seed_global_generators
@@ -62,7 +63,7 @@ class DeterministicTraining(TrainerAttributes):
     The hooks:
 
     - `initialize`: checks nnU-Net's version; finds the seed and draws the network's weights from it; swaps layers and
-      losses without a deterministic backward pass (`detaug.training.make_deterministic`).
+      losses without a deterministic backward pass (`detaug.training.make_deterministic`); keeps DDP's gradient buckets.
     - `get_dataloaders`: puts nnU-Net's loader and transforms into a `DeterministicAugmenter`, training and validation with
       different branches of the seed tree. No batch is drawn ahead and discarded. Epoch e has the batches of epoch e, also
       after a resume, and as many as the trainer asks for.
@@ -124,7 +125,8 @@ class DeterministicTraining(TrainerAttributes):
             check_nnunet_version()
             self._set_switches()
             seed_global_generators(self._branch("initialization").sequence())
-        super().initialize()  # type: ignore[misc]
+        with buckets_stay():
+            super().initialize()  # type: ignore[misc]
         self._swap_layers("network", self.network)
 
     def _build_loss(self) -> Any:
