@@ -1,4 +1,6 @@
-"""Ranks that train together on the CPU, killed and continued: `python -m tests.peers.nnunet.trainers.ranks ROOT FOLDER WORLD_SIZE...`.
+"""Ranks that train together on the CPU, killed and continued.
+
+    python -m tests.peers.nnunet.trainers.ranks ROOT FOLDER TRAINER WORLD_SIZE ...
 
 nnU-Net's own start of several ranks wants NCCL and GPUs. From the trainer on everything is nnU-Net's own code: its division of
 the batch, its `DDP`, its losses and metrics over ranks. A process that has imported all that is forked for every rank.
@@ -6,9 +8,11 @@ the batch, its `DDP`, its losses and metrics over ranks. A process that has impo
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -84,12 +88,10 @@ def together(world_size: int, root: Path, results: Path, trainer: str, **environ
             code = 1
             try:
                 os.environ.update(environment, nnUNet_results=str(results))
-                sys.stdout = open(os.devnull, "w")
-                train(rank, world_size, root, results, trainer)
+                with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+                    train(rank, world_size, root, results, trainer)
                 code = 0
             except BaseException:
-                import traceback
-
                 traceback.print_exc()
             finally:
                 os._exit(code)

@@ -16,9 +16,10 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug import StateMismatch
 from detaug.nnunet import DeterministicTraining
+from detaug.nnunet.trainers import trainer_named
 from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, write_checkpoint
 from detaug.nnunet.trainers.run_record import RunRecord
-from tests.peers.nnunet.trainers.in_process import Short, ShortDetAug, ShortDeterministic, new_trainer
+from tests.peers.nnunet.trainers.in_process import CPU, Short, ShortDetAug, ShortDeterministic, new_trainer
 
 LOGGED = {
     "mean_fg_dice": [np.float64(0.25), np.float64(0.5)],
@@ -270,6 +271,40 @@ def test_what_a_network_draws_while_it_trains_is_continued_too(nnunet_environmen
         shutil.rmtree(made.output_folder)
         same.append(continued(nnunet_environment, interrupted(nnunet_environment, trainer), trainer) == straight)
     assert same == [True, False]
+
+
+def shortened(name: str, **settings: Any) -> type:
+    """One of nnU-Net's trainers under detaug's name for it, with two epochs of two batches."""
+
+    class Shortened(trainer_named(name)):  # type: ignore[misc]
+        def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU):
+            plans["configurations"][configuration]["patch_size"] = [32, 32, 32]  # transformers want multiples of 8
+            super().__init__(plans, configuration, fold, dataset_json, device)
+            self.num_epochs, self.num_iterations_per_epoch, self.num_val_iterations_per_epoch = 2, 2, 1
+            self.save_every = 1
+            for attribute, value in settings.items():
+                setattr(self, attribute, value)
+
+    return Shortened
+
+
+@pytest.mark.parametrize(
+    ("name", "warmup"),
+    [
+        ("nnUNetTrainerDetAug_warmup", 1),
+        pytest.param("nnUNetTrainerDeterministic_warmup", 5, marks=pytest.mark.slow),
+        pytest.param("nnUNet_Primus_S_TrainerDetAug", 1, marks=pytest.mark.slow),
+        pytest.param("nnUNet_PrimusV2S_TrainerDeterministic", 5, marks=pytest.mark.slow),
+    ],
+)
+def test_a_warm_up_is_continued_within_it_and_after_it(nnunet_environment: Path, name: str, warmup: int) -> None:
+    """nnU-Net's own `load_checkpoint` of these trainers fails: it asks for weights alone."""
+    trainer = shortened(name, warmup_duration_whole_net=warmup)
+    made = new_trainer(nnunet_environment, trainer)
+    made.run_training()
+    straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
+    shutil.rmtree(made.output_folder)
+    assert continued(nnunet_environment, interrupted(nnunet_environment, trainer), trainer) == straight
 
 
 def with_record(file: Path, **changes: Any) -> Path:
