@@ -27,6 +27,7 @@ from detaug.nnunet.compatibility import (
     check_nnunet_version,
     is_checkpoint,
     is_nnunets_own,
+    unpack_cases,
 )
 from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_files import CaseFolder
@@ -194,8 +195,8 @@ class DeterministicTraining(TrainerAttributes):
 
     def _prepare_cases(self) -> None:
         """Unpack, check and fingerprint the cases of this fold, before any process opens one."""
-        if self.local_rank == 0 and self.dataset_class is not None:
-            self.dataset_class.unpack_dataset(self.preprocessed_dataset_folder, overwrite_existing=False, verify=True)
+        if self.local_rank == 0:
+            unpack_cases(self)
         if self.is_ddp:
             torch.distributed.barrier()
         CaseFolder(self.preprocessed_dataset_folder).check_images()
