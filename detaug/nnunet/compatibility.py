@@ -254,6 +254,26 @@ class TrainerAttributes:
     was_initialized: bool
 
 
+@contextmanager
+def schedulers_take_verbose() -> Iterator[None]:
+    """Inside, torch's schedulers take the argument ``verbose``, which nnU-Net 2.5 hands them and torch has dropped."""
+    from torch.optim.lr_scheduler import LRScheduler
+
+    original = LRScheduler.__init__
+    if "verbose" in inspect.signature(original).parameters:
+        yield
+        return
+
+    def made(self: Any, optimizer: Any, last_epoch: int = -1, _verbose: bool = False) -> None:
+        original(self, optimizer, last_epoch)
+
+    LRScheduler.__init__ = made  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        LRScheduler.__init__ = original  # type: ignore[method-assign]
+
+
 # --- loaders ----------------------------------------------------------------------------------------------------------
 
 #: The method that makes loaders and augmenters. It knows their classes as globals of its module, by the names below.

@@ -27,6 +27,7 @@ from detaug.nnunet.compatibility import (
     check_nnunet_version,
     is_checkpoint,
     is_nnunets_own,
+    schedulers_take_verbose,
     unpack_cases,
 )
 from detaug.nnunet.loading import PatchSource
@@ -133,7 +134,7 @@ class DeterministicTraining(TrainerAttributes):
             check_nnunet_version()
             self._set_switches()
             seed_global_generators(self._branch("initialization").sequence())
-        with buckets_stay():
+        with buckets_stay(), schedulers_take_verbose():
             super().initialize()  # type: ignore[misc]
         self._swap_layers("network", self.network)
 

@@ -415,6 +415,7 @@ def test_nnunets_log_tells_what_the_training_is_made_of_and_what_was_found(
     )
     assert log.count(opening) == 1
     assert "torch.compile off" in log
+    assert "detaug: seed=1 (from DETAUG_SEED)" in log, "what is only information, as that kernels are compiled"
     assert log.count("ended with signal 9 (SIGKILL)") == 1
     assert log.count("draws random numbers from the operating system, which no seed governs") == 1
     accounts = re.findall(
