@@ -48,7 +48,8 @@ from detaug.training.switches.modes import Changes, set_deterministic_mode
 from detaug.training.switches.table import Mode
 from detaug.versions import __version__
 
-#: How many threads torch computes with on a CPU. Sums change with it, and nnU-Net's command line takes all there are.
+#: How many threads torch computes with on a CPU. Sums change with it: the checkpoint has the number, and is not continued with
+#: another.
 CPU_THREADS_VARIABLE = "DETAUG_CPU_THREADS"
 EXECUTOR_VARIABLE = "DETAUG_EXECUTOR"
 
@@ -76,7 +77,7 @@ class DeterministicTraining(TrainerAttributes):
     - every epoch: Python's, NumPy's and torch's generators start from (seed, rank, epoch).
     - `on_train_start`, every epoch and every forward pass of the final validation: torch's switches
       (`detaug.training.deterministic_mode`), which nnU-Net resets. torch.compile is not used. On a CPU, torch computes
-      with ``DETAUG_CPU_THREADS`` threads, by default one.
+      with ``DETAUG_CPU_THREADS`` threads, by default one per core; the checkpoint has the number.
     - `on_train_start`: checks that all cases of the fold are there and complete, and the same as when the training began.
     - `save_checkpoint`: writes times to a file beside it; pickling does not depend on history; a file is never partial.
     - `run_training`: no process survives it. Whatever detaug logs meanwhile (batches that are not reproducible, generators
@@ -356,12 +357,17 @@ def _right_order(trainer: type) -> str:
 
 
 def cpu_threads() -> int:
-    """How many threads torch is to compute with on a CPU: ``DETAUG_CPU_THREADS``, by default 1.
+    """How many threads torch is to compute with on a CPU: ``DETAUG_CPU_THREADS``, by default all cores of this process.
+
+    Torch's convolutions, and what nnU-Net's networks have besides, give the same bytes at the same number of threads, also where
+    more threads than cores wait for one another (``python -m benchmarks.cpu_threads``).
 
     Raises:
         ValueError: the variable is no positive integer.
     """
-    text = os.environ.get(CPU_THREADS_VARIABLE, "1")
+    text = os.environ.get(CPU_THREADS_VARIABLE)
+    if text is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         return positive_int(CPU_THREADS_VARIABLE, int(text))
     except ValueError:

@@ -307,6 +307,29 @@ def test_a_warm_up_is_continued_within_it_and_after_it(nnunet_environment: Path,
     assert continued(nnunet_environment, interrupted(nnunet_environment, trainer), trainer) == straight
 
 
+@pytest.mark.slow
+def test_three_threads_train_to_the_same_bytes_and_another_number_is_refused(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETAUG_CPU_THREADS", "3")
+    before = torch.get_num_threads()
+    try:
+        made = new_trainer(nnunet_environment, ShortDetAug)
+        made.run_training()
+        straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
+        shutil.rmtree(made.output_folder)
+        file = interrupted(nnunet_environment)
+        assert continued(nnunet_environment, file) == straight
+        monkeypatch.setenv("DETAUG_CPU_THREADS", "2")
+        file = Path(made.output_folder) / "checkpoint_final.pth"
+        with pytest.raises(
+            StateMismatch, match=r"torch's threads: 3 in the checkpoint, 2 now \(set DETAUG_CPU_THREADS"
+        ):
+            continued(nnunet_environment, file)
+    finally:
+        torch.set_num_threads(before)
+
+
 def with_record(file: Path, **changes: Any) -> Path:
     checkpoint = torch.load(file, weights_only=False)
     checkpoint["detaug"].update(changes)

@@ -161,12 +161,15 @@ def test_torch_has_a_fixed_number_of_threads_on_a_cpu(
 ) -> None:
     before = torch.get_num_threads()
     try:
-        torch.set_num_threads(2)
-        new_trainer(nnunet_environment, ShortDetAug).initialize()
-        assert torch.get_num_threads() == 1
-        monkeypatch.setenv("DETAUG_CPU_THREADS", "2")
-        new_trainer(nnunet_environment, ShortDetAug).initialize()
-        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        for text, threads in (("2", 2), ("1", 1), (None, len(os.sched_getaffinity(0)))):
+            if text is None:
+                monkeypatch.delenv("DETAUG_CPU_THREADS")
+            else:
+                monkeypatch.setenv("DETAUG_CPU_THREADS", text)
+            made = new_trainer(nnunet_environment, ShortDetAug)
+            made.initialize()
+            assert torch.get_num_threads() == made._record().cpu_threads == threads
         monkeypatch.setenv("DETAUG_CPU_THREADS", "many")
         with pytest.raises(ValueError, match="DETAUG_CPU_THREADS='many'"):
             new_trainer(nnunet_environment, ShortDetAug).initialize()
