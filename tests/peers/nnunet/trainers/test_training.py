@@ -432,12 +432,12 @@ def test_nnunets_log_tells_what_the_training_is_made_of_and_what_was_found(
 
 
 def test_a_loader_that_is_left_as_it_is_is_told_and_recorded(nnunet_environment: Path) -> None:
-    class Own(ShortDetAug):
+    class Own(ShortDeterministic):
         def get_dataloaders(self) -> Any:
             return nnUNetTrainer.get_dataloaders(self)
 
     made = new_trainer(nnunet_environment, Own)
-    assert made._record().loading == "detaug", "as far as is known before"
+    assert made._record().loading == "nnU-Net", "as far as is known before"
     made.on_train_start()
     assert made._record().loading == "batchgenerators.dataloading.single_threaded_augmenter.SingleThreadedAugmenter"
     assert "training from a batchgenerators" in Path(made.log_file).read_text()
