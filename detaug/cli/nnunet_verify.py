@@ -43,7 +43,13 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
 )
 @click.option("--seed", type=SeedType(), envvar="DETAUG_SEED", default=1234, help="Of all trainings.")
 @click.option("--epochs", type=click.IntRange(2), default=2, help="Epochs of a training.")
-@click.option("--iterations", type=click.IntRange(1), default=3, help="Training batches of an epoch.")
+@click.option(
+    "--iterations",
+    type=click.IntRange(1),
+    default=None,
+    show_default="as many as show every branch of the pipeline",
+    help="Training batches of an epoch.",
+)
 @click.option("--validation-iterations", type=click.IntRange(1), default=2, help="Validation batches of an epoch.")
 @click.option(
     "--keep",
@@ -60,6 +66,9 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
     through with none, and interrupted between two epochs and resumed, with other numbers of processes again. The
     three checkpoint_final.pth are compared byte for byte. A difference is reported with its origin: initial
     weights, data, forward pass, backward pass, optimizer, resuming, or bookkeeping.
+
+    An epoch has as many batches as show every branch of the trainer's transforms, by their own probabilities. Rare
+    branches are also opened once each, in a batch made for it.
 
     Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes when it first
     trains (splits_final.json, unpacked .npz files).

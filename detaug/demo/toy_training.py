@@ -138,4 +138,4 @@ def train_and_compare(root: Path, seed: Seed, shown: Progress) -> Compared:
         shown.done = 2
         short = settings(seed)
         found = compare_trainings(short, two_trainings(short), root, shown)
-    return Compared(found.settings, found.rows, found.device)
+    return Compared(found.settings, found.rows, found.device, found.seen)

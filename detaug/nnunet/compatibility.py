@@ -6,12 +6,16 @@ nnU-Net is imported when a function here is called, and not before.
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
+import inspect
 import os
+import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import Any
+from types import FrameType
+from typing import Any, NamedTuple
 
 from detaug.versions import SUPPORTED_NNUNET
 
@@ -104,6 +108,47 @@ def run_training(*arguments: Any, **options: Any) -> None:
     nnunet.run_training(*arguments, **options)
 
 
+def minor_version() -> tuple[int, int]:
+    """(2, 8) of nnU-Net 2.8.1. For another version than those supported, which the user has allowed: the latest of these."""
+    version = installed_version()
+    known = version if _supported(version) else SUPPORTED_NNUNET[-1]
+    major, minor = known.split(".")[:2]
+    return int(major), int(minor)
+
+
+def train_command(arguments: Sequence[str]) -> None:
+    """What ``nnUNetv2_train ARGUMENTS`` does, with detaug's trainers and those in the folders of ``nnUNet_extTrainer``, which
+    nnU-Net before 2.8 does not look into.
+
+    Raises:
+        LookupError: there is no such trainer.
+        SystemExit: the arguments are wrong.
+    """
+    from nnunetv2.run import run_training as nnunet
+
+    original_arguments, rank = sys.argv, getattr(nnunet, _RUN_RANK)
+    sys.argv = ["nnUNetv2_train", *arguments]
+    setattr(nnunet, _RUN_RANK, run_rank)
+    try:
+        with trainers_found_through(lambda trainer: trainer):
+            nnunet.run_training_entry()
+    finally:
+        sys.argv = original_arguments
+        setattr(nnunet, _RUN_RANK, rank)
+
+
+#: The function that each rank of a training on several GPUs runs, by its name in a new process.
+_RUN_RANK = "run_ddp"
+
+
+def run_rank(rank: int, *arguments: Any) -> None:
+    """What one rank of `train_command` does."""
+    from nnunetv2.run import run_training as nnunet
+
+    with trainers_found_through(lambda trainer: trainer):
+        nnunet.run_ddp(rank, *arguments)
+
+
 @contextmanager
 def trainers_found_through(replaced: Callable[[type], type]) -> Iterator[None]:
     """Inside, `run_training` trains ``replaced(trainer)`` in place of the trainer whose name it is given.
@@ -113,21 +158,50 @@ def trainers_found_through(replaced: Callable[[type], type]) -> Iterator[None]:
     """
     from nnunetv2.run import run_training as nnunet
 
-    find = nnunet.recursive_find_trainer_class_by_name
+    by_name = "recursive_find_trainer_class_by_name"
+    finder = by_name if hasattr(nnunet, by_name) else "recursive_find_python_class"
+    find = getattr(nnunet, finder)
 
-    def found(name: str) -> type:
+    def found(*place: str) -> type:
+        name = place[0] if finder == by_name else place[1]
         try:
-            return replaced(find(name))
+            trainer = find(*place)
         except RuntimeError as error:
             if not str(error).startswith(_NOT_FOUND):  # a module of a trainer's failed
                 raise
             raise LookupError(name) from None
+        if trainer is None:
+            trainer = _external_trainer(name)
+        if trainer is None:
+            raise LookupError(name)
+        return replaced(trainer)
 
-    nnunet.recursive_find_trainer_class_by_name = found
+    setattr(nnunet, finder, found)
     try:
         yield
     finally:
-        nnunet.recursive_find_trainer_class_by_name = find
+        setattr(nnunet, finder, find)
+
+
+def _external_trainer(name: str) -> Any:
+    """A trainer in the folders of ``nnUNet_extTrainer``, or detaug's, for versions of nnU-Net that know no such folders."""
+    folders = os.environ.get("nnUNet_extTrainer", "").split(os.pathsep)
+    ours = os.path.join(os.path.dirname(__file__), "external")
+    for folder in [*(each for each in folders if each.strip() and os.path.isdir(each) and each != ours), ours]:
+        for _, module_name, is_package in pkgutil.iter_modules([folder]):
+            if not is_package:
+                found = getattr(_module(folder, module_name), name, None)
+                if found is not None:
+                    return found
+    return None
+
+
+def _module(folder: str, name: str) -> Any:
+    sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(folder)
 
 
 def planning() -> Any:
@@ -135,6 +209,12 @@ def planning() -> Any:
     from nnunetv2.experiment_planning import plan_and_preprocess_api
 
     return plan_and_preprocess_api
+
+
+def without_bar(function: Any) -> dict[str, Any]:
+    """The option by which a function of `planning` shows no progress bar; those of nnU-Net before 2.7 show none."""
+    option = "show_progress_bar"
+    return {option: False} if option in inspect.signature(function).parameters else {}
 
 
 # --- trainers ---------------------------------------------------------------------------------------------------------
@@ -191,12 +271,94 @@ class TrainerAttributes:
     was_initialized: bool
 
 
+@contextmanager
+def schedulers_take_verbose() -> Iterator[None]:
+    """Inside, torch's schedulers take the argument ``verbose``, which nnU-Net 2.5 hands them and torch has dropped."""
+    from torch.optim.lr_scheduler import LRScheduler
+
+    original = LRScheduler.__init__
+    if "verbose" in inspect.signature(original).parameters:
+        yield
+        return
+
+    def made(self: Any, optimizer: Any, last_epoch: int = -1, _verbose: bool = False) -> None:
+        original(self, optimizer, last_epoch)
+
+    LRScheduler.__init__ = made  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        LRScheduler.__init__ = original  # type: ignore[method-assign]
+
+
 # --- loaders ----------------------------------------------------------------------------------------------------------
 
 #: The method that makes loaders and augmenters. It knows their classes as globals of its module, by the names below.
 MAKES_LOADERS = "get_dataloaders"
-LOADER = "nnUNetDataLoader"
 UNORDERED, ORDERED, SINGLE = "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "SingleThreadedAugmenter"
+
+
+def loader_names() -> tuple[str, ...]:
+    """Of nnU-Net's loaders, those that draw cases and patches as detaug's does.
+
+    2.5 has two: the one for planes draws a class, then a plane with it, where later ones draw a voxel.
+    """
+    return ("nnUNetDataLoader3D",) if minor_version() == (2, 5) else ("nnUNetDataLoader",)
+
+
+def in_place_of_loader(kind: Callable[..., Any]) -> Callable[..., Any]:
+    """A loader with the arguments of nnU-Net's, that draws as the installed version's does.
+
+    Args:
+        kind: `PatchSource`.
+    """
+
+    def made(
+        data: Any,
+        batch_size: int,
+        patch_size: Any,
+        final_patch_size: Any,
+        label_manager: Any,
+        *more: Any,
+        **options: Any,
+    ) -> Any:
+        version = minor_version()
+        if version == (2, 6) and len(patch_size) == 2:
+            final_patch_size = patch_size  # so it computes how far planes may reach over the edge: not at all
+        loader = kind(cases_of(data), batch_size, patch_size, final_patch_size, label_manager, *more, **options)
+        if version == (2, 5):
+            loader.annotated_classes_key = tuple(label_manager.all_labels)
+        return loader
+
+    return made
+
+
+class Cases(NamedTuple):
+    """What is known of a data set object."""
+
+    source_folder: str
+    identifiers: list[str]
+    folder_with_segs_from_previous_stage: str | None
+
+
+def cases_of(data: Any) -> Any:
+    """A data set object as nnU-Net has them since 2.6: that of 2.5 knows the files of each case."""
+    files = getattr(data, "dataset", None)
+    if not isinstance(files, dict) or not files:
+        return data
+    first = next(iter(files.values()))
+    previous = first.get("seg_from_prev_stage_file")
+    return Cases(os.path.dirname(first["data_file"]), list(files), os.path.dirname(previous) if previous else None)
+
+
+def unpack_cases(trainer: TrainerAttributes) -> None:
+    """Have nnU-Net decompress what it reads decompressed."""
+    if minor_version() == (2, 5):
+        from nnunetv2.training.dataloading.utils import unpack_dataset
+
+        unpack_dataset(trainer.preprocessed_dataset_folder, True, False, 1, True)
+    elif trainer.dataset_class is not None:
+        trainer.dataset_class.unpack_dataset(trainer.preprocessed_dataset_folder, overwrite_existing=False, verify=True)
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
@@ -212,6 +374,38 @@ AVERAGES, EPOCH_TIMES = "ema_fg_dice", ("epoch_start_timestamps", "epoch_end_tim
 def is_checkpoint(value: Any) -> bool:
     """Whether it is what nnU-Net hands to `torch.save` as a checkpoint."""
     return isinstance(value, dict) and {WEIGHTS, LOGGED} <= value.keys()
+
+
+def best_average(trainer: TrainerAttributes, kept: Any, averages: Sequence[Any]) -> Any:
+    """The best moving average that belongs into a checkpoint which the trainer writes now.
+
+    nnU-Net's `on_epoch_end` writes ``checkpoint_latest`` before it looks whether the epoch was the best, so that what it
+    writes may be stale. That value is replaced by the one that nnU-Net sets next. Any other value is kept: a trainer that
+    judges by something else (its validation loss) keeps its best there, too.
+
+    Args:
+        trainer: whose checkpoint it is.
+        kept: what the trainer has as its best.
+        averages: of the Dice score, after each epoch.
+    """
+    if len(averages) == 0 or not _ends_an_epoch(trainer):
+        return kept
+    best = None
+    for average in averages[:-1]:
+        best = average if best is None or average > best else best
+    nnunets_own = kept is best if kept is None or best is None else kept == best or (kept != kept and best != best)
+    return averages[-1] if nnunets_own and (best is None or averages[-1] > best) else kept
+
+
+def _ends_an_epoch(trainer: TrainerAttributes) -> bool:
+    """Whether nnU-Net's own `on_epoch_end` is what is running; a trainer may have replaced it."""
+    code = trainer_class().on_epoch_end.__code__
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is code and frame.f_locals.get("self") is trainer:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def plot_nothing(trainer: TrainerAttributes) -> None:

@@ -157,6 +157,7 @@ def for_the_loss(given: Arguments, p_per_label: float) -> list[Transform]:
 def spatial_transforms(given: Arguments, **options: Any) -> list[Transform]:
     """The spatial transform, between a conversion to 2-D and back if the first axis is to stay as it is."""
     size = tuple(int(n) for n in given.patch_size)
+    outside: dict[str, Any] = {"border_mode_seg": "constant", "padding_value_seg": -1}
     spatial = SpatialTransform(
         size[1:] if given.do_dummy_2d else size,
         patch_center_dist_from_border=0,
@@ -164,9 +165,7 @@ def spatial_transforms(given: Arguments, **options: Any) -> list[Transform]:
         p_elastic_deform=0,
         rotation=given.rotation,
         bg_style_seg_sampling=False,
-        border_mode_seg="constant",
-        padding_value_seg=-1,
-        **options,
+        **{**outside, **options},
     )
     return [Convert3DTo2D(), spatial, Convert2DTo3D()] if given.do_dummy_2d else [spatial]
 

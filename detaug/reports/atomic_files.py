@@ -28,6 +28,24 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         partial.unlink(missing_ok=True)
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Remove what writers that were killed have left of `whole_file` in a folder, of earlier versions too."""
+    for partial in (*folder.glob(".*.partial"), *folder.glob("*.unfinished")):
+        process = partial.name.split(".")[-2]
+        if process.isdecimal() and not _is_running(int(process)):
+            partial.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # another user's
+        pass
+    return True
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file (UTF-8) as `whole_file`."""
     with whole_file(path) as file:

@@ -48,7 +48,13 @@ class Compose(Transform):
                 raise ValueError(f"dim must be 2 or 3, got {dim!r}")
             self.dim = int(dim)
 
+    def _check_parts(self) -> None:
+        """What was put into `transforms` later is told as what was handed in."""
+        if not all(isinstance(transform, Transform) for transform in self.transforms):
+            checked_transforms(self.transforms)
+
     def spatial_dims(self) -> int | None:
+        self._check_parts()
         return self.dim if self.dim is not None else _first_known(self.transforms)
 
     def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
@@ -56,6 +62,7 @@ class Compose(Transform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         params = []
+        self._check_parts()
         for transform in self.transforms:
             params.append(transform.sample(rng, shapes))
             shapes = transform.output_shapes(shapes, params[-1])
@@ -85,6 +92,7 @@ class Compose(Transform):
         return steps
 
     def kernels(self) -> Iterable[Kernel]:
+        self._check_parts()
         return [each for transform in self.transforms for each in transform.kernels()]
 
 

@@ -191,7 +191,8 @@ def _load_places(file: str) -> tuple[dict[Any, np.ndarray] | None, int]:
     locations = properties.get("class_locations")
     if locations is None:
         return None, 0
-    compact = {key: _compact(places) for key, places in locations.items()}
+    # in cases of nnU-Net 2.5 labels are NumPy's: compared with a tuple, they give an array
+    compact = {key.item() if isinstance(key, np.generic) else key: _compact(each) for key, each in locations.items()}
     return compact, sum(places.nbytes for places in compact.values())
 
 

@@ -37,33 +37,39 @@ class nnUNetTrainerDetAugExt(ExtendedAugmentation, nnUNetTrainer):  # type: igno
     """nnU-Net's default trainer with detaug's loader and a stronger pipeline for MRI."""
 
 
-#: The longest names first.
+#: The word in a trainer's name -> its mixin; the longest words first.
 _MIXINS: dict[str, type] = {
-    "nnUNetTrainerDetAugExt": ExtendedAugmentation,
-    "nnUNetTrainerDeterministic": DeterministicTraining,
-    "nnUNetTrainerDetAug": DetAugLoading,
+    "DetAugExt": ExtendedAugmentation,
+    "Deterministic": DeterministicTraining,
+    "DetAug": DetAugLoading,
 }
+
+
+def name_with(base: str, word: str) -> str:
+    """The name of one of nnU-Net's trainers with a word behind its "Trainer"; where there is no "Trainer", at its end."""
+    before, trainer, after = base.partition("Trainer")
+    return f"{before}{trainer}{word}{after}"
 
 
 def trainer_named(name: str) -> Any:
     """``nnUNetTrainerDetAug_250epochs`` is ``nnUNetTrainer_250epochs`` with `DetAugLoading`; so for every trainer that
-    nnU-Net comes with, and for ``nnUNetTrainerDeterministic...`` with `DeterministicTraining`.
+    nnU-Net comes with (``nnUNet_Primus_S_TrainerDetAug``), and for ``...Deterministic`` with `DeterministicTraining`.
 
     Raises:
         AttributeError: the name is not made like that, or nnU-Net has no such trainer.
     """
-    for prefix, mixin in _MIXINS.items():
-        if name.startswith(prefix):
-            base = find_trainer("nnUNetTrainer" + name[len(prefix) :])
-            if base is not None:
-                made = type(
-                    name,
-                    (mixin, base),
-                    {"__module__": __name__, "__doc__": f"`{base.__name__}` with `{mixin.__name__}`."},
-                )
-                # found here again when it is unpickled
-                globals()[name] = made
-                return made
+    for word, mixin in _MIXINS.items():
+        stock = name.replace(word, "", 1)
+        base = find_trainer(stock) if word in name and name_with(stock, word) == name else None
+        if base is not None:
+            made = type(
+                name,
+                (mixin, base),
+                {"__module__": __name__, "__doc__": f"`{base.__name__}` with `{mixin.__name__}`."},
+            )
+            # found here again when it is unpickled
+            globals()[name] = made
+            return made
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

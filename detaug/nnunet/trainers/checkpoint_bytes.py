@@ -97,3 +97,24 @@ def saves_through(write: Callable[[Any, Any], None]) -> Iterator[None]:
         yield
     finally:
         torch.save = original
+
+
+@contextlib.contextmanager
+def loads_everything() -> Iterator[None]:
+    """Inside, this thread's `torch.load` takes any pickle unless it is told otherwise.
+
+    nnU-Net's checkpoints hold NumPy's scalars. Its own `load_checkpoint` asks for ``weights_only=False``;
+    ``nnUNetTrainer_warmup`` and those that inherit from it have forgotten to, and cannot be continued.
+    """
+    original, thread = torch.load, threading.get_ident()
+
+    def load(*arguments: Any, **options: Any) -> Any:
+        if threading.get_ident() == thread:
+            options.setdefault("weights_only", False)
+        return original(*arguments, **options)
+
+    torch.load = load
+    try:
+        yield
+    finally:
+        torch.load = original

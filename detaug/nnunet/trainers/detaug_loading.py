@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from detaug.nnunet.compatibility import is_nnunets_own
+from detaug.nnunet.compatibility import is_nnunets_own, minor_version
 from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_cache import chosen_cache
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 from detaug.nnunet.transforms import validation_transforms
-from detaug.nnunet.variants import TRAINING_TRANSFORMS
+from detaug.nnunet.variants import pipelines_of
 
 
 class DetAugLoading(DeterministicTraining):
@@ -25,7 +25,7 @@ class DetAugLoading(DeterministicTraining):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        _replace(cls, "get_training_transforms", TRAINING_TRANSFORMS)
+        _replace(cls, "get_training_transforms", pipelines_of(minor_version()))
         _replace(cls, "get_validation_transforms", {"nnUNetTrainer": validation_transforms})
 
     def get_dataloaders(self) -> tuple[Any, Any]:
@@ -35,11 +35,17 @@ class DetAugLoading(DeterministicTraining):
         return super().get_dataloaders()
 
     def _loader_class(self) -> Any:
-        return PatchSource
+        # with nnU-Net's own transforms, of a version for which detaug has none, its own loader stays as well
+        return None if is_nnunets_own(_owner(type(self), "get_training_transforms")) else PatchSource
 
 
 def _replace(trainer: type, method: str, ours: Any) -> None:
     """Give the class our pipeline, where it would have one of nnU-Net's own."""
-    owner = next((base for base in trainer.__mro__ if method in vars(base)), None)
-    if owner is not None and is_nnunets_own(owner) and owner.__name__ in ours:
+    owner = _owner(trainer, method)
+    if is_nnunets_own(owner) and owner.__name__ in ours:
         setattr(trainer, method, staticmethod(ours[owner.__name__]))
+
+
+def _owner(trainer: type, method: str) -> type:
+    """The class that defines it; object: none does."""
+    return next((base for base in trainer.__mro__ if method in vars(base)), object)

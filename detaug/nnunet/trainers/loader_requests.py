@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from detaug.nnunet.compatibility import LOADER, MAKES_LOADERS, ORDERED, SINGLE, UNORDERED
+from detaug.nnunet.compatibility import MAKES_LOADERS, ORDERED, SINGLE, UNORDERED, in_place_of_loader, loader_names
 
 
 def batches_kept(num_cached: int) -> int:
@@ -80,12 +80,12 @@ def requests_instead_of_augmenters(
 
     Args:
         trainer: the class; every definition of the method among its bases is dealt with.
-        loader: replaces ``nnUNetDataLoader``; None: that stays.
+        loader: replaces nnU-Net's loader; None: that stays.
         method: the method's name.
     """
     substitutes: dict[str, Any] = dict(AUGMENTERS)
     if loader is not None:
-        substitutes[LOADER] = loader
+        substitutes |= dict.fromkeys(loader_names(), in_place_of_loader(loader))
     with contextlib.ExitStack() as stack:
         for namespace in _namespaces(trainer, method):
             stack.enter_context(_replaced(namespace, substitutes))

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +23,33 @@ from detaug.nnunet.compatibility import (
     BEST_AVERAGE,
     LOGGED,
     TrainerAttributes,
+    best_average,
     check_nnunet_version,
     is_checkpoint,
+    is_nnunets_own,
+    schedulers_take_verbose,
+    unpack_cases,
 )
+from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.trainers import epoch_times
-from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, write_checkpoint
+from detaug.nnunet.trainers.checkpoint_bytes import canonical, loads_everything, saves_through, write_checkpoint
 from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
+from detaug.nnunet.trainers.ranks import buckets_stay
 from detaug.nnunet.trainers.run_record import KEY, RunRecord
+from detaug.nnunet.trainers.training_log import EpochAccount, TrainingLog, named, opening_line
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
+from detaug.reports.atomic_files import remove_unfinished
 from detaug.seeding.global_generators import seed_global_generators
 from detaug.seeding.ranks import common_seed
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int, text_of_seed
 from detaug.training.layers.swapping import swap_layers
-from detaug.training.switches.modes import set_deterministic_mode
+from detaug.training.switches.modes import Changes, set_deterministic_mode
 from detaug.training.switches.table import Mode
 from detaug.versions import __version__
 
-#: How many threads torch computes with on a CPU. Sums change with it, and nnU-Net's command line takes all there are.
+#: How many threads torch computes with on a CPU. Sums change with it: the checkpoint has the number, and is not continued with
+#: another.
 CPU_THREADS_VARIABLE = "DETAUG_CPU_THREADS"
 EXECUTOR_VARIABLE = "DETAUG_EXECUTOR"
 
@@ -60,17 +70,18 @@ class DeterministicTraining(TrainerAttributes):
     The hooks:
 
     - `initialize`: checks nnU-Net's version; finds the seed and draws the network's weights from it; swaps layers and
-      losses without a deterministic backward pass (`detaug.training.make_deterministic`).
+      losses without a deterministic backward pass (`detaug.training.make_deterministic`); keeps DDP's gradient buckets.
     - `get_dataloaders`: puts nnU-Net's loader and transforms into a `DeterministicAugmenter`, training and validation with
       different branches of the seed tree. No batch is drawn ahead and discarded. Epoch e has the batches of epoch e, also
       after a resume, and as many as the trainer asks for.
     - every epoch: Python's, NumPy's and torch's generators start from (seed, rank, epoch).
     - `on_train_start`, every epoch and every forward pass of the final validation: torch's switches
       (`detaug.training.deterministic_mode`), which nnU-Net resets. torch.compile is not used. On a CPU, torch computes
-      with ``DETAUG_CPU_THREADS`` threads, by default one.
+      with ``DETAUG_CPU_THREADS`` threads, by default one per core; the checkpoint has the number.
     - `on_train_start`: checks that all cases of the fold are there and complete, and the same as when the training began.
     - `save_checkpoint`: writes times to a file beside it; pickling does not depend on history; a file is never partial.
-    - `run_training`: no process survives it.
+    - `run_training`: no process survives it. Whatever detaug logs meanwhile (batches that are not reproducible, generators
+      without a seed, dead workers) goes to nnU-Net's log, with a line on what the training is made of and one per epoch.
 
     Attributes:
         deterministic_mode: as for `detaug.training.deterministic_mode`: True, or "warn" for networks with operations that
@@ -82,6 +93,17 @@ class DeterministicTraining(TrainerAttributes):
     _run_seed: Seed | None = None
     _cases: str = ""
     _continued: RunRecord | None = None
+    _switched: Changes | None = None
+    _account: EpochAccount | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Raises:
+        TypeError: a trainer of nnU-Net's stands before the mixin, whose hooks would then never run.
+        """
+        super().__init_subclass__(**options)
+        bases = cls.__mro__[: cls.__mro__.index(DeterministicTraining)]
+        if any(is_nnunets_own(base) for base in bases):
+            raise TypeError(_right_order(cls))
 
     # --- seed -------------------------------------------------------------------------------------------------------
 
@@ -113,7 +135,8 @@ class DeterministicTraining(TrainerAttributes):
             check_nnunet_version()
             self._set_switches()
             seed_global_generators(self._branch("initialization").sequence())
-        super().initialize()  # type: ignore[misc]
+        with buckets_stay(), schedulers_take_verbose():
+            super().initialize()  # type: ignore[misc]
         self._swap_layers("network", self.network)
 
     def _build_loss(self) -> Any:
@@ -132,7 +155,9 @@ class DeterministicTraining(TrainerAttributes):
 
     def _set_switches(self) -> None:
         """torch's switches, for good: this process trains, and nnU-Net resets them whenever it makes a predictor."""
-        set_deterministic_mode(self.deterministic_mode, tf32=None)
+        changes = set_deterministic_mode(self.deterministic_mode, tf32=None)
+        if self._switched is None:
+            self._switched = changes
         if self.device.type == "cpu":
             torch.set_num_threads(cpu_threads())
 
@@ -152,12 +177,6 @@ class DeterministicTraining(TrainerAttributes):
 
     def _augmenter(self, request: Any, name: str, iterations: int) -> Any:
         if not isinstance(request, AugmenterRequest):
-            logger.warning(
-                "%s.get_dataloaders gives a %s for %s, which is left as it is: its batches are what it makes them",
-                type(self).__name__,
-                type(request).__name__,
-                name,
-            )
             return request
         augmenter = UnendingEpochs(
             request.data_loader,
@@ -170,6 +189,7 @@ class DeterministicTraining(TrainerAttributes):
             batches_per_epoch=iterations * self._number_of_ranks(),
             rank=self.local_rank if self.is_ddp else 0,
             world_size=self._number_of_ranks(),
+            guard=True,
             executor=_executor(name),
         )
         augmenter.set_epoch(self.current_epoch)
@@ -177,8 +197,8 @@ class DeterministicTraining(TrainerAttributes):
 
     def _prepare_cases(self) -> None:
         """Unpack, check and fingerprint the cases of this fold, before any process opens one."""
-        if self.local_rank == 0 and self.dataset_class is not None:
-            self.dataset_class.unpack_dataset(self.preprocessed_dataset_folder, overwrite_existing=False, verify=True)
+        if self.local_rank == 0:
+            unpack_cases(self)
         if self.is_ddp:
             torch.distributed.barrier()
         CaseFolder(self.preprocessed_dataset_folder).check_images()
@@ -191,21 +211,42 @@ class DeterministicTraining(TrainerAttributes):
 
     # --- the training's course --------------------------------------------------------------------------------------
 
+    @cached_property
+    def _log(self) -> TrainingLog:
+        return TrainingLog(self.print_to_log_file)
+
     def run_training(self) -> None:
-        try:
-            super().run_training()  # type: ignore[misc]
-        finally:
-            self._close_loaders()
+        with self._log.listening():
+            try:
+                super().run_training()  # type: ignore[misc]
+            finally:
+                self._close_loaders()
 
     def on_train_start(self) -> None:
         if not self.was_initialized:
             self.initialize()
         self._set_switches()
         self._prepare_cases()
+        if self.local_rank == 0:
+            remove_unfinished(Path(self.output_folder))
+        super().on_train_start()  # type: ignore[misc]
         if self._continued is not None:
             for difference in self._record().check_continues(self._continued):
                 self.print_to_log_file(f"detaug: continued although changed: {difference}")
-        super().on_train_start()  # type: ignore[misc]
+        self._tell_what_it_is_made_of()
+
+    def _tell_what_it_is_made_of(self) -> None:
+        loaders = {"training": self.dataloader_train, "validation": self.dataloader_val}
+        for name, loader in loaders.items():
+            if not isinstance(loader, DeterministicAugmenter):
+                logger.warning(
+                    "%s.get_dataloaders gives a %s for %s, which is left as it is: its batches are what it makes them",
+                    type(self).__name__,
+                    named(loader),
+                    name,
+                )
+        threads = torch.get_num_threads() if self.device.type == "cpu" else None
+        self.print_to_log_file(opening_line(loaders, self._switched or Changes(), self._do_i_compile(), threads))
 
     def on_train_epoch_start(self) -> None:
         self._set_switches()
@@ -213,7 +254,15 @@ class DeterministicTraining(TrainerAttributes):
             if isinstance(loader, DeterministicAugmenter):
                 loader.set_epoch(self.current_epoch)
         seed_global_generators(self._branch(f"epoch/rank/{self.local_rank}").sequence(self.current_epoch))
+        self._account = EpochAccount((self.dataloader_train, self.dataloader_val), self._log.deaths)
         super().on_train_epoch_start()  # type: ignore[misc]
+
+    def on_epoch_end(self) -> None:
+        # before nnU-Net writes checkpoints and draws its plot
+        line = None if self._account is None else self._account.line(self.current_epoch, self._log.deaths)
+        super().on_epoch_end()  # type: ignore[misc]
+        if line is not None:
+            self.print_to_log_file(line)
 
     def on_train_end(self) -> None:
         super().on_train_end()  # type: ignore[misc]
@@ -256,18 +305,29 @@ class DeterministicTraining(TrainerAttributes):
             self._run_seed = record.seed
             self.print_to_log_file(f"detaug {__version__}: seed {record.seed}, the checkpoint's", add_timestamp=False)
         self._continued = record
-        super().load_checkpoint(filename_or_checkpoint)  # type: ignore[misc]
+        with loads_everything():
+            super().load_checkpoint(filename_or_checkpoint)  # type: ignore[misc]
         epoch_times.restore(self.logger.get_checkpoint(), self.output_folder)
 
     def _record(self) -> RunRecord:
         return RunRecord(
             seed=self.run_seed,
-            loading="detaug" if self._loader_class() is not None else "nnU-Net",
+            loading=self._loading(),
             data=self._cases,
             world_size=self._number_of_ranks(),
             cpu_threads=torch.get_num_threads() if self.device.type == "cpu" else 0,
             iterations=(self.num_iterations_per_epoch, self.num_val_iterations_per_epoch),
         )
+
+    def _loading(self) -> str:
+        """Whose loader makes the training's batches: the one that was made, whatever was asked for."""
+        loader = self.dataloader_train
+        if loader is None:
+            return "detaug" if self._loader_class() is not None else "nnU-Net"
+        source = loader.generator if isinstance(loader, DeterministicAugmenter) else loader
+        if isinstance(source, PatchSource):
+            return "detaug"
+        return "nnU-Net" if is_nnunets_own(type(source)) else named(source)
 
     def _write(self, checkpoint: Any, file: Any) -> None:
         """Writes the argument of `torch.save` in its canonical form, nnU-Net's checkpoint with its record."""
@@ -277,7 +337,7 @@ class DeterministicTraining(TrainerAttributes):
             checkpoint = {
                 **checkpoint,
                 LOGGED: epoch_times.without(logging_of_run),
-                BEST_AVERAGE: best_so_far(checkpoint.get(BEST_AVERAGE), logging_of_run.get(AVERAGES, [])),
+                BEST_AVERAGE: best_average(self, checkpoint.get(BEST_AVERAGE), logging_of_run.get(AVERAGES, [])),
                 KEY: self._record().as_dict(),
             }
         if isinstance(file, (str, os.PathLike)):
@@ -286,27 +346,32 @@ class DeterministicTraining(TrainerAttributes):
             torch.save(canonical(checkpoint), file)
 
 
+def _right_order(trainer: type) -> str:
+    """What to write, where the mixin comes too late among a trainer's bases."""
+    mixins = [base for base in trainer.__bases__ if issubclass(base, DeterministicTraining)]
+    right = [*mixins, *(base for base in trainer.__bases__ if base not in mixins)]
+    return (
+        f"{mixins[0].__name__} must come before nnU-Net's trainers, or it never runs and nothing is seeded. Write\n"
+        f"    class {trainer.__name__}({', '.join(base.__name__ for base in right)}):"
+    )
+
+
 def cpu_threads() -> int:
-    """How many threads torch is to compute with on a CPU: ``DETAUG_CPU_THREADS``, by default 1.
+    """How many threads torch is to compute with on a CPU: ``DETAUG_CPU_THREADS``, by default all cores of this process.
+
+    Torch's convolutions, and what nnU-Net's networks have besides, give the same bytes at the same number of threads, also where
+    more threads than cores wait for one another (``python -m benchmarks.cpu_threads``).
 
     Raises:
         ValueError: the variable is no positive integer.
     """
-    text = os.environ.get(CPU_THREADS_VARIABLE, "1")
+    text = os.environ.get(CPU_THREADS_VARIABLE)
+    if text is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         return positive_int(CPU_THREADS_VARIABLE, int(text))
     except ValueError:
         raise ValueError(f"{CPU_THREADS_VARIABLE}={text!r} in the environment must be a positive integer") from None
-
-
-def best_so_far(best: Any, averages: Any) -> Any:
-    """nnU-Net's best average after the epoch whose moving average is the last of `averages`.
-
-    nnU-Net writes ``checkpoint_latest`` before it looks whether the epoch was the best, so what it writes may be stale.
-    """
-    if len(averages) == 0:
-        return best
-    return averages[-1] if best is None or averages[-1] > best else best
 
 
 def _record_of(checkpoint: Any) -> RunRecord | None:

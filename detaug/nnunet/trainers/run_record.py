@@ -101,7 +101,7 @@ _NAMES = {
 _ADVICE = {
     "seed": " (unset DETAUG_SEED to take the checkpoint's)",
     "data": " (cases or splits_final.json were changed, or preprocessed again)",
-    "cpu_threads": " (set DETAUG_CPU_THREADS)",
+    "cpu_threads": " (set DETAUG_CPU_THREADS to the checkpoint's number)",
     "seed_scheme": " (use the version of detaug that began it)",
     "numerics": " (use the version of detaug that began it)",
 }

@@ -12,10 +12,12 @@ from typing import Any
 from detaug.nnunet.verification.trace import (
     BACKWARD,
     DATA,
+    FORCED,
     FORWARD,
     NOT_COMPARED,
     OPTIMIZER,
     START,
+    TRAINING,
     VALIDATION,
     WEIGHTS,
     Moment,
@@ -53,7 +55,9 @@ class Origin:
     def where(self) -> str:
         """What differs first, and when."""
         place = "" if self.epoch is None or self.kind == INITIAL_WEIGHTS else f" of epoch {self.epoch}"
-        if self.step is not None:
+        if self.phase == FORCED:
+            place = " of a batch made for it"
+        elif self.step is not None:
             place = f" {'of' if self.kind == DATA else 'at'} {self.phase} batch {self.step}{place}"
         elif place:
             place = f" at the start{place}"
@@ -61,7 +65,9 @@ class Origin:
         return f"{name}{place}" + (f"; {self.detail}" if self.detail else "")
 
 
-def origins(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int | None = None) -> tuple[Origin, ...]:
+def origins(
+    one: Sequence[Moment], other: Sequence[Moment], resumed_at: int | None = None, repeated: bool = False
+) -> tuple[Origin, ...]:
     """All differences that do not follow from one another: each would remain if the rest were repaired.
 
     Batches never follow from weights, nor weights from validation batches. Of what follows from weights, only the first
@@ -70,6 +76,8 @@ def origins(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int | No
     Args:
         one, other: the traces.
         resumed_at: the epoch at whose start the other training was resumed.
+        repeated: the training was repeated without a resume, and had the same trace: then what differs from the first step
+            after a resume on is missing from the checkpoint, and no operation is nondeterministic.
 
     Returns:
         In the order of their occurrence; empty where the traces are equal.
@@ -85,9 +93,11 @@ def origins(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int | No
             training = moment.phase != VALIDATION
             if kind == DATA:
                 batch_differs = True
+                if moment.phase == FORCED and (DATA, TRAINING) in seen:
+                    continue  # as ordinary batches do
                 seen.setdefault((DATA, moment.phase), _origin(moment, counterpart, DATA, key))
             elif not weights_differ and not batch_differs:
-                known = _known_kind(moment, kind, resumed_at)
+                known = _known_kind(moment, kind, resumed_at, repeated)
                 seen.setdefault((known, "" if training else VALIDATION), _origin(moment, counterpart, known, key))
                 if not training:
                     break
@@ -104,7 +114,9 @@ def _differing(moment: Moment, counterpart: Moment) -> Iterator[tuple[str, str]]
     yield from (key for key in parts if key not in moment.parts)
 
 
-def _known_kind(moment: Moment, kind: str, resumed_at: int | None) -> str:
+def _known_kind(moment: Moment, kind: str, resumed_at: int | None, repeated: bool) -> str:
+    if repeated and moment.epoch == resumed_at and moment.phase == TRAINING and moment.step == 0:
+        return RESUME
     if moment.phase == START:
         if moment.epoch == resumed_at:
             return RESUME
@@ -126,6 +138,11 @@ def _origin(moment: Moment, counterpart: Moment, kind: str, key: tuple[str, str]
         details.append(f"the cases are the same: {_listed(moment.cases)}")
     if kind in (FORWARD, BACKWARD):
         details.append("batch and weights were equal" if kind == FORWARD else "batch, weights and outputs were equal")
+    if kind == RESUME and moment.phase == TRAINING:
+        details.append(
+            "batch and weights were equal, and without a resume so is this: something else that the trainer keeps (a teacher, "
+            "averages, a counter) is not in the checkpoint"
+        )
     if kind == OPTIMIZER:
         details.append("the gradients were equal, before they were clipped")
     start = moment.phase == START

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.nnunet.compatibility import TrainerAttributes, plot_nothing
+from detaug.nnunet.verification.gates import Gate, forced_open, gates_of, iterations_for, rare_ones
+from detaug.nnunet.verification.seen import SEEN, Seen
 from detaug.nnunet.verification.settings import Part
 from detaug.nnunet.verification.trace import (
     BACKWARD,
     DATA,
+    FORCED,
     FORWARD,
     OPTIMIZER,
     START,
@@ -22,6 +31,7 @@ from detaug.nnunet.verification.trace import (
     TraceWriter,
     leaves,
 )
+from detaug.reports.atomic_files import write_text
 
 
 class Interruption(Exception):
@@ -41,6 +51,7 @@ class Recording(TrainerAttributes):
 
     _moment: Moment | None = None
     _step = 0
+    _gates: Sequence[Gate] = ()
 
     def initialize(self) -> None:
         # here and not in __init__, whose signature has to stay nnU-Net's; the learning rates are made of num_epochs
@@ -53,7 +64,8 @@ class Recording(TrainerAttributes):
     def _shorten(self) -> None:
         settings = self.part.settings
         self.num_epochs = settings.epochs
-        self.num_iterations_per_epoch = settings.iterations
+        if settings.iterations is not None:
+            self.num_iterations_per_epoch = settings.iterations
         self.num_val_iterations_per_epoch = settings.validation_iterations
         self.save_every = 1
         self.disable_checkpointing = False
@@ -64,6 +76,11 @@ class Recording(TrainerAttributes):
         for loader in loaders:
             if isinstance(loader, DeterministicAugmenter):
                 loader.on_mismatch = "warn"
+        # the loader is nnU-Net's or detaug's; one of other people may have its transforms elsewhere
+        self._gates = gates_of(getattr(getattr(loaders[0], "generator", None), "transforms", None))
+        settings = self.part.settings
+        if settings.iterations is None:
+            self.num_iterations_per_epoch = iterations_for(self._gates, self.batch_size, settings.epochs)
         return loaders
 
     def on_train_start(self) -> None:
@@ -75,6 +92,8 @@ class Recording(TrainerAttributes):
         self._step = 0
         moment = Moment(self.current_epoch, START)
         self._add_weights(moment)
+        for name, value in self._other_tensors():
+            moment.add(WEIGHTS, name, value)
         self.trace.write(moment)
 
     def on_validation_epoch_start(self) -> None:
@@ -100,6 +119,33 @@ class Recording(TrainerAttributes):
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
         """Left out: it has no part in the weights."""
+
+    def on_train_end(self) -> None:
+        super().on_train_end()  # type: ignore[misc]
+        settings = self.part.settings
+        samples = settings.epochs * self.num_iterations_per_epoch * self.batch_size
+        rare = rare_ones(list(self._gates), samples)
+        loader = self.dataloader_train
+        forced = isinstance(loader, DeterministicAugmenter)
+        seen = Seen(
+            self.num_iterations_per_epoch, samples, tuple((each.name, each.probability) for each in rare), forced
+        )
+        write_text(Path(self.part.results).parent / SEEN, json.dumps(asdict(seen)))
+        for number, gate in enumerate(rare if forced else ()):
+            # after all that is compared otherwise, so that nothing of it is disturbed
+            self.trace.write(self._with_open(gate, number))
+
+    def _with_open(self, gate: Gate, number: int) -> Moment:
+        """A batch that is made in this process with one gate open."""
+        generator = copy.copy(self.dataloader_train.generator)
+        generator.transforms = forced_open(generator.transforms, gate)
+        moment = Moment(self.part.settings.epochs, FORCED, number)
+        with DeterministicAugmenter(
+            generator, None, 0, seed=self.part.settings.seed, name=f"gate/{number}", check_every=0
+        ) as forced:
+            for name, value in leaves(next(forced), ""):
+                moment.add(DATA, f"{name}, with {gate.name} applied", value)
+        return moment
 
     # --- what is recorded --------------------------------------------------------------------------------------------
 
@@ -149,6 +195,15 @@ class Recording(TrainerAttributes):
                 self._moment.add(BACKWARD, name, parameter.grad)
 
         return seen
+
+    def _other_tensors(self) -> Iterator[tuple[str, Any]]:
+        """What the trainer keeps beside its network: another one (a teacher, averaged weights), tensors and arrays."""
+        for attribute, value in vars(self).items():
+            if isinstance(value, torch.nn.Module) and attribute != "network":
+                for name, tensor in value.state_dict().items():
+                    yield f"{name} of the trainer's {attribute}", tensor
+            elif isinstance(value, (torch.Tensor, np.ndarray)):
+                yield f"the trainer's {attribute}", value
 
     def _add_weights(self, moment: Moment) -> None:
         network = uncompiled(self.network)

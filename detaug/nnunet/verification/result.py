@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from detaug.nnunet.verification.comparing import BETWEEN_EPOCHS, BOOKKEEPING, INITIAL_WEIGHTS, RESUME, Origin
+from detaug.nnunet.verification.seen import Seen
 from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.trace import BACKWARD, DATA, FORWARD, OPTIMIZER
 from detaug.reports import rows as reports
@@ -73,17 +74,20 @@ class Result(reports.Result[Row]):
         settings: what was trained.
         rows: the reference first.
         device: the processor's name, and versions that the bytes depend on.
+        seen: how much of the pipeline each training saw.
     """
 
     settings: Settings
     rows: tuple[Row, ...]
     device: str = ""
+    seen: Seen | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
             "ok": self.ok,
             "device": self.device,
             "settings": asdict(self.settings),
+            "seen": None if self.seen is None else asdict(self.seen),
             "rows": [row.as_json() for row in self.rows],
         }
 
@@ -95,7 +99,7 @@ class Result(reports.Result[Row]):
             ("checkpoint_final.pth\n(sha256)", lambda row: row.sha256[:DIGITS] or "none", False),
         )
         reasons = [part for row in self.rows for part in row.reasons()]
-        return [trainings, Text(), self._conditions(), *reasons, Text(), self._verdict()]
+        return [trainings, Text(), self._conditions(), *reasons, Text(), self._verdict(), *self._seen()]
 
     def _conditions(self) -> Text:
         settings = self.settings
@@ -105,6 +109,9 @@ class Result(reports.Result[Row]):
             f"batches, seed {settings.seed}, on {self.device}",
             "dim",
         )
+
+    def _seen(self) -> list[RenderableType]:
+        return [] if self.seen is None else [Text(str(self.seen), "dim")]
 
     def _verdict(self) -> Text:
         if self.ok:

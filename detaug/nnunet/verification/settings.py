@@ -7,6 +7,10 @@ from dataclasses import asdict, dataclass, replace
 
 from detaug.seeding.tree import Seed
 
+#: How many training batches of an epoch the first training is taken to choose, until it has: nnU-Net's own pipeline with two
+#: samples in a batch.
+_PROBABLY = 23
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -21,7 +25,7 @@ class Settings:
         device: "cpu" or "cuda".
         seed: in the trainings' ``DETAUG_SEED``.
         epochs: of a training; at least 2, so that it can be interrupted between two.
-        iterations: training batches of an epoch.
+        iterations: training batches of an epoch; None: as many as show all branches of the pipeline.
         validation_iterations: validation batches of an epoch.
     """
 
@@ -33,18 +37,19 @@ class Settings:
     device: str = "cuda"
     seed: Seed = 1234
     epochs: int = 2
-    iterations: int = 3
+    iterations: int | None = None
     validation_iterations: int = 2
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 2), ("iterations", 1), ("validation_iterations", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
 
     @property
     def moments_of_an_epoch(self) -> int:
         """How many entries a trace gets in it: a start, the training and the validation batches."""
-        return 1 + self.iterations + self.validation_iterations
+        return 1 + (self.iterations or _PROBABLY) + self.validation_iterations
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,10 @@ class Training:
     def processes(self) -> tuple[int, ...]:
         """Worker processes of each part."""
         return tuple(part.processes for part in self.parts)
+
+    def of(self, settings: Settings) -> Training:
+        """The same with other settings."""
+        return replace(self, parts=tuple(replace(part, settings=settings) for part in self.parts))
 
     def within(self, results: str) -> Training:
         """The same with its ``nnUNet_results``."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from detaug.nnunet.verification import run
 from detaug.nnunet.verification.comparing import bookkeeping_origin, origins, sha256
 from detaug.nnunet.verification.result import Result, Row, listed
+from detaug.nnunet.verification.seen import Seen
 from detaug.nnunet.verification.settings import Part, Settings, Training, trainings
 from detaug.nnunet.verification.trace import Moment, read
 from detaug.nnunet.verification.wrong_use import CannotVerify, checked, load_plans, previous_stage_predictions
@@ -57,11 +58,13 @@ class Trained:
     Attributes:
         checkpoint: its checkpoint_final.pth.
         moments: its trace.
+        seen: how much of its pipeline it saw.
         killed_after: see `detaug.nnunet.verification.result.Row`.
     """
 
     checkpoint: Path
     moments: list[Moment]
+    seen: Seen
     killed_after: int | None = None
 
 
@@ -89,9 +92,11 @@ def verify_training(settings: Settings, keep: Path | None = None, shown: Progres
 def compare_trainings(settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress) -> Result:
     """Train these within `folder`, and compare the checkpoints with the first one's; otherwise as `verify_training`."""
     reference: Trained | None = None
+    repeated = False
 
     def compared(training: Training) -> Row:
-        nonlocal reference
+        nonlocal reference, repeated, settings
+        training = training.of(settings) if reference is not None else training
         row = Row(training.what, processes=training.processes)
         try:
             trained = train(training, folder, shown.advance)
@@ -102,8 +107,10 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
         row = replace(row, sha256=sha256(trained.checkpoint), killed_after=trained.killed_after)
         if reference is None:
             reference = trained
+            settings = replace(settings, iterations=trained.seen.iterations)
             return row
-        found = origins(reference.moments, trained.moments, training.resumed_at)
+        found = origins(reference.moments, trained.moments, training.resumed_at, repeated)
+        repeated = repeated or not (found or training.resumed_at)
         if sha256(reference.checkpoint) == row.sha256:
             # what differs then had no effect on the checkpoint
             return replace(row, verdict=EQUAL, origins=found)
@@ -114,7 +121,8 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
         Planned(f"{each.what}, processes: {listed(each.processes)}", partial(compared, each), each.moments())
         for each in planned
     ]
-    return Result(settings, tuple(run_rows(rows, shown)), described_device(settings.device))
+    done = tuple(run_rows(rows, shown))
+    return Result(settings, done, described_device(settings.device), reference.seen if reference else None)
 
 
 def link_previous_stage(settings: Settings, folder: Path) -> None:
@@ -155,7 +163,7 @@ def train(training: Training, folder: Path, advanced: Callable[[int], None]) -> 
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
         raise TrainingFailed("the training ended without a checkpoint_final.pth: does the trainer save one?")
-    return Trained(found[0], read(trace), killed_after)
+    return Trained(found[0], read(trace), Seen.read(results.parent), killed_after)
 
 
 def run_part(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:

@@ -147,3 +147,18 @@ def test_an_augmenter_starts_every_batch_from_what_it_was_given() -> None:
         made = [fingerprint(batch) for batch in augmenter]
         assert [fingerprint(augmenter.replay(0, step)) for step in (4, 1, 0)] == [made[4], made[1], made[0]]
         assert len(set(made)) == 5
+
+
+@pytest.mark.parametrize("use", ["call", "dims", "kernels"])
+def test_a_foreign_transform_that_was_put_into_a_pipeline_later_is_told(use: str) -> None:
+    pipeline = Compose([Mirror((0, 1, 2))])
+    pipeline.transforms.append(drawing)  # type: ignore[arg-type]
+    uses = {
+        "call": lambda: pipeline(**sample(1, SHAPE), rng=rng()),
+        "dims": pipeline.spatial_dims,
+        "kernels": pipeline.kernels,
+    }
+    with pytest.raises(
+        TypeError, match=r"is not a detaug transform: .* Wrap it in detaug\.transforms\.ForeignTransform"
+    ):
+        uses[use]()

@@ -63,6 +63,7 @@ class Run:
             "nnUNet_extTrainer": os.pathsep.join([str(SHORT), external_folder()]),
             "nnUNet_n_proc_DA": str(processes),
             "nnUNet_def_n_proc": "1",
+            "DETAUG_CPU_THREADS": "1",
             **({"DETAUG_SEED": str(seed)} if seed is not None else {}),
             **self.environment,
             **more,

@@ -18,5 +18,7 @@ def nnunet_environment(nnunet_root: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("nnUNet_results", str(tmp_path))
     monkeypatch.setenv("nnUNet_n_proc_DA", "0")
     monkeypatch.setenv("DETAUG_SEED", "1")
+    # more threads are slower where tests share the cores
+    monkeypatch.setenv("DETAUG_CPU_THREADS", "1")
     with deterministic_mode(), isolate_rng():
         yield nnunet_root

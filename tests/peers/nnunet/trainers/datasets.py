@@ -146,10 +146,11 @@ def threads_for_processes() -> Iterator[None]:
 
 def prepare(root: Path, kind: str) -> Kind:
     """Make, plan and preprocess a data set below `root`. nnU-Net's folders are ``raw`` and ``preprocessed`` there."""
-    from nnunetv2.experiment_planning import plan_and_preprocess_api as nnunet
-
     made = KINDS[kind]
     with nnunet_folders(root), threads_for_processes():
+        # imported here: nnU-Net before 2.8 reads its folders' names once
+        from nnunetv2.experiment_planning import plan_and_preprocess_api as nnunet
+
         folder = make_raw_dataset(root / "raw", made.number, "MNI152", 5, made.crop)
         made.change(folder)
         plan_and_preprocess(made.number, ())

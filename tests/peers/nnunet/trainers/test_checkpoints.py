@@ -15,10 +15,11 @@ import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug import StateMismatch
+from detaug.nnunet import DeterministicTraining
+from detaug.nnunet.trainers import trainer_named
 from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, write_checkpoint
-from detaug.nnunet.trainers.mixin import best_so_far
 from detaug.nnunet.trainers.run_record import RunRecord
-from tests.peers.nnunet.trainers.in_process import Short, ShortDetAug, ShortDeterministic, new_trainer
+from tests.peers.nnunet.trainers.in_process import CPU, Short, ShortDetAug, ShortDeterministic, new_trainer
 
 LOGGED = {
     "mean_fg_dice": [np.float64(0.25), np.float64(0.5)],
@@ -30,15 +31,14 @@ LOGGED = {
 }
 
 
-def trained(root: Path, trainer: type, times: tuple[float, float] = (1e9, 2e9)) -> Any:
-    """A trainer as after its second epoch."""
+def trained(root: Path, trainer: type, times: tuple[float, ...] = (1e9, 2e9), epochs: int = 2) -> Any:
+    """A trainer as at the end of its second epoch, or of its first."""
     made = new_trainer(root, trainer)
     made.initialize()
-    made.current_epoch = 1
-    made.logger.load_checkpoint(
-        {**LOGGED, "epoch_start_timestamps": list(times), "epoch_end_timestamps": [time + 1 for time in times]}
-    )
-    made._best_ema = LOGGED["ema_fg_dice"][-1]
+    made.current_epoch = epochs - 1
+    logged = {**LOGGED, "epoch_start_timestamps": list(times), "epoch_end_timestamps": [time + 1 for time in times]}
+    made.logger.load_checkpoint({name: values[:epochs] for name, values in logged.items()})
+    made._best_ema = LOGGED["ema_fg_dice"][epochs - 1]
     return made
 
 
@@ -87,19 +87,45 @@ def test_times_come_back_for_the_plot(nnunet_environment: Path) -> None:
     assert made.logger.get_value("epoch_end_timestamps", None) == [1e9 + 1, 2e9 + 1], "and the running one keeps them"
 
 
+def best_of(file: Path) -> Any:
+    return torch.load(file, weights_only=False)["_best_ema"]
+
+
 def test_the_best_average_is_never_stale(nnunet_environment: Path) -> None:
     """nnU-Net writes checkpoint_latest before it updates _best_ema."""
-    made = trained(nnunet_environment, ShortDetAug)
-    made._best_ema = LOGGED["ema_fg_dice"][0]
-    written(made)
-    file = Path(made.output_folder) / "checkpoint_latest.pth"
-    assert torch.load(file, weights_only=False)["_best_ema"] == LOGGED["ema_fg_dice"][1]
-    nnUNetTrainer.save_checkpoint(made, str(file))
-    assert torch.load(file, weights_only=False)["_best_ema"] == LOGGED["ema_fg_dice"][0], "nnU-Net's own is"
-    assert best_so_far(None, []) is None
-    assert best_so_far(0.5, [0.25]) == 0.5
-    assert best_so_far(None, [0.25]) == 0.25
-    assert best_so_far(0.5, [float("nan")]) == 0.5
+    for trainer, expected in ((ShortDetAug, 1), (Short, 0)):
+        made = trained(nnunet_environment, trainer)
+        made._best_ema = LOGGED["ema_fg_dice"][0]
+        made.num_epochs = 5
+        made.on_epoch_end()
+        assert best_of(Path(made.output_folder) / "checkpoint_latest.pth") == LOGGED["ema_fg_dice"][expected]
+
+
+class ByLoss:
+    """A mixin for trainers that keep the epoch with the least validation loss, in nnU-Net's own attribute."""
+
+    def on_epoch_end(self: Any) -> None:
+        loss = float(self.logger.get_value("val_losses", step=-1))
+        self.save_checkpoint(f"{self.output_folder}/checkpoint_latest.pth")
+        if self._best_ema is None or -loss > self._best_ema:
+            self._best_ema = -loss
+            self.save_checkpoint(f"{self.output_folder}/checkpoint_best.pth")
+        self.current_epoch += 1
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_best_of_the_trainers_own_is_left_alone(nnunet_environment: Path, epochs: int) -> None:
+    for bases in ((ShortDetAug,), (DeterministicTraining, Short)):
+        made = trained(nnunet_environment, type("Own", (ByLoss, *bases), {}), epochs=epochs)
+        made._best_ema = None if epochs == 1 else -1.0
+        made.on_epoch_end()
+        file = Path(made.output_folder) / "checkpoint_latest.pth"
+        assert best_of(file) == (None if epochs == 1 else -1.0)
+        assert best_of(Path(made.output_folder) / "checkpoint_best.pth") == (-1.0 if epochs == 1 else -0.75)
+        made.save_checkpoint(str(file))
+        again = new_trainer(nnunet_environment, type(made))
+        again.load_checkpoint(str(file))
+        assert again._best_ema == made._best_ema
 
 
 def test_nnunet_reads_what_was_written(nnunet_environment: Path) -> None:
@@ -245,6 +271,63 @@ def test_what_a_network_draws_while_it_trains_is_continued_too(nnunet_environmen
         shutil.rmtree(made.output_folder)
         same.append(continued(nnunet_environment, interrupted(nnunet_environment, trainer), trainer) == straight)
     assert same == [True, False]
+
+
+def shortened(name: str, **settings: Any) -> type:
+    """One of nnU-Net's trainers under detaug's name for it, with two epochs of two batches."""
+
+    class Shortened(trainer_named(name)):  # type: ignore[misc]
+        def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU):
+            plans["configurations"][configuration]["patch_size"] = [32, 32, 32]  # transformers want multiples of 8
+            super().__init__(plans, configuration, fold, dataset_json, device)
+            self.num_epochs, self.num_iterations_per_epoch, self.num_val_iterations_per_epoch = 2, 2, 1
+            self.save_every = 1
+            for attribute, value in settings.items():
+                setattr(self, attribute, value)
+
+    return Shortened
+
+
+@pytest.mark.parametrize(
+    ("name", "warmup"),
+    [
+        ("nnUNetTrainerDetAug_warmup", 1),
+        pytest.param("nnUNetTrainerDeterministic_warmup", 5, marks=pytest.mark.slow),
+        pytest.param("nnUNet_Primus_S_TrainerDetAug", 1, marks=pytest.mark.slow),
+        pytest.param("nnUNet_PrimusV2S_TrainerDeterministic", 5, marks=pytest.mark.slow),
+    ],
+)
+def test_a_warm_up_is_continued_within_it_and_after_it(nnunet_environment: Path, name: str, warmup: int) -> None:
+    """nnU-Net's own `load_checkpoint` of these trainers fails: it asks for weights alone."""
+    trainer = shortened(name, warmup_duration_whole_net=warmup)
+    made = new_trainer(nnunet_environment, trainer)
+    made.run_training()
+    straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
+    shutil.rmtree(made.output_folder)
+    assert continued(nnunet_environment, interrupted(nnunet_environment, trainer), trainer) == straight
+
+
+@pytest.mark.slow
+def test_three_threads_train_to_the_same_bytes_and_another_number_is_refused(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETAUG_CPU_THREADS", "3")
+    before = torch.get_num_threads()
+    try:
+        made = new_trainer(nnunet_environment, ShortDetAug)
+        made.run_training()
+        straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
+        shutil.rmtree(made.output_folder)
+        file = interrupted(nnunet_environment)
+        assert continued(nnunet_environment, file) == straight
+        monkeypatch.setenv("DETAUG_CPU_THREADS", "2")
+        file = Path(made.output_folder) / "checkpoint_final.pth"
+        with pytest.raises(
+            StateMismatch, match=r"torch's threads: 3 in the checkpoint, 2 now \(set DETAUG_CPU_THREADS"
+        ):
+            continued(nnunet_environment, file)
+    finally:
+        torch.set_num_threads(before)
 
 
 def with_record(file: Path, **changes: Any) -> Path:

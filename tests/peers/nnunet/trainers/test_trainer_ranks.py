@@ -1,11 +1,14 @@
-"""Several ranks: each takes its own part of one stream. nnU-Net's own start wants NCCL and CUDA; here the mixin's loaders are
-drawn from in processes of a gloo group."""
+"""Several ranks: each takes its own part of one stream, and a training that is killed and continued is the same one.
+
+nnU-Net's own start wants NCCL and CUDA; here processes of a gloo group train on the CPU."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,10 @@ import torch.distributed
 
 from detaug import DeterministicAugmenter, fingerprint
 from detaug.nnunet import DeterministicTraining
-from tests.peers.nnunet.trainers.in_process import Short, ShortDetAug, ShortDeterministic, new_trainer
+from detaug.nnunet.trainers.ranks import buckets_stay
+from tests.peers.nnunet.trainers.command_line import REPOSITORY, checkpoints
+from tests.peers.nnunet.trainers.in_process import ShortDetAug, new_trainer
+from tests.peers.nnunet.trainers.ranks import RankDetAug, RankDeterministic
 
 WORLD_SIZE = 2
 
@@ -26,28 +32,13 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-class _OnCPU(Short):
-    """nnU-Net puts every rank on a GPU of its own; this one computes on the CPU."""
-
-    def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = None):
-        super().__init__(plans, configuration, fold, dataset_json, torch.device("cpu"))
-        self.device = torch.device("cpu")
-
-
-class RankDetAug(ShortDetAug, _OnCPU):
-    pass
-
-
-class RankDeterministic(ShortDeterministic, _OnCPU):
-    pass
-
-
 def rank_main(rank: int, port: int, root: str, trainer: type[DeterministicTraining], answers: Any) -> None:
     os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
     torch.distributed.init_process_group("gloo", rank=rank, world_size=WORLD_SIZE)
     try:
         made = new_trainer(Path(root), trainer)
         assert made.is_ddp
+        assert made.configuration_manager.batch_size == WORLD_SIZE
         made._set_batch_size_and_oversample()
         train, val = made.get_dataloaders()
         found: dict[str, Any] = {"seed": made.run_seed, "rank": made.local_rank, "length": len(train)}
@@ -111,3 +102,57 @@ def test_the_same_seed_on_ranks_that_know_nothing_of_each_other_would_repeat_sam
         assert isinstance(train, DeterministicAugmenter)
         drawn.append(fingerprint(next(train)))
     assert drawn[0] == drawn[1]
+
+
+def killed_and_continued(root: Path, folder: Path, trainer: str, world_size: int) -> tuple[dict[str, bytes], ...]:
+    """The checkpoints of a training straight through, and of one whose ranks all got SIGKILL in its second epoch."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.peers.nnunet.trainers.ranks",
+        str(root),
+        str(folder),
+        trainer,
+        str(world_size),
+    ]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return tuple(
+        checkpoints(next((folder / f"{world_size}" / name).glob("*/*/fold_0"))) for name in ("straight", "killed")
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("world_size", [2, 3, 4])
+@pytest.mark.parametrize("trainer", ["RankDetAug", "RankDeterministic"])
+def test_ranks_that_were_killed_and_continued_end_with_the_same_bytes(
+    nnunet_environment: Path, tmp_path: Path, trainer: str, world_size: int
+) -> None:
+    straight, killed = killed_and_continued(nnunet_environment, tmp_path, trainer, world_size)
+    assert set(straight) == {"checkpoint_best.pth", "checkpoint_final.pth"}
+    assert straight == killed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_with_buckets_that_are_rebuilt_they_would_not(nnunet_environment: Path, tmp_path: Path) -> None:
+    straight, killed = killed_and_continued(nnunet_environment, tmp_path, "RankStockBuckets", 3)
+    assert straight != killed
+
+
+def test_ddp_keeps_its_buckets_unless_the_trainer_says_otherwise() -> None:
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    ddp = torch.nn.parallel.DistributedDataParallel
+    try:
+        before = ddp.__init__
+        with buckets_stay():
+            found = [
+                ddp(torch.nn.Linear(1, 1), **options).find_unused_parameters
+                for options in ({}, {"find_unused_parameters": False})
+            ]
+        assert found == [True, False]
+        assert ddp.__init__ is before
+    finally:
+        torch.distributed.destroy_process_group()

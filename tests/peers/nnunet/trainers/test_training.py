@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import logging
 import os
+import pkgutil
 import random
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +23,7 @@ from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from nnunetv2.training.nnUNetTrainer.variants.data_augmentation.nnUNetTrainerDA5 import nnUNetTrainerDA5
+from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 from torch import nn
 
 import detaug.nnunet
@@ -155,12 +161,15 @@ def test_torch_has_a_fixed_number_of_threads_on_a_cpu(
 ) -> None:
     before = torch.get_num_threads()
     try:
-        torch.set_num_threads(2)
-        new_trainer(nnunet_environment, ShortDetAug).initialize()
-        assert torch.get_num_threads() == 1
-        monkeypatch.setenv("DETAUG_CPU_THREADS", "2")
-        new_trainer(nnunet_environment, ShortDetAug).initialize()
-        assert torch.get_num_threads() == 2
+        torch.set_num_threads(1)
+        for text, threads in (("2", 2), ("1", 1), (None, len(os.sched_getaffinity(0)))):
+            if text is None:
+                monkeypatch.delenv("DETAUG_CPU_THREADS")
+            else:
+                monkeypatch.setenv("DETAUG_CPU_THREADS", text)
+            made = new_trainer(nnunet_environment, ShortDetAug)
+            made.initialize()
+            assert torch.get_num_threads() == made._record().cpu_threads == threads
         monkeypatch.setenv("DETAUG_CPU_THREADS", "many")
         with pytest.raises(ValueError, match="DETAUG_CPU_THREADS='many'"):
             new_trainer(nnunet_environment, ShortDetAug).initialize()
@@ -310,6 +319,47 @@ def test_pipelines_of_nnunets_variants_are_detaugs() -> None:
         trainers.trainer_named("nnUNetTrainerDetAug_3epochs")
 
 
+def every_trainer() -> dict[str, type]:
+    """All that nnU-Net comes with."""
+    package = sys.modules[nnUNetTrainer.__module__].__package__ or ""
+    found = {}
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, type) and issubclass(value, nnUNetTrainer):
+                found[value.__name__] = value
+    return found
+
+
+def test_every_trainer_of_nnunets_has_all_variants_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("nnUNet_extTrainer", str(Path(detaug.nnunet.__file__ or "").with_name("external")))
+    stock = every_trainer()
+    assert len(stock) >= 77
+    for name, base in stock.items():
+        for word in ("DetAug", "DetAugExt", "Deterministic"):
+            made = trainers.trainer_named(trainers.name_with(name, word))
+            assert issubclass(made, (base, DeterministicTraining))
+            if word == "DetAug":
+                assert made.get_training_transforms.__module__.startswith("detaug."), name
+    for name in ("nnUNet_TrainerDetAug_BS8", "nnUNet_Primus_M_TrainerDeterministic_BS8_2e4"):
+        assert recursive_find_trainer_class_by_name(name).__name__ == name, "as nnU-Net finds it"
+
+
+@pytest.mark.parametrize("mixin", [DeterministicTraining, DetAugLoading])
+def test_a_mixin_behind_the_trainer_is_refused_with_the_right_line(mixin: type) -> None:
+    class Named:
+        pass
+
+    for bases, right in (
+        ((Short, mixin), f"class X({mixin.__name__}, Short):"),
+        ((Named, Short, mixin), f"class X({mixin.__name__}, Named, Short):"),
+    ):
+        with pytest.raises(TypeError, match="never runs") as refused:
+            type("X", bases, {})
+        assert str(refused.value).endswith(right)
+    assert type("X", (Named, mixin, Short), {}).__mro__.index(mixin) == 2
+    assert type("X", (ShortDetAug, mixin), {}).get_dataloaders is ShortDetAug.get_dataloaders
+
+
 def test_the_signature_is_nnunets_own() -> None:
     for trainer in (detaug.nnunet.nnUNetTrainerDetAug, detaug.nnunet.nnUNetTrainerDeterministic):
         assert inspect.signature(trainer.__init__) == inspect.signature(nnUNetTrainer.__init__)
@@ -327,6 +377,70 @@ def test_workers_end_with_a_training_that_fails(nnunet_environment: Path, monkey
         made.run_training()
     with pytest.raises(Exception, match="closed"):
         next(made.dataloader_train)
+
+
+class Troubled:
+    """nnU-Net's transforms, with a generator that nothing seeds; the first worker to come here dies."""
+
+    def __init__(self, transforms: Any, flag: Path) -> None:
+        self.transforms, self.flag = transforms, flag
+
+    def __call__(self, **sample: Any) -> Any:
+        np.random.default_rng()
+        if self.flag.exists():
+            self.flag.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.transforms(**sample)
+
+
+def test_nnunets_log_tells_what_the_training_is_made_of_and_what_was_found(
+    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("nnUNet_n_proc_DA", "2")
+    flag = tmp_path / "flag"
+    flag.touch()
+
+    class Own(ShortDetAug):
+        @staticmethod
+        def get_training_transforms(*arguments: Any, **options: Any) -> Any:
+            return Troubled(training_transforms(*arguments, **options), flag)
+
+    made = new_trainer(nnunet_environment, Own)
+    names = (f".checkpoint_latest.pth.{2**22 + 1}.partial", f"checkpoint_latest.pth.{2**22 + 1}.unfinished")
+    leftovers = [Path(made.output_folder) / name for name in names]
+    for leftover in leftovers:
+        leftover.touch()
+    made.run_training()
+    log = Path(made.log_file).read_text()
+    opening = (
+        "detaug: training from PatchSource (your own Troubled transforms, 2 workers, guard and check on); validation from "
+        "PatchSource (detaug's transforms, 1 worker, guard and check on); switches changed: "
+    )
+    assert log.count(opening) == 1
+    assert "torch.compile off" in log
+    assert "detaug: seed=1 (from DETAUG_SEED)" in log, "what is only information, as that kernels are compiled"
+    assert log.count("ended with signal 9 (SIGKILL)") == 1
+    assert log.count("draws random numbers from the operating system, which no seed governs") == 1
+    accounts = re.findall(
+        r"detaug: epoch (\d): \d+% of \d+\.\d s waited for batches, \d+\.\d\d batches/s, (\d) worker restarts?", log
+    )
+    assert accounts == [("0", "1"), ("1", "0")]
+    assert not any(leftover.exists() for leftover in leftovers)
+    before = len(log)
+    logging.getLogger("detaug").warning("nobody listens")
+    assert len(Path(made.log_file).read_text()) == before
+
+
+def test_a_loader_that_is_left_as_it_is_is_told_and_recorded(nnunet_environment: Path) -> None:
+    class Own(ShortDeterministic):
+        def get_dataloaders(self) -> Any:
+            return nnUNetTrainer.get_dataloaders(self)
+
+    made = new_trainer(nnunet_environment, Own)
+    assert made._record().loading == "nnU-Net", "as far as is known before"
+    made.on_train_start()
+    assert made._record().loading == "batchgenerators.dataloading.single_threaded_augmenter.SingleThreadedAugmenter"
+    assert "training from a batchgenerators" in Path(made.log_file).read_text()
 
 
 def test_detaug_nnunet_is_imported_without_nnunet() -> None:

@@ -36,7 +36,9 @@ def compare(trainer: str, root: Path, resumed: bool) -> list[dict[str, object]]:
         whole = Part(settings, str(folder / "results"), 0)
         halves = [replace(whole, stop_after=1), replace(whole, resume=True)]
         checkpoints.append(train(halves if resumed and number else [whole], folder))
-    found = origins(*(read(folder / run.TRACE) for folder in folders), resumed_at=1 if resumed else None)
+    found = origins(
+        *(read(folder / run.TRACE) for folder in folders), resumed_at=1 if resumed else None, repeated=resumed
+    )
     if not found and sha256(checkpoints[0]) != sha256(checkpoints[1]):
         found = (bookkeeping_origin(*checkpoints),)
     return [{**vars(origin), "text": str(origin)} for origin in found]

@@ -201,7 +201,7 @@ def test_a_line_in_which_its_writer_was_killed_is_left_out_of_a_trace(tmp_path: 
 
 
 def test_trainings_differ_in_their_processes_and_one_is_interrupted() -> None:
-    planned = trainings(Settings("1", "2d", epochs=5))
+    planned = trainings(Settings("1", "2d", epochs=5, iterations=3))
     assert len({training.processes for training in planned}) == 3
     assert [part.stop_after for part in planned[2].parts] == [2, None]
     assert [part.resume for part in planned[2].parts] == [False, True]

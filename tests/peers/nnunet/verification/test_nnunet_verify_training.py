@@ -32,10 +32,13 @@ FAULTS = {
     "NoisyGradient": ("backward", f"{LAYER}.conv.weight", 0, "training", 0),
     "NoisyOptimizer": ("optimizer", f"{LAYER}.conv.weight", 0, "training", 0),
     "ForgetsMomentum": ("resume", "momentum_buffer of encoder.stages.0.0.convs.0.conv.weight", 1, "", None),
+    "ForgetsTeacher": ("resume", "encoder.stages.0.0.convs.0.conv.weight of the trainer's teacher", 1, "", None),
+    "ForgetsCount": ("resume", "output of encoder.stages.0.0.convs.0.conv", 1, "training", 0),
+    "RareTransform": ("data", "data, with Rarely.p applied", 2, "forced", 0),
     "TimeInCheckpoint": ("bookkeeping", "checkpoint_final.pth['written_at']", None, "", None),
 }
-#: The second training of this one is resumed.
-RESUMED = ("ForgetsMomentum",)
+#: The second training of these is resumed.
+RESUMED = ("ForgetsMomentum", "ForgetsTeacher", "ForgetsCount")
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -87,6 +90,11 @@ def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_
     assert len({row["sha256"] for row in result["rows"]}) == 1
     assert len(result["rows"][0]["sha256"]) == 64
     assert not any(row["origins"] for row in result["rows"])
+    seen = result["seen"]
+    assert (seen["iterations"], seen["samples"], seen["forced"]) == (1, 4, True)
+    assert ["GaussianNoise", 0.1] in seen["rare"]
+    assert "Each training saw 4 training samples" in said
+    assert "GaussianNoise (expected 0.4 times)" in " ".join(said.split())
 
 
 @pytest.mark.slow
@@ -95,6 +103,16 @@ def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_
 def test_detaugs_trainers_pass_in_two_and_three_dimensions(nnunet_root: Path, trainer: str, configuration: str) -> None:
     code, said = finished(verify(nnunet_root, configuration, "-tr", trainer, "--epochs", "3"))
     assert code == 0, said
+
+
+@pytest.mark.slow
+def test_as_many_batches_are_trained_as_show_a_gate_that_nothing_declares(nnunet_root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    code, said = finished(verify(nnunet_root, "3d_fullres", "-tr", "HiddenGate", "--json", str(file)))
+    assert code == 1, said
+    result = json.loads(file.read_text())
+    assert (result["seen"]["iterations"], result["seen"]["samples"]) == (23, 92)
+    assert {origin["kind"] for row in result["rows"] for origin in row["origins"]} == {"data"}
 
 
 @pytest.mark.slow

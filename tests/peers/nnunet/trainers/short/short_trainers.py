@@ -3,22 +3,21 @@
 import os
 import signal
 
-import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug.nnunet import DetAugLoading, DeterministicTraining
 
-CUDA = torch.device("cuda")
-
 
 class _Short(nnUNetTrainer):
-    def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device=CUDA):
-        super().__init__(plans, configuration, fold, dataset_json, device)
+    stop_at = os.environ.get("SHORT_STOP_AT", "")
+
+    def initialize(self) -> None:
+        # and not in __init__, whose arguments are others in nnU-Net 2.5
         self.num_epochs = int(os.environ.get("SHORT_EPOCHS", "4"))
         self.num_iterations_per_epoch = 2
         self.num_val_iterations_per_epoch = 2
         self.save_every = 2
-        self.stop_at = os.environ.get("SHORT_STOP_AT", "")
+        super().initialize()
 
     def train_step(self, batch: dict) -> dict:
         outcome = super().train_step(batch)

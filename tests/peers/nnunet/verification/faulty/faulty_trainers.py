@@ -1,5 +1,6 @@
 """Trainers that do not repeat themselves, each for one reason. All are detaug's otherwise."""
 
+import copy
 import os
 import time
 
@@ -33,6 +34,65 @@ class UnseededValidation(nnUNetTrainerDeterministic):
     @staticmethod
     def get_validation_transforms(*arguments, **options):
         return _NoisyTransforms(nnUNetTrainerDeterministic.get_validation_transforms(*arguments, **options))
+
+
+class Rarely(_NoisyTransforms):
+    """Noise from the system in one sample of a thousand: no short training meets it."""
+
+    def __init__(self, transforms):
+        super().__init__(transforms)
+        self.p = 0.001
+
+    def __call__(self, **sample):
+        applied = torch.rand(()).item() < self.p
+        return super().__call__(**sample) if applied else self.transforms(**sample)
+
+
+class RareTransform(nnUNetTrainerDeterministic):
+    @staticmethod
+    def get_training_transforms(*arguments, **options):
+        return Rarely(nnUNetTrainerDeterministic.get_training_transforms(*arguments, **options))
+
+
+class HiddenGate(nnUNetTrainerDeterministic):
+    """As `Rarely`, in one sample of twenty, and no attribute says so."""
+
+    @staticmethod
+    def get_training_transforms(*arguments, **options):
+        stock = nnUNetTrainerDeterministic.get_training_transforms(*arguments, **options)
+        return _Hidden(stock)
+
+
+class _Hidden(_NoisyTransforms):
+    def __call__(self, **sample):
+        return super().__call__(**sample) if torch.rand(()).item() < 0.05 else self.transforms(**sample)
+
+
+class ForgetsTeacher(nnUNetTrainerDeterministic):
+    """The weights are drawn to those of a teacher, their moving average, which is in no checkpoint."""
+
+    def initialize(self):
+        super().initialize()
+        self.teacher = copy.deepcopy(self.network)
+
+    def train_step(self, batch):
+        outcome = super().train_step(batch)
+        with torch.no_grad():
+            for mine, theirs in zip(self.network.parameters(), self.teacher.parameters(), strict=True):
+                mine.lerp_(theirs, 0.25)
+                theirs.lerp_(mine, 0.25)
+        return outcome
+
+
+class ForgetsCount(nnUNetTrainerDeterministic):
+    """The loss grows with the number of steps, which is in no checkpoint."""
+
+    steps = 0
+
+    def train_step(self, batch):
+        self.steps += 1
+        batch["data"] = batch["data"] * (1 + self.steps / 8)
+        return super().train_step(batch)
 
 
 class UnseededWeights(nnUNetTrainerDeterministic):

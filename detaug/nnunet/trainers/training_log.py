@@ -1,0 +1,133 @@
+"""What a training says of itself in nnU-Net's own log: findings as they come, a line at the start, a line per epoch."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.nnunet.compatibility import is_nnunets_own
+from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
+from detaug.training.switches.modes import Changes
+from detaug.transforms.building.base import Transform
+
+logger = logging.getLogger("detaug")
+
+#: How the engine's record of a worker that died begins.
+_DEATH = re.compile(r"^(worker %d|the helper process)\b.* ended\b")
+
+
+class TrainingLog(logging.Handler):
+    """Hands detaug's log records to a function, nnU-Net's `print_to_log_file`.
+
+    Args:
+        write: gets one text a record.
+
+    Attributes:
+        deaths: workers that died so far.
+    """
+
+    def __init__(self, write: Callable[..., None]) -> None:
+        super().__init__(logging.INFO)
+        self.deaths = 0
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.deaths += bool(_DEATH.match(str(record.msg)))
+        try:
+            level = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
+            self._write(f"detaug: {level}{self.format(record)}")
+        except Exception:
+            self.handleError(record)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Inside, all that detaug logs, at INFO and above, goes there."""
+        before = logger.level
+        logger.addHandler(self)
+        if logger.getEffectiveLevel() > logging.INFO:
+            logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(before)
+
+
+class EpochAccount:
+    """How long an epoch waited for its batches.
+
+    Args:
+        loaders: of the training; those that are not detaug's are not measured.
+        deaths: of workers, before it.
+    """
+
+    def __init__(self, loaders: Iterable[Any], deaths: int) -> None:
+        self._loaders = [loader for loader in loaders if isinstance(loader, UnendingEpochs)]
+        self._deaths = deaths
+        self._began = time.perf_counter()
+        for loader in self._loaders:
+            loader.taken, loader.waited = 0, 0.0
+
+    def line(self, epoch: int, deaths: int) -> str:
+        """For the log, at the epoch's end."""
+        seconds = max(time.perf_counter() - self._began, 1e-9)
+        batches = sum(loader.taken for loader in self._loaders)
+        waited = sum(loader.waited for loader in self._loaders)
+        restarts = deaths - self._deaths
+        return (
+            f"detaug: epoch {epoch}: {waited / seconds:.0%} of {seconds:.1f} s waited for batches, "
+            f"{batches / seconds:.2f} batches/s, {restarts} worker restart{'s' * (restarts != 1)}"
+        )
+
+
+def opening_line(loaders: Mapping[str, Any], changes: Changes, compiles: bool, threads: int | None) -> str:
+    """What the training is made of, in one line.
+
+    Args:
+        loaders: "training" and "validation".
+        changes: torch's switches.
+        compiles: whether torch.compile is used.
+        threads: torch's, on a CPU.
+    """
+    switches = ", ".join(f"{name} {each.before} -> {each.after}" for name, each in changes.items())
+    parts = [
+        *(f"{name} from {_described(loader)}" for name, loader in loaders.items()),
+        f"switches changed: {switches or 'none'}",
+        f"torch.compile {'on' if compiles else 'off'}",
+        *([] if threads is None else [f"{threads} CPU thread{'s' * (threads != 1)}"]),
+    ]
+    return f"detaug: {'; '.join(parts)}"
+
+
+def _described(loader: Any) -> str:
+    if not isinstance(loader, DeterministicAugmenter):
+        return f"a {named(loader)}, left as it is"
+    source = loader.generator
+    transforms = getattr(source, "transforms", loader.transform)
+    workers = loader.num_processes
+    where = f"{workers} worker{'s' * (workers != 1)}" if loader.executor is None else type(loader.executor).__name__
+    return f"{named(source)} ({_whose(transforms)} transforms, {where}, guard and check on)"
+
+
+def _whose(transforms: Any) -> str:
+    if transforms is None:
+        return "no"
+    if isinstance(transforms, Transform):
+        return "detaug's"
+    stock = is_nnunets_own(type(transforms)) or type(transforms).__module__.startswith("batchgenerators")
+    return "batchgeneratorsv2's" if stock else f"your own {type(transforms).__name__}"
+
+
+def named(loader: Any) -> str:
+    """A loader's class: that of what makes the batches."""
+    kind = type(loader)
+    return (
+        kind.__name__
+        if kind.__module__.startswith("detaug.") or is_nnunets_own(kind)
+        else f"{kind.__module__}.{kind.__name__}"
+    )
