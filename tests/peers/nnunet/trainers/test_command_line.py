@@ -86,13 +86,13 @@ def test_compiled_networks_train_to_the_same_bytes_and_are_continued(nnunet_root
             tmp_path / name,
             trainer="ShortDetAugCompiled",
             # each compiles anew: what lies in a cache is the same for sure
-            environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"compiled {name}"), "SHORT_VALIDATION": "0"},
+            environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"compiled_{name}"), "SHORT_VALIDATION": "0"},
         )
         for name in ("straight", "killed")
     )
     assert "Using torch.compile..." in straight.train()
     killed.train_until_killed(2, processes=1)
-    killed.train("--c", processes=0, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "compiled once more"))
+    killed.train("--c", processes=0, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "compiled_once_more"))
     assert checkpoints(straight.folder) == checkpoints(killed.folder)
 
 
