@@ -14,6 +14,7 @@ import click
 from benchmarks.command import common_options, measure_rows
 from benchmarks.measure import in_fresh_process
 from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
+from benchmarks.nnunet.epochs import measure_epochs
 from benchmarks.nnunet.loaders import IN_2D, IN_3D, IN_3D_FOUR_CHANNELS, Task
 from benchmarks.nnunet.memory import measure_memory
 from benchmarks.nnunet.speed import measure_speed
@@ -73,23 +74,36 @@ ROWS: dict[str, tuple[Measure, SpeedRow]] = {
 }
 
 
-def _measure(name: str, root: Path, quick: bool) -> Row:
-    measure, row = ROWS[name]
-    return measure(row, preprocessed(root, row.task.kind, row.task.configuration), quick)
+#: Only where they are asked for: on a CPU they take an hour.
+EPOCHS = {f"epoch-{name}": SPEED[name] for name in ("3d", "2d")}
+
+
+def _measure(name: str, root: Path, device: str | None, quick: bool) -> Row:
+    row = EPOCHS[name] if name in EPOCHS else ROWS[name][1]
+    data = preprocessed(root, row.task.kind, row.task.configuration)
+    if name in EPOCHS:
+        return measure_epochs(row.name, row.task, data, device or "cpu", quick)
+    return ROWS[name][0](row, data, quick)
 
 
 @click.command(cls=Command)
-@common_options(ROWS)
+@common_options([*ROWS, *EPOCHS])
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    help="Train on it: seconds of an epoch with nnU-Net's trainer and detaug's, compiled and not; no other rows without --only.",
+)
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep the data sets in this folder, or find them there.  [default: made anew, minutes]",
 )
-def main(names: tuple[str, ...], quick: bool, data: Path | None, **output: Any) -> None:
+def main(names: tuple[str, ...], device: str | None, quick: bool, data: Path | None, **output: Any) -> None:
     """Measure `PatchSource` with detaug's transforms against nnU-Net's loader with its own, on MRI that nnU-Net planned and
     preprocessed. Ratios are taken within this run."""
     with dataset_folder(data) as root:
-        measures = ((name, partial(_measure, name, root, quick)) for name in names or ROWS)
+        chosen = names or (ROWS if device is None else EPOCHS)
+        measures = ((name, partial(_measure, name, root, device, quick)) for name in chosen)
         measure_rows(TITLE, measures, quick, **output)
 
 

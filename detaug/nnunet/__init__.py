@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         DeterministicTraining,
         nnUNetTrainerDetAug,
         nnUNetTrainerDetAugExt,
+        nnUNetTrainerDetAugFast,
         nnUNetTrainerDeterministic,
     )
 
@@ -30,6 +31,7 @@ __all__ = [
     "extended_transforms",
     "nnUNetTrainerDetAug",
     "nnUNetTrainerDetAugExt",
+    "nnUNetTrainerDetAugFast",
     "nnUNetTrainerDeterministic",
     "training_transforms",
     "validation_transforms",
@@ -44,6 +46,8 @@ __getattr__, __dir__ = lazily(
             "DeterministicTraining",
             "nnUNetTrainerDetAug",
             "nnUNetTrainerDetAugExt",
+            "nnUNetTrainerDetAugFast",
+            "nnUNetTrainerDetAugFast",
             "nnUNetTrainerDeterministic",
         ),
     },

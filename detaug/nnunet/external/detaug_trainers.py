@@ -4,9 +4,19 @@ Nothing is defined here: nnU-Net drops modules of such folders again, and classe
 """
 
 from detaug.nnunet import trainers
-from detaug.nnunet.trainers import nnUNetTrainerDetAug, nnUNetTrainerDetAugExt, nnUNetTrainerDeterministic
+from detaug.nnunet.trainers import (
+    nnUNetTrainerDetAug,
+    nnUNetTrainerDetAugExt,
+    nnUNetTrainerDetAugFast,
+    nnUNetTrainerDeterministic,
+)
 
-__all__ = ["nnUNetTrainerDetAug", "nnUNetTrainerDetAugExt", "nnUNetTrainerDeterministic"]
+__all__ = [
+    "nnUNetTrainerDetAug",
+    "nnUNetTrainerDetAugExt",
+    "nnUNetTrainerDetAugFast",
+    "nnUNetTrainerDeterministic",
+]
 
 
 def __getattr__(name: str) -> type:

@@ -7,6 +7,7 @@ from typing import Any
 from detaug.nnunet.compatibility import find_trainer, trainer_class
 from detaug.nnunet.extended import extended_transforms
 from detaug.nnunet.trainers.detaug_loading import DetAugLoading
+from detaug.nnunet.trainers.fast_training import FastTraining
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 
 try:
@@ -37,9 +38,14 @@ class nnUNetTrainerDetAugExt(ExtendedAugmentation, nnUNetTrainer):  # type: igno
     """nnU-Net's default trainer with detaug's loader and a stronger pipeline for MRI."""
 
 
+class nnUNetTrainerDetAugFast(FastTraining, nnUNetTrainer):  # type: ignore[misc, valid-type]
+    """nnU-Net's default trainer with detaug's loader and transforms, and nnU-Net's own settings for speed."""
+
+
 #: The word in a trainer's name -> its mixin; the longest words first.
 _MIXINS: dict[str, type] = {
     "DetAugExt": ExtendedAugmentation,
+    "DetAugFast": FastTraining,
     "Deterministic": DeterministicTraining,
     "DetAug": DetAugLoading,
 }
@@ -81,8 +87,10 @@ __all__ = [
     "DetAugLoading",
     "DeterministicTraining",
     "ExtendedAugmentation",
+    "FastTraining",
     "nnUNetTrainerDetAug",
     "nnUNetTrainerDetAugExt",
+    "nnUNetTrainerDetAugFast",
     "nnUNetTrainerDeterministic",
     "trainer_named",
 ]

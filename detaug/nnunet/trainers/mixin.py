@@ -45,7 +45,7 @@ from detaug.seeding.ranks import common_seed
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int, text_of_seed
 from detaug.training.layers.swapping import swap_layers
 from detaug.training.switches.modes import Changes, set_deterministic_mode
-from detaug.training.switches.table import Mode
+from detaug.training.switches.table import Mode, compiles_reproducibly
 from detaug.versions import __version__
 
 #: How many threads torch computes with on a CPU. Sums change with it: the checkpoint has the number, and is not continued with
@@ -76,8 +76,9 @@ class DeterministicTraining(TrainerAttributes):
       after a resume, and as many as the trainer asks for.
     - every epoch: Python's, NumPy's and torch's generators start from (seed, rank, epoch).
     - `on_train_start`, every epoch and every forward pass of the final validation: torch's switches
-      (`detaug.training.deterministic_mode`), which nnU-Net resets. torch.compile is not used. On a CPU, torch computes
-      with ``DETAUG_CPU_THREADS`` threads, by default one per core; the checkpoint has the number.
+      (`detaug.training.deterministic_mode`), which nnU-Net resets. Compiled networks choose no kernel by timing; before torch
+      2.9 nothing is compiled. On a CPU, torch computes with ``DETAUG_CPU_THREADS`` threads, by
+      default one per core; the checkpoint has the number.
     - `on_train_start`: checks that all cases of the fold are there and complete, and the same as when the training began.
     - `save_checkpoint`: writes times to a file beside it; pickling does not depend on history; a file is never partial.
     - `run_training`: no process survives it. Whatever detaug logs meanwhile (batches that are not reproducible, generators
@@ -145,7 +146,8 @@ class DeterministicTraining(TrainerAttributes):
         return loss
 
     def _do_i_compile(self) -> bool:
-        return False
+        """As nnU-Net decides, where torch can compile without choosing kernels by timing."""
+        return bool(super()._do_i_compile()) and compiles_reproducibly()  # type: ignore[misc]
 
     def _swap_layers(self, what: str, module: Any) -> None:
         if isinstance(module, torch.nn.Module):

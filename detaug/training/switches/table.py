@@ -160,6 +160,13 @@ def _read_inductor() -> bool | None:
     return os.environ.get("TORCHINDUCTOR_DETERMINISTIC") == "1"
 
 
+def compiles_reproducibly() -> bool:
+    """Whether ``torch.compile`` can be kept from choosing kernels by timing, as `deterministic_mode` does: from torch 2.9 on."""
+    from torch._inductor import config  # takes seconds
+
+    return hasattr(config, "deterministic")
+
+
 def _write_inductor(value: bool) -> None:
     config: Any = sys.modules.get("torch._inductor.config")
     if hasattr(config, "deterministic"):

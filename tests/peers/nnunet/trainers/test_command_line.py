@@ -79,6 +79,24 @@ def test_killed_and_continued_is_as_if_nothing_had_happened(nnunet_root: Path, t
 
 
 @pytest.mark.slow
+def test_compiled_networks_train_to_the_same_bytes_and_are_continued(nnunet_root: Path, tmp_path: Path) -> None:
+    straight, killed = (
+        Run(
+            nnunet_root,
+            tmp_path / name,
+            trainer="ShortDetAugCompiled",
+            # each compiles anew: what lies in a cache is the same for sure
+            environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"compiled_{name}"), "SHORT_VALIDATION": "0"},
+        )
+        for name in ("straight", "killed")
+    )
+    assert "Using torch.compile..." in straight.train()
+    killed.train_until_killed(2, processes=1)
+    killed.train("--c", processes=0, TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "compiled_once_more"))
+    assert checkpoints(straight.folder) == checkpoints(killed.folder)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize(
     ("kind", "configuration"),

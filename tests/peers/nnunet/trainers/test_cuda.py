@@ -17,16 +17,17 @@ pytestmark = [
 ]
 
 
+@pytest.mark.parametrize("compiled", ["true", "false"])
 @pytest.mark.parametrize("plans", ["nnUNetPlans", RESIDUAL_ENCODER])
 @pytest.mark.parametrize(
     ("kind", "configuration"), [("plain", "3d_fullres"), ("plain", "2d"), ("regions", "3d_fullres")]
 )
 def test_killed_and_continued_is_as_if_nothing_had_happened(
-    nnunet_kind: Callable[[str], Path], tmp_path: Path, kind: str, configuration: str, plans: str
+    nnunet_kind: Callable[[str], Path], tmp_path: Path, kind: str, configuration: str, plans: str, compiled: str
 ) -> None:
     root = nnunet_kind(kind)
     runs = [
-        Run(root, tmp_path / name, kind, "ShortDetAug", configuration, plans=plans, device="cuda")
+        Run(root, tmp_path / name, kind, "ShortDetAug", configuration, {"nnUNet_compile": compiled}, plans, "cuda")
         for name in ("straight", "killed")
     ]
     runs[0].train(processes=2)

@@ -78,11 +78,48 @@ def test_no_layer_is_left_that_cannot_repeat_itself(nnunet_environment: Path, tr
     assert type(losses[0]) is not stock_losses[0]
 
 
-def test_torch_compile_is_never_used(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("nnUNet_compile", "true")
+def test_networks_are_compiled_as_nnunet_decides_unless_torch_must_time_kernels(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     device = torch.device("cuda")
-    assert new_trainer(nnunet_environment, Short, device=device)._do_i_compile()
+    for wanted in ("true", "false"):
+        monkeypatch.setenv("nnUNet_compile", wanted)
+        for trainer in (Short, ShortDetAug, ShortDeterministic):
+            assert new_trainer(nnunet_environment, trainer, device=device)._do_i_compile() is (wanted == "true")
+    monkeypatch.setenv("nnUNet_compile", "true")
+    made = new_trainer(nnunet_environment, ShortDetAug)
+    made.initialize()
+    assert torch._inductor.config.deterministic
+    monkeypatch.delattr(torch._inductor.config, "deterministic")  # as in torch 2.8
     assert not new_trainer(nnunet_environment, ShortDetAug, device=device)._do_i_compile()
+
+
+def test_the_fast_trainer_changes_batches_and_nothing_else(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class ShortFast(trainers.FastTraining, Short):
+        pass
+
+    monkeypatch.setenv("nnUNet_compile", "true")
+    torch.use_deterministic_algorithms(False)
+    threads = torch.get_num_threads()
+    made, stock, deterministic = (new_trainer(nnunet_environment, kind) for kind in (ShortFast, Short, ShortDetAug))
+    made.initialize()
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.get_num_threads() == threads
+    assert new_trainer(nnunet_environment, ShortFast, device=torch.device("cuda"))._do_i_compile()
+    stock.initialize()
+    assert [type(module) for module in made.loss.modules()] == [type(module) for module in stock.loss.modules()]
+    deterministic.initialize()
+    assert weights(made) == weights(deterministic)
+    batches = []
+    for trainer in (made, deterministic):
+        for loader in trainer.get_dataloaders():
+            batches.append([fingerprint(next(loader)) for _ in range(2)])
+            loader.close()
+    assert batches[:2] == batches[2:]
+    assert made._record().cpu_threads == 0
+    assert trainers.trainer_named("nnUNetTrainerDetAugFast_250epochs").__mro__[1] is trainers.FastTraining
 
 
 # --- random numbers and switches -----------------------------------------------------------------------------------------
@@ -417,7 +454,7 @@ def test_nnunets_log_tells_what_the_training_is_made_of_and_what_was_found(
         "PatchSource (detaug's transforms, 1 worker, guard and check on); switches changed: "
     )
     assert log.count(opening) == 1
-    assert "torch.compile off" in log
+    assert "torch.compile off" in log, "on a CPU"
     assert "detaug: seed=1 (from DETAUG_SEED)" in log, "what is only information, as that kernels are compiled"
     assert log.count("ended with signal 9 (SIGKILL)") == 1
     assert log.count("draws random numbers from the operating system, which no seed governs") == 1

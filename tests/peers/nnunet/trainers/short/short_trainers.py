@@ -42,3 +42,14 @@ class ShortDeterministic(DeterministicTraining, _Short):
 
 class ShortStock(_Short):
     pass
+
+
+class _Compiled(_Short):
+    """nnU-Net compiles on GPUs only; torch can on a CPU as well."""
+
+    def _do_i_compile(self) -> bool:
+        return True
+
+
+class ShortDetAugCompiled(DetAugLoading, _Compiled):
+    pass
