@@ -37,6 +37,8 @@ def bare_processes(loader: Any, settings: Settings) -> Iterator[Iterator[int]]:
         free, filled = os.pipe(), os.pipe()
         worker = context.Process(target=_work, args=(loader, slots, free[0], filled[1]), daemon=True)
         worker.start()
+        os.close(free[0])
+        os.close(filled[1])  # so that its end is seen
         workers.append(worker)
         ends[filled[0]] = free[1]
         os.write(free[1], bytes(range(number)))
