@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from detaug.kernels.compiling import Kernel, all_kernels
-from detaug.kernels.linking import link_only_helpers
 
 #: Imports are resolved as here, wherever the package lies.
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from detaug.kernels.side_by_side import serve; serve()"
@@ -97,7 +96,6 @@ def serve() -> None:
     """Such an interpreter: a line when it is ready, and one for each kernel that it was told."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's, who ends this process
     by_name = {each.name: each for each in all_kernels()}
-    link_only_helpers()
     gc.disable()  # a tenth of the time; what compiling leaves behind goes with the process
     print(flush=True)
     for line in sys.stdin:

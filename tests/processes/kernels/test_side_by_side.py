@@ -52,33 +52,6 @@ def test_the_caller_only_loads_what_others_compiled(tmp_path: Path) -> None:
     assert "2 idle cores" in err
 
 
-LINKED = """
-import sys
-from detaug.kernels.compiling import all_kernels
-from detaug.kernels.linking import link_only_helpers
-
-by_name = {each.name: each for each in all_kernels()}
-if sys.argv[1:]:
-    assert link_only_helpers()
-entry, helper = by_name["components.join_runs"], sys.modules["detaug.kernels.components"]._join_rows
-entry.compile()
-(library,) = [each.library for each in helper.overloads.values()]
-(own,) = [each.library for each in entry.dispatcher.overloads.values()]
-print(library._compiled, hash(own.get_asm_str()))
-"""
-
-
-def test_what_kernels_only_link_gets_no_machine_code_and_they_stay_the_same(tmp_path: Path) -> None:
-    def compiled(name: str, *arguments: str) -> list[str]:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / name), "PYTHONHASHSEED": "0"}
-        command = [sys.executable, "-c", LINKED, *arguments]
-        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
-
-    as_numba_does_it, linked = compiled("numba"), compiled("linked", "link")
-    assert (as_numba_does_it[0], linked[0]) == ("True", "False")
-    assert linked[1] == as_numba_does_it[1], "the same instructions"
-
-
 @pytest.mark.parametrize(
     "program",
     [
