@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import statistics
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -64,6 +66,24 @@ def result_of(process: Any, receiver: Connection) -> Any:
     if failed:
         raise MeasurementError(f"a measurement failed:\n{result}")
     return result
+
+
+@contextmanager
+def one_core_busy() -> Iterator[None]:
+    """A process that computes without end on the first of this process's cores."""
+    process = _fork.Process(target=_compute, daemon=True)
+    process.start()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def _compute() -> None:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    while True:
+        pass
 
 
 def _call(sender: Connection, function: Callable[..., T], args: tuple[Any, ...]) -> None:

@@ -19,13 +19,21 @@ from benchmarks.engine.nnunet import measure_nnunet
 from benchmarks.engine.seeding_cost import measure_seeding_cost
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.tiny_batches import measure_tiny_batches, measure_tiny_batches_of_sixteen, measure_window
-from benchmarks.engine.transport import measure_transport, measure_transport_in_slot, measure_transport_touched
+from benchmarks.engine.transport import (
+    measure_transport,
+    measure_transport_busy,
+    measure_transport_in_slot,
+    measure_transport_in_slot_busy,
+    measure_transport_touched,
+)
 from benchmarks.report import ENGINE_TITLE, Row
 from detaug.cli.options import Command
 
 ROWS: dict[str, Callable[[Settings], Row]] = {
     "transport": measure_transport,
     "transport-in-slot": measure_transport_in_slot,
+    "transport-busy": measure_transport_busy,
+    "transport-in-slot-busy": measure_transport_in_slot_busy,
     "transport-touched": measure_transport_touched,
     "integers": measure_tiny_batches,
     "integers-16": measure_tiny_batches_of_sixteen,

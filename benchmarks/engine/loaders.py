@@ -37,12 +37,13 @@ class InSlotLoader(ReadyLoader):
     """Copies a ready batch to where it will travel, instead of cloning it."""
 
     def generate_train_batch(self) -> dict[str, torch.Tensor]:
-        from detaug import current
+        # What detaug.current().empty calls; bare processes have no current batch.
+        from detaug.memory.batch_memory import empty
 
         batch = {}
         for name, tensor in self._data.items():
             source = tensor.numpy()
-            array = current().empty(source.shape, source.dtype)
+            array = empty(source.shape, source.dtype)
             np.copyto(array, source)
             batch[name] = torch.from_numpy(array)
         return batch

@@ -132,6 +132,13 @@ class _NumpyBatch:
         }
 
 
+def bare(loader: Any, settings: Settings) -> AbstractContextManager[Iterator[Any]]:
+    """No engine at all: `benchmarks.engine.bare`."""
+    from benchmarks.engine.bare import bare_processes
+
+    return bare_processes(loader, settings)
+
+
 @contextmanager
 def _silenced() -> Iterator[None]:
     """Keep what this process and the processes it starts write to stderr out of the report.
@@ -156,6 +163,7 @@ SYSTEMS: dict[str, Callable[[Any, Settings], AbstractContextManager[Iterator[Any
     "MultiThreadedAugmenter": multi_threaded,
     "torch": torch_loader,
     "Grain": grain_loader,
+    "bare processes": bare,
 }
 
 OURS = ("detaug", "detaug unordered")

@@ -1,4 +1,8 @@
-"""Row: how fast a ready 25 MB batch gets from a worker to the consumer."""
+"""Rows: how fast a ready 25 MB batch gets from a worker to the consumer, on a machine that is idle and on one that is not.
+
+What no engine is faster than is measured beside them: a clone and a copy in one process, and "bare processes", which do
+nothing but copy and send one byte (`benchmarks.engine.bare`).
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,12 @@ import torch
 from benchmarks.engine.loaders import InSlotLoader, ReadyLoader, ready_batch
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS
-from benchmarks.measure import in_fresh_process, interleaved, seconds_per_batch
+from benchmarks.measure import in_fresh_process, interleaved, one_core_busy, seconds_per_batch
 from benchmarks.report import Row, speed_checks
 
-NAMES = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "torch", "Grain")
+NAMES = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "torch", "Grain", "bare processes")
+#: Whose loader makes its arrays where they travel.
+IN_SLOT = ("detaug", "bare processes")
 FLOOR = "clone + memcpy"
 WARMUP, BATCHES, ROUNDS = 40, 300, 7
 
@@ -29,8 +35,23 @@ def measure_transport(settings: Settings) -> Row:
 
 
 def measure_transport_in_slot(settings: Settings) -> Row:
-    """The same where detaug's loader makes its arrays in the slot (`detaug.current().empty`); the others clone."""
+    """The same where detaug's loader, and that of the bare processes, makes its arrays where they travel
+    (`detaug.current().empty`); the others clone."""
     return _measure(settings, "transport, made in the slot", IN_SLOT_BOUNDS, touch=False, in_slot=True)
+
+
+def measure_transport_busy(settings: Settings) -> Row:
+    """`measure_transport` while another process keeps one core busy."""
+    with one_core_busy():
+        return _measure(settings, "transport, one core busy", BOUNDS, touch=False)
+
+
+def measure_transport_in_slot_busy(settings: Settings) -> Row:
+    """`measure_transport_in_slot` while another process keeps one core busy."""
+    with one_core_busy():
+        return _measure(
+            settings, "transport, made in the slot, one core busy", IN_SLOT_BOUNDS, touch=False, in_slot=True
+        )
 
 
 def measure_transport_touched(settings: Settings) -> Row:
@@ -44,9 +65,10 @@ def _measure(settings: Settings, name: str, bounds: dict[str, float], touch: boo
     def one(system: str) -> float:
         if system == FLOOR:
             return in_fresh_process(clone_and_copy, batches)
-        return in_fresh_process(system_seconds, system, settings, batches, touch, in_slot and system == "detaug")
+        return in_fresh_process(system_seconds, system, settings, batches, touch, in_slot and system in IN_SLOT)
 
-    seconds = interleaved((*NAMES, FLOOR), rounds, one)
+    names = [name for name in NAMES if not (touch and name == "bare processes")]  # it gives no batch that could be read
+    seconds = interleaved((*names, FLOOR), rounds, one)
     return Row(
         name=name,
         unit="batches/s",

@@ -27,7 +27,14 @@ _SAID = "DETAUG_CACHE_WARNING"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": False, "error_model": "numpy"}
+#: Kernels are called from Python alone, so that the wrapper for C is left out.
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "cache": True,
+    "fastmath": False,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+}
 
 _registry: dict[str, Kernel] = {}
 _compiling = threading.RLock()
@@ -174,7 +181,7 @@ def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 #: For functions that are not called from Python: half of the time that compiling takes.
-_WITHOUT_WRAPPERS: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "cache": False}
+_WITHOUT_WRAPPERS: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "cache": False}
 
 
 def inlined(function: _F) -> _F:

@@ -22,6 +22,8 @@ from detaug.kernels.windows import Window, windowed
 _PAIRS = 3
 # Voxels that are swept together, so that their sum stays in the first-level cache from sweep to sweep.
 _CHUNK = 2048
+# Not plain integers, for each of which Numba would compile what is called once more.
+_ZERO, _ONE = np.int64(0), np.int64(1)
 
 
 def _sweep_source(pairs: int, first: bool) -> str:
@@ -135,7 +137,8 @@ def convolved_plane(plane: Any, n1: Any, n2: Any, weights1: Any, weights2: Any, 
             for t in range(1, r1 + 1):
                 steps[0, t] = f + (r1 - t) * n2
                 steps[1, t] = f + (r1 + t) * n2
-            weighted_lines(rows, f + r1 * n2, 0, steps, weights1, ring, slot + f, 0, 1, min(_CHUNK, n1 * n2 - f))
+            n = min(_CHUNK, n1 * n2 - f)
+            weighted_lines(rows, f + r1 * n2, _ZERO, steps, weights1, ring, slot + f, _ZERO, _ONE, n)
 
 
 @windowed
@@ -189,7 +192,7 @@ def convolve(
                 steps[0, t] = f + (reflected(i - t, n0, edge_twice) % slots) * size
                 steps[1, t] = f + (reflected(i + t, n0, edge_twice) % slots) * size
             centre = f + (i % slots) * size
-            weighted_lines(ring, centre, 0, steps, weights0, out, f, 0, 1, min(_CHUNK, size - f))
+            weighted_lines(ring, centre, _ZERO, steps, weights0, out, f, _ZERO, _ONE, min(_CHUNK, size - f))
         if windowed:
             _blend(
                 source[i], destination[i], Window(factors0, factors1, drop2, least), i, 0.0, strength, (blended, middle)

@@ -126,7 +126,8 @@ def resample_cubic(
                             _join(lines, count, weight[3 * PIECE :], planes[a * PIECE :])
                         made = out[c, i, j, begin + start : begin + stop]
                         if flat:
-                            made[:] = planes[:count]
+                            for k in range(count):  # one array assigned to another compiles error messages for 2 s
+                                made[k] = planes[k]
                         else:
                             _join(planes, count, weight, made)
                 if high - low < length:

@@ -60,7 +60,8 @@ def sharpen(source: Any, destination: Any, n2: Any, strength: Any) -> None:
     kept = np.empty((2, size), np.float32)
     for i in range(n0):
         plane = kept[i % 2]
-        plane[:] = source[i]
+        for k in range(size):  # one array assigned to another compiles error messages for 2 s
+            plane[k] = source[i, k]
         before = kept[(i - 1) % 2] if i else plane
         after = source[i + 1] if i + 1 < n0 else plane
         for j in range(n1):

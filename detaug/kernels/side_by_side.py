@@ -7,6 +7,7 @@ compiled. One that fails or is killed costs what it was at: the caller compiles 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import selectors
 import signal
@@ -95,6 +96,7 @@ def serve() -> None:
     """Such an interpreter: a line when it is ready, and one for each kernel that it was told."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's, who ends this process
     by_name = {each.name: each for each in all_kernels()}
+    gc.disable()  # a tenth of the time; what compiling leaves behind goes with the process
     print(flush=True)
     for line in sys.stdin:
         by_name[line.strip()].compile()

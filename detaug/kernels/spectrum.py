@@ -226,7 +226,9 @@ def keep_ball(
     flat = spectrum.reshape(-1)
     axis1, axis2 = axis_of(n1, radices1, twiddles1), axis_of(n2, radices2, twiddles2)
     work, starts, room = np.empty(n2 * both, np.float32), np.empty(_WIDTH, np.int64), np.empty(both, np.int32)
-    least = min(squares2[0].min(), squares2[1].min())
+    least = squares2[0, 0]
+    for k in range(n2):
+        least = min(least, squares2[0, k], squares2[1, k])
     together = max(1, _WIDTH // n1)  # planes, so that there are lines enough
     for begin in range(0, spectrum.shape[0], together):
         end = min(begin + together, spectrum.shape[0])

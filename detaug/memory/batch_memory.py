@@ -9,7 +9,7 @@ import math
 import operator
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, SupportsIndex
+from typing import Any, SupportsIndex, cast
 
 import numpy as np
 
@@ -37,7 +37,9 @@ def allocate_with(take: Callable[[int], Bytes | None]) -> None:
 
 def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
     """See `detaug.seeding.current.Current.empty`."""
-    sides = (operator.index(shape),) if isinstance(shape, SupportsIndex) else tuple(map(operator.index, shape))
+    # Not `isinstance(shape, SupportsIndex)`: to ask a protocol takes longer than all the rest.
+    of_one_axis = hasattr(shape, "__index__")
+    sides = tuple(map(operator.index, cast("Iterable[SupportsIndex]", [shape] if of_one_axis else shape)))
     kind = np.dtype(dtype)
     there = shared_empty(sides, kind)
     return np.empty(sides, kind) if there is None else there

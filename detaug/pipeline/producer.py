@@ -192,7 +192,7 @@ class Producer:
 
         batch = self.make(epoch, step, watch=watch)
         late = {} if self._used is None or self._transforms.pure else self._used.made_late()
-        return batch, report_of(raw, raw_random, batch, late)
+        return batch, report_of(raw, raw_random, batch, late, self._pristine.transform is not None)
 
     def make_restored(self, epoch: int, step: int, state: LoaderState) -> dict[str, str]:
         """Fingerprints of the loader's part of that batch, by a copy that was restored from that state. Errors as `make`,

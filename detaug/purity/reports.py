@@ -26,6 +26,8 @@ _MOST_VALUES = 20_000
 #: It has to fit into a message, as do the fingerprints of a batch.
 _MOST_CHARACTERS = 30_000
 _MOST_KEYS = 300
+#: Numbers that are looked at before all of them are.
+_FEW = 4096
 #: Where Python's, NumPy's and torch's generators are defined.
 _GENERATORS = ("random", "numpy.random", "torch")
 _NOT_COMPARABLE = "not comparable"
@@ -73,11 +75,17 @@ def prints_of(batch: Any) -> dict[str, str]:
 
 
 def report_of(
-    raw: dict[str, str], raw_random: tuple[str, ...], batch: Any, late: dict[str, str] | None = None
+    raw: dict[str, str],
+    raw_random: tuple[str, ...],
+    batch: Any,
+    late: dict[str, str] | None = None,
+    transformed: bool = True,
 ) -> BatchReport:
-    """The report on a batch, given what `prints_of` and `random_keys` say of its raw form, and generators made meanwhile."""
+    """The report on a batch, given what `prints_of` and `random_keys` say of its raw form, and generators made meanwhile;
+    not `transformed`: its raw form is the batch."""
     process = tuple(str(key)[:60] for key, value in _items_of(batch) if _holds_process_number(value))
-    return BatchReport(raw, prints_of(batch), random_keys(batch), raw_random, process, late or {})
+    final, random = (prints_of(batch), random_keys(batch)) if transformed else (raw, raw_random)
+    return BatchReport(raw, final, random, raw_random, process, late or {})
 
 
 def random_keys(batch: Any) -> tuple[str, ...]:
@@ -122,12 +130,13 @@ def _varies(value: Any) -> bool:
 
 def _has_two_values(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        if not value.dtype.is_floating_point or value.numel() < 2 or value.device.type != "cpu":
+        if not value.dtype.is_floating_point or value.device.type != "cpu":
             return False
-        return bool((value != value.reshape(-1)[0]).any())
-    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.size > 1:
-        return bool((value != value.reshape(-1)[0]).any())
-    return False
+    elif not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return False
+    # Nearly always the first few tell, and the rest need not be read.
+    flat = value.reshape(-1)
+    return len(flat) > 1 and (bool((flat[:_FEW] != flat[0]).any()) or bool((flat[_FEW:] != flat[0]).any()))
 
 
 def differing_keys(ours: dict[str, str], theirs: dict[str, str], ignore: tuple[str, ...]) -> list[str]:

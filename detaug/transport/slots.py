@@ -272,16 +272,35 @@ def _table(block: Bytes, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return block[: count * _SPAN.itemsize].view(np.int64).reshape(count, 2)
 
 
+class Stock:
+    """Slots that workers have, free or being filled: how many all together are to have, so that a worker that had a few more
+    batches to make than others does not give up slots which it will soon have to make again. Making one costs as much as
+    filling it several times.
+
+    Args:
+        most: of all workers.
+
+    Attributes:
+        here: how many they have.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.here = 0
+
+
 class ParentSlots:
     """The parent's side of one worker's slots.
 
     Args:
-        keep: free slots kept for reuse; what comes back beyond that is dropped.
+        keep: free slots kept for reuse in any case; what comes back beyond that is dropped where the stock is full.
+        stock: shared with the other workers.
     """
 
-    def __init__(self, keep: int) -> None:
+    def __init__(self, keep: int, stock: Stock | None = None) -> None:
         self._mappings: dict[int, Mapping] = {}
         self._keep = keep
+        self._stock = stock or Stock(keep)
         # Leases end in whatever thread collects garbage. The end of one is appended here by C code alone: no lock is
         # taken, and an interrupt (Ctrl-C) finds no line of Python in which it would be lost with the slot.
         self._returned: deque[_Delivery] = deque()
@@ -301,7 +320,7 @@ class ParentSlots:
         """
         if parcel.slot not in self._mappings:
             raise self._refused[parcel.slot]
-        self._at_worker.discard(parcel.slot)
+        self._not_at_worker(parcel.slot)
         mapping = self._mappings[parcel.slot]
         lease = Lease(mapping)
         self._out[parcel.slot] = _Delivery(lease, self._returned.append, parcel.slot, mapping)
@@ -336,7 +355,7 @@ class ParentSlots:
         """
         for number in parcel.replaced:
             self._mappings.pop(number, None)
-            self._at_worker.discard(number)
+            self._not_at_worker(number)
         if parcel.slot in self._mappings:
             return
         try:
@@ -369,8 +388,9 @@ class ParentSlots:
             else:
                 free.append(delivery.slot)
         for number in free:
-            if len(self._at_worker) < self._keep:
+            if len(self._at_worker) < self._keep or self._stock.here < self._stock.most:
                 self._at_worker.add(number)
+                self._stock.here += 1
                 again.append(number)
             else:
                 del self._mappings[number]
@@ -379,16 +399,23 @@ class ParentSlots:
 
     def not_told(self, again: Sequence[int], drop: Sequence[int]) -> None:
         """The worker could not be told what `take_returned` gave: it will be given again."""
-        self._at_worker.difference_update(again)
+        for number in again:
+            self._not_at_worker(number)
         self._unused.extend(again)
         self._lost.extend(drop)
 
     def close(self) -> None:
         """The worker is gone: nothing of it will be used again. Batches that are out stay valid."""
         self._mappings.clear()
+        self._stock.here -= len(self._at_worker)
         self._at_worker.clear()
         self._out.clear()  # first: the ends of these leases are not noted any more
         self._returned.clear()
+
+    def _not_at_worker(self, number: int) -> None:
+        if number in self._at_worker:
+            self._at_worker.remove(number)
+            self._stock.here -= 1
 
     def mark_forked(self) -> None:
         """The process forks now: the child sees what is out with the user, which therefore must not change any more."""

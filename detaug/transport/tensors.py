@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,18 +28,20 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
     plain = tensor.detach().resolve_conj().resolve_neg()
     # A dense tensor in another order (channels_last) keeps its strides: it is sent as the contiguous one it permutes.
     strides = plain.stride()
-    order = sorted(range(plain.ndim), key=lambda d: (-strides[d], d))
-    dense = plain.permute(order)
+    order = as_it_is = list(range(plain.ndim))
+    dense = plain
+    if not plain.is_contiguous() or any(a < b for a, b in pairwise(strides)):
+        order = sorted(as_it_is, key=lambda d: (-strides[d], d))
+        dense = plain.permute(order)
     if not dense.is_contiguous():
-        order = list(range(plain.ndim))
-        dense = plain.contiguous()
+        order, dense = as_it_is, plain.contiguous()
     dtype: torch.dtype | None = None
     try:
         array = dense.numpy()
     except TypeError:
         dtype = plain.dtype
         array = dense.view(INTEGER_OF_WIDTH[plain.element_size()]).numpy()
-    back = tuple(int(i) for i in np.argsort(order)) if order != sorted(order) else None
+    back = None if order == as_it_is else tuple(int(i) for i in np.argsort(order))
     return rebuild_tensor, (array, dtype, back, tensor.requires_grad)
 
 

@@ -38,7 +38,7 @@ from detaug.processes.control import signal_name
 from detaug.processes.interpreters import Surrounding
 from detaug.processes.whereabouts import Whereabouts
 from detaug.transport.channel import ChannelClosed
-from detaug.transport.slots import ParentSlots
+from detaug.transport.slots import ParentSlots, Stock
 
 logger = logging.getLogger("detaug")
 
@@ -89,6 +89,7 @@ class Pool:
         self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor, until `start`
         self._waker = waker
         self._events: list[Event] = []
+        self._stock = Stock(settings.num_processes * settings.slots_kept)
         self._helper: Helper | None = None
         self._spares: list[Helper] = []
         self._surrounding = Surrounding.here()
@@ -235,7 +236,7 @@ class Pool:
             channel = self._helper.start_worker(self._numbers)
         except ChannelClosed:
             return None  # the helper is dead; once that is noticed, all workers restart
-        worker = Worker(self._numbers, _IN_RESERVE, channel, ParentSlots(self._settings.slots_kept))
+        worker = Worker(self._numbers, _IN_RESERVE, channel, ParentSlots(self._settings.slots_kept, self._stock))
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear_worker(worker))
         return worker
 
