@@ -16,6 +16,7 @@ from detaug.kernels.coordinates import (
     LINE,
     ORIGIN,
     PIECE,
+    PITCH,
     PLANE,
     Map,
     bring_inside,
@@ -35,15 +36,15 @@ def _find_piece(rows: Any, length: Any, shape: Any, flat: Any, places: Any) -> N
     last_z = np.float64(shape[2] - 1)
     if flat:
         for k in range(length):
-            y = nearest_voxel(rows[PIECE + k])
-            z = nearest_voxel(rows[2 * PIECE + k])
+            y = nearest_voxel(rows[PITCH + k])
+            z = nearest_voxel(rows[2 * PITCH + k])
             inside = (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
             places[k] = y * line + (z - origin) if inside else -1.0
         return
     for k in range(length):
         x = nearest_voxel(rows[k])
-        y = nearest_voxel(rows[PIECE + k])
-        z = nearest_voxel(rows[2 * PIECE + k])
+        y = nearest_voxel(rows[PITCH + k])
+        z = nearest_voxel(rows[2 * PITCH + k])
         inside = (x >= 0.0) & (x <= last_x) & (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
         places[k] = x * plane + (y * line + (z - origin)) if inside else -1.0
 
@@ -63,7 +64,7 @@ def resample_nearest(
 
     Args: as `detaug.kernels.resampling.resample_images`, but also for labels.
     """
-    rows = np.empty(3 * PIECE, np.float64)
+    rows = np.empty(3 * PITCH, np.float64)
     places = np.empty(PIECE, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
     for i in range(first, last):
