@@ -29,7 +29,7 @@ PITCH = 640
 
 # Voxels of a turned row lie in lines of memory that no CPU foresees. Those of the row that comes as many rows later, which are
 # at nearly the same distance for all voxels, are asked for while this one is worked on.
-_ROWS_AHEAD = 6
+_ROWS_AHEAD = 3
 # Every so many voxels: the next one is mostly in the same lines.
 STRIDE_AHEAD = 2
 

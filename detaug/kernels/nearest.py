@@ -18,11 +18,14 @@ from detaug.kernels.coordinates import (
     PIECE,
     PITCH,
     PLANE,
+    STRIDE_AHEAD,
     Map,
     bring_inside,
+    distance_ahead,
     nearest_voxel,
     place_row,
 )
+from detaug.kernels.pointers import prefetch
 
 
 @inlined
@@ -66,6 +69,7 @@ def resample_nearest(
     """
     rows = np.empty(3 * PITCH, np.float64)
     places = np.empty(PIECE, np.float64)
+    ahead = distance_ahead(matrix, shape)
     patch_map = Map(matrix, offset, displacement, first)
     for i in range(first, last):
         for j in range(out.shape[2]):
@@ -77,6 +81,8 @@ def resample_nearest(
                 _find_piece(rows, length, shape, flat, places)
                 for c in range(source.shape[0]):
                     voxels = source[c]
+                    for k in range(0, length, STRIDE_AHEAD):
+                        prefetch(voxels, np.intp(places[k]) + ahead)
                     line = out[c, i, j, begin : begin + length]
                     for k in range(length):
                         place = np.int64(places[k])
