@@ -89,13 +89,12 @@ def _compare_neighbours(source: Any, out: Any, count: Any, shape: Any, flat: Any
     line = np.intp(shape[LINE])
     found: Any = 0
     half = np.uint32(16)
-    for k in range(0, count, STRIDE_AHEAD):
+    for k in range(0, 0 if flat else count, STRIDE_AHEAD):  # a plane stays in the cache
         p = np.intp(index[k]) + ahead
         prefetch(source, p)
         prefetch(source, p + line)
-        if not flat:
-            prefetch(source, p + plane)
-            prefetch(source, p + plane + line)
+        prefetch(source, p + plane)
+        prefetch(source, p + plane + line)
     for k in range(count):
         p = np.intp(index[k])
         a = load_label_pair(source, p)

@@ -62,13 +62,12 @@ def _split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest:
 def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: Any, pairs: Any) -> None:
     plane = np.intp(shape[PLANE])
     line = np.intp(shape[LINE])
-    for k in range(0, count, STRIDE_AHEAD):
+    for k in range(0, 0 if flat else count, STRIDE_AHEAD):  # a plane stays in the cache
         p = np.intp(index[k]) + ahead
         prefetch(source, p)
         prefetch(source, p + line)
-        if not flat:
-            prefetch(source, p + plane)
-            prefetch(source, p + plane + line)
+        prefetch(source, p + plane)
+        prefetch(source, p + plane + line)
     if flat:
         for k in range(count):
             p = np.intp(index[k])
