@@ -82,7 +82,9 @@ def _lowest_neighbours(rows: Any, count: Any, shape: Any, flat: Any, index: Any)
 
 
 @inlined
-def _compare_neighbours(source: Any, out: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: Any, mixed: Any) -> Any:
+def _compare_neighbours(
+    source: Any, out: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: Any, mixed: Any
+) -> Any:
     """The lowest neighbour's label everywhere, which is the answer where all neighbours agree; the positions of the others
     go to ``mixed``, and how many there are is the result."""
     plane = np.intp(shape[PLANE])
@@ -216,7 +218,9 @@ def _among_many(
     x, y, z = positions[n], positions[_BUNDLE + n], positions[2 * _BUNDLE + n]
     ix, iy, iz = min(np.int32(x), last_x), min(np.int32(y), last_y), min(np.int32(z), last_z)
     fx, fy, fz = x - np.float64(ix), y - np.float64(iy), z - np.float64(iz)
-    near = 4 * (np.int64(nearest_voxel(x)) - ix) + 2 * (np.int64(nearest_voxel(y)) - iy) + np.int64(nearest_voxel(z)) - iz
+    near = (
+        4 * (np.int64(nearest_voxel(x)) - ix) + 2 * (np.int64(nearest_voxel(y)) - iy) + np.int64(nearest_voxel(z)) - iz
+    )
     nearest = np.int16(0)
     known = 0
     for corner in range(8):
