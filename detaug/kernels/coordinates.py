@@ -186,7 +186,8 @@ def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, stra
 @inlined
 def _part_between(rows: Any, length: Any, least: Any, limit_x: Any, limit_y: Any, limit_z: Any, flat: Any) -> Any:
     """A part of a straight piece outside of which no voxel is between the limits, at most a few voxels too long."""
-    first, last = 0, length
+    first: Any = 0
+    last: Any = length
     for axis in range(1 if flat else 0, 3):
         limit = limit_x if axis == 0 else (limit_y if axis == 1 else limit_z)
         begin = rows[axis * PITCH]

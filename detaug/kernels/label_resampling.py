@@ -191,9 +191,7 @@ _settle_columns_of = _settle_columns()
 
 
 @inlined
-def _settle_bundle(
-    source: Any, out: Any, count: Any, shape: Any, tiebreak: Any, bundle: Any, labels: Any, scores: Any
-) -> None:
+def _settle_bundle(out: Any, count: Any, shape: Any, tiebreak: Any, bundle: Any, labels: Any, scores: Any) -> None:
     """Write the label of the largest summed weight for each column of a bundle."""
     pairs, places, positions, chosen = bundle
     sign = np.int32(-1 if tiebreak == TIE_HIGHEST else 1)
@@ -363,5 +361,5 @@ def resample_labels(
                         tap_weight, near_index, labels, scores,
                     )  # fmt: skip
             if (bundled > PIECE) | (number == last * out.shape[2] * pieces - 1):
-                _settle_bundle(channel, whole, bundled, shape, tiebreak, bundle, labels, scores)
+                _settle_bundle(whole, bundled, shape, tiebreak, bundle, labels, scores)
                 bundled = 0

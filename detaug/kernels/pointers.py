@@ -30,8 +30,7 @@ load_float_pair = _pair_loader("load_float_pair", 64, types.uint64)
 load_label_pair = _pair_loader("load_label_pair", 32, types.uint32)
 
 
-@intrinsic
-def prefetch(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001
     """Ask for the line of the cache that an element of a flat array lies in. Changes no value, and cannot fail: the index may
     be anywhere."""
 
@@ -45,3 +44,6 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG00
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
+
+
+prefetch: Any = intrinsic(_prefetch)
