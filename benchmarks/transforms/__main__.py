@@ -18,6 +18,9 @@ from detaug.cli.options import Command
 ROWS: dict[str, Callable[[Settings], Row]] = {
     "pipeline-3d": pipelines.measure_pipeline_3d,
     "pipeline-3d-4-channels": pipelines.measure_pipeline_3d_four_channels,
+    "pipeline-3d-nearest-labels": pipelines.measure_pipeline_3d_nearest_labels,
+    "pipeline-small-da5": pipelines.measure_small_da5,
+    "pipeline-small-da5-nearest": pipelines.measure_small_da5_nearest,
     "pipeline-3d-extended": pipelines.measure_extended_pipeline_3d,
     "spatial-2-labels": table.measure_spatial_two_labels,
     "spatial-4-labels": table.measure_spatial_four_labels,

@@ -10,6 +10,8 @@ import torch
 PATCH = (128, 128, 128)
 #: What nnU-Net reads for `PATCH`, so that rotating and scaling find something in the corners.
 ENLARGED = (205, 205, 205)
+SMALL_PATCH = (48, 48, 48)
+SMALL_ENLARGED = (93, 93, 93)
 FLAT_PATCH = (512, 512)
 FLAT_ENLARGED = (822, 602)
 

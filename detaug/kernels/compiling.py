@@ -135,7 +135,8 @@ class Kernel:
         if not self._compiled:
             self.compile()
         for argument in arguments:
-            if isinstance(argument, np.ndarray) and not argument.flags.writeable:
+            # by its attribute: most arguments are numbers, and this runs for each of every call
+            if (flags := getattr(argument, "flags", None)) is not None and not flags.writeable:
                 return self.dispatcher(*[_for_kernel(each) for each in arguments])
         return self.dispatcher(*arguments)
 

@@ -20,9 +20,22 @@ CONSTANT, BORDER, REFLECTION = 0, 1, 2
 _CUBIC = -0.75  # Keys' parameter as torch's grid_sample has it
 
 
-# A row is worked on in pieces of at most this length. Scratch arrays are flat, their parts this far apart: a constant
-# distance lets the compiler see that they do not overlap, and use vectors.
+# A row is worked on in pieces of at most this length.
 PIECE = 512
+# Scratch arrays are flat, their parts this far apart. A constant distance lets the compiler see that they do not overlap, and
+# use vectors; no multiple of 512, or the parts would push each other, and the source's voxels, out of the first-level cache.
+PITCH = 640
+
+
+# Voxels of a turned row lie in lines of memory that no CPU foresees. Those of the row that comes as many rows later, which are
+# at nearly the same distance for all voxels, are asked for while this one is worked on.
+_ROWS_AHEAD = 3
+# Every so many voxels: the next one is mostly in the same lines.
+STRIDE_AHEAD = 2
+
+
+# A piece that changes less along an axis is not divided by its change.
+_SLOPE = 1e-3
 
 
 # What `layout` has behind the three extents.
@@ -76,6 +89,17 @@ class Sampling(NamedTuple):
 
 
 @inlined
+def distance_ahead(matrix: Any, shape: Any) -> Any:
+    """From the source's voxel of a row to that of the row which is worked on `_ROWS_AHEAD` later, in elements."""
+    x, y, z = (
+        np.int64(np.floor(_ROWS_AHEAD * matrix[0, 1] + 0.5)),
+        np.int64(np.floor(_ROWS_AHEAD * matrix[1, 1] + 0.5)),
+        np.int64(np.floor(_ROWS_AHEAD * matrix[2, 1] + 0.5)),
+    )
+    return x * shape[PLANE] + y * shape[LINE] + z
+
+
+@inlined
 def place_piece(
     rows: Any, patch_map: Any, i: Any, j: Any, begin: Any, length: Any, sampling: Any, voxels: Any
 ) -> tuple[Any, Any, Any, Any]:
@@ -119,8 +143,8 @@ def place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any
     for k in range(length):
         step = np.float64(np.int32(start + k))
         rows[k] = bx + step * mx
-        rows[PIECE + k] = by + step * my
-        rows[2 * PIECE + k] = bz + step * mz
+        rows[PITCH + k] = by + step * my
+        rows[2 * PITCH + k] = bz + step * mz
     if displacement.size > 0:
         u = displacement[0, i - first, j, start : start + length]
         v = displacement[1, i - first, j, start : start + length]
@@ -129,7 +153,7 @@ def place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any
             a = matrix[axis, 0]
             b = matrix[axis, 1]
             c = matrix[axis, 2]
-            row = rows[axis * PIECE : axis * PIECE + length]
+            row = rows[axis * PITCH : axis * PITCH + length]
             for k in range(length):
                 row[k] += a * np.float64(u[k]) + (b * np.float64(v[k]) + c * np.float64(w[k]))
 
@@ -143,10 +167,11 @@ def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, stra
     limit_x = np.float64(shape[0] - 1 - margin)
     limit_y = np.float64(shape[1] - 1 - margin)
     limit_z = np.float64(shape[2] - 1 - margin)
-    start = 0
-    while start < length and _is_outside(rows, start, least, limit_x, limit_y, limit_z, flat):
+    start, stop = 0, length
+    if straight:
+        start, stop = _part_between(rows, length, least, limit_x, limit_y, limit_z, flat)
+    while start < stop and _is_outside(rows, start, least, limit_x, limit_y, limit_z, flat):
         start += 1
-    stop = length
     while stop > start and _is_outside(rows, stop - 1, least, limit_x, limit_y, limit_z, flat):
         stop -= 1
     if not straight:
@@ -159,9 +184,30 @@ def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, stra
 
 
 @inlined
+def _part_between(rows: Any, length: Any, least: Any, limit_x: Any, limit_y: Any, limit_z: Any, flat: Any) -> Any:
+    """A part of a straight piece outside of which no voxel is between the limits, at most a few voxels too long."""
+    first: Any = 0
+    last: Any = length
+    for axis in range(1 if flat else 0, 3):
+        limit = limit_x if axis == 0 else (limit_y if axis == 1 else limit_z)
+        begin = rows[axis * PITCH]
+        end = rows[axis * PITCH + length - 1]
+        if ((begin < least) & (end < least)) | ((begin > limit) & (end > limit)):
+            return 0, 0
+        rise = end - begin
+        if abs(rise) > _SLOPE:
+            one = (least - begin) / rise * np.float64(length - 1)
+            other = (limit - begin) / rise * np.float64(length - 1)
+            # Rounding moves these by far less than the voxel that is added.
+            first = max(first, np.int64(max(min(one, other), 0.0)) - 1)
+            last = min(last, np.int64(min(max(one, other), np.float64(length))) + 2)
+    return first, max(first, last)
+
+
+@inlined
 def _is_outside(rows: Any, k: Any, least: Any, limit_x: Any, limit_y: Any, limit_z: Any, flat: Any) -> Any:
-    y = rows[PIECE + k]
-    z = rows[2 * PIECE + k]
+    y = rows[PITCH + k]
+    z = rows[2 * PITCH + k]
     bad = (y < least) | (y > limit_y) | (z < least) | (z > limit_z)
     if not flat:
         bad |= (rows[k] < least) | (rows[k] > limit_x)
@@ -189,7 +235,7 @@ def _inside_source(p: Any, size: Any, padding: Any, align_corners: Any) -> Any:
 def bring_inside(rows: Any, length: Any, shape: Any, padding: Any, align_corners: Any, flat: Any) -> None:
     """`_inside_source` for a whole piece."""
     for axis in range(1 if flat else 0, 3):
-        row = rows[axis * PIECE : axis * PIECE + length]
+        row = rows[axis * PITCH : axis * PITCH + length]
         for k in range(length):
             row[k] = _inside_source(row[k], shape[axis], padding, align_corners)
 
@@ -197,8 +243,8 @@ def bring_inside(rows: Any, length: Any, shape: Any, padding: Any, align_corners
 @inlined
 def touches_nothing(rows: Any, k: Any, shape: Any, margin: Any, flat: Any) -> Any:
     """Whether no neighbour of a voxel is inside the source; ``margin``: how many neighbours beyond the nearest count."""
-    y = rows[PIECE + k]
-    z = rows[2 * PIECE + k]
+    y = rows[PITCH + k]
+    z = rows[2 * PITCH + k]
     least = np.float64(-1 - margin)
     nothing = (y <= least) | (y >= np.float64(shape[1] + margin)) | (z <= least) | (z >= np.float64(shape[2] + margin))
     if not flat:
@@ -209,21 +255,23 @@ def touches_nothing(rows: Any, k: Any, shape: Any, margin: Any, flat: Any) -> An
 @inlined
 def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -> Any:
     """The part ``low, high`` of a straight piece beyond which no voxel has a neighbour inside the source."""
-    low = 0
-    while low < length and touches_nothing(rows, low, shape, margin, flat):
+    least = np.float64(-1 - margin)
+    low, high = _part_between(
+        rows, length, least, np.float64(shape[0] + margin), np.float64(shape[1] + margin),
+        np.float64(shape[2] + margin), flat,
+    )  # fmt: skip
+    while low < high and touches_nothing(rows, low, shape, margin, flat):
         low += 1
-    high = length
     while high > low and touches_nothing(rows, high - 1, shape, margin, flat):
         high -= 1
     return low, high
 
 
 @inlined
-def tap_piece(rows: Any, length: Any, start: Any, stop: Any, sampling: Any, index: Any, weight: Any) -> Any:
-    """Which voxels the samples outside ``start ... stop`` of a piece draw on, and with which weights; the number of them
-    along each axis.
+def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) -> Any:
+    """Which voxels the samples of a piece draw on, and with which weights; the number of them along each axis.
 
-    Tap n along an axis of voxel k is at ``(4 * axis + n) * PIECE + k`` of ``index`` and ``weight``. An index of -1 is a
+    Tap n along an axis of voxel k is at ``(4 * axis + n) * PITCH + k`` of ``index`` and ``weight``. An index of -1 is a
     voxel outside (constant border).
     """
     shape, mode, padding, align_corners, flat = sampling
@@ -231,20 +279,18 @@ def tap_piece(rows: Any, length: Any, start: Any, stop: Any, sampling: Any, inde
     for axis in range(3):
         size = shape[axis]
         for k in range(length):
-            if (k >= start) & (k < stop):
-                continue
-            p = 0.0 if flat & (axis == 0) else rows[axis * PIECE + k]
-            at = 4 * axis * PIECE + k
+            p = 0.0 if flat & (axis == 0) else rows[axis * PITCH + k]
+            at = 4 * axis * PITCH + k
             if mode == CUBIC:
                 base = np.floor(p)
                 t = p - base
                 weight[at] = _cubic_far(t + 1.0)
-                weight[at + PIECE] = _cubic_near(t)
-                weight[at + 2 * PIECE] = _cubic_near(1.0 - t)
-                weight[at + 3 * PIECE] = _cubic_far(2.0 - t)
+                weight[at + PITCH] = _cubic_near(t)
+                weight[at + 2 * PITCH] = _cubic_near(1.0 - t)
+                weight[at + 3 * PITCH] = _cubic_far(2.0 - t)
                 for n in range(4):
                     tap = _inside_source(base + np.float64(n - 1), size, padding, align_corners)
-                    index[at + n * PIECE] = _tap(tap, size)
+                    index[at + n * PITCH] = _tap(tap, size)
             else:
                 p = _inside_source(p, size, padding, align_corners)
                 if mode == NEAREST:
@@ -253,9 +299,9 @@ def tap_piece(rows: Any, length: Any, start: Any, stop: Any, sampling: Any, inde
                 else:
                     base = np.floor(p)
                     index[at] = _tap(base, size)
-                    index[at + PIECE] = _tap(base + 1.0, size)
+                    index[at + PITCH] = _tap(base + 1.0, size)
                     weight[at] = 1.0 - (p - base)
-                    weight[at + PIECE] = p - base
+                    weight[at + PITCH] = p - base
     return count
 
 

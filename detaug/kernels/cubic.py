@@ -17,6 +17,7 @@ from detaug.kernels.coordinates import (
     LINE,
     ORIGIN,
     PIECE,
+    PITCH,
     PLANE,
     Map,
     Sampling,
@@ -24,7 +25,7 @@ from detaug.kernels.coordinates import (
     tap_piece,
 )
 from detaug.kernels.pointers import load_float_pair
-from detaug.kernels.resampling import sample_rest
+from detaug.kernels.resampling import sample_taps
 
 _A = np.float32(-0.75)
 _ONE, _B, _C, _D = np.float32(1), np.float32(0.75), np.float32(1.5), np.float32(1.25)
@@ -33,21 +34,21 @@ _ONE, _B, _C, _D = np.float32(1), np.float32(0.75), np.float32(1.5), np.float32(
 @inlined
 def _weigh_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, weight: Any) -> None:
     """Index of the lowest neighbour, and the weights w0, w2, w3 along each axis: weight n of axis a of voxel k is at
-    ``(3 * a + n) * PIECE + k``. For voxels that have all neighbours inside."""
+    ``(3 * a + n) * PITCH + k``. For voxels that have all neighbours inside."""
     for k in range(count):
         index[k] = -np.int32(shape[ORIGIN])
     for axis in range(1 if flat else 0, 3):
         step = np.int32(shape[PLANE] if axis == 0 else (shape[LINE] if axis == 1 else 1))
         last = np.int32(shape[axis] - 3)
-        row = rows[axis * PIECE :]
-        own = weight[3 * axis * PIECE :]
+        row = rows[axis * PITCH :]
+        own = weight[3 * axis * PITCH :]
         for k in range(count):
             base = min(np.int32(row[k]), last)
             t = np.float32(row[k] - np.float64(base))
             s = _ONE - t
             own[k] = _A * t * s * s
-            own[PIECE + k] = t * (_B + t * (_C - _D * t))
-            own[2 * PIECE + k] = _A * t * t * s
+            own[PITCH + k] = t * (_B + t * (_C - _D * t))
+            own[2 * PITCH + k] = _A * t * t * s
             index[k] = np.int32(index[k] + np.int32(np.int32(base - np.int32(1)) * step))
 
 
@@ -59,14 +60,14 @@ def _along_lines(
     for k in range(count):
         p = np.intp(index[k]) + shift
         pairs[k] = load_float_pair(source, p)
-        pairs[PIECE + k] = load_float_pair(source, p + 2)
+        pairs[PITCH + k] = load_float_pair(source, p + 2)
     for k in range(count):
         base = values[2 * k + 1]
         out[k] = base + (
             weight[k] * (values[2 * k] - base)
             + (
-                weight[PIECE + k] * (values[2 * PIECE + 2 * k] - base)
-                + weight[2 * PIECE + k] * (values[2 * PIECE + 2 * k + 1] - base)
+                weight[PITCH + k] * (values[2 * PITCH + 2 * k] - base)
+                + weight[2 * PITCH + k] * (values[2 * PITCH + 2 * k + 1] - base)
             )
         )
 
@@ -75,12 +76,12 @@ def _along_lines(
 def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
     """Interpolated between four lines, or four planes, whose values are in the parts of ``parts``."""
     for k in range(count):
-        base = parts[PIECE + k]
+        base = parts[PITCH + k]
         out[k] = base + (
             weight[k] * (parts[k] - base)
             + (
-                weight[PIECE + k] * (parts[2 * PIECE + k] - base)
-                + weight[2 * PIECE + k] * (parts[3 * PIECE + k] - base)
+                weight[PITCH + k] * (parts[2 * PITCH + k] - base)
+                + weight[2 * PITCH + k] * (parts[3 * PITCH + k] - base)
             )
         )
 
@@ -95,15 +96,15 @@ def resample_cubic(
 ) -> None:  # fmt: skip
     """Planes ``first`` to ``last`` (excluded) of a patch, all channels; arguments as those of
     `detaug.kernels.resampling.resample_images`."""
-    rows = np.empty(3 * PIECE, np.float64)
+    rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)
-    weight = np.empty(9 * PIECE, np.float32)
-    pairs = np.empty(2 * PIECE, np.uint64)
+    weight = np.empty(9 * PITCH, np.float32)
+    pairs = np.empty(2 * PITCH, np.uint64)
     values = pairs.view(np.float32)
-    lines = np.empty(4 * PIECE, np.float32)
-    planes = np.empty(4 * PIECE, np.float32)
-    tap_index = np.zeros(12 * PIECE, np.int64)
-    tap_weight = np.empty(12 * PIECE, np.float64)
+    lines = np.empty(4 * PITCH, np.float32)
+    planes = np.empty(4 * PITCH, np.float32)
+    tap_index = np.zeros(12 * PITCH, np.int64)
+    tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, CUBIC, padding, align_corners, flat)
     line, plane = np.intp(shape[LINE]), np.intp(shape[PLANE])
@@ -121,9 +122,9 @@ def resample_cubic(
                             for b in range(4):
                                 shift = a * plane + b * line
                                 _along_lines(
-                                    voxels, count, index, shift, weight[6 * PIECE :], pairs, values, lines[b * PIECE :]
+                                    voxels, count, index, shift, weight[6 * PITCH :], pairs, values, lines[b * PITCH :]
                                 )
-                            _join(lines, count, weight[3 * PIECE :], planes[a * PIECE :])
+                            _join(lines, count, weight[3 * PITCH :], planes[a * PITCH :])
                         made = out[c, i, j, begin + start : begin + stop]
                         if flat:
                             for k in range(count):  # one array assigned to another compiles error messages for 2 s
@@ -134,11 +135,13 @@ def resample_cubic(
                     for c in range(source.shape[0]):
                         out[c, i, j, begin : begin + low] = np.float32(value)
                         out[c, i, j, begin + high : begin + length] = np.float32(value)
-                if count < high - low:
-                    part = rows[low:]
-                    taps = tap_piece(part, high - low, start - low, stop - low, sampling, tap_index, tap_weight)
-                    for c in range(source.shape[0]):
-                        sample_rest(
-                            source[c], out[c, i, j, begin + low : begin + high], part, high - low, start - low,
-                            stop - low, sampling, value, taps, tap_index, tap_weight,
-                        )  # fmt: skip
+                for side in range(2):
+                    one, other = (low, start) if side == 0 else (stop, high)
+                    if one < other:
+                        part = rows[one:]
+                        taps = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                        for c in range(source.shape[0]):
+                            sample_taps(
+                                source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
+                                value, taps, tap_index, tap_weight,
+                            )  # fmt: skip

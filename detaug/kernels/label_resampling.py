@@ -6,7 +6,7 @@ the answer; elsewhere the few labels among the neighbours are weighed in float64
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,15 +18,18 @@ from detaug.kernels.coordinates import (
     NEAREST,
     ORIGIN,
     PIECE,
+    PITCH,
     PLANE,
+    STRIDE_AHEAD,
     Map,
     Sampling,
+    distance_ahead,
     nearest_voxel,
     place_piece,
     tap_piece,
     touches_nothing,
 )
-from detaug.kernels.pointers import load_label_pair
+from detaug.kernels.pointers import load_label_pair, prefetch
 
 # How equal weights are settled.
 TIE_NEAREST, TIE_LOWEST, TIE_HIGHEST = 0, 1, 2
@@ -37,6 +40,24 @@ TIE = 2.0**-30
 # Voxels whose neighbours differ are weighed in bundles of at most this many: a length whose rows do not all fall into the
 # same lines of a CPU's cache.
 _BUNDLE = 2 * PIECE + 24
+# In place of a label: there are more than three.
+_MORE = np.int32(1 << 20)
+
+
+class Bundle(NamedTuple):
+    """Voxels whose neighbours differ, as columns of flat arrays whose parts are `_BUNDLE` apart.
+
+    Attributes:
+        pairs: four parts, uint32: the neighbours, two in each (see `load_label_pair`).
+        places: int64, where the label goes.
+        positions: x, y, z in the source, float64.
+        chosen: int32, the label.
+    """
+
+    pairs: Any
+    places: Any
+    positions: Any
+    chosen: Any
 
 
 @inlined
@@ -49,25 +70,33 @@ def _lowest_neighbours(rows: Any, count: Any, shape: Any, flat: Any, index: Any)
     last_z = np.int32(shape[2] - 2)
     if flat:
         for k in range(count):
-            iy = min(np.int32(rows[PIECE + k]), last_y)
-            iz = min(np.int32(rows[2 * PIECE + k]), last_z)
+            iy = min(np.int32(rows[PITCH + k]), last_y)
+            iz = min(np.int32(rows[2 * PITCH + k]), last_z)
             index[k] = np.int32(np.int32(iy * line) + np.int32(iz - origin))
         return
     for k in range(count):
         ix = min(np.int32(rows[k]), last_x)
-        iy = min(np.int32(rows[PIECE + k]), last_y)
-        iz = min(np.int32(rows[2 * PIECE + k]), last_z)
+        iy = min(np.int32(rows[PITCH + k]), last_y)
+        iz = min(np.int32(rows[2 * PITCH + k]), last_z)
         index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + np.int32(iz - origin))
 
 
 @inlined
-def _compare_neighbours(source: Any, out: Any, count: Any, shape: Any, flat: Any, index: Any, mixed: Any) -> Any:
+def _compare_neighbours(
+    source: Any, out: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: Any, mixed: Any
+) -> Any:
     """The lowest neighbour's label everywhere, which is the answer where all neighbours agree; the positions of the others
     go to ``mixed``, and how many there are is the result."""
     plane = np.intp(shape[PLANE])
     line = np.intp(shape[LINE])
     found: Any = 0
     half = np.uint32(16)
+    for k in range(0, 0 if flat else count, STRIDE_AHEAD):  # a plane stays in the cache
+        p = np.intp(index[k]) + ahead
+        prefetch(source, p)
+        prefetch(source, p + line)
+        prefetch(source, p + plane)
+        prefetch(source, p + plane + line)
     for k in range(count):
         p = np.intp(index[k])
         a = load_label_pair(source, p)
@@ -84,105 +113,172 @@ def _compare_neighbours(source: Any, out: Any, count: Any, shape: Any, flat: Any
 
 @inlined
 def _add_to_bundle(
-    source: Any, rows: Any, start: Any, base: Any, found: Any, mixed: Any, index: Any, shape: Any, flat: Any,
-    bundled: Any, labels: Any, weights: Any, nearest: Any, places: Any,
+    source: Any, rows: Any, start: Any, base: Any, found: Any, mixed: Any, index: Any, shape: Any, flat: Any, bundled: Any,
+    bundle: Any,
 ) -> None:  # fmt: skip
-    """The labels of the neighbours of the mixed voxels and their weights, as columns of the bundle."""
-    plane = shape[PLANE]
-    line = shape[LINE]
+    """The neighbours of the mixed voxels, and where these lie, as columns of the bundle. In a plane the upper neighbours along
+    the first axis are the lower ones once more."""
+    line = np.intp(shape[LINE])
+    plane = np.intp(0) if flat else np.intp(shape[PLANE])
+    pairs, places, positions, _ = bundle
     for m in range(found):
         n = bundled + m
         k = mixed[m] + start
-        p = np.int64(index[mixed[m]])
-        y = rows[PIECE + k]
-        z = rows[2 * PIECE + k]
-        iy = min(np.int64(y), shape[1] - 2)
-        iz = min(np.int64(z), shape[2] - 2)
-        fy = y - np.float64(iy)
-        fz = z - np.float64(iz)
-        near = p + line * (np.int64(nearest_voxel(y)) - iy) + (np.int64(nearest_voxel(z)) - iz)
-        fx = 0.0
-        if not flat:
-            x = rows[k]
-            ix = min(np.int64(x), shape[0] - 2)
-            fx = x - np.float64(ix)
-            near += plane * (np.int64(nearest_voxel(x)) - ix)
-        nearest[n] = source[near]
+        p = np.intp(index[mixed[m]])
+        pairs[n] = load_label_pair(source, p)
+        pairs[_BUNDLE + n] = load_label_pair(source, p + line)
+        pairs[2 * _BUNDLE + n] = load_label_pair(source, p + plane)
+        pairs[3 * _BUNDLE + n] = load_label_pair(source, p + plane + line)
+        positions[n] = 0.0 if flat else rows[k]
+        positions[_BUNDLE + n] = rows[PITCH + k]
+        positions[2 * _BUNDLE + n] = rows[2 * PITCH + k]
         places[n] = base + k
-        for corner in range(4 if flat else 8):
-            a = corner >> 2
-            b = (corner >> 1) & 1
-            c = corner & 1
-            labels[corner, n] = source[p + a * plane + b * line + c]
-            weights[corner, n] = (fx if a else 1.0 - fx) * (fy if b else 1.0 - fy) * (fz if c else 1.0 - fz)
+
+
+def _column_source() -> str:
+    """A function that chooses among the neighbours of each column, written out for the compiler to use vectors.
+
+    Up to three labels are looked for: the first neighbour's, and the first ones that are different. The weights of each are
+    added in the order of the neighbours.
+    """
+    corners = range(8)
+    lines = [
+        "def settle(pairs, positions, count, last_x, last_y, last_z, sign, to_nearest, chosen):",
+        "for n in range(count):",
+        *(f"    {a} = positions[{number} * BUNDLE + n]" for number, a in enumerate("xyz")),
+        *(f"    i{a} = min(i32({a}), last_{a})" for a in "xyz"),
+        *(f"    {a}1 = {a} - f64(i{a})" for a in "xyz"),
+        *(f"    {a}0 = 1.0 - {a}1" for a in "xyz"),
+        *(f"    upper_{a} = nearest_voxel({a}) - f64(i{a}) > 0.5" for a in "xyz"),
+        *(f"    pair{number} = pairs[{number} * BUNDLE + n]" for number in range(4)),
+    ]
+    for c in corners:
+        shifted = f"i32(pair{c // 2})" if c % 2 else f"i32(u32(pair{c // 2} << u32(16)))"
+        lines.append(f"    l{c} = i32({shifted} >> i32(16))")
+        lines.append(f"    w{c} = x{c >> 2} * y{c >> 1 & 1} * z{c & 1}")
+    lines.append("    a = b = c = l0")
+    lines += [f"    b = l{c} if l{c} != a else b" for c in reversed(corners)]
+    lines += [f"    c = l{c} if (l{c} != a) & (l{c} != b) else c" for c in reversed(corners)]
+    lines.append("    more = " + " | ".join(f"((l{c} != a) & (l{c} != b) & (l{c} != c))" for c in corners))
+    for name in "abc":
+        lines.append(f"    score_{name} = 0.0")
+        lines += [f"    score_{name} += w{c} if l{c} == {name} else 0.0" for c in corners]
+    lines += [
+        "    least = max(max(score_a, score_b), score_c) - TIE",
+        "    best = i32(32769)",
+        *(f"    best = min(best, i32(sign * {name})) if score_{name} >= least else best" for name in "abc"),
+        *(f"    yz{yz} = (l{2 * yz + 1} if upper_z else l{2 * yz})" for yz in range(4)),
+        "    nearest = (yz3 if upper_y else yz2) if upper_x else (yz1 if upper_y else yz0)",
+        *(
+            f"    best = i32(sign * {name}) if to_nearest & (score_{name} >= least) & ({name} == nearest) else best"
+            for name in "abc"
+        ),
+        "    chosen[n] = MORE if more else i32(sign * best)",
+    ]
+    return "\n    ".join(lines)
+
+
+def _settle_columns() -> Any:
+    names: dict[str, Any] = {
+        "i32": np.int32, "u32": np.uint32, "f64": np.float64, "nearest_voxel": nearest_voxel, "TIE": TIE,
+        "BUNDLE": _BUNDLE, "MORE": _MORE,
+    }  # fmt: skip
+    exec(_column_source(), names)
+    return inlined(names["settle"])
+
+
+_settle_columns_of = _settle_columns()
 
 
 @inlined
-def _settle_bundle(
-    out: Any, count: Any, corners: Any, tiebreak: Any, labels: Any, weights: Any, nearest: Any, places: Any, scores: Any,
-    best: Any, chosen: Any,
-) -> None:  # fmt: skip
-    """Write the label of the largest summed weight for each column of a bundle. Loops run along the bundle, for vectors."""
-    best[:count] = -1.0
-    for i in range(corners):
-        score = scores[i]
-        score[:count] = 0.0
-        own = labels[i]
-        for j in range(corners):
-            other = labels[j]
-            weight = weights[j]
-            for n in range(count):
-                score[n] += weight[n] if own[n] == other[n] else 0.0
-        for n in range(count):
-            best[n] = score[n] if score[n] > best[n] else best[n]
-    highest = tiebreak == TIE_HIGHEST
-    chosen[:count] = np.int32(-32769 if highest else 32768)
-    for i in range(corners):
-        score = scores[i]
-        own = labels[i]
-        if highest:
-            for n in range(count):
-                chosen[n] = own[n] if (score[n] >= best[n] - TIE) & (own[n] > chosen[n]) else chosen[n]
-        else:
-            for n in range(count):
-                chosen[n] = own[n] if (score[n] >= best[n] - TIE) & (own[n] < chosen[n]) else chosen[n]
-    if tiebreak == TIE_NEAREST:
-        for i in range(corners):
-            score = scores[i]
-            own = labels[i]
-            for n in range(count):
-                chosen[n] = own[n] if (score[n] >= best[n] - TIE) & (own[n] == nearest[n]) else chosen[n]
+def _settle_bundle(out: Any, count: Any, shape: Any, tiebreak: Any, bundle: Any, labels: Any, scores: Any) -> None:
+    """Write the label of the largest summed weight for each column of a bundle."""
+    pairs, places, positions, chosen = bundle
+    sign = np.int32(-1 if tiebreak == TIE_HIGHEST else 1)
+    to_nearest = tiebreak == TIE_NEAREST
+    last_x, last_y, last_z = (
+        np.int32(max(shape[0] - 2, 0)),
+        np.int32(shape[1] - 2),
+        np.int32(shape[2] - 2),
+    )
+    _settle_columns_of(pairs, positions, count, last_x, last_y, last_z, sign, to_nearest, chosen)
     for n in range(count):
+        if chosen[n] == _MORE:
+            chosen[n] = _among_many(pairs, positions, n, last_x, last_y, last_z, tiebreak, labels, scores)
         out[places[n]] = np.int16(chosen[n])
 
 
 @inlined
-def _settle_rest(
-    source: Any, out: Any, rows: Any, length: Any, start: Any, stop: Any, sampling: Any, pad: Any, tiebreak: Any,
-    count: Any, index: Any, weight: Any, near: Any, labels: Any, scores: Any,
+def _among_many(
+    pairs: Any, positions: Any, n: Any, last_x: Any, last_y: Any, last_z: Any, tiebreak: Any, labels: Any, scores: Any
+) -> Any:
+    """The label of a column with more than three."""
+    x, y, z = positions[n], positions[_BUNDLE + n], positions[2 * _BUNDLE + n]
+    ix, iy, iz = min(np.int32(x), last_x), min(np.int32(y), last_y), min(np.int32(z), last_z)
+    fx, fy, fz = x - np.float64(ix), y - np.float64(iy), z - np.float64(iz)
+    near = (
+        4 * (np.int64(nearest_voxel(x)) - ix) + 2 * (np.int64(nearest_voxel(y)) - iy) + np.int64(nearest_voxel(z)) - iz
+    )
+    nearest = np.int16(0)
+    known = 0
+    for corner in range(8):
+        a, b, c = corner >> 2, (corner >> 1) & 1, corner & 1
+        pair = pairs[(corner >> 1) * _BUNDLE + n]
+        label = np.int16(pair >> np.uint32(16)) if c else np.int16(pair)
+        if corner == near:
+            nearest = label
+        m = 0
+        while m < known and labels[m] != label:
+            m += 1
+        if m == known:
+            labels[m] = label
+            scores[m] = 0.0
+            known += 1
+        scores[m] += (fx if a else 1.0 - fx) * (fy if b else 1.0 - fy) * (fz if c else 1.0 - fz)
+    return _winner(known, labels, scores, nearest, tiebreak)
+
+
+@inlined
+def _winner(known: Any, labels: Any, scores: Any, nearest: Any, tiebreak: Any) -> Any:
+    """The label with the largest score."""
+    best = scores[0]
+    for n in range(1, known):
+        best = max(best, scores[n])
+    winner = np.int32(-32769 if tiebreak == TIE_HIGHEST else 32768)
+    for n in range(known):
+        if scores[n] >= best - TIE:
+            label = np.int32(labels[n])
+            if (tiebreak == TIE_NEAREST) & (label == nearest):
+                return label
+            winner = max(winner, label) if tiebreak == TIE_HIGHEST else min(winner, label)
+    return winner
+
+
+@inlined
+def _settle_taps(
+    source: Any, out: Any, rows: Any, length: Any, sampling: Any, pad: Any, tiebreak: Any, count: Any, index: Any,
+    weight: Any, near: Any, labels: Any, scores: Any,
 ) -> None:  # fmt: skip
-    """The voxels of a piece of one channel that are not in ``start ... stop``, one at a time."""
+    """The voxels of a piece of one channel, one at a time."""
     shape, _, padding, _, flat = sampling
     for k in range(length):
-        if (k >= start) & (k < stop):
-            continue
         if padding == CONSTANT and touches_nothing(rows, k, shape, count // 2 - 1, flat):
             out[k] = pad
             continue
         x = 0 if flat else near[k]
-        y = near[4 * PIECE + k]
-        z = near[8 * PIECE + k]
+        y = near[4 * PITCH + k]
+        z = near[8 * PITCH + k]
         nearest = pad if (x < 0) | (y < 0) | (z < 0) else source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
         known = 0
         for a in range(1 if flat else count):
-            x = 0 if flat else index[a * PIECE + k]
-            wx = 1.0 if flat else weight[a * PIECE + k]
+            x = 0 if flat else index[a * PITCH + k]
+            wx = 1.0 if flat else weight[a * PITCH + k]
             for b in range(count):
-                y = index[(4 + b) * PIECE + k]
-                wy = wx * weight[(4 + b) * PIECE + k]
+                y = index[(4 + b) * PITCH + k]
+                wy = wx * weight[(4 + b) * PITCH + k]
                 for c in range(count):
-                    z = index[(8 + c) * PIECE + k]
-                    share = wy * weight[(8 + c) * PIECE + k]
+                    z = index[(8 + c) * PITCH + k]
+                    share = wy * weight[(8 + c) * PITCH + k]
                     if share == 0.0:
                         continue
                     label = pad
@@ -196,18 +292,7 @@ def _settle_rest(
                         scores[n] = 0.0
                         known += 1
                     scores[n] += share
-        best = scores[0]
-        for n in range(1, known):
-            best = max(best, scores[n])
-        winner = np.int32(-32769 if tiebreak == TIE_HIGHEST else 32768)
-        for n in range(known):
-            if scores[n] >= best - TIE:
-                label = np.int32(labels[n])
-                if (tiebreak == TIE_NEAREST) & (label == nearest):
-                    winner = label
-                    break
-                winner = max(winner, label) if tiebreak == TIE_HIGHEST else min(winner, label)
-        out[k] = np.int16(winner)
+        out[k] = np.int16(_winner(known, labels, scores, nearest, tiebreak))
 
 
 @kernel(
@@ -225,22 +310,21 @@ def resample_labels(
         pad: the label outside, with a constant border.
         tiebreak: which label wins among those whose weights are equal.
     """
-    rows = np.empty(3 * PIECE, np.float64)
+    rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)
     mixed = np.empty(PIECE + 1, np.int64)
     labels = np.empty(64, np.int16)
     scores = np.empty(64, np.float64)
-    bundle_labels = np.empty((8, _BUNDLE), np.int32)
-    bundle_weights = np.empty((8, _BUNDLE), np.float64)
-    bundle_scores = np.empty((8, _BUNDLE), np.float64)
-    best = np.empty(_BUNDLE, np.float64)
-    nearest_labels = np.empty(_BUNDLE, np.int32)
-    chosen = np.empty(_BUNDLE, np.int32)
-    places = np.empty(_BUNDLE, np.int64)
-    tap_index = np.zeros(12 * PIECE, np.int64)
-    near_index = np.zeros(12 * PIECE, np.int64)
-    tap_weight = np.empty(12 * PIECE, np.float64)
-    corners = 4 if flat else 8
+    bundle = Bundle(
+        np.empty(4 * _BUNDLE, np.uint32),
+        np.empty(_BUNDLE, np.int64),
+        np.empty(3 * _BUNDLE, np.float64),
+        np.empty(_BUNDLE, np.int32),
+    )
+    tap_index = np.zeros(12 * PITCH, np.int64)
+    near_index = np.zeros(12 * PITCH, np.int64)
+    tap_weight = np.empty(12 * PITCH, np.float64)
+    ahead = distance_ahead(matrix, shape)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, mode, padding, align_corners, flat)
     nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
@@ -260,26 +344,22 @@ def resample_labels(
             line = out[c, i, j, begin : begin + length]
             if stop > start:
                 _lowest_neighbours(rows[start:], stop - start, shape, flat, index)
-                found = _compare_neighbours(channel, line[start:], stop - start, shape, flat, index, mixed)
+                found = _compare_neighbours(channel, line[start:], stop - start, shape, flat, index, ahead, mixed)
                 base = (i * out.shape[2] + j) * out.shape[3] + begin
-                _add_to_bundle(
-                    channel, rows, start, base, found, mixed, index, shape, flat, bundled,
-                    bundle_labels, bundle_weights, nearest_labels, places,
-                )  # fmt: skip
+                _add_to_bundle(channel, rows, start, base, found, mixed, index, shape, flat, bundled, bundle)
                 bundled += found
             line[:low] = pad
             line[high:] = pad
-            if stop - start < high - low:
-                part = rows[low:]
-                tap_piece(part, high - low, start - low, stop - low, nearest, near_index, tap_weight)
-                count = tap_piece(part, high - low, start - low, stop - low, sampling, tap_index, tap_weight)
-                _settle_rest(
-                    channel, line[low:high], part, high - low, start - low, stop - low, sampling, pad, tiebreak,
-                    count, tap_index, tap_weight, near_index, labels, scores,
-                )  # fmt: skip
+            for side in range(2):
+                one, other = (low, start) if side == 0 else (stop, high)
+                if one < other:
+                    part = rows[one:]
+                    tap_piece(part, other - one, nearest, near_index, tap_weight)
+                    count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                    _settle_taps(
+                        channel, line[one:other], part, other - one, sampling, pad, tiebreak, count, tap_index,
+                        tap_weight, near_index, labels, scores,
+                    )  # fmt: skip
             if (bundled > PIECE) | (number == last * out.shape[2] * pieces - 1):
-                _settle_bundle(
-                    whole, bundled, corners, tiebreak, bundle_labels, bundle_weights, nearest_labels,
-                    places, bundle_scores, best, chosen,
-                )  # fmt: skip
+                _settle_bundle(whole, bundled, shape, tiebreak, bundle, labels, scores)
                 bundled = 0

@@ -20,9 +20,15 @@ _BLOCK = 4096  # voxels that stay in the first-level cache while they are compar
 @kernel(*(f"void({t}[::1], {t}[::1], {t}, {t})" for t in _COMPARED))
 def replace_label(source: Any, destination: Any, label: Any, replacement: Any) -> None:
     """``destination = source`` with another value in place of one label; both may be one array."""
-    for i in range(source.shape[0]):
-        value = source[i]
-        destination[i] = replacement if value == label else value
+    # two loops, for the compiler's test that the arrays do not overlap fails where they are one
+    if source.ctypes.data == destination.ctypes.data:
+        for i in range(destination.shape[0]):
+            value = destination[i]
+            destination[i] = replacement if value == label else value
+    else:
+        for i in range(source.shape[0]):
+            value = source[i]
+            destination[i] = replacement if value == label else value
 
 
 @kernel(*(f"void({t}[::1], {t}[::1], uint8[::1])" for t in _COMPARED))
@@ -52,9 +58,14 @@ def indicator(labels: Any, label: Any, result: Any) -> None:
 @kernel(*(f"void(float32[::1], {t}[::1], float32, float32[::1])" for t in _SIGNED))
 def set_where_negative(source: Any, labels: Any, value: Any, destination: Any) -> None:
     """``destination = source``, but the value where the label is negative; both may be one array."""
-    for i in range(source.shape[0]):
-        kept = source[i]
-        destination[i] = value if labels[i] < 0 else kept
+    if source.ctypes.data == destination.ctypes.data:
+        for i in range(destination.shape[0]):
+            kept = destination[i]
+            destination[i] = value if labels[i] < 0 else kept
+    else:
+        for i in range(source.shape[0]):
+            kept = source[i]
+            destination[i] = value if labels[i] < 0 else kept
 
 
 @kernel(*(f"void({t}[:, :, :, ::1], int64[::1], int64[::1], int64[::1], {t}[:, :, :, ::1])" for t in _UNSIGNED))

@@ -26,7 +26,7 @@ _MANY = 48
 
 
 @inlined
-def _key(x: Any) -> Any:
+def key_of(x: Any) -> Any:
     """A uint32 that is ordered as float32 numbers are; -0 comes before 0, NaN last (negative NaN first)."""
     bits = bits_of_float(x)
     flip = np.uint32(np.int32(np.int32(bits) >> np.int32(31)))
@@ -34,7 +34,7 @@ def _key(x: Any) -> Any:
 
 
 @inlined
-def _value(key: Any) -> Any:
+def value_of(key: Any) -> Any:
     """The number of a key."""
     flip = np.uint32(np.int32(np.int32(key) >> np.int32(31)))
     return float_from_bits(np.uint32(key ^ np.uint32(np.uint32(~flip) | _SIGN)))
@@ -177,7 +177,7 @@ def median_filter(source: Any, destination: Any, n2: Any, s0: Any, s1: Any, s2: 
     keys = np.empty(n0 * size, np.uint32)
     for i in range(n0):
         for k in range(size):
-            keys[i * size + k] = _key(source[i, k])
+            keys[i * size + k] = key_of(source[i, k])
     many = s0 * s1 * s2 >= _MANY
     ranks, ordered = keys, keys
     bits = 32
@@ -221,4 +221,4 @@ def median_filter(source: Any, destination: Any, n2: Any, s0: Any, s1: Any, s2: 
                 to, at = np.uint64((j + line) * n2), np.uint64(line * pitch)
                 for k in range(np.uint64(n2)):
                     key = found_low[at + k]
-                    plane[to + k] = _value(ordered[key] if many else key)
+                    plane[to + k] = value_of(ordered[key] if many else key)

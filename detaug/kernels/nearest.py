@@ -16,12 +16,16 @@ from detaug.kernels.coordinates import (
     LINE,
     ORIGIN,
     PIECE,
+    PITCH,
     PLANE,
+    STRIDE_AHEAD,
     Map,
     bring_inside,
+    distance_ahead,
     nearest_voxel,
     place_row,
 )
+from detaug.kernels.pointers import prefetch
 
 
 @inlined
@@ -35,15 +39,15 @@ def _find_piece(rows: Any, length: Any, shape: Any, flat: Any, places: Any) -> N
     last_z = np.float64(shape[2] - 1)
     if flat:
         for k in range(length):
-            y = nearest_voxel(rows[PIECE + k])
-            z = nearest_voxel(rows[2 * PIECE + k])
+            y = nearest_voxel(rows[PITCH + k])
+            z = nearest_voxel(rows[2 * PITCH + k])
             inside = (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
             places[k] = y * line + (z - origin) if inside else -1.0
         return
     for k in range(length):
         x = nearest_voxel(rows[k])
-        y = nearest_voxel(rows[PIECE + k])
-        z = nearest_voxel(rows[2 * PIECE + k])
+        y = nearest_voxel(rows[PITCH + k])
+        z = nearest_voxel(rows[2 * PITCH + k])
         inside = (x >= 0.0) & (x <= last_x) & (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
         places[k] = x * plane + (y * line + (z - origin)) if inside else -1.0
 
@@ -63,8 +67,9 @@ def resample_nearest(
 
     Args: as `detaug.kernels.resampling.resample_images`, but also for labels.
     """
-    rows = np.empty(3 * PIECE, np.float64)
+    rows = np.empty(3 * PITCH, np.float64)
     places = np.empty(PIECE, np.float64)
+    ahead = distance_ahead(matrix, shape)
     patch_map = Map(matrix, offset, displacement, first)
     for i in range(first, last):
         for j in range(out.shape[2]):
@@ -76,6 +81,8 @@ def resample_nearest(
                 _find_piece(rows, length, shape, flat, places)
                 for c in range(source.shape[0]):
                     voxels = source[c]
+                    for k in range(0, length, STRIDE_AHEAD):
+                        prefetch(voxels, np.intp(places[k]) + ahead)
                     line = out[c, i, j, begin : begin + length]
                     for k in range(length):
                         place = np.int64(places[k])

@@ -1,4 +1,4 @@
-"""Loads that Numba has no words for: two neighbouring elements at once."""
+"""Loads that Numba has no words for: two neighbouring elements at once, and a line of the cache ahead of its use."""
 
 from __future__ import annotations
 
@@ -28,3 +28,22 @@ def _pair_loader(name: str, bits: int, result: Any) -> Any:
 # upper half on a little-endian machine).
 load_float_pair = _pair_loader("load_float_pair", 64, types.uint64)
 load_label_pair = _pair_loader("load_label_pair", 32, types.uint32)
+
+
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001
+    """Ask for the line of the cache that an element of a flat array lies in. Changes no value, and cannot fail: the index may
+    be anywhere."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        address, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        element = builder.bitcast(builder.gep(data, [arguments[1]]), address)
+        kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
+        ask = builder.module.declare_intrinsic("llvm.prefetch", [address], kind)
+        builder.call(ask, [element, number(0), number(3), number(1)])  # to be read, kept at hand, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+prefetch: Any = intrinsic(_prefetch)

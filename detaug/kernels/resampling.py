@@ -13,14 +13,17 @@ from detaug.kernels.coordinates import (
     LINEAR,
     ORIGIN,
     PIECE,
+    PITCH,
     PLANE,
+    STRIDE_AHEAD,
     Map,
     Sampling,
+    distance_ahead,
     place_piece,
     tap_piece,
     touches_nothing,
 )
-from detaug.kernels.pointers import load_float_pair
+from detaug.kernels.pointers import load_float_pair, prefetch
 
 
 @inlined
@@ -34,43 +37,49 @@ def _split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest:
     last_z = np.int32(shape[2] - 2)
     if flat:
         for k in range(count):
-            y = rows[PIECE + k]
-            z = rows[2 * PIECE + k]
+            y = rows[PITCH + k]
+            z = rows[2 * PITCH + k]
             iy = min(np.int32(y), last_y)
             iz = min(np.int32(z), last_z)
-            rest[PIECE + k] = np.float32(y - np.float64(iy))
-            rest[2 * PIECE + k] = np.float32(z - np.float64(iz))
+            rest[PITCH + k] = np.float32(y - np.float64(iy))
+            rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
             index[k] = np.int32(np.int32(iy * line) + np.int32(iz - origin))
         return
     for k in range(count):
         x = rows[k]
-        y = rows[PIECE + k]
-        z = rows[2 * PIECE + k]
+        y = rows[PITCH + k]
+        z = rows[2 * PITCH + k]
         ix = min(np.int32(x), last_x)
         iy = min(np.int32(y), last_y)
         iz = min(np.int32(z), last_z)
         rest[k] = np.float32(x - np.float64(ix))
-        rest[PIECE + k] = np.float32(y - np.float64(iy))
-        rest[2 * PIECE + k] = np.float32(z - np.float64(iz))
+        rest[PITCH + k] = np.float32(y - np.float64(iy))
+        rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
         index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + np.int32(iz - origin))
 
 
 @inlined
-def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
+def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: Any, pairs: Any) -> None:
     plane = np.intp(shape[PLANE])
     line = np.intp(shape[LINE])
+    for k in range(0, 0 if flat else count, STRIDE_AHEAD):  # a plane stays in the cache
+        p = np.intp(index[k]) + ahead
+        prefetch(source, p)
+        prefetch(source, p + line)
+        prefetch(source, p + plane)
+        prefetch(source, p + plane + line)
     if flat:
         for k in range(count):
             p = np.intp(index[k])
             pairs[k] = load_float_pair(source, p)
-            pairs[PIECE + k] = load_float_pair(source, p + line)
+            pairs[PITCH + k] = load_float_pair(source, p + line)
         return
     for k in range(count):
         p = np.intp(index[k])
         pairs[k] = load_float_pair(source, p)
-        pairs[PIECE + k] = load_float_pair(source, p + line)
-        pairs[2 * PIECE + k] = load_float_pair(source, p + plane)
-        pairs[3 * PIECE + k] = load_float_pair(source, p + plane + line)
+        pairs[PITCH + k] = load_float_pair(source, p + line)
+        pairs[2 * PITCH + k] = load_float_pair(source, p + plane)
+        pairs[3 * PITCH + k] = load_float_pair(source, p + plane + line)
 
 
 @inlined
@@ -78,52 +87,49 @@ def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
     """Along z, then y, then x; ``values`` holds both ends of each z pair beside each other."""
     if flat:
         for k in range(count):
-            f = rest[2 * PIECE + k]
+            f = rest[2 * PITCH + k]
             a = values[2 * k]
-            b = values[2 * PIECE + 2 * k]
+            b = values[2 * PITCH + 2 * k]
             a = a + f * (values[2 * k + 1] - a)
-            b = b + f * (values[2 * PIECE + 2 * k + 1] - b)
-            out[k] = a + rest[PIECE + k] * (b - a)
+            b = b + f * (values[2 * PITCH + 2 * k + 1] - b)
+            out[k] = a + rest[PITCH + k] * (b - a)
         return
     for k in range(count):
-        f = rest[2 * PIECE + k]
+        f = rest[2 * PITCH + k]
         a = values[2 * k]
-        b = values[2 * PIECE + 2 * k]
-        c = values[4 * PIECE + 2 * k]
-        d = values[6 * PIECE + 2 * k]
+        b = values[2 * PITCH + 2 * k]
+        c = values[4 * PITCH + 2 * k]
+        d = values[6 * PITCH + 2 * k]
         a = a + f * (values[2 * k + 1] - a)
-        b = b + f * (values[2 * PIECE + 2 * k + 1] - b)
-        c = c + f * (values[4 * PIECE + 2 * k + 1] - c)
-        d = d + f * (values[6 * PIECE + 2 * k + 1] - d)
-        f = rest[PIECE + k]
+        b = b + f * (values[2 * PITCH + 2 * k + 1] - b)
+        c = c + f * (values[4 * PITCH + 2 * k + 1] - c)
+        d = d + f * (values[6 * PITCH + 2 * k + 1] - d)
+        f = rest[PITCH + k]
         a = a + f * (b - a)
         c = c + f * (d - c)
         out[k] = a + rest[k] * (c - a)
 
 
 @inlined
-def sample_rest(
-    source: Any, out: Any, rows: Any, length: Any, start: Any, stop: Any, sampling: Any, value: Any, count: Any,
-    index: Any, weight: Any,
-) -> None:  # fmt: skip
-    """The voxels of a piece of one channel that are not in ``start ... stop``: weighted sums over taps, in float64."""
+def sample_taps(
+    source: Any, out: Any, rows: Any, length: Any, sampling: Any, value: Any, count: Any, index: Any, weight: Any
+) -> None:
+    """The voxels of a piece of one channel, one at a time: weighted sums over taps, in float64."""
     shape, _, padding, _, flat = sampling
     for k in range(length):
-        if (k >= start) & (k < stop):
-            continue
         if padding == CONSTANT and touches_nothing(rows, k, shape, count // 2 - 1, flat):
             out[k] = np.float32(value)
             continue
         total = 0.0
         for a in range(1 if flat else count):
-            x = 0 if flat else index[a * PIECE + k]
-            wx = 1.0 if flat else weight[a * PIECE + k]
+            x = 0 if flat else index[a * PITCH + k]
+            wx = 1.0 if flat else weight[a * PITCH + k]
             for b in range(count):
-                y = index[(4 + b) * PIECE + k]
-                wy = wx * weight[(4 + b) * PIECE + k]
+                y = index[(4 + b) * PITCH + k]
+                wy = wx * weight[(4 + b) * PITCH + k]
                 for c in range(count):
-                    z = index[(8 + c) * PIECE + k]
-                    share = wy * weight[(8 + c) * PIECE + k]
+                    z = index[(8 + c) * PITCH + k]
+                    share = wy * weight[(8 + c) * PITCH + k]
                     if share != 0.0:
                         if (x < 0) | (y < 0) | (z < 0):
                             total += share * value
@@ -150,15 +156,16 @@ def resample_images(
         padding: one of its constants; ``value`` lies outside with a constant border.
         flat: two-dimensional (``shape[0] == 1``).
     """
-    rows = np.empty(3 * PIECE, np.float64)
-    rest = np.empty(3 * PIECE, np.float32)
+    rows = np.empty(3 * PITCH, np.float64)
+    rest = np.empty(3 * PITCH, np.float32)
     index = np.empty(PIECE, np.int32)
-    pairs = np.empty(4 * PIECE, np.uint64)
+    pairs = np.empty(4 * PITCH, np.uint64)
     values = pairs.view(np.float32)
-    tap_index = np.zeros(12 * PIECE, np.int64)
-    tap_weight = np.empty(12 * PIECE, np.float64)
+    tap_index = np.zeros(12 * PITCH, np.int64)
+    tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
+    ahead = distance_ahead(matrix, shape)
     for i in range(first, last):
         for j in range(out.shape[2]):
             for begin in range(0, out.shape[3], PIECE):
@@ -167,20 +174,22 @@ def resample_images(
                 if stop > start:
                     _split_piece(rows[start:], stop - start, shape, flat, index, rest)
                     for c in range(source.shape[0]):
-                        _gather(source[c], stop - start, shape, flat, index, pairs)
+                        _gather(source[c], stop - start, shape, flat, index, ahead, pairs)
                         _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
                 if high - low < length:
                     for c in range(source.shape[0]):
                         out[c, i, j, begin : begin + low] = np.float32(value)
                         out[c, i, j, begin + high : begin + length] = np.float32(value)
-                if stop - start < high - low:
-                    part = rows[low:]
-                    count = tap_piece(part, high - low, start - low, stop - low, sampling, tap_index, tap_weight)
-                    for c in range(source.shape[0]):
-                        sample_rest(
-                            source[c], out[c, i, j, begin + low : begin + high], part, high - low, start - low,
-                            stop - low, sampling, value, count, tap_index, tap_weight,
-                        )  # fmt: skip
+                for side in range(2):
+                    one, other = (low, start) if side == 0 else (stop, high)
+                    if one < other:
+                        part = rows[one:]
+                        count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                        for c in range(source.shape[0]):
+                            sample_taps(
+                                source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
+                                value, count, tap_index, tap_weight,
+                            )  # fmt: skip
 
 
 @kernel("void(float32[::1], float32[:,:,::1], int64[::1], int64[::1], float64[:,::1], float64[::1], float32, boolean)")
@@ -197,19 +206,20 @@ def resample_held(
         shape: (6,), the layout of ``source``.
         matrix, offset, flat: see `detaug.kernels.coordinates`.
     """
-    rows = np.empty(3 * PIECE, np.float64)
-    rest = np.empty(3 * PIECE, np.float32)
+    rows = np.empty(3 * PITCH, np.float64)
+    rest = np.empty(3 * PITCH, np.float32)
     index = np.empty(PIECE, np.int32)
-    pairs = np.empty(4 * PIECE, np.uint64)
+    pairs = np.empty(4 * PITCH, np.uint64)
     values = pairs.view(np.float32)
     first = 1 if flat else 0
+    ahead = distance_ahead(matrix, shape)
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             for begin in range(0, out.shape[2], PIECE):
                 length = min(PIECE, out.shape[2] - begin)
                 low, high = 0, length
                 for axis in range(first, 3):
-                    row = rows[axis * PIECE : axis * PIECE + length]
+                    row = rows[axis * PITCH : axis * PITCH + length]
                     base = offset[axis] + (matrix[axis, 0] * i + matrix[axis, 1] * j)
                     last = np.float64(extents[axis] - 1)
                     for k in range(length):
@@ -225,5 +235,5 @@ def resample_held(
                 line[high:] = outside
                 if low < high:
                     _split_piece(rows[low:], high - low, shape, flat, index, rest)
-                    _gather(source, high - low, shape, flat, index, pairs)
+                    _gather(source, high - low, shape, flat, index, ahead, pairs)
                     _blend(line[low:high], high - low, flat, rest, values)

@@ -10,6 +10,7 @@ import numpy as np
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.limits import clamp, least_and_largest
 from detaug.kernels.median import median_filter
+from detaug.kernels.selection import LARGEST, program, small_median_filter
 from detaug.kernels.sharpening import sharpen
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.transforms.building import draws
@@ -69,10 +70,14 @@ class MedianFilter(ImageTransform):
         sizes = {c: _sizes(int(size)) for c, (applied, size) in enumerate(pairs) if applied and size != 1}
         for c, before, after in plane_channels(workspace, sizes if max(shape) > 1 else ()):
             box = per_axis([sizes[c]] * len(shape), axes_of_volume(shape), 1)
-            median_filter(before, after, length_of_lines(shape), *box)
+            if sizes[c] > LARGEST:
+                median_filter(before, after, length_of_lines(shape), *box)
+            else:
+                steps, places, result = program(*box)
+                small_median_filter(before, after, length_of_lines(shape), *box, steps, places, *result)
 
     def kernels(self) -> Iterable[Kernel]:
-        return (median_filter,)
+        return median_filter, small_median_filter
 
 
 class Sharpening(ImageTransform):

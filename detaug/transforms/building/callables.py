@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 _OFFERED = {"image", "shape", "dim", "channel", "kernel", "rng"}
@@ -56,6 +57,16 @@ def asks_for(wanted: Any, name: str) -> bool:
     if not callable(wanted):
         return False
     try:
-        return name in inspect.signature(wanted).parameters
-    except (TypeError, ValueError):
-        return False
+        return name in _arguments_of_hashable(wanted)
+    except TypeError:  # not hashable
+        return name in _arguments(wanted)
+
+
+def _arguments(function: Callable[..., Any]) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # a builtin without a signature
+        return frozenset()
+
+
+_arguments_of_hashable = lru_cache(maxsize=256)(_arguments)

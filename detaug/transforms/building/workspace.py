@@ -113,8 +113,10 @@ class Workspace:
         array: np.ndarray = self[key]
         kind = np.dtype(np.float32) if key in IMAGE_KEYS else array.dtype
         if array.dtype != kind or not array.flags.c_contiguous:
-            array = np.ascontiguousarray(array, dtype=kind)
-            self.put(key, array)
+            own = buffers.empty(array.shape, kind)
+            own[...] = array
+            self.put(key, own)
+            return own
         return array
 
     def writable(self, key: str) -> np.ndarray:

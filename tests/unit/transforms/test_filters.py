@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from detaug.kernels.median import median_filter
+from detaug.kernels.selection import program, small_median_filter
 from detaug.transforms.compose import Compose
 from detaug.transforms.filters import MedianFilter, Sharpening
 
@@ -143,3 +145,20 @@ def test_bad_arguments_are_refused():
         Sharpening((1, 0))
     with pytest.raises(ValueError, match="p_clamp_intensities"):
         Sharpening(p_clamp_intensities=2)
+
+
+@pytest.mark.parametrize(
+    "box", [(2, 2, 2), (3, 3, 3), (4, 4, 4), (5, 5, 5), (6, 6, 6), (1, 5, 5), (1, 1, 6), (3, 1, 2)]
+)
+def test_sorted_lists_and_bisection_find_the_same_median_to_the_bit(box: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(sum(box))
+    for shape in ((1, 1, 1), (2, 9, 3), (9, 2, 70), (3, 1, 600)):
+        values = rng.integers(-3, 4, shape).astype(np.float32) / np.float32(3)
+        values[rng.random(shape) < 0.1] = np.nan
+        values[rng.random(shape) < 0.1] = np.float32(-0.0)
+        image = values.reshape(shape[0], -1)
+        bisected, sorted_ = np.empty_like(image), image.copy()
+        median_filter(image, bisected, shape[2], *box)
+        steps, places, result = program(*box)
+        small_median_filter(sorted_, sorted_, shape[2], *box, steps, places, *result)
+        assert sorted_.tobytes() == bisected.tobytes()
