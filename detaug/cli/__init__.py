@@ -14,6 +14,7 @@ from detaug.cli.doctor import doctor
 from detaug.cli.nnunet import nnunet
 from detaug.cli.options import Commands
 from detaug.cli.receipt import receipt
+from detaug.cli.replay import replay
 from detaug.cli.verify import verify
 from detaug.cli.warmup import warmup
 
@@ -30,6 +31,7 @@ main.add_command(diff)
 main.add_command(doctor)
 main.add_command(nnunet)
 main.add_command(receipt)
+main.add_command(replay)
 main.add_command(verify)
 main.add_command(warmup)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bdb import BdbQuit
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,11 +47,14 @@ class Remaker:
 
         Raises:
             CannotRemake: there is no such batch, or the loader or the transform raises.
+            KeyboardInterrupt: the debugger was quit.
         """
         try:
             return self.replayer.make(BatchKey(epoch, step))
         except StreamEnded:
             raise CannotRemake(f"epoch {epoch} has no step {step} here: has the data changed?") from None
+        except BdbQuit:
+            raise KeyboardInterrupt from None
         except Exception as error:
             raise CannotRemake(
                 f"epoch {epoch}, step {step} cannot be made here: {type(error).__name__}: {error}"

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from detaug.ledger.comparing import Comparison, HeaderDifference
 from detaug.remaking.checking import Checked
+from detaug.remaking.replaying import Replayed
 
 _MOST_DIFFERENCES, _MOST_KEYS, _MOST_CHARACTERS = 8, 8, 60
 
@@ -90,6 +91,27 @@ def shown_check(found: Checked) -> Iterator[Text]:
         f"had so many of its {receipt['batches']:,} batches been wrong, these samples would have found it: {chances}"
     )
     yield Text("as the receipt says", "green") if found.ok else Text("not as the receipt says", "bold red")
+
+
+def shown_replay(found: Replayed) -> Iterator[Text]:
+    """Transforms, and the verdict."""
+    last = None
+    for stage in found.stages:
+        if stage.sample != last:
+            last = stage.sample
+            yield Text(f"sample {stage.sample}", "bold")
+        indent = "  " * stage.depth
+        yield Text(f"  {stage.fingerprint[:12] or '-':12}  {indent}{stage.text}")
+    name = f"epoch {found.epoch}, step {found.step}"
+    yield Text(f"{name}: {found.whole or 'without stable bytes'}")
+    for key, value in found.keys.items():
+        yield Text(f"  {key!r}: {value or 'without stable bytes'}")
+    if found.differs is None:
+        yield Text("there is no ledger to compare it with")
+    elif found.differs:
+        yield Text(f"not as the ledger has it: it differs in {', '.join(map(repr, found.differs))}", "bold red")
+    else:
+        yield Text("as the ledger has it", "green")
 
 
 def checked_as_json(found: Checked) -> dict[str, Any]:

@@ -4,8 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from batchgenerators.dataloading.data_loader import DataLoader
+from batchgenerators.transforms.abstract_transforms import Compose
+from batchgenerators.transforms.noise_transforms import GaussianNoiseTransform
+from batchgenerators.transforms.spatial_transforms import MirrorTransform
+
 from detaug import DeterministicAugmenter
+from detaug import transforms as t
 from tests.support.ledgers.runs import Draws, augmenter
+
+
+class Blobs(DataLoader):
+    """Two bright balls with labels, as batchgenerators has batches."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 2, infinite=True)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        axes = np.mgrid[-1:1:20j, -1:1:18j, -1:1:16j]
+        ball = np.exp(-3 * (axes**2).sum(0))
+        noise = 0.05 * np.random.standard_normal((2, 1, *ball.shape))
+        return {"data": (ball + noise).astype(np.float32), "seg": np.stack([ball[None] > 0.4] * 2).astype(np.int16)}
+
+
+def native() -> tuple[Any, Any]:
+    return Blobs(), t.Compose(
+        [t.RandomApply(t.GaussianNoise((0, 0.1)), 0.5), t.OneOf([t.Mirror((0, 1, 2)), t.InvertImage(1)])]
+    )
+
+
+def foreign() -> tuple[Any, Any]:
+    return Blobs(), Compose([GaussianNoiseTransform(p_per_sample=1), MirrorTransform((0, 1))])
 
 
 def plain() -> tuple[Any, None]:

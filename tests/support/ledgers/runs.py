@@ -29,10 +29,12 @@ class Draws(DataLoader):
         return {"data": self.scale * np.random.standard_normal((2, 3)), "at": (now.epoch, now.step)}
 
 
-def augmenter(ledger: Path | None, processes: int = 0, loader: Any = None, **options: Any) -> DeterministicAugmenter:
+def augmenter(
+    ledger: Path | None, processes: int = 0, loader: Any = None, transform: Any = None, **options: Any
+) -> DeterministicAugmenter:
     """Seed 1, four batches in an epoch."""
     options = {"seed": 1, "batches_per_epoch": 4, "check_every": 0, **options}
-    return DeterministicAugmenter(loader or Draws(), None, processes, ledger=ledger, **options)
+    return DeterministicAugmenter(loader or Draws(), transform, processes, ledger=ledger, **options)
 
 
 def run(ledger: Path, batches: int = 12, **options: Any) -> Path:
