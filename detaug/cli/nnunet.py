@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from detaug.cli.nnunet_demo import demo
+from detaug.cli.nnunet_replay import replay
 from detaug.cli.nnunet_verify import verify
 
 
@@ -32,4 +33,5 @@ def path() -> None:
 
 
 nnunet.add_command(demo)
+nnunet.add_command(replay)
 nnunet.add_command(verify)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
@@ -23,6 +24,9 @@ IDENTITY = {
     "pipeline": "pipeline",
     "num_streams": "num_streams",
 }
+#: An absolute path in quotes, its last name in a group.
+_ABSOLUTE = re.compile(r"(?<=['\"])(?:/|~/|[A-Za-z]:[/\\])[^'\"]*?([^'\"/\\]+)[/\\]*(?=['\"])")
+
 #: Of the environment: what changes from one minute to the next.
 _VOLATILE = ("memory.available", "shared_memory", "open_files", "kernel_cache")
 
@@ -43,10 +47,16 @@ def header(declared: Sequence[str], environment: Mapping[str, Any], **facts: Any
         "seed_scheme": SEED_SCHEME,
         "numerics": NUMERICS,
         **facts,
-        "pipeline": digest(declared),
-        "declared": list(declared),
+        "pipeline": digest(portable(declared)),
+        "declared": portable(declared),
         "environment": dict(environment),
     }
+
+
+def portable(declared: Sequence[str]) -> list[str]:
+    """A description in which absolute paths are their last names: where somebody keeps data is no part of a pipeline, and nobody
+    else's business."""
+    return [_ABSOLUTE.sub(lambda found: f".../{found[1]}", line) for line in declared]
 
 
 def digest(declared: Sequence[str]) -> str:

@@ -75,6 +75,22 @@ def find_trainer(name: str) -> Any:
     return recursive_find_python_class(folder, name, module.rpartition(".")[0])
 
 
+def external_trainer(name: str) -> Any:
+    """A trainer by its name, as ``nnUNetv2_train -tr`` finds it: nnU-Net's own, or one in ``nnUNet_extTrainer``.
+
+    Raises:
+        LookupError: there is none.
+    """
+    from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+
+    try:
+        return recursive_find_trainer_class_by_name(name)
+    except RuntimeError as error:
+        if not str(error).startswith("Could not find"):
+            raise
+        raise LookupError(name) from None
+
+
 def is_nnunets_own(kind: type) -> bool:
     """Whether nnU-Net comes with this class."""
     return kind.__module__.startswith("nnunetv2.")

@@ -105,6 +105,8 @@ def check(
     if missing:
         found.faults.append(f"{missing} of the {len(numbers)} batches that were drawn are not in the ledger")
     maker = remaker(_with_the_receipts(summed.header, receipt))
+    if maker.remark:
+        found.notes.append(maker.remark)
     shown.update("making batches again", 0, len(summed.taken))
     # In the order of their steps, so that streams need not be walked through again and again.
     for taken in sorted(summed.taken, key=lambda each: key_of(each.record)):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from bdb import BdbQuit
 from collections.abc import Mapping
 from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
+from detaug.ledger.header import portable
 from detaug.ledger.notes import prints_of
 from detaug.pipeline import identity
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded
 from detaug.verify.handed_in import Factory, call_factory
 from detaug.versions import NUMERICS, SEED_SCHEME
+
+_DIGEST = re.compile(r"digest [0-9a-f]{16}")
 
 
 class CannotRemake(ValueError):
@@ -27,6 +31,9 @@ class Remaker:
         augmenter: of the ledger's pipeline and seed; it is not started.
         header: the ledger's.
 
+    Attributes:
+        remark: how the description differs from the ledger's in what may be paths; empty: it does not.
+
     Raises:
         CannotRemake: it is another pipeline.
     """
@@ -36,11 +43,7 @@ class Remaker:
         self._left_out = tuple(header.get("left_out", ()))
         inside = inspected(augmenter)
         self.replayer = inside.replayer
-        if inside.declared != header["declared"]:
-            raise CannotRemake(
-                "this is another pipeline than the ledger's: "
-                + identity.differences(inside.declared, header["declared"]).replace("in the state", "in the ledger")
-            )
+        self.remark = _compare(portable(inside.declared), header["declared"])
 
     def make(self, epoch: int, step: int) -> Any:
         """The batch.
@@ -63,6 +66,21 @@ class Remaker:
     def prints(self, batch: Any) -> tuple[str | None, dict[str, str | None]]:
         """As in the ledger."""
         return prints_of(batch, self._left_out)
+
+
+def _compare(ours: list[str], ledgers: list[str]) -> str:
+    """See that it is the ledger's pipeline. Digests of long lists may be of files that lie elsewhere here, so that they are only
+    remarked on: the batches will show.
+
+    Raises:
+        CannotRemake: it is not.
+    """
+    if ours == ledgers:
+        return ""
+    told = identity.differences(ours, ledgers).replace("in the state", "in the ledger")
+    if [_DIGEST.sub("", line) for line in ours] != [_DIGEST.sub("", line) for line in ledgers]:
+        raise CannotRemake(f"this is another pipeline than the ledger's: {told}")
+    return f"the pipeline's description has other digests, as of files that lie elsewhere: {told}"
 
 
 def check_versions(header: Mapping[str, Any], what: str = "ledger") -> None:

@@ -28,6 +28,7 @@ from detaug.nnunet.compatibility import (
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.trainers import epoch_times
 from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, write_checkpoint
+from detaug.nnunet.trainers.ledgers import ledger_file
 from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
 from detaug.nnunet.trainers.run_record import KEY, RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
@@ -171,7 +172,9 @@ class DeterministicTraining(TrainerAttributes):
             rank=self.local_rank if self.is_ddp else 0,
             world_size=self._number_of_ranks(),
             executor=_executor(name),
+            ledger=ledger_file(self, name),
         )
+        augmenter.ledger_facts = {"data": self._cases}
         augmenter.set_epoch(self.current_epoch)
         return augmenter
 

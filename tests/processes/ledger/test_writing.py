@@ -20,6 +20,7 @@ import torch
 from detaug import fingerprint
 from detaug.ledger import merkle
 from detaug.ledger.files import NotALedger
+from detaug.ledger.header import portable
 from detaug.ledger.lines import FIRST_LINK, Key, follows, leaf_of
 from detaug.ledger.notes import prints_of
 from detaug.ledger.reading import counting, course_before, read_header
@@ -37,7 +38,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_a_header_then_a_line_for_every_batch_and_every_epoch(path: Path) -> None:
     with augmenter(path, name="train", version="v2") as made:
         taken = take(made, 5)
-        declared = made._declared
+        declared = portable(made._declared)
     header, *rest = lines(path)
     assert (header["seed"], header["name"], header["num_streams"], header["version"]) == (
         1,
