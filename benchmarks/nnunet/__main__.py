@@ -14,6 +14,7 @@ import click
 from benchmarks.command import common_options, measure_rows
 from benchmarks.measure import in_fresh_process
 from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
+from benchmarks.nnunet.ledger import measure_ledger
 from benchmarks.nnunet.loaders import IN_2D, IN_3D, IN_3D_FOUR_CHANNELS, Task
 from benchmarks.nnunet.memory import measure_memory
 from benchmarks.nnunet.speed import measure_speed
@@ -66,9 +67,14 @@ def _waiting(row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
     return measure_waiting(row.name, row.task, data, quick)
 
 
+def _ledger(row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
+    return measure_ledger(row.name, row.task, data, quick)
+
+
 ROWS: dict[str, tuple[Measure, SpeedRow]] = {
     **{name: (_speed, row) for name, row in SPEED.items()},
     **{f"memory-{name}": (_memory, SPEED[name]) for name in ("3d", "2d")},
+    **{f"ledger-{name}": (_ledger, SPEED[name]) for name in ("3d", "2d")},
     "waiting-3d": (_waiting, SPEED["3d"]),
 }
 

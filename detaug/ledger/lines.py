@@ -109,4 +109,6 @@ def leaf_of(record: Record) -> bytes:
         what = [record["epoch"], record["step"], record["whole"], record["keys"]]
     except KeyError as error:
         raise Damaged(f"a batch without {error}") from None
+    if not isinstance(record["keys"], dict):
+        raise Damaged("its fingerprints are not by key")
     return merkle.leaf(json.dumps(what, sort_keys=True, separators=(",", ":")).encode())

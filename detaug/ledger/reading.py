@@ -39,6 +39,9 @@ def read_header(path: Path) -> Record:
     missing = [name for name in (*IDENTITY, "declared", "environment", "rank", "world_size") if name not in found]
     if missing:
         raise NotALedger(f"{path} is no ledger of this version: its header lacks {', '.join(missing)}")
+    lines, environment = found["declared"], found["environment"]
+    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines) or type(environment) is not dict:
+        raise NotALedger(f"{path} is no ledger: its header describes no pipeline or no machine")
     return found
 
 

@@ -35,8 +35,9 @@ def check_place(path: Path) -> None:
     Raises:
         ValueError: there is something else.
     """
-    if path.is_dir():
-        raise ValueError(f"ledger={os.fspath(path)!r} is a folder; pass a file, such as run.jsonl or run.jsonl.gz")
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise ValueError(f"ledger={os.fspath(path)!r} is {what}; pass a file, such as run.jsonl or run.jsonl.gz")
     try:
         if path.is_file() and path.stat().st_size and next(read_lines(path), None) is not None:
             read_header(path)

@@ -117,16 +117,19 @@ def remaker_of(factory: Factory, header: Mapping[str, Any]) -> Remaker:
             raise
         raise CannotRemake(f"the factory raises {type(error).__name__}: {error}") from error
     own = made[0] if isinstance(made[0], DeterministicAugmenter) else None
-    augmenter = DeterministicAugmenter(
-        handed.source,
-        handed.transform,
-        0,
-        seed=header["seed"],
-        name=header["name"],
-        num_streams=header["num_streams"],
-        batches_per_epoch=handed.batches_per_epoch or header.get("batches_per_epoch"),
-        version=header.get("version", "") if own is None else own.version,
-        keep=tuple(header.get("keep", ())) if own is None else own.keep,
-        check_every=0,
-    )
+    try:
+        augmenter = DeterministicAugmenter(
+            handed.source,
+            handed.transform,
+            0,
+            seed=header["seed"],
+            name=header["name"],
+            num_streams=header["num_streams"],
+            batches_per_epoch=handed.batches_per_epoch or header.get("batches_per_epoch"),
+            version=header.get("version", "") if own is None else own.version,
+            keep=tuple(header.get("keep", ())) if own is None else own.keep,
+            check_every=0,
+        )
+    except (TypeError, ValueError) as error:
+        raise CannotRemake(f"the header makes no augmenter: {error}") from error
     return Remaker(augmenter, header)

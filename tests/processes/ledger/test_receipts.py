@@ -180,6 +180,10 @@ def other_numerics(found: list[dict[str, Any]]) -> None:
     found[0]["numerics"] = 1
 
 
+def no_keys(found: list[dict[str, Any]]) -> None:
+    found[batch(found, 1, 2)]["keys"] = ["data"]
+
+
 def other_kind(found: list[dict[str, Any]]) -> None:
     found[batch(found, 1, 2)]["kind"] = "bach"
 
@@ -206,6 +210,7 @@ WRONG = {
     "a truncated file": (cut_off, "6 of the receipt's 12 batches; it ends at epoch 1, step 1", "6 of the receipt's 12"),
     "another seed": (other_seed, "seed: 1 in the receipt, 2 in the ledger", "seed: 1 in the receipt, 2 in the ledger"),
     "other numerics": (other_numerics, "numerics version: 2 in the receipt, 1 in the ledger", "numerics version: 2 in"),
+    "keys that are none": (no_keys, "line 9 (epoch 1, step 2) does not follow", "its fingerprints are not by key"),
     "a foreign kind": (other_kind, "line 9 (bach) does not follow", "there are no lines of the kind 'bach'"),
 }
 
@@ -298,6 +303,7 @@ def test_receipts_of_other_versions_are_refused_with_both_numbers(kept: Path, tm
     found = json.loads(kept.with_name("receipt.json").read_text())
     file = tmp_path / "receipt.json"
     for changes, why in (
+        ({"num_streams": "many"}, "the header makes no augmenter: num_streams must be"),
         ({"numerics": 1}, "numerics version: the receipt has 1, this detaug has 2"),
         ({"seed_scheme": 1}, "seed scheme: the receipt has 1, this detaug has 2"),
         ({"format": 2}, "has format 2; this version of detaug reads 1"),

@@ -290,6 +290,8 @@ def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path, content:
 def test_arguments_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is a folder"):
         augmenter(tmp_path)
+    with pytest.raises(ValueError, match="is no regular file"):
+        augmenter(Path("/dev/full"))
     for wrong in (5, "", b"run.jsonl"):
         with pytest.raises(TypeError, match="ledger must be"):
             augmenter(wrong)  # type: ignore[arg-type]
@@ -412,6 +414,7 @@ def test_foreign_files_are_refused_with_their_name(tmp_path: Path) -> None:
         (json.dumps({**header, "format": 2}).encode() + b"\n", "has format 2; this version of detaug reads 1"),
         (json.dumps({"kind": "header", "what": "detaug ledger", "format": 1}).encode() + b"\n", "lacks seed"),
         (gzip.compress(b"a" * 100), "empty, cut off, or no ledger"),
+        (json.dumps({**header, "declared": 5}).encode() + b"\n", "describes no pipeline"),
     ):
         (tmp_path / "other").write_bytes(content)
         with pytest.raises(NotALedger, match=why):
