@@ -15,7 +15,7 @@ from benchmarks.command import common_options, measure_rows
 from benchmarks.measure import in_fresh_process
 from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
 from benchmarks.nnunet.ledger import measure_ledger
-from benchmarks.nnunet.loaders import IN_2D, IN_3D, IN_3D_FOUR_CHANNELS, Task
+from benchmarks.nnunet.loaders import DETAUG, IN_2D, IN_3D, IN_3D_FOUR_CHANNELS, STOCK, Task
 from benchmarks.nnunet.memory import measure_memory
 from benchmarks.nnunet.speed import measure_speed
 from benchmarks.nnunet.waiting import measure_waiting
@@ -67,14 +67,15 @@ def _waiting(row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
     return measure_waiting(row.name, row.task, data, quick)
 
 
-def _ledger(row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
-    return measure_ledger(row.name, row.task, data, quick)
+def _ledger(system: str, row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
+    return measure_ledger(row.name, system, row.task, data, quick)
 
 
 ROWS: dict[str, tuple[Measure, SpeedRow]] = {
     **{name: (_speed, row) for name, row in SPEED.items()},
     **{f"memory-{name}": (_memory, SPEED[name]) for name in ("3d", "2d")},
-    **{f"ledger-{name}": (_ledger, SPEED[name]) for name in ("3d", "2d")},
+    "ledger-3d-stock": (partial(_ledger, STOCK), SPEED["3d"]),
+    **{f"ledger-{name}": (partial(_ledger, DETAUG), SPEED[name]) for name in ("3d", "2d")},
     "waiting-3d": (_waiting, SPEED["3d"]),
 }
 

@@ -13,10 +13,9 @@ from detaug.cli.replay import replay_options, show_replay
 
 @click.command(short_help="Make one batch of a training again: params, fingerprints, debugger, pictures.")
 @click.argument("folder", metavar="RESULTS_FOLDER", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--val", "name", flag_value="val", help="A batch of the validation loader.")
-@click.option("--train", "name", flag_value="train", default=True, help="A batch of the training loader.  [default]")
+@click.option("--val", is_flag=True, show_default=False, help="A batch of the validation loader, not of training's.")
 @replay_options
-def replay(folder: Path, name: str, **asked: Any) -> None:
+def replay(folder: Path, val: bool, **asked: Any) -> None:
     """Make one batch of a training again, as `detaug replay` does.
 
     RESULTS_FOLDER is the folder of a fold's checkpoints. Seed, trainer, plans and fold are the checkpoint's; the cases are
@@ -28,6 +27,7 @@ def replay(folder: Path, name: str, **asked: Any) -> None:
     from detaug.nnunet.remaking import training_in
     from detaug.remaking.replaying import line_of
 
+    name = "val" if val else "train"
     with unreadable_told():
         training = training_in(folder)
         ledger = training.ledger(name)

@@ -12,7 +12,7 @@ from detaug.ledger.comparing import Comparison, HeaderDifference
 from detaug.remaking.checking import Checked
 from detaug.remaking.replaying import Replayed
 
-_MOST_DIFFERENCES, _MOST_KEYS, _MOST_CHARACTERS = 8, 8, 60
+_MOST_DIFFERENCES, _MOST_KEYS, _MOST_SAMPLES, _MOST_CHARACTERS = 8, 8, 5, 60
 
 
 def _short(value: Any) -> str:
@@ -71,10 +71,16 @@ def shown_check(found: Checked) -> Iterator[Text]:
     )
     for fault in found.faults:
         yield Text(f"wrong: {fault}", "bold red")
-    for sample in found.different:
+    for sample in found.different[:_MOST_SAMPLES]:
         keys = f" in {', '.join(map(repr, sample.keys[:_MOST_KEYS]))}" if sample.keys else ""
         what = f"made again, it differs{keys}" if sample.differs else "its path does not lead to the root"
         yield Text(f"wrong: epoch {sample.epoch}, step {sample.step}: {what}", "bold red")
+    if len(found.different) > _MOST_SAMPLES:
+        yield Text(f"wrong: and {len(found.different) - _MOST_SAMPLES} more", "bold red")
+    if found.different and not found.faults:
+        yield Text(
+            "the ledger is the receipt's: data, code behind the same names, or the machine are not what they were"
+        )
     yield Text(
         f"{len(found.samples) - len(found.different):,} of {len(found.samples):,} batches, drawn from the head, are as the "
         "ledger has them"
@@ -86,11 +92,18 @@ def shown_check(found: Checked) -> Iterator[Text]:
         yield from _header_lines(
             [HeaderDifference(each.name, each.a, each.b) for each in found.elsewhere], "the ledger", "here"
         )
-    chances = ", ".join(f"{k:,} with {chance:.1%}" for k, chance in found.chances())
+    if not found.ok:
+        yield Text("not as the receipt says", "bold red")
+        return
+    chances = ", ".join(f"{k:,} with {_percent(chance)}" for k, chance in found.chances())
     yield Text(
         f"had so many of its {receipt['batches']:,} batches been wrong, these samples would have found it: {chances}"
     )
-    yield Text("as the receipt says", "green") if found.ok else Text("not as the receipt says", "bold red")
+    yield Text("as the receipt says", "green")
+
+
+def _percent(chance: float) -> str:
+    return f"{chance:.1%}" if chance >= 0.001 else f"{chance:.3%}"
 
 
 def shown_replay(found: Replayed) -> Iterator[Text]:

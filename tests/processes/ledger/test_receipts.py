@@ -258,6 +258,8 @@ def test_changed_data_are_named_by_key(kept: Path) -> None:
     done = check(kept.with_name("receipt.json"), kept, "changed_data", "--json", "-")
     assert done.exit_code == 1
     assert "step 2: made again, it differs in 'data'" in done.output
+    assert "wrong: and 7 more" in done.output
+    assert "data, code behind the same names, or the machine are not what they were" in done.output
 
 
 def test_a_ledger_that_stopped_says_so(kept: Path, tmp_path: Path) -> None:

@@ -84,7 +84,8 @@ with augmenter(ledger, processes, batches_per_epoch=40) as made:
     while (made.epoch, made.step) < (batches // 40, 0):
         take(made, 7)
         write_text(state, json.dumps(made.state_dict()))
-        print(made.epoch, made.step, flush=True)
+        with open(sys.argv[5], "a") as log:
+            print(made.epoch, made.step, file=log)
 """
 
 
@@ -98,17 +99,19 @@ def test_a_program_that_is_killed_again_and_again_ends_with_the_chain_of_one_tha
         pid = os.fork()
         if pid == 0:
             os.setsid()
-            with open(tmp_path / "out", "ab") as out:
-                os.dup2(out.fileno(), 1)
-                os.dup2(out.fileno(), 2)
-            sys.argv = ["program", str(ledger), str(state), str(processes), "400"]
+            sys.argv = ["program", str(ledger), str(state), str(processes), "400", str(tmp_path / "out")]
             try:
                 exec(PROGRAM, {"__name__": "__main__"})
             except BaseException:
                 os._exit(1)
             os._exit(0)
         if kills < 6:
-            time.sleep(moments.uniform(0.05, 0.4))
+            # In the middle of its work, however long it takes to begin.
+            progress = _size(tmp_path / "out") + moments.choice([1, 5, 12, 30])
+            wait_until(
+                lambda least=progress: _size(tmp_path / "out") >= least, "it has made some more batches", patience=30
+            )
+            time.sleep(moments.uniform(0, 0.01))
             os.killpg(pid, signal.SIGKILL)
         status = os.waitpid(pid, 0)[1]
         if status == 0:
@@ -120,6 +123,10 @@ def test_a_program_that_is_killed_again_and_again_ends_with_the_chain_of_one_tha
     assert kills
     assert "resumed" in kinds(ledger)
     assert chain(ledger) == chain(run(tmp_path / "whole.jsonl", 400, batches_per_epoch=40))
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
 
 
 def _whole_lines(ledger: Path) -> list[bytes]:
