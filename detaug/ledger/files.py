@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 import time
+import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -53,6 +54,21 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 raise NotALedger(f"{path} is no ledger: it has a line of more than {LONGEST_LINE // 2**20} MiB")
 
 
+_open: weakref.WeakSet[Appending] = weakref.WeakSet()
+
+
+def _let_go_in_a_fork() -> None:
+    """A fork that lives on must not keep the file locked when its parent is gone and another run goes on."""
+    for each in list(_open):
+        if each._descriptor >= 0:
+            os.close(each._descriptor)
+            each._descriptor = -1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_in_a_fork)
+
+
 class Appending:
     """A ledger file that is open for writing, by this process alone.
 
@@ -78,6 +94,7 @@ class Appending:
         except BaseException:
             os.close(self._descriptor)
             raise
+        _open.add(self)
 
     @property
     def is_empty(self) -> bool:
@@ -128,7 +145,10 @@ class Appending:
         try:
             self.flush()
         finally:
-            os.close(self._descriptor)
+            _open.discard(self)
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
 
     def _write(self, data: bytes) -> None:
         # Not with O_APPEND: on Linux that would have `pwrite` append as well.

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from detaug.cli import main
 from detaug.ledger import receipt as receipts
 from detaug.ledger.lines import FIRST_LINK, encoded
+from tests.support.ledgers.pipelines import Sums
 from tests.support.ledgers.runs import augmenter, chain, lines, rewritten, run, take
 
 PIPELINES = "tests.support.ledgers.pipelines"
@@ -116,6 +117,13 @@ def test_a_true_ledger_is_as_its_receipt_says(kept: Path, factory: str) -> None:
     assert "5 of 5 batches, drawn from the head, are as the ledger has them" in done.output
     assert "1 with 41.7%" in done.output
     assert "as the receipt says" in done.output
+
+
+def test_loaders_that_keep_state_are_walked_through_once(tmp_path: Path) -> None:
+    ledger = run(tmp_path / "run.jsonl.gz", 60, loader=Sums(), num_streams=2, batches_per_epoch=20, name="train/a")
+    done = check(receipt_of(ledger), ledger, "sums")
+    assert done.exit_code == 0, done.output
+    assert "20 of 20 batches" in done.output
 
 
 def test_checkpoints_are_compared(tmp_path: Path) -> None:

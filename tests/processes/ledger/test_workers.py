@@ -135,6 +135,24 @@ def _whole_lines(ledger: Path) -> list[bytes]:
     return list(read_lines(ledger)) if ledger.exists() else []
 
 
+def test_a_fork_that_lives_on_does_not_keep_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with augmenter(tmp_path / "run.jsonl") as made:
+        take(made, 2)
+        fork = os.fork()
+        if fork == 0:
+            signal.pause()
+            os._exit(0)
+        try:
+            made.close()
+            made.restart()
+            take(made, 1)
+        finally:
+            os.kill(fork, signal.SIGKILL)
+            os.waitpid(fork, 0)
+    assert kinds(tmp_path / "run.jsonl") == ["header", "batch", "batch", "resumed", "batch"]
+    assert "stopped" not in caplog.text
+
+
 def test_a_fork_of_the_program_writes_nothing(tmp_path: Path) -> None:
     code = f"""
 import os

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from batchgenerators.dataloading.data_loader import DataLoader
+from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
 from batchgenerators.transforms.abstract_transforms import Compose
 from batchgenerators.transforms.noise_transforms import GaussianNoiseTransform
 from batchgenerators.transforms.spatial_transforms import MirrorTransform
@@ -36,6 +36,22 @@ def native() -> tuple[Any, Any]:
 
 def foreign() -> tuple[Any, Any]:
     return Blobs(), Compose([GaussianNoiseTransform(p_per_sample=1), MirrorTransform((0, 1))])
+
+
+class Sums(SlimDataLoaderBase):
+    """Each batch of a stream holds the sum of its draws so far."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 1)
+        self.total = 0.0
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        self.total += float(np.random.standard_normal())
+        return {"total": self.total}
+
+
+def sums() -> tuple[Any, None]:
+    return Sums(), None
 
 
 def plain() -> tuple[Any, None]:
