@@ -15,7 +15,8 @@ from benchmarks.command import common_options, measure_rows
 from benchmarks.measure import in_fresh_process
 from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
 from benchmarks.nnunet.epochs import measure_epochs
-from benchmarks.nnunet.loaders import IN_2D, IN_3D, IN_3D_FOUR_CHANNELS, Task
+from benchmarks.nnunet.ledger import measure_ledger
+from benchmarks.nnunet.loaders import DETAUG, IN_2D, IN_3D, IN_3D_FOUR_CHANNELS, STOCK, Task
 from benchmarks.nnunet.memory import measure_memory
 from benchmarks.nnunet.speed import measure_speed
 from benchmarks.nnunet.waiting import NETWORKS, measure_waiting
@@ -67,9 +68,15 @@ def _waiting(network: int) -> Measure:
     return lambda row, data, quick: measure_waiting(row.name, row.task, data, network, quick)
 
 
+def _ledger(system: str, row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
+    return measure_ledger(row.name, system, row.task, data, quick)
+
+
 ROWS: dict[str, tuple[Measure, SpeedRow]] = {
     **{name: (_speed, row) for name, row in SPEED.items()},
     **{f"memory-{name}": (_memory, SPEED[name]) for name in ("3d", "2d")},
+    "ledger-3d-stock": (partial(_ledger, STOCK), SPEED["3d"]),
+    **{f"ledger-{name}": (partial(_ledger, DETAUG), SPEED[name]) for name in ("3d", "2d")},
     **{f"waiting-3d-{network}": (_waiting(network), SPEED["3d"]) for network in NETWORKS},
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from detaug.cli.nnunet_demo import demo
+from detaug.cli.nnunet_replay import replay
 from detaug.cli.nnunet_results import compare, export
 from detaug.cli.nnunet_verify import verify
 from detaug.cli.options import CannotRun
@@ -54,4 +55,5 @@ def train(arguments: tuple[str, ...]) -> None:
 nnunet.add_command(compare)
 nnunet.add_command(demo)
 nnunet.add_command(export)
+nnunet.add_command(replay)
 nnunet.add_command(verify)

@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -152,6 +153,43 @@ class SeedType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             return seed_of_text(value) if isinstance(value, str) else value
         except ValueError:
             self.fail(f"{value!r} is neither a non-negative integer nor several with commas between them", param, ctx)
+
+
+@contextmanager
+def unreadable_told() -> Iterator[None]:
+    """Inside, a ledger, receipt or pipeline that cannot be used ends the command.
+
+    Raises:
+        CannotRun: with what is wrong.
+    """
+    from detaug.ledger.files import NotALedger
+    from detaug.ledger.receipt import CannotReceipt
+    from detaug.remaking.pipelines import CannotRemake
+    from detaug.verify import UnusableError
+
+    try:
+        yield
+    except (NotALedger, CannotReceipt, CannotRemake, UnusableError) as error:
+        raise CannotRun(str(error)) from error
+    except OSError as error:
+        raise CannotRun(f"{error.filename or 'a file'}: {error.strerror or error}") from error
+
+
+def factory_of(target: str) -> Any:
+    """The factory that MODULE:FACTORY names.
+
+    Raises:
+        CannotRun: there is none, or its module raises.
+    """
+    from detaug.verify import UnusableError
+    from detaug.verify.target import load_factory
+
+    try:
+        return load_factory(target)
+    except UnusableError as error:
+        raise CannotRun(str(error)) from error
+    except Exception as error:
+        raise CannotRun(f"{target} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 class _TargetType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on

@@ -7,8 +7,10 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from detaug.ledger.writing import check_place, path_of_rank
 from detaug.seeding.tree import SEED_VARIABLE, non_negative_int, positive_int, spawn_key_element
 
 START_METHODS = ("fork", "spawn", "forkserver")
@@ -122,6 +124,22 @@ def transform(value: Any) -> Any:
     if value is not None and not callable(value):
         raise TypeError(f"transform must be callable or None, got {value!r} of type {type(value).__name__}")
     return value
+
+
+def ledger(value: Any, rank: int, world_size: int) -> Path | None:
+    """This rank's ledger file, or None.
+
+    Raises:
+        TypeError: no path.
+        ValueError: something else is there.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
+        raise TypeError(f"ledger must be a file's path or None, got {value!r}")
+    path = path_of_rank(Path(os.path.abspath(os.path.expanduser(value))), rank, world_size)
+    check_place(path)
+    return path
 
 
 def old_style_seeds(seeds: Any, seed: Any, num_processes: int, num_streams: Any) -> list[int] | None:

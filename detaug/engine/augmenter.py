@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from math import gcd
@@ -23,6 +24,9 @@ from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longe
 from detaug.engine.state import State
 from detaug.engine.warming import warm_up
 from detaug.errors import ReproducibilityError
+from detaug.ledger.header import environment, header
+from detaug.ledger.lines import Key, Record
+from detaug.ledger.writing import LedgerWriter
 from detaug.pipeline import identity
 from detaug.pipeline.loader_states import LoaderStates, read_states
 from detaug.pipeline.plan import TAILS, BatchKey, Plan
@@ -102,6 +106,9 @@ class DeterministicAugmenter:
         check_ignore: keys of a batch that may differ from one making to the next, such as a process number.
         executor: what makes the batches (see `detaug.engine.executor`); None: this process or worker processes of this
             machine, as `num_processes` says.
+        ledger: a file to which a line is written for every batch that is given (docs/ledger.md): JSON Lines, compressed if the
+            name ends in ".gz". An earlier run's is continued; with several ranks each has a file of its own, ``run.jsonl``
+            being ``run.rank1of4.jsonl``. None: there is none.
 
     Raises:
         TypeError, ValueError: an argument cannot be right; the message says what is allowed.
@@ -138,6 +145,7 @@ class DeterministicAugmenter:
         on_mismatch: str | None = None,
         check_ignore: Sequence[str] = (),
         executor: Executor | None = None,
+        ledger: str | os.PathLike[str] | None = None,
     ) -> None:
         self._engine: Engine | None = None
         self._closed = False
@@ -166,6 +174,10 @@ class DeterministicAugmenter:
             None if on_mismatch is None else arguments.one_of("on_mismatch", on_mismatch, ("raise", "warn"))
         )
         self.executor = executor
+        self.ledger = arguments.ledger(ledger, self.rank, self.world_size)
+        #: Further entries of the ledger's header.
+        self.ledger_facts: dict[str, Any] = {}
+        self._ledger: LedgerWriter | None = None
         self.check_ignore = arguments.keys("check_ignore", check_ignore)
         old_style = arguments.old_style_seeds(seeds, seed, self.num_processes, num_streams)
         self.seeds = list(seeds) if seeds is not None else None
@@ -306,7 +318,29 @@ class DeterministicAugmenter:
         self._check_owner()
         if self._rank_seeds is not None:
             self._rank_seeds.compare()
-        return engine.next()
+        return engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
+
+    def _next_noted(self, engine: Engine, ledger: LedgerWriter) -> Any:
+        """The batch that is due, which has its line in the ledger then. Errors as `__next__`."""
+        with ledger.taking:
+            asked = time.perf_counter()
+            try:
+                noted = engine.next()
+            except StopIteration:
+                self._saw_the_end(ledger)
+                raise
+            try:
+                waited = time.perf_counter() - asked
+                position = self._schedule.before(self._schedule.position)
+                step = self._schedule.key_at(position).step
+                ledger.delivered(Key(position.epoch, position.step), step, noted[1], waited, engine.restarts)
+            except BaseException:  # Ctrl-C just now: the batch is still due
+                engine.put_back(noted)
+                raise
+            return noted[0]
+
+    def _saw_the_end(self, ledger: LedgerWriter) -> None:
+        ledger.epoch_ended()
 
     def next(self) -> Any:
         """As ``next(augmenter)``: batchgenerators has it under this name as well."""
@@ -401,6 +435,8 @@ class DeterministicAugmenter:
         Among them, in one string, is where a loader's copies stand, if it has ``state_dict`` and ``load_state_dict`` of its
         own and its state is plain JSON.
         """
+        if self._ledger is not None:
+            self._ledger.flush()
         return self._state().as_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -421,6 +457,8 @@ class DeterministicAugmenter:
         loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
             self._finish()
+            if self._ledger is not None:
+                self._ledger.close()  # its header has the other seed
             tree = SeedTree(loaded.seed)
             self._tree = tree.child(loaded.name) if loaded.name else tree
             self._schedule = self._new_schedule()
@@ -436,7 +474,15 @@ class DeterministicAugmenter:
         """End the workers. Batches that are still held stay valid. A closed augmenter gives no more batches until
         `restart`."""
         self._finish()
+        if self._ledger is not None and os.getpid() == self._owner:
+            if self._has_had_all_of_an_epoch:
+                self._ledger.epoch_ended()
+            self._ledger.close()
         self._closed = True
+
+    @property
+    def _has_had_all_of_an_epoch(self) -> bool:
+        return self._schedule.is_over(self._schedule.position)
 
     def restart(self) -> None:
         """Fresh workers, at the start of the current epoch."""
@@ -472,6 +518,10 @@ class DeterministicAugmenter:
         warm_up(self.transform, self._source.loader)
         if self._travels:
             mention_random_hashes()
+        if self.ledger is not None and self._ledger is None:
+            header = weakref.WeakMethod(self._ledger_header)  # the finalizer must not keep this object alive
+            self._ledger = LedgerWriter(self.ledger, lambda: header()())  # type: ignore[misc]
+            weakref.finalize(self, self._ledger.close)
         executor, work = self._executor(), self._work()
         with interrupts_deferred():  # or processes might run that no object knows of
             engine = self._engine = executor.start(work)
@@ -602,7 +652,26 @@ class DeterministicAugmenter:
 
     def _job(self) -> Job:
         settings = self._settings or ProcessSettings.here()
-        return Job(self.branch, settings, self.guard, self.max_worker_memory, self.check_every)
+        noted = None if self.ledger is None else self.check_ignore
+        return Job(self.branch, settings, self.guard, self.max_worker_memory, self.check_every, noted)
+
+    def _ledger_header(self) -> Record:
+        return header(
+            self._declared,
+            environment(),
+            seed=self.seed,
+            name=self.name,
+            num_streams=self.num_streams,
+            batches_per_epoch=self.batches_per_epoch,
+            stateless=self._source.stateless,
+            keep=list(self.keep),
+            version=self.version,
+            rank=self.rank,
+            world_size=self.world_size,
+            tail=self.tail,
+            left_out=list(self.check_ignore),
+            **self.ledger_facts,
+        )
 
     def _places(self) -> Places:
         source, branch = self._source, self.branch

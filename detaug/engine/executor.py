@@ -31,6 +31,8 @@ class Job:
         guard: report generators created without a seed.
         max_memory: a worker that has more bytes to itself after a batch retires; None: never.
         check_every: see `detaug.engine.checking.is_checked`.
+        noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.notes.Note`), and `Engine.next`
+            gives that pair; these keys are left out of its fingerprints. None: there is no ledger.
     """
 
     branch: SeedBranch
@@ -38,6 +40,7 @@ class Job:
     guard: bool = False
     max_memory: int | None = None
     check_every: int = 0
+    noted: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -80,9 +83,11 @@ class Engine(Protocol):
     Attributes:
         prefetches: whether it makes batches ahead, in other processes. Then it lives on until `close`, and a fork of the
             user's process cannot use it.
+        restarts: how many of its processes have died, and were replaced.
     """
 
     prefetches: bool
+    restarts: int
 
     def next(self) -> Any:
         """The due batch, once it is there. The position moves behind it last of all: whatever is raised before that,

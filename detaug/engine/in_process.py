@@ -15,6 +15,7 @@ from detaug.engine.error_record import describe
 from detaug.engine.executor import Job, Work
 from detaug.engine.outcomes import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Task
 from detaug.engine.skipping import SkipLog, left_out
+from detaug.ledger.notes import note_of
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
@@ -112,6 +113,7 @@ class InProcess:
     """The engine without workers: each batch is made when it is asked for. See `detaug.engine.executor.Engine`."""
 
     prefetches = False
+    restarts = 0
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -173,12 +175,15 @@ class InProcess:
         if (state := self._replayer.loader_state) is not None:
             self._work.states.add(state, BatchKey(self._schedule.position.epoch, self._schedule.position.step))
         self._made += not task.probe
-        self._checks.worked(time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        self._checks.worked(seconds)
         if check is not None:
             self._checks.reported(check)
             self._say_once(self._checks.remark(check.key, check.report))
         while (due := self._checks.next()) is not None:
             self._make_again(due)
+        if self._work.job.noted is not None and not task.probe:
+            batch = batch, note_of(batch, seconds, self._work.job.noted)
         self._schedule.finish(task.key, Exists() if task.probe else Delivered(batch))
 
     def _say_once(self, text: str, level: int = logging.WARNING) -> None:

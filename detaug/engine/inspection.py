@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from detaug.engine.in_process import Replayer
 from detaug.sources import Source
 
 if TYPE_CHECKING:
@@ -20,13 +21,23 @@ class Inspection:
         source: where its raw batches come from, with what was found out about the loader.
         engine: what makes its batches; None before the first of them, and after `close`.
         drew_its_seed: no seed was given.
+        declared: the pipeline's description, as `detaug.pipeline.identity` has it.
+        replayer: makes any of its batches in this process; several of a stream in their order for the cost of one.
     """
 
     source: Source
     engine: Engine | None
     drew_its_seed: bool
+    declared: list[str]
+    replayer: Replayer
 
 
 def inspected(augmenter: DeterministicAugmenter) -> Inspection:
     """The augmenter's inside as it is now."""
-    return Inspection(augmenter._source, augmenter._engine, augmenter._drawn)
+    return Inspection(
+        augmenter._source,
+        augmenter._engine,
+        augmenter._drawn,
+        augmenter._declared,
+        Replayer(augmenter._pipeline, augmenter._job(), augmenter._loader_states),
+    )

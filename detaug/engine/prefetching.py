@@ -56,6 +56,7 @@ class PrefetchingEngine:
         self._fatal: BaseException | None = None
         self._fatal_is_told = False
         self._owner = os.getpid()
+        self.restarts = 0
         self._said: set[str] = set()
         self._skip_log = SkipLog()
 

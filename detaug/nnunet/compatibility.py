@@ -83,17 +83,27 @@ def find_trainer(name: str) -> Any:
     return recursive_find_python_class(folder, name, module.rpartition(".")[0])
 
 
-def find_external_trainer(name: str) -> Any:
-    """A trainer by its name, wherever nnU-Net finds it (``nnUNet_extTrainer``); None: nowhere."""
-    from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+def external_trainer(name: str) -> Any:
+    """A trainer by its name, as ``nnUNetv2_train -tr`` finds it: nnU-Net's own, one in ``nnUNet_extTrainer``, or detaug's.
 
+    Raises:
+        LookupError: there is none.
+    """
+    try:
+        from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name as find
+    except ImportError:  # before 2.8
+        find = find_trainer
     try:
         with redirect_stdout(sys.stderr):  # it tells where it searches; what a command prints is its answer
-            return recursive_find_trainer_class_by_name(name)
+            found = find(name)
     except RuntimeError as error:
         if not str(error).startswith(_NOT_FOUND):  # a module of a trainer's failed
             raise
-        return None
+        found = None
+    found = found or _external_trainer(name)
+    if found is None:
+        raise LookupError(name)
+    return found
 
 
 def is_nnunets_own(kind: type) -> bool:

@@ -10,6 +10,7 @@ from detaug.engine.checking import Again, is_checked, make_again
 from detaug.engine.error_record import ErrorRecord, describe
 from detaug.engine.executor import Job
 from detaug.engine.warming import warm_up
+from detaug.ledger.notes import note_of
 from detaug.memory.blocks import Bytes
 from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
@@ -150,6 +151,7 @@ class BatchMaker:
         producer = self._producer
         self._made += not probe
         report = None
+        began = time.perf_counter()
         try:
             if not probe and is_checked(self._made, self._job.check_every):
                 batch, made = producer.make_reported(epoch, step)
@@ -159,7 +161,8 @@ class BatchMaker:
             state = producer.loader_state
             if probe:
                 return Made(state=state)
-            packed = pack(batch)
+            seconds, noted = time.perf_counter() - began, self._job.noted
+            packed = pack(batch if noted is None else (batch, note_of(batch, seconds, noted)))
             # The loader may fill its buffer again for the next of these orders, before Ray has written this one.
             buffers = packed.buffers if alone else [buffer.copy() for buffer in packed.buffers]
             return Made(packed.pickled, buffers, state=state, report=report)

@@ -238,6 +238,7 @@ class RayEngine(PrefetchingEngine):
     def _died(self, actor: Actor, error: exceptions.RayError) -> None:
         """Its tasks are open again; another actor takes its place."""
         del self._actors[actor.number]
+        self.restarts += 1
         if self._fatal is not None:
             return
         tasks = [task for call in actor.calls.values() for task in call]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import BatchError, DeterministicAugmenter, current, fingerprint
 from detaug.engine.executor import Engine, Executor
+from tests.support.ledgers.runs import lines
 
 
 class Numbers(DataLoader):
@@ -163,3 +165,21 @@ def test_closing_ends_what_was_started_and_may_be_repeated(run: Callable[..., Ru
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
     assert fingerprint(batch) == before, "what the user holds stays"
+
+
+def test_a_ledger_has_every_batch_as_it_was_given(run: Callable[..., Running], tmp_path: Path) -> None:
+    running = run(ledger=tmp_path / "run.jsonl")
+    aug = running.augmenter
+    given = [next(aug) for _ in range(4)]
+    with pytest.raises(StopIteration):
+        next(aug)
+    given.append(next(aug))
+    noted = running.engine.next()
+    running.engine.put_back(noted)
+    given.append(next(aug))
+    aug.close()
+    found = [line for line in lines(tmp_path / "run.jsonl") if line["kind"] == "batch"]
+    assert [(line["epoch"], line["step"]) for line in found] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    for line, batch in zip(found, given, strict=True):
+        assert line["keys"] == {key: fingerprint(value) for key, value in batch.items()}
+        assert (line["worker"] == os.getpid()) is not running.engine.prefetches

@@ -241,6 +241,7 @@ class Coordinator(PrefetchingEngine):
 
     def _died(self, worker: Worker, exitcode: int, peak: int) -> None:
         self._lanes.end()  # which tells what it was at
+        self.restarts += 1
         self._leave(worker)
         tasks = list(worker.tasks)
         if not tasks:

@@ -20,6 +20,7 @@ from detaug.engine.error_record import describe
 from detaug.engine.executor import Job
 from detaug.engine.local import messages
 from detaug.engine.local.lane import PATIENCE, TICKET, OwnLane
+from detaug.ledger.notes import note_of
 from detaug.memory.batch_memory import allocate_with
 from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
@@ -108,7 +109,7 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
         made += not probe
         reported = not probe and is_checked(made, job.check_every)
         report = partial(_report, channel, made) if reported else None
-        return _answer(producer, slots, ticket, epoch, step, probe, report)
+        return _answer(producer, slots, ticket, epoch, step, probe, report, job.noted)
 
     def leave(lane: OwnLane | None) -> None:
         if lane is not None and (last := lane.leave()) is not None:
@@ -232,7 +233,9 @@ def _answer(
     step: int,
     probe: bool,
     report: Callable[[int, int, BatchReport, LoaderState | None], None] | None,
+    noted: tuple[str, ...] | None,
 ) -> tuple[messages.Answer, int | None]:
+    began = time.perf_counter()
     try:
         if report is None:
             batch = producer.make(epoch, step, transform=not probe)
@@ -242,7 +245,8 @@ def _answer(
         state = producer.loader_state
         if probe:
             return messages.Exists(ticket, state), None
-        packed = pack(batch)
+        seconds = time.perf_counter() - began
+        packed = pack(batch if noted is None else (batch, note_of(batch, seconds, noted)))
         del batch
         size = len(packed.pickled) + sum(buffer.nbytes for buffer in packed.buffers)
         if size <= _INLINE:

@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from detaug.nnunet.compatibility import TRAINER_NAME, find_external_trainer, is_nnunets_own
+from detaug.nnunet.compatibility import TRAINER_NAME, external_trainer, is_nnunets_own
 from detaug.nnunet.results.folders import DESCRIPTIONS, Model, NoResults, checkpoints_of, load_checkpoint
 from detaug.reports.progress import Progress
 
@@ -68,14 +68,12 @@ def stock_trainer(name: str) -> str:
     from detaug.nnunet import trainers
 
     try:
-        trainer = getattr(trainers, name)
-    except AttributeError:
-        trainer = find_external_trainer(name)
-    if trainer is None:
+        trainer = getattr(trainers, name, None) or external_trainer(name)
+    except LookupError:
         raise CannotExport(
             f"nnU-Net does not find the trainer {name!r}: name its folder in nnUNet_extTrainer, as for the training "
             "(export nnUNet_extTrainer=$(detaug nnunet path))"
-        )
+        ) from None
     if is_nnunets_own(trainer):
         raise CannotExport(f"{name} is nnU-Net's own trainer: its model needs no detaug as it is")
     stock = next((base for base in trainer.__mro__ if is_nnunets_own(base)), None)

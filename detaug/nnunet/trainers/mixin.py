@@ -34,6 +34,7 @@ from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.trainers import epoch_times
 from detaug.nnunet.trainers.checkpoint_bytes import canonical, loads_everything, saves_through, write_checkpoint
+from detaug.nnunet.trainers.ledgers import ledger_file
 from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
 from detaug.nnunet.trainers.ranks import buckets_stay
 from detaug.nnunet.trainers.run_record import KEY, RunRecord
@@ -193,7 +194,9 @@ class DeterministicTraining(TrainerAttributes):
             world_size=self._number_of_ranks(),
             guard=True,
             executor=_executor(name),
+            ledger=ledger_file(self, name),
         )
+        augmenter.ledger_facts = {"data": self._cases}
         augmenter.set_epoch(self.current_epoch)
         return augmenter
 

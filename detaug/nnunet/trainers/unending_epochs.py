@@ -7,6 +7,7 @@ from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.outcomes import Position
+from detaug.ledger.writing import LedgerWriter
 
 
 class UnendingEpochs(DeterministicAugmenter):
@@ -59,6 +60,14 @@ class UnendingEpochs(DeterministicAugmenter):
     def _go_on_from(self, position: Position) -> None:
         self._schedule.end_after(None)
         self._move(position)
+
+    def _saw_the_end(self, ledger: LedgerWriter) -> None:
+        """More batches of the epoch may follow."""
+
+    @property
+    def _has_had_all_of_an_epoch(self) -> bool:
+        position, limit = self._schedule.position, self.batches_per_epoch
+        return limit is not None and position.taken >= self._schedule.plan.share_of(limit)
 
     def _pass_over_the_end(self) -> None:
         """There is none."""

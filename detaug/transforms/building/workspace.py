@@ -69,6 +69,10 @@ class Workspace:
     def keys(self) -> list[str]:
         return list(self._arrays)
 
+    def present(self) -> dict[str, Any]:
+        """What is here, as it is; a `LazyVolume` only where nothing of it was read yet."""
+        return dict(self._arrays)
+
     def shapes(self) -> dict[str, Any]:
         """The shape of every array, and what else is a plain number, as `Transform.sample` wants them."""
         return shapes_of(self._arrays)

@@ -256,9 +256,26 @@ def test_the_training_page_has_the_three_lines_first_and_the_comparison_last() -
     assert all((REPOSITORY / "docs" / name).exists() for name in re.findall(r"\((training-\w+\.md)\)", text))
 
 
+def keep_ledgers(folder: Path, environment: dict[str, str]) -> None:
+    """What a reader has of a run of theirs."""
+    code = """
+from detaug import DeterministicAugmenter
+from my_package.pipelines import make
+for name in ("run", "a", "b"):
+    with DeterministicAugmenter(*make(), 0, seed=1234, batches_per_epoch=4, ledger=f"{name}.jsonl") as aug:
+        list(aug)
+"""
+    (folder / "checkpoint_final.pth").write_bytes(b"weights")
+    subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, check=True)
+    command = ["-m", "detaug", "receipt", "run.jsonl", "-o", "receipt.json"]
+    subprocess.run([sys.executable, *command], cwd=folder, env=environment, check=True)
+
+
 @pytest.mark.parametrize("command", console_lines())
 def test_console_line_runs(command: str, console: tuple[Path, dict[str, str]]) -> None:
     folder, environment = console
+    if ".jsonl" in command:
+        keep_ledgers(folder, environment)
     done = subprocess.run(
         ["bash", "-euc", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=280, check=False
     )

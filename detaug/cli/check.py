@@ -1,0 +1,78 @@
+"""`detaug check`: test a receipt against its ledger and the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detaug.cli.options import Target, factory_of, json_option, unreadable_told
+
+if TYPE_CHECKING:
+    from detaug.remaking.pipelines import Remaker
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command(short_help="Test a receipt: draw batches of its ledger, make them again, compare.")
+@click.argument("receipt", type=_FILE)
+@click.argument("target", metavar="[MODULE:FACTORY]", required=False)
+@click.option("--ledger", type=_FILE, required=True, help="The ledger of which the receipt was made.")
+@click.option("--samples", type=click.IntRange(min=1), default=20, help="Batches to be made again.")
+@click.option("--checkpoint", "checkpoints", type=_FILE, multiple=True, help="Compare its SHA-256 with the receipt's.")
+@click.option("--nnunet", nargs=3, metavar="DATASET CONFIG FOLD", help="An nnU-Net training, in place of a factory.")
+@click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="With --nnunet: the trainer's class.")
+@click.option("-p", "--plans", default="nnUNetPlans", help="With --nnunet: the plans' identifier.")
+@json_option
+def check(
+    receipt: Path,
+    target: str | None,
+    ledger: Path,
+    samples: int,
+    checkpoints: tuple[Path, ...],
+    nnunet: tuple[str, str, str] | None,
+    trainer: str,
+    plans: str,
+    json_target: Target,
+) -> None:
+    """Test a receipt, in a minute instead of a training.
+
+    Which batches are tested is drawn from the receipt's own head, so that its author cannot choose them. Each is made again
+    here by the pipeline (MODULE:FACTORY as for `detaug verify`, or --nnunet), compared with its line in the ledger, and its
+    Merkle path is followed to the root. The report says with what probability a ledger with k wrong batches would have been
+    found.
+
+    The exit status is 0 if all is as the receipt says, 1 if something differs, 2 if it cannot be tested here.
+    """
+    from detaug.ledger.receipt import read_receipt
+    from detaug.remaking import checking
+    from detaug.remaking.showing import checked_as_json, shown_check
+    from detaug.reports.progress import progress
+
+    if (target is None) == (nnunet is None):
+        raise click.UsageError("name the pipeline: MODULE:FACTORY, or --nnunet DATASET CONFIG FOLD")
+    remaker = _of_nnunet(nnunet, trainer, plans) if nnunet is not None else _of_factory(target or "")
+    with progress("check", told=False) as shown, unreadable_told():
+        found = checking.check(read_receipt(receipt), ledger, remaker, samples, checkpoints, shown)
+    console = json_target.console()
+    for line in shown_check(found):
+        console.print(line, soft_wrap=True)
+    json_target.write(checked_as_json(found))
+    if not found.ok:
+        raise click.exceptions.Exit(1)
+
+
+def _of_factory(target: str) -> Callable[[Any], Remaker]:
+    from detaug.remaking.pipelines import remaker_of
+
+    factory = factory_of(target)
+    return lambda header: remaker_of(factory, header)
+
+
+def _of_nnunet(training: tuple[str, str, str], trainer: str, plans: str) -> Callable[[Any], Remaker]:
+    from detaug.nnunet.remaking import remaker_of_training
+
+    dataset, configuration, fold = training
+    return lambda header: remaker_of_training(header, dataset, configuration, fold, trainer, plans)

@@ -1,0 +1,43 @@
+"""`detaug receipt`: what a ledger adds up to, for a paper's supplement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from detaug.cli.options import CannotWrite, unreadable_told
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command(short_help="Sum a ledger up in a few lines that others can check.")
+@click.argument("ledger", type=_FILE)
+@click.option(
+    "--checkpoint", "checkpoints", type=_FILE, multiple=True, help="Add its SHA-256; may be given more than once."
+)
+@click.option("-o", "--output", type=_FILE, help="Write to this file.  [default: stdout]")
+def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) -> None:
+    """Sum a ledger up: seed, versions, the pipeline's digest, the head of the chain of its epochs' Merkle roots, and the
+    SHA-256 of checkpoints, in at most 8 kB of JSON. `detaug check` tests it.
+
+    LEDGER is what DeterministicAugmenter(..., ledger=LEDGER) or DETAUG_LEDGER=1 has written; it may still be growing.
+
+    The exit status is 0, or 2 where the ledger is damaged or cannot be read.
+    """
+    from detaug.ledger.receipt import as_text, make_receipt
+    from detaug.reports.atomic_files import write_text
+    from detaug.reports.progress import progress
+
+    with progress("receipt", told=False), unreadable_told():
+        made = make_receipt(ledger, checkpoints)
+    if output is None:
+        click.echo(as_text(made), nl=False)
+        return
+    try:
+        write_text(output, as_text(made))
+    except OSError as error:
+        raise CannotWrite(f"cannot write {str(output)!r}: {error.strerror or error}") from error
+    click.echo(
+        f"{output}: {made['batches']:,} batches of {made['epochs']:,} epochs, head {made['head'][:16]}…", err=True
+    )

@@ -1,0 +1,153 @@
+"""Two ledgers, line by line: equal, or where they begin to differ, and what may be why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from detaug.ledger.header import IDENTITY, lasting
+from detaug.ledger.lines import Key, Record, key_of
+from detaug.ledger.reading import counting, read_header
+
+#: Of the environment, by likelihood: what changes batches most easily comes first.
+_LIKELY = ("detaug", "packages", "variables", "cpu", "numpy", "python", "system", "gpu", "blas", "switches", "threads")
+_MOST_SHOWN = 8
+
+
+@dataclass
+class HeaderDifference:
+    """What two headers have that is not the same."""
+
+    name: str
+    a: Any
+    b: Any
+
+    @property
+    def decides(self) -> bool:
+        """Whether batches cannot be the same with it."""
+        return self.name in IDENTITY.values() or self.name.startswith("pipeline")
+
+
+@dataclass
+class Comparison:
+    """What two ledgers have in common.
+
+    Attributes:
+        equal, different: batches that are in both.
+        only_a, only_b: batches that are in one.
+        first: the first batch that differs or is in one only; None: there is none.
+        keys: in which keys the first one differs; empty where it is in one only.
+        every_key: in how many batches each key differs.
+        header: what differs in the headers, the most likely cause first.
+    """
+
+    equal: int = 0
+    different: int = 0
+    only_a: int = 0
+    only_b: int = 0
+    first: Key | None = None
+    first_in: str = ""
+    keys: tuple[str, ...] = ()
+    every_key: dict[str, int] = field(default_factory=dict)
+    header: list[HeaderDifference] = field(default_factory=list)
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both have the same batches."""
+        return self.first is None
+
+
+def compare(a: Path, b: Path, advanced: Callable[[int], None] = lambda _: None) -> Comparison:
+    """Compare two ledgers in bounded memory.
+
+    Raises:
+        OSError: one cannot be read.
+        NotALedger: one is no ledger, or damaged.
+    """
+    found = Comparison(header=header_differences(read_header(a), read_header(b)))
+    ours, theirs = _batches(a), _batches(b)
+    one, other = next(ours, None), next(theirs, None)
+    number = 0
+    while one is not None or other is not None:
+        number += 1
+        if number % 1000 == 0:
+            advanced(1000)
+        if one is not None and other is not None and one[0] == other[0]:
+            _compare_batch(found, one[0], one[1], other[1])
+            one, other = next(ours, None), next(theirs, None)
+        elif other is None or (one is not None and one[0] < other[0]):
+            assert one is not None
+            found.only_a += 1
+            _note_first(found, one[0], "a")
+            one = next(ours, None)
+        else:
+            found.only_b += 1
+            _note_first(found, other[0], "b")
+            other = next(theirs, None)
+    return found
+
+
+def _batches(path: Path) -> Iterator[tuple[Key, Record]]:
+    for _, record in counting(path):
+        if record["kind"] == "batch":
+            yield key_of(record), record
+
+
+def _compare_batch(found: Comparison, key: Key, one: Record, other: Record) -> None:
+    if one.get("whole") == other.get("whole") and one.get("keys") == other.get("keys"):
+        found.equal += 1
+        return
+    ours, theirs = one.get("keys") or {}, other.get("keys") or {}
+    keys = [name for name in {**ours, **theirs} if ours.get(name, "") != theirs.get(name, "")]
+    found.different += 1
+    for name in keys:
+        if name in found.every_key or len(found.every_key) < 1000:
+            found.every_key[name] = found.every_key.get(name, 0) + 1
+    if found.first is None:
+        found.keys = tuple(keys)
+    _note_first(found, key, "both")
+
+
+def _note_first(found: Comparison, key: Key, where: str) -> None:
+    if found.first is None:
+        found.first, found.first_in = key, where
+
+
+def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
+    """What differs in two headers, the most likely cause first: what decides about batches, then what of the machine may change
+    them, then the rest."""
+    found = []
+    for name, text in IDENTITY.items():
+        if name == "pipeline":
+            found += _declared_differences(a, b)
+        elif a.get(name) != b.get(name):
+            found.append(HeaderDifference(text, a.get(name), b.get(name)))
+    known = {*IDENTITY, "kind", "what", "link", "format", "declared", "environment", "detaug"}
+    others = [name for name in {**a, **b} if name not in known and a.get(name) != b.get(name)]
+    found += [HeaderDifference(name, a.get(name), b.get(name)) for name in others]
+    return found + environment_differences(a["environment"], b["environment"])
+
+
+def environment_differences(a: Any, b: Any) -> list[HeaderDifference]:
+    """What of two environments differs, the most likely cause first."""
+    ours, theirs = lasting(a), lasting(b)
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+
+    def likelihood(name: str) -> int:
+        return next((i for i, each in enumerate(_LIKELY) if name == each or name.startswith(f"{each}.")), len(_LIKELY))
+
+    return [HeaderDifference(name, ours.get(name), theirs.get(name)) for name in sorted(names, key=likelihood)]
+
+
+def _declared_differences(a: Record, b: Record) -> list[HeaderDifference]:
+    ours, theirs = (dict(line.partition(" = ")[::2] for line in each["declared"]) for each in (a, b))
+    if a["declared"] == b["declared"]:
+        return []
+    found = [
+        HeaderDifference(f"pipeline: {path}", ours.get(path, "absent"), theirs.get(path, "absent"))
+        for path in {**ours, **theirs}
+        if ours.get(path) != theirs.get(path)
+    ]
+    return found or [HeaderDifference("pipeline", "the same parameters", "in another order")]

@@ -1,0 +1,97 @@
+"""A ledger's first line: what was run, and where."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+from detaug.ledger.lines import Record
+from detaug.versions import NUMERICS, SEED_SCHEME, __version__
+
+FORMAT = 1
+WHAT = "detaug ledger"
+
+#: Two runs that are equal in these have the same batches; what they are called in messages.
+IDENTITY = {
+    "seed": "seed",
+    "name": "name of the seed tree's branch",
+    "seed_scheme": "seed scheme",
+    "numerics": "numerics version",
+    "pipeline": "pipeline",
+    "num_streams": "num_streams",
+}
+#: An absolute path in quotes, its last name in a group.
+_ABSOLUTE = re.compile(r"(?<=['\"])(?:/|~/|[A-Za-z]:[/\\])[^'\"]*?([^'\"/\\]+)[/\\]*(?=['\"])")
+
+#: Of the environment: what changes from one minute to the next.
+_VOLATILE = ("memory.available", "shared_memory", "open_files", "kernel_cache")
+
+
+def header(declared: Sequence[str], environment: Mapping[str, Any], **facts: Any) -> Record:
+    """The first line.
+
+    Args:
+        declared: the pipeline's description, see `detaug.pipeline.identity`.
+        environment: of `detaug.training.environment`.
+        facts: seed, name, num_streams, rank, world_size, and arguments with which the same pipeline is made again.
+    """
+    return {
+        "kind": "header",
+        "what": WHAT,
+        "format": FORMAT,
+        "detaug": __version__,
+        "seed_scheme": SEED_SCHEME,
+        "numerics": NUMERICS,
+        **facts,
+        "pipeline": digest(portable(declared)),
+        "declared": portable(declared),
+        "environment": dict(environment),
+    }
+
+
+def portable(declared: Sequence[str]) -> list[str]:
+    """A description in which absolute paths are their last names: where somebody keeps data is no part of a pipeline, and nobody
+    else's business."""
+    return [_ABSOLUTE.sub(lambda found: f".../{found[1]}", line) for line in declared]
+
+
+def digest(declared: Sequence[str]) -> str:
+    """SHA-256 of a pipeline's description."""
+    return sha256("\n".join(declared).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def identity(found: Mapping[str, Any]) -> bytes:
+    """What a run's batches follow from, in a fixed form."""
+    return json.dumps([found.get(name) for name in IDENTITY], separators=(",", ":")).encode()
+
+
+def unlike(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """Names (of `IDENTITY`) in which two headers differ."""
+    return [name for name in IDENTITY if ours.get(name) != theirs.get(name)]
+
+
+def environment() -> dict[str, Any]:
+    """`detaug.training.environment()`. By its name, for the doctor's room is above this one and looks into others."""
+    found: dict[str, Any] = importlib.import_module("detaug.doctor.machine").environment()
+    return found
+
+
+def lasting(environment: Any) -> dict[str, Any]:
+    """An environment, flat (``cpu.model``), without what changes from one minute to the next."""
+    return {
+        name: value
+        for name, value in _flat(environment, "")
+        if not any(name == each or name.startswith(f"{each}.") for each in _VOLATILE)
+    }
+
+
+def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, part in value.items():
+            yield from _flat(part, f"{path}.{name}" if path else str(name))
+    elif path:
+        yield path, value

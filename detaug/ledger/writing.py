@@ -1,0 +1,247 @@
+"""Writes a ledger, batch by batch. Memory and time per batch do not grow; a line is in the file before the user has its batch."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from detaug.ledger.course import Course
+from detaug.ledger.files import Appending, NotALedger, read_lines
+from detaug.ledger.header import IDENTITY, lasting, unlike
+from detaug.ledger.lines import FIRST_LINK, Key, Record, encoded, own_link
+from detaug.ledger.notes import Note
+from detaug.ledger.reading import course_before, read_header
+
+logger = logging.getLogger("detaug")
+
+_MOST_OF_A_REASON = 60
+
+
+def path_of_rank(path: Path, rank: int, world_size: int) -> Path:
+    """Every rank has its own file: ``run.jsonl`` is ``run.rank1of4.jsonl`` for rank 1 of 4, and itself for a single one."""
+    if world_size == 1:
+        return path
+    name, dot, endings = path.name.partition(".")
+    return path.with_name(f"{name}.rank{rank}of{world_size}{dot}{endings}")
+
+
+def check_place(path: Path) -> None:
+    """See that a ledger may be written there: a file that is something else must never be touched.
+
+    Raises:
+        ValueError: there is something else.
+    """
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise ValueError(f"ledger={os.fspath(path)!r} is {what}; pass a file, such as run.jsonl or run.jsonl.gz")
+    try:
+        if path.is_file() and path.stat().st_size and next(read_lines(path), None) is not None:
+            read_header(path)
+    except NotALedger as error:
+        raise ValueError(f"ledger={os.fspath(path)!r} is there already, and is left as it is: {error}") from None
+    except OSError:  # that it cannot be written is said when it is to be
+        pass
+
+
+class LedgerWriter:
+    """The ledger of one augmenter, which goes on where an earlier run's ends.
+
+    A file that another pipeline or seed has written is renamed (``run.1.jsonl``). Where the file cannot be written, a warning
+    says so once, and the run goes on without it.
+
+    Args:
+        path: of the file; with the ending ``.gz`` it is compressed.
+        header: makes the first line, when the first batch is there.
+    """
+
+    def __init__(self, path: Path, header: Callable[[], Record]) -> None:
+        self.path = path
+        self._make_header = header
+        self._lock = threading.RLock()  # a signal's handler may save a state in the middle of a line
+        self._file: Appending | None = None
+        self._stopped = False
+        self._name = ""
+        self._last_is_a_batch = False
+        self._link = self._link_before = FIRST_LINK
+        self._header: Record = {}
+        self._first: Key | None = None  # no batch that counts is before it
+        self._owner = os.getpid()
+        self._last_print: str | None = None
+        self._course: Course
+        #: To be held while a batch is taken and `delivered`, so that the lines of several threads come in their batches' order.
+        self.taking = threading.RLock()
+
+    def delivered(self, key: Key, step: int, note: Note, waited: float, restarts: int) -> None:
+        """A batch was taken.
+
+        Args:
+            key: where it stands.
+            step: what it is.
+            note: came with it.
+            waited: seconds that the user's thread has waited for it.
+            restarts: processes that were replaced so far.
+        """
+        if self._stopped or os.getpid() != self._owner:  # a fork of the process has another's file
+            return
+        whole, keys, computed, worker = note
+        with self._trying(key):
+            file = self._opened(key)
+            if self._course.last == key and self._last_print == whole:
+                return  # its delivery was interrupted, and it was due again
+            if self._course.last is not None and key <= self._course.last:
+                self._go_back(file, key)
+            elif self._course.epoch not in (None, key.epoch):
+                self._write(file, self._course.end_epoch())
+            record: Record = {"kind": "batch", "name": self._name, "epoch": key.epoch, "step": step}
+            if key.place != step:
+                record["place"] = key.place
+            record.update(whole=whole, keys=keys, waited=round(waited, 6), computed=round(computed, 6))
+            record.update(worker=worker, restarts=restarts)
+            self._write(file, record)
+            self._course.add(record, key)
+            self._last_print = whole
+
+    def epoch_ended(self) -> None:
+        """The epoch of the last batch has no more."""
+        if self._file is not None and self._course.epoch is not None:
+            with self._trying(self._course.last or Key(self._course.epoch, 0)):
+                self._write(self._file, self._course.end_epoch())
+                self._file.flush()
+
+    def flush(self) -> None:
+        """All lines are in the file."""
+        if self._file is not None and self._course.last is not None:
+            with self._trying(self._course.last):
+                self._file.flush()
+
+    def close(self) -> None:
+        """Give the file free; it is opened again for another batch."""
+        with self._lock:
+            file = self._file
+            if file is None:
+                return
+            last = self._course.last or Key(0, 0)
+            self._file = None
+            try:
+                file.close()
+            except OSError as error:
+                self._warn(last, error)
+
+    @contextmanager
+    def _trying(self, key: Key) -> Iterator[None]:
+        """Inside, the ledger stops at an error."""
+        with self._lock:
+            try:
+                yield
+            except (OSError, NotALedger) as error:
+                self._stop(key, error)
+
+    def _opened(self, key: Key) -> Appending:
+        if self._file is None:
+            header = self._make_header()
+            self._name = header["name"]
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            file = Appending(self.path)
+            try:
+                if self._put_aside(header):
+                    file.close()
+                    file = Appending(self.path)
+                file.repair()
+                self._begin(file, header, key)
+            except BaseException:
+                file.close()
+                raise
+            self._file = file
+        return self._file
+
+    def _begin(self, file: Appending, header: Record, key: Key) -> None:
+        if file.is_empty:
+            self._link, self._header = FIRST_LINK, header
+            self._write(file, header)
+            self._course, self._first = Course(header), key
+            return
+        self._header = read_header(self.path)
+        self._look_back(key)
+        self._link = own_link(_last_line(self.path))
+        if self._course.epoch not in (None, key.epoch):
+            self._write(file, self._course.end_epoch())
+        resumed: Record = {"kind": "resumed", "epoch": key.epoch, "step": key.place}
+        if lasting(header["environment"]) != lasting(self._header["environment"]):
+            resumed["environment"] = header["environment"]
+        self._write(file, resumed)
+
+    def _go_back(self, file: Appending, key: Key) -> None:
+        file.flush()
+        if self._first is not None and key <= self._first:
+            self._course, self._first = Course(self._header), key
+        else:
+            self._look_back(key)
+        self._write(file, {"kind": "back", "epoch": key.epoch, "step": key.place})
+
+    def _look_back(self, key: Key) -> None:
+        self._course = course_before(self.path, key)
+        self._first = None if self._course.batches else key
+
+    def _put_aside(self, header: Record) -> bool:
+        """Rename a file that another run has written. Whether there was one."""
+        if next(read_lines(self.path), None) is None:
+            return False  # new, or cut off in its first line
+        different = unlike(read_header(self.path), header)
+        if not different:
+            return False
+        name, dot, endings = self.path.name.partition(".")
+        number = 1
+        while (aside := self.path.with_name(f"{name}.{number}{dot}{endings}")).exists():
+            number += 1
+        os.rename(self.path, aside)
+        logger.warning(
+            "%s was the ledger of another run (other %s), and is %s from now on",
+            self.path,
+            ", ".join(IDENTITY[each] for each in different),
+            aside,
+        )
+        return True
+
+    def _write(self, file: Appending, record: Record) -> None:
+        line, link = encoded(record, self._link)
+        file.append(line)
+        self._link_before, self._link = self._link, link
+        self._last_is_a_batch = record["kind"] == "batch"
+
+    def _stop(self, key: Key, error: Exception) -> None:
+        """Nothing more is written by this object."""
+        file, self._file = self._file, None
+        self._stopped = True
+        why = (error.strerror if isinstance(error, OSError) and error.strerror else str(error))[:_MOST_OF_A_REASON]
+        if file is not None:
+            stopped: Record = {"kind": "stopped", "epoch": key.epoch, "step": key.place, "why": why}
+            # Where there is no room, the last line makes room: what stops then is one batch longer ago.
+            earlier = dict(stopped)
+            if self._last_is_a_batch and self._course.last is not None:
+                earlier.update(epoch=self._course.last.epoch, step=self._course.last.place)
+            file.append_or_replace(encoded(stopped, self._link)[0], encoded(earlier, self._link_before)[0])
+            try:
+                file.close()
+            except OSError:
+                pass
+        self._warn(key, error)
+
+    def _warn(self, key: Key, error: Exception) -> None:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        logger.warning(
+            "the ledger %s stopped at %s: %s. The run goes on without it; batches are not affected",
+            self.path,
+            key.text,
+            why,
+        )
+
+
+def _last_line(path: Path) -> bytes:
+    line = b""
+    for line in read_lines(path):  # noqa: B007
+        pass
+    return line

@@ -1,0 +1,196 @@
+"""Batches of an nnU-Net training, made again: from the data set, configuration and fold, or from its folder of results."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.inspection import inspected
+from detaug.errors import StateMismatch
+from detaug.ledger.header import portable
+from detaug.ledger.lines import Record
+from detaug.ledger.reading import read_header
+from detaug.nnunet.compatibility import check_nnunet_version, external_trainer
+from detaug.nnunet.trainers.ledgers import ledger_in
+from detaug.nnunet.trainers.run_record import RunRecord
+from detaug.nnunet.verification.settings import Settings
+from detaug.nnunet.verification.wrong_use import CannotVerify, checked, load_plans
+from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
+from detaug.seeding.tree import Seed
+
+#: In the order of nnU-Net's own ``--c``.
+_CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best.pth")
+
+
+def remaker_of_training(
+    header: Record, dataset: str, configuration: str, fold: str, trainer: str, plans: str
+) -> Remaker:
+    """What makes the batches of a ledger whose training had these arguments of ``nnUNetv2_train``.
+
+    Raises:
+        CannotRemake: there is no such training here, its cases are others, or its pipeline is.
+    """
+    import json
+
+    try:
+        settings = checked(
+            Settings(dataset, configuration, fold if fold == "all" else int(fold), trainer, plans, device="cpu")
+        )
+        stored = load_plans(settings.dataset, plans)
+        described = Path(os.environ["nnUNet_preprocessed"]) / settings.dataset / "dataset.json"
+        arguments = (stored, configuration, settings.fold, json.loads(described.read_text()))
+    except (CannotVerify, ValueError) as error:
+        raise CannotRemake(str(error)) from error
+    loaders, cases = _loaders(trainer, arguments, header["seed"])
+    return _remaker(loaders, cases, header["name"], header)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training by its folder of results.
+
+    Attributes:
+        folder: with its checkpoints, such as ``.../fold_0``.
+        checkpoint: the one that was read.
+        trainer: the class's name.
+        arguments: plans, configuration, fold and dataset.json, as the trainer takes them.
+        record: what detaug keeps in checkpoints.
+    """
+
+    folder: Path
+    checkpoint: Path
+    trainer: str
+    arguments: tuple[Any, ...]
+    record: RunRecord
+
+    def ledger(self, name: str) -> Path | None:
+        """That of its loader "train" or "val"; None: it kept none."""
+        file = ledger_in(self.folder, name)
+        return file if file.is_file() else None
+
+    def remaker(self, name: str) -> Remaker:
+        """What makes the batches of that loader.
+
+        Raises:
+            CannotRemake: its cases or its pipeline are not as they were.
+        """
+        ledger = self.ledger(name)
+        loaders, cases = _loaders(self.trainer, self.arguments, self.record.seed)
+        header = {"declared": portable(inspected(loaders[name]).declared)} if ledger is None else read_header(ledger)
+        check_versions({"numerics": self.record.numerics, "seed_scheme": self.record.seed_scheme}, "checkpoint")
+        return _remaker(loaders, cases, name, {"data": self.record.data, **header})
+
+
+def training_in(folder: Path) -> Training:
+    """The training whose checkpoints are in a folder.
+
+    Raises:
+        CannotRemake: there are none, or none of detaug's trainers.
+    """
+    import torch
+
+    found = next((folder / name for name in _CHECKPOINTS if (folder / name).is_file()), None)
+    if found is None:
+        below = sorted(str(each) for each in folder.glob("fold_*")) if folder.is_dir() else []
+        hint = f"; give the folder of a fold: {', '.join(below)}" if below else ""
+        raise CannotRemake(f"{folder} has no checkpoint ({', '.join(_CHECKPOINTS)}){hint}")
+    try:
+        stored = torch.load(found, map_location="cpu", weights_only=False, mmap=True)
+        record = RunRecord.from_checkpoint(stored)
+        given = stored["init_args"]
+        arguments = tuple(given[name] for name in ("plans", "configuration", "fold", "dataset_json"))
+        trainer = str(stored["trainer_name"])
+    except StateMismatch as error:
+        raise CannotRemake(f"{found}: {error}") from error
+    except Exception as error:
+        raise CannotRemake(f"{found} is no checkpoint of nnU-Net's: {type(error).__name__}: {error}") from error
+    if record is None:
+        raise CannotRemake(f"{found} has no seed: it is not of one of detaug's trainers")
+    return Training(folder, found, trainer, arguments, record)
+
+
+def _remaker(
+    loaders: Mapping[str, DeterministicAugmenter], cases: str, name: str, header: Mapping[str, Any]
+) -> Remaker:
+    if name not in loaders:
+        raise CannotRemake(f"the ledger is of {name!r}; a training of nnU-Net has {' and '.join(map(repr, loaders))}")
+    if header.get("data", cases) != cases:
+        raise CannotRemake(
+            "the preprocessed cases of this fold are not those of the training: cases or splits_final.json were changed, or "
+            "preprocessed again"
+        )
+    return Remaker(loaders[name], header)
+
+
+def _loaders(trainer: str, arguments: tuple[Any, ...], seed: Seed) -> tuple[dict[str, DeterministicAugmenter], str]:
+    """(the loaders of a training, which are not started, the fingerprint of its cases). Nothing is written to its results.
+
+    Raises:
+        CannotRemake: there is no such trainer, no data, or it is none of detaug's.
+    """
+    import torch
+
+    from detaug.nnunet.trainers.mixin import DeterministicTraining
+
+    plans, *others = arguments
+    said = io.StringIO()
+    try:
+        check_nnunet_version()
+        with _results_elsewhere(), contextlib.redirect_stdout(said):
+            kind = external_trainer(trainer)
+            if not issubclass(kind, DeterministicTraining):
+                raise CannotRemake(f"{trainer} is none of detaug's trainers, and keeps no ledger")
+            made: Any = kind({**plans, "continue_training": False}, *others, torch.device("cpu"))
+            made._run_seed = seed
+            made._set_batch_size_and_oversample()
+            made._prepare_cases()
+            train, val = made.get_dataloaders()
+    except LookupError as error:
+        raise CannotRemake(f"there is no trainer {error}, neither nnU-Net's own nor in nnUNet_extTrainer") from error
+    except CannotRemake:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        raise CannotRemake(f"the loaders of {trainer} cannot be made here: {error}") from error
+    loaders = {"train": train, "val": val}
+    for each in loaders.values():
+        if not isinstance(each, DeterministicAugmenter):
+            raise CannotRemake(f"{trainer} does not load through detaug: it has a {type(each).__name__}")
+    return loaders, made._cases
+
+
+@contextlib.contextmanager
+def _results_elsewhere() -> Iterator[None]:
+    """Inside, what a trainer writes about itself goes to a folder that vanishes, no ledger is kept, and detaug's trainers are
+    found."""
+    import detaug
+
+    ours = str(Path(detaug.__file__).parent / "nnunet" / "external")
+    theirs = [each for each in os.environ.get("nnUNet_extTrainer", "").split(os.pathsep) if each and each != ours]
+    before = dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="detaug-", ignore_cleanup_errors=True) as results:
+        _link_predictions(Path(results))
+        os.environ.update(
+            nnUNet_results=results, nnUNet_extTrainer=os.pathsep.join([*theirs, ours]), nnUNet_wandb_enabled="0"
+        )
+        os.environ.pop("DETAUG_LEDGER", None)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def _link_predictions(results: Path) -> None:
+    """What a cascade's first stage has predicted is read from the results."""
+    known = os.environ.get("nnUNet_results")
+    for folder in Path(known).glob("*/*/predicted_next_stage") if known else ():
+        place = results / folder.relative_to(Path(str(known)))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(folder.resolve(), target_is_directory=True)

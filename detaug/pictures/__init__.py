@@ -1,0 +1,1 @@
+"""Pictures of samples. They need matplotlib: ``pip install "detaug[plots]"``."""

@@ -1,0 +1,135 @@
+"""The pipeline of a ledger, made again here."""
+
+from __future__ import annotations
+
+import re
+from bdb import BdbQuit
+from collections.abc import Mapping
+from typing import Any
+
+from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.inspection import inspected
+from detaug.ledger.header import portable
+from detaug.ledger.notes import prints_of
+from detaug.pipeline import identity
+from detaug.pipeline.plan import BatchKey
+from detaug.pipeline.producer import StreamEnded
+from detaug.verify.handed_in import Factory, call_factory
+from detaug.versions import NUMERICS, SEED_SCHEME
+
+_DIGEST = re.compile(r"digest [0-9a-f]{16}")
+
+
+class CannotRemake(ValueError):
+    """Batches of the ledger cannot be made here; the message says why."""
+
+
+class Remaker:
+    """Makes batches of a ledger.
+
+    Args:
+        augmenter: of the ledger's pipeline and seed; it is not started.
+        header: the ledger's.
+
+    Attributes:
+        remark: how the description differs from the ledger's in what may be paths; empty: it does not.
+
+    Raises:
+        CannotRemake: it is another pipeline.
+    """
+
+    def __init__(self, augmenter: DeterministicAugmenter, header: Mapping[str, Any]) -> None:
+        self.augmenter = augmenter
+        self._left_out = tuple(header.get("left_out", ()))
+        inside = inspected(augmenter)
+        self.replayer = inside.replayer
+        self.remark = _compare(portable(inside.declared), header["declared"])
+
+    def make(self, epoch: int, step: int) -> Any:
+        """The batch.
+
+        Raises:
+            CannotRemake: there is no such batch, or the loader or the transform raises.
+            KeyboardInterrupt: the debugger was quit.
+        """
+        try:
+            return self.replayer.make(BatchKey(epoch, step))
+        except StreamEnded:
+            raise CannotRemake(f"epoch {epoch} has no step {step} here: has the data changed?") from None
+        except BdbQuit:
+            raise KeyboardInterrupt from None
+        except Exception as error:
+            raise CannotRemake(
+                f"epoch {epoch}, step {step} cannot be made here: {type(error).__name__}: {error}"
+            ) from error
+
+    def prints(self, batch: Any) -> tuple[str | None, dict[str, str | None]]:
+        """As in the ledger."""
+        return prints_of(batch, self._left_out)
+
+
+def _compare(ours: list[str], ledgers: list[str]) -> str:
+    """See that it is the ledger's pipeline. Digests of long lists may be of files that lie elsewhere here, so that they are only
+    remarked on: the batches will show.
+
+    Raises:
+        CannotRemake: it is not.
+    """
+    if ours == ledgers:
+        return ""
+    told = identity.differences(ours, ledgers).replace("in the state", "in the ledger")
+    if [_DIGEST.sub("", line) for line in ours] != [_DIGEST.sub("", line) for line in ledgers]:
+        raise CannotRemake(f"this is another pipeline than the ledger's: {told}")
+    return f"the pipeline's description has other digests, as of files that lie elsewhere: {told}"
+
+
+def check_versions(header: Mapping[str, Any], what: str = "ledger") -> None:
+    """See that this version of detaug makes the same bytes.
+
+    Raises:
+        CannotRemake: it does not.
+    """
+    for name, text, ours in (("numerics", "numerics version", NUMERICS), ("seed_scheme", "seed scheme", SEED_SCHEME)):
+        if header.get(name) != ours:
+            raise CannotRemake(
+                f"{text}: the {what} has {header.get(name)!r}, this detaug has {ours}, which makes other batches. Install the "
+                f"detaug that wrote it ({header.get('detaug') or header.get('versions', {}).get('detaug')})"
+            )
+
+
+def remaker_of(factory: Factory, header: Mapping[str, Any]) -> Remaker:
+    """From a factory, as for `detaug verify`: with the ledger's seed, and its arguments where the factory gives no augmenter.
+
+    Raises:
+        CannotRemake: the factory fails, or makes another pipeline.
+        UnusableError: it gives something that is no pipeline.
+    """
+    made: list[Any] = []
+
+    def called() -> Any:
+        made.append(factory())
+        return made[0]
+
+    try:
+        handed = call_factory(called, header.get("stateless"), header.get("batches_per_epoch"))
+    except (TypeError, ValueError, ImportError, OSError, LookupError, RuntimeError) as error:
+        if made:
+            raise
+        raise CannotRemake(f"the factory raises {type(error).__name__}: {error}") from error
+    own = made[0] if isinstance(made[0], DeterministicAugmenter) else None
+    try:
+        augmenter = DeterministicAugmenter(
+            handed.source,
+            handed.transform,
+            0,
+            seed=header["seed"],
+            name=header["name"],
+            num_streams=header["num_streams"],
+            batches_per_epoch=handed.batches_per_epoch or header.get("batches_per_epoch"),
+            version=header.get("version", "") if own is None else own.version,
+            keep=tuple(header.get("keep", ())) if own is None else own.keep,
+            check_every=0,
+        )
+    except (TypeError, ValueError) as error:
+        raise CannotRemake(f"the header makes no augmenter: {error}") from error
+    return Remaker(augmenter, header)

@@ -1,0 +1,189 @@
+"""Ledgers of nnU-Net's trainings: beside the checkpoints, checked and replayed from the folder alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from detaug.cli import main
+from detaug.ledger.receipt import make_receipt
+from tests.peers.nnunet.trainers.in_process import ShortDetAug, new_trainer
+from tests.support.ledgers.runs import kinds, lines, steps
+
+EXTERNAL = Path(__file__).parent / "ledgers"
+
+
+def detaug(*arguments: Any) -> Result:
+    return CliRunner().invoke(main, [str(each) for each in arguments])
+
+
+@pytest.fixture
+def trained(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a training of two epochs, with ledgers; each has two and one batches."""
+    monkeypatch.setenv("DETAUG_LEDGER", "1")
+    monkeypatch.setenv("nnUNet_extTrainer", str(EXTERNAL))
+    made = new_trainer(nnunet_environment, ShortDetAug)
+    train(made)
+    return Path(made.output_folder)
+
+
+def train(made: Any, epochs: int = 2) -> list[dict[str, Any]]:
+    """What `run_training` does with the loaders, and a checkpoint; the batches."""
+    taken = []
+    made.on_train_start()
+    for _ in range(made.current_epoch, epochs):
+        made.on_train_epoch_start()
+        taken += [next(made.dataloader_train) for _ in range(made.num_iterations_per_epoch)]
+        taken += [next(made.dataloader_val) for _ in range(made.num_val_iterations_per_epoch)]
+        made.current_epoch += 1
+    made.current_epoch -= 1
+    made._close_loaders()
+    made.save_checkpoint(str(Path(made.output_folder) / "checkpoint_final.pth"))
+    return taken
+
+
+def test_every_loader_keeps_a_ledger_beside_the_checkpoints(trained: Path) -> None:
+    assert steps(trained / "ledger_train.jsonl") == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert steps(trained / "ledger_val.jsonl") == [(0, 0), (1, 0)]
+    assert kinds(trained / "ledger_train.jsonl") == ["header", *["batch", "batch", "epoch"] * 2]
+    header = lines(trained / "ledger_train.jsonl")[0]
+    assert (header["seed"], header["name"]) == (1, "train")
+    record = torch.load(trained / "checkpoint_final.pth", weights_only=False)["detaug"]
+    assert header["data"] == record["data"]
+
+
+def test_no_ledger_is_kept_unless_asked_for(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = new_trainer(nnunet_environment, ShortDetAug)
+    train(made, 1)
+    assert not list(Path(made.output_folder).glob("ledger*"))
+    monkeypatch.setenv("DETAUG_LEDGER", "yes")
+    with pytest.raises(ValueError, match="DETAUG_LEDGER='yes' in the environment must be 1 or 0"):
+        new_trainer(nnunet_environment, ShortDetAug).on_train_start()
+
+
+def test_a_training_that_takes_more_batches_than_it_says_has_one_line_for_each_epoch(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETAUG_LEDGER", "1")
+    made = new_trainer(nnunet_environment, ShortDetAug)
+    made.on_train_start()
+    for epoch in range(2):
+        made.current_epoch = epoch
+        made.on_train_epoch_start()
+        for _ in range(3):
+            next(made.dataloader_train)
+    made._close_loaders()
+    assert kinds(Path(made.output_folder) / "ledger_train.jsonl") == [
+        "header",
+        *["batch", "batch", "batch", "epoch"] * 2,
+    ]
+
+
+def test_a_continued_training_goes_on_in_its_ledger(trained: Path, nnunet_environment: Path) -> None:
+    before = (trained / "ledger_train.jsonl").read_bytes()
+    made = new_trainer(nnunet_environment, ShortDetAug)
+    made.load_checkpoint(str(trained / "checkpoint_final.pth"))
+    made.current_epoch = 1  # a checkpoint of the first epoch's end
+    train(made)
+    assert (trained / "ledger_train.jsonl").read_bytes().startswith(before)
+    assert kinds(trained / "ledger_train.jsonl")[-4:] == ["resumed", "batch", "batch", "epoch"]
+    found = lines(trained / "ledger_train.jsonl")
+    assert found[-1]["chain"] == found[6]["chain"]
+
+
+def test_a_receipt_is_checked_by_data_set_configuration_and_fold(trained: Path, tmp_path: Path) -> None:
+    for name in ("train", "val"):
+        ledger, receipt = trained / f"ledger_{name}.jsonl", tmp_path / f"{name}.json"
+        checkpoint = ("--checkpoint", trained / "checkpoint_final.pth")
+        assert detaug("receipt", ledger, "-o", receipt, *checkpoint).exit_code == 0
+        (trained / "before").touch()
+        training = ("--nnunet", "1", "3d_fullres", "0", "-tr", "ShortDetAug")
+        done = detaug("check", receipt, "--ledger", ledger, *training, "--samples", "3", *checkpoint)
+        assert done.exit_code == 0, done.output
+        assert "as the receipt says" in done.output
+    other = detaug("check", receipt, "--ledger", ledger, *training[:-1], "nnUNetTrainerDetAug")
+    assert other.exit_code == 2
+    assert "this is another pipeline than the ledger's: batches_per_epoch: here 50, in the ledger 1" in other.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("9", "3d_fullres", "0"), "there is no preprocessed data set '9'"),
+        (("1", "3d_lowres", "0"), "has no configuration '3d_lowres'"),
+        (("1", "3d_fullres", "7"), "there is no fold 7"),
+        (("1", "3d_fullres", "one"), "invalid literal"),
+        (("1", "3d_fullres", "0", "-tr", "NoTrainer"), "there is no trainer NoTrainer"),
+        (("1", "3d_fullres", "0", "-tr", "nnUNetTrainer"), "nnUNetTrainer is none of detaug's trainers"),
+    ],
+)
+def test_a_training_that_is_not_there_exits_with_2(
+    trained: Path, tmp_path: Path, arguments: tuple[str, ...], why: str
+) -> None:
+    ledger, receipt = trained / "ledger_val.jsonl", tmp_path / "receipt.json"
+    receipt.write_text(json.dumps(make_receipt(ledger)))
+    done = detaug("check", receipt, "--ledger", ledger, "--nnunet", *arguments)
+    assert done.exit_code == 2, done.output
+    assert why in done.output
+
+
+def test_changed_cases_are_named_and_exit_with_2(
+    trained: Path, tmp_path: Path, nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(nnunet_environment / "preprocessed", tmp_path / "preprocessed")
+    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
+    ledger, receipt = trained / "ledger_val.jsonl", tmp_path / "receipt.json"
+    receipt.write_text(json.dumps(make_receipt(ledger)))
+    training = ("--nnunet", "1", "3d_fullres", "0", "-tr", "ShortDetAug")
+    moved = detaug("check", receipt, "--ledger", ledger, *training)
+    assert moved.exit_code == 0, f"another folder is no other pipeline: {moved.output}"
+    folder = tmp_path / "preprocessed" / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres"
+    cases = sorted(folder.glob("*.b2nd"))
+    shutil.copy(cases[0], cases[2])
+    for done in (
+        detaug("check", receipt, "--ledger", ledger, *training),
+        detaug("nnunet", "replay", trained, "--epoch", "1", "--step", "0"),
+    ):
+        assert done.exit_code == 2, done.output
+        assert "the preprocessed cases of this fold are not those of the training" in done.output
+
+
+def test_a_batch_is_replayed_from_the_folder_alone(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DETAUG_SEED")
+    before = {file: file.read_bytes() for file in trained.iterdir()}
+    arguments = ("nnunet", "replay", trained, "--epoch", "1")
+    done = detaug(*arguments, "--step", "1", "--sample", "1", "--pictures", tmp_path / "pictures")
+    assert done.exit_code == 0, done.output
+    assert "SpatialTransform: affine=" in done.output
+    assert "as the ledger has it" in done.output
+    assert (tmp_path / "pictures" / "epoch1_step1_sample1.png").stat().st_size > 10_000
+    assert detaug(*arguments, "--step", "0", "--val").exit_code == 0
+    assert {file: file.read_bytes() for file in trained.iterdir()} == before, "nothing is written there"
+    for name in ("train", "val"):
+        (trained / f"ledger_{name}.jsonl").unlink()
+    done = detaug(*arguments, "--step", "1")
+    assert done.exit_code == 0, done.output
+    assert "there is no ledger to compare it with" in done.output
+
+
+def test_a_folder_without_a_training_exits_with_2(trained: Path, tmp_path: Path) -> None:
+    def replayed(folder: Path) -> str:
+        done = detaug("nnunet", "replay", folder, "--epoch", "0", "--step", "0")
+        assert done.exit_code == 2, done.output
+        return done.output
+
+    assert f"give the folder of a fold: {trained}" in replayed(trained.parent)
+    (tmp_path / "checkpoint_final.pth").write_bytes(b"no checkpoint")
+    assert "is no checkpoint of nnU-Net's" in replayed(tmp_path)
+    stored = torch.load(trained / "checkpoint_final.pth", weights_only=False)
+    del stored["detaug"]
+    torch.save(stored, tmp_path / "checkpoint_final.pth")
+    assert "has no seed: it is not of one of detaug's trainers" in replayed(tmp_path)

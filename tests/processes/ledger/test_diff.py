@@ -1,0 +1,143 @@
+"""`detaug diff`: where two runs begin to differ."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from detaug.cli import main
+from detaug.ledger.course import Course
+from detaug.ledger.lines import FIRST_LINK, encoded, key_of
+from tests.support.ledgers.runs import Draws, augmenter, lines, rewritten, run, take
+
+
+def diff(a: Path, b: Path, *more: Any) -> Result:
+    return CliRunner().invoke(main, ["diff", str(a), str(b), *more], env={"COLUMNS": "200"})
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(tmp_path_factory.mktemp("kept") / "a.jsonl")
+
+
+def test_equal_runs_are_equal_with_any_workers_interruption_and_compression(kept: Path, tmp_path: Path) -> None:
+    with augmenter(tmp_path / "b.jsonl.gz", 2) as made:
+        take(made, 6)
+        made.set_epoch(0)
+        take(made, 12)
+    done = diff(kept, tmp_path / "b.jsonl.gz")
+    assert (done.exit_code, done.output) == (0, "equal: all 12 batches\n")
+
+
+def test_the_first_difference_is_named_with_its_keys_and_how_many_follow(kept: Path, tmp_path: Path) -> None:
+    class Odd(Draws):
+        def generate_train_batch(self) -> dict[str, Any]:
+            batch = super().generate_train_batch()
+            if batch["at"] >= (1, 2) and batch["at"] != (2, 0):
+                batch["data"] = batch["data"] + 1
+            return batch
+
+    Odd.__module__, Odd.__qualname__ = Draws.__module__, Draws.__qualname__
+    other = run(tmp_path / "b.jsonl", loader=Odd())
+    done = diff(kept, other, "--json", str(tmp_path / "found.json"))
+    assert done.exit_code == 1
+    assert "epoch 1, step 2 is the first batch that differs, in 'data'" in done.output
+    assert "equal: 7; different: 5; only in a: 0; only in b: 0" in done.output
+    assert "the headers do not differ: the pipeline itself may not be deterministic" in done.output
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["first"] == {"epoch": 1, "step": 2, "in": "both", "keys": ["data"]}
+    assert (found["different"], found["every_key"]) == (5, {"data": 5})
+
+
+def test_what_differs_in_the_headers_is_named_the_most_likely_cause_first(kept: Path, tmp_path: Path) -> None:
+    def elsewhere(found: list[dict[str, Any]]) -> None:
+        found[0]["environment"]["cpu"]["model"] = "Another CPU"
+
+    other = rewritten(run(tmp_path / "b.jsonl", seed=2, loader=Draws(2.0)), tmp_path / "c.jsonl", elsewhere, links=True)
+    done = diff(kept, other)
+    named = [
+        "epoch 0, step 0 is the first",
+        "seed: 1 in a, 2 in b",
+        "pipeline: data_loader.scale: 1.0 in a, 2.0 in b",
+        "cpu.model: ",
+    ]
+    places = [done.output.find(each) for each in named]
+    assert -1 not in places, done.output
+    assert places == sorted(places)
+
+
+def test_headers_that_changed_nothing_are_no_difference(kept: Path, tmp_path: Path) -> None:
+    def elsewhere(found: list[dict[str, Any]]) -> None:
+        found[0]["environment"]["cpu"]["model"] = "Another CPU"
+
+    done = diff(kept, rewritten(kept, tmp_path / "b.jsonl", elsewhere))
+    assert done.exit_code == 0
+    assert "equal: all 12 batches\nwhat differs in the headers has changed no batch:\n  cpu.model:" in done.output
+
+
+@pytest.mark.parametrize(("a", "b", "where"), [(12, 9, "a"), (9, 12, "b")])
+def test_a_shorter_run_is_equal_as_far_as_it_goes(tmp_path: Path, a: int, b: int, where: str) -> None:
+    done = diff(run(tmp_path / "a.jsonl", a), run(tmp_path / "b.jsonl", b))
+    assert done.exit_code == 1
+    assert "epoch 2, step 1 is the first batch that is only in " in done.output
+    assert f"only in {where}: 3" in done.output
+
+
+def test_damaged_ledgers_are_not_compared(kept: Path, tmp_path: Path) -> None:
+    text = kept.read_bytes().splitlines(keepends=True)
+    (tmp_path / "b.jsonl").write_bytes(b"".join([*text[:4], b'{"kind":"batch","epo\n', *text[5:]]))
+    done = diff(kept, tmp_path / "b.jsonl")
+    assert done.exit_code == 2
+    assert "line 5 of" in done.output
+    assert "is damaged: it is not JSON" in done.output
+
+
+BATCHES = 250_000
+MEASURED = """
+import resource, sys
+from pathlib import Path
+import detaug.ledger.comparing as comparing
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = comparing.compare(Path(sys.argv[1]), Path(sys.argv[1]))
+before = peak()
+found = comparing.compare(Path(sys.argv[2]), Path(sys.argv[3]))
+print(found.equal, found.different, found.first, peak() - before)
+"""
+
+
+@pytest.mark.slow
+def test_two_runs_of_250_000_batches_are_compared_in_bounded_memory(kept: Path, tmp_path: Path) -> None:
+    large(kept, tmp_path / "a.jsonl", BATCHES)
+    large(kept, tmp_path / "b.jsonl", BATCHES, changed_at=249_999)
+    command = [sys.executable, "-c", MEASURED, str(kept), str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    assert done.returncode == 0, done.stderr
+    *words, kilobytes = done.stdout.split()
+    assert words[:2] == [str(BATCHES - 1), "1"]
+    assert int(kilobytes) < 8 * 1024
+
+
+def large(kept: Path, path: Path, batches: int, changed_at: int = -1) -> None:
+    """A ledger of as many batches as a training of nnU-Net's has."""
+    header, first = lines(kept)[:2]
+    course, link = Course(header), FIRST_LINK
+    with path.open("wb") as file:
+        for number in range(-1, batches):
+            if number >= 0 and number % 250 == 0 and course.epoch is not None:
+                line, link = encoded(course.end_epoch(), link)
+                file.write(line)
+            record = header if number < 0 else {**first, "epoch": number // 250, "step": number % 250}
+            record.pop("link", None)
+            if number == changed_at:
+                record["whole"] = "0" * 32
+            line, link = encoded(record, link)
+            file.write(line)
+            if number >= 0:
+                course.add(record, key_of(record))

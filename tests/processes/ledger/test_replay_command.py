@@ -1,0 +1,190 @@
+"""`detaug replay`: what one batch of a ledger went through."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from detaug import fingerprint
+from detaug.cli import main
+from detaug.ledger.notes import prints_of
+from detaug.ledger.reading import read_header
+from detaug.pictures.planes import PALETTE, View, draw_planes, planes_of, view_of
+from detaug.remaking.pipelines import remaker_of
+from detaug.remaking.stages import Watch
+from tests.support.ledgers import pipelines
+from tests.support.ledgers.runs import lines, rewritten, run
+from tests.support.preloaded import run_code
+
+PIPELINES = "tests.support.ledgers.pipelines"
+
+
+def replay(ledger: Path, factory: str, *more: Any, epoch: int = 1, step: int = 2, **options: Any) -> Result:
+    arguments = ["replay", ledger, f"{PIPELINES}:{factory}", "--epoch", epoch, "--step", step, *more]
+    return CliRunner().invoke(main, [str(each) for each in arguments], **options)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("kept")
+    found = {}
+    for name in ("native", "foreign"):
+        loader, transform = getattr(pipelines, name)()
+        found[name] = run(folder / f"{name}.jsonl", 8, loader=loader, transform=transform)
+    return found
+
+
+def test_every_transforms_params_and_the_fingerprint_behind_it_are_shown(kept: dict[str, Path]) -> None:
+    done = replay(kept["native"], "native")
+    assert done.exit_code == 0, done.output
+    assert done.output.count("sample ") == 2
+    assert re.search(
+        r"^  ([0-9a-f]{12}|-           )  +GaussianNoise: (not applied|apply_to_channel=\[0\], sigmas=\[0\.)",
+        done.output,
+        re.M,
+    )
+    assert re.search(r"^  [0-9a-f]{12}  +(Mirror: axes=\[|InvertImage: apply=True)", done.output, re.M)
+    (line,) = (each for each in lines(kept["native"]) if (each.get("epoch"), each.get("step")) == (1, 2))
+    assert f"epoch 1, step 2: {line['whole']}\n  'data': {line['keys']['data']}\n" in done.output
+    assert done.output.endswith("as the ledger has it\n")
+
+
+def test_transforms_of_other_libraries_are_shown_too(kept: dict[str, Path]) -> None:
+    done = replay(kept["foreign"], "foreign")
+    assert done.exit_code == 0, done.output
+    for name in ("GaussianNoiseTransform", "MirrorTransform", "Compose"):
+        assert re.search(rf"^  [0-9a-f]{{12}}  +{name}$", done.output, re.M)
+
+
+def test_one_sample_is_shown_alone(kept: dict[str, Path]) -> None:
+    both, second = replay(kept["native"], "native"), replay(kept["native"], "native", "--sample", "1")
+    assert "sample 0" not in second.output
+    assert second.output == both.output[both.output.index("sample 1") :]
+
+
+def test_watching_changes_nothing_and_keeps_what_was_before_and_after(kept: dict[str, Path]) -> None:
+    header = read_header(kept["native"])
+    remaker = remaker_of(pipelines.native, header)
+    plain = remaker.make(1, 2)
+    watch = Watch(keeps=True)
+    with watch.watching() as seen:
+        watched = remaker.make(1, 2)
+    assert fingerprint(watched) == fingerprint(plain)
+    for sample in (0, 1):
+        assert np.array_equal(seen.after[sample]["image"], watched["data"][sample])
+        assert not np.array_equal(seen.before[sample]["image"], watched["data"][sample])
+        last = [stage for stage in seen.stages if stage.sample == sample][-1]
+        arrays = {"image": watched["data"][sample], "segmentation": watched["seg"][sample]}
+        assert last.fingerprint == prints_of(arrays)[0]
+
+
+def test_a_batch_that_differs_exits_with_1_and_names_its_keys(kept: dict[str, Path], tmp_path: Path) -> None:
+    def change(found: list[dict[str, Any]]) -> None:
+        next(each for each in found if (each.get("epoch"), each.get("step")) == (1, 2))["keys"]["seg"] = "0" * 32
+
+    done = replay(rewritten(kept["native"], tmp_path / "run.jsonl", change), "native")
+    assert done.exit_code == 1
+    assert "not as the ledger has it: it differs in 'seg'" in done.output
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "why"),
+    [
+        ((), {"step": 9}, "has no batch of epoch 1, step 9; its last is epoch 1, step 3"),
+        (("--sample", "7"), {}, "no transform was met in sample 7"),
+        (("--break-at", "Gamma"), {}, "no transform 'Gamma' was met; there were GaussianNoise, "),
+        (("--pictures", "{}/file/folder"), {}, "cannot write to"),
+    ],
+)
+def test_what_cannot_be_shown_exits_with_2(
+    kept: dict[str, Path], tmp_path: Path, more: tuple[str, ...], options: dict[str, int], why: str
+) -> None:
+    (tmp_path / "file").touch()
+    done = replay(kept["native"], "native", *(each.format(tmp_path) for each in more), **options)
+    assert done.exit_code == 2, done.output
+    assert why in done.output
+
+
+def test_another_pipeline_and_other_numerics_are_refused(kept: dict[str, Path], tmp_path: Path) -> None:
+    done = replay(kept["native"], "foreign")
+    assert done.exit_code == 2
+    assert "this is another pipeline than the ledger's: transform" in done.output
+    other = rewritten(kept["native"], tmp_path / "run.jsonl", lambda found: found[0].update(numerics=1))
+    assert "numerics version: the ledger has 1, this detaug has 2" in replay(other, "native").output
+
+
+@pytest.mark.parametrize(
+    ("factory", "transform", "what"),
+    [("native", "OneOf", "sorted(workspace.present())"), ("foreign", "mirrortransform", "sorted(data_dict)")],
+)
+def test_the_debugger_stops_in_the_transform_before_it_is_applied(
+    kept: dict[str, Path], factory: str, transform: str, what: str
+) -> None:
+    """In an interpreter of its own, as pytest has other ideas of a debugger's terminal."""
+    arguments = ["replay", str(kept[factory]), f"{PIPELINES}:{factory}", "--epoch", "1", "--step", "2", "--sample", "0"]
+    code = f"""
+import io, sys
+sys.stdin = io.StringIO("p 'in', type(self).__name__\\np {what}\\nc\\n")
+sys.argv = ["detaug", *{[*arguments, "--break-at", transform]!r}]
+from detaug.cli import main
+main()
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3]), "COLUMNS": "200"}
+    done = run_code(code, folder=Path(__file__).parents[3], environment=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"('in', '{'OneOf' if factory == 'native' else 'MirrorTransform'}')" in done.stdout
+    assert ("['image', 'segmentation']" if factory == "native" else "['data', 'seg']") in done.stdout
+    assert "as the ledger has it" in done.stdout
+
+
+# --- pictures
+
+
+def test_pictures_of_before_and_after_are_saved(kept: dict[str, Path], tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    done = replay(kept["native"], "native", "--pictures", tmp_path / "new" / "folder")
+    assert done.exit_code == 0, done.output
+    files = sorted((tmp_path / "new" / "folder").iterdir())
+    assert [file.name for file in files] == ["epoch1_step2_sample0.png", "epoch1_step2_sample1.png"]
+    picture = imread(files[0])[..., :3]
+    height, width = picture.shape[:2]
+    outline = np.array([int(PALETTE[0][at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    marked = np.abs(picture - outline).max(-1) < 0.1
+    for rows in (slice(0, height // 2), slice(height // 2, None)):
+        for third in range(3):
+            columns = slice(third * width // 3, (third + 1) * width // 3)
+            assert marked[rows, columns].any(), "each of the six planes has the outline of its label"
+
+
+def test_planes_go_through_the_middle() -> None:
+    image = np.arange(2 * 3 * 4, dtype=np.float32).reshape(1, 2, 3, 4)
+    planes = [plane for _, plane, _ in planes_of(View("", image))]
+    assert [plane.tolist() for plane in planes] == [
+        image[0, 1].tolist(),
+        image[0, :, 1].tolist(),
+        image[0, :, :, 2].tolist(),
+    ]
+    assert [plane.shape for _, plane, _ in planes_of(View("", image[:, 0]))] == [(3, 4)]
+
+
+def test_images_are_found_in_samples_and_batches(tmp_path: Path) -> None:
+    image, labels = np.zeros((1, 5, 6, 7), np.float32), np.ones((1, 5, 6, 7), np.int16)
+    for arrays in (
+        {"image": image, "segmentation": labels},
+        {"data": image[None], "target": [labels[None]]},
+        {"x": image, "seg": labels},
+    ):
+        view = view_of("", arrays)
+        assert view is not None
+        assert view.labels is not None
+        assert (view.image.shape, view.labels.shape) == (image.shape, labels.shape)
+    assert view_of("", {"labels": labels, "number": 5}) is None
+    draw_planes([View("flat", np.zeros((1, 4, 4), np.float32))], tmp_path / "flat.png")
+    assert (tmp_path / "flat.png").stat().st_size > 0

@@ -1,0 +1,429 @@
+"""A ledger in this process: what its lines are, and how it goes on after any jump, crash and failure to write."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import fingerprint
+from detaug.ledger import merkle
+from detaug.ledger.files import NotALedger
+from detaug.ledger.header import portable
+from detaug.ledger.lines import FIRST_LINK, Key, follows, leaf_of
+from detaug.ledger.notes import prints_of
+from detaug.ledger.reading import counting, course_before, read_header
+from tests.support.ledgers.runs import Draws, augmenter, chain, kinds, lines, run, steps, take
+
+
+@pytest.fixture(params=["run.jsonl", "run.jsonl.gz"])
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return tmp_path / str(request.param)
+
+
+# --- what it holds
+
+
+def test_a_header_then_a_line_for_every_batch_and_every_epoch(path: Path) -> None:
+    with augmenter(path, name="train", version="v2") as made:
+        taken = take(made, 5)
+        declared = portable(made._declared)
+    header, *rest = lines(path)
+    assert (header["seed"], header["name"], header["num_streams"], header["version"]) == (
+        1,
+        "train",
+        made.num_streams,
+        "v2",
+    )
+    assert (header["seed_scheme"], header["numerics"], header["declared"]) == (2, 2, declared)
+    assert header["environment"]["packages"]["numpy"] == np.__version__
+    assert [line["kind"] for line in rest] == ["batch"] * 4 + ["epoch", "batch"]
+    for line, batch in zip([rest[0], rest[5]], [taken[0], taken[4]], strict=True):
+        assert (line["name"], line["epoch"], line["step"]) == ("train", *batch["at"])
+        assert line["keys"] == {key: fingerprint(value) for key, value in batch.items()}
+        assert line["whole"] == fingerprint(line["keys"])
+        assert (line["worker"], line["restarts"]) == (os.getpid(), 0)
+        assert 0 < line["computed"] <= line["waited"]
+
+
+def test_an_epochs_line_has_the_root_over_its_batches_and_is_chained_to_the_one_before(path: Path) -> None:
+    found = lines(run(path, 8))
+    before = None
+    for epoch in (0, 1):
+        leaves = [leaf_of(line) for line in found if line["kind"] == "batch" and line["epoch"] == epoch]
+        (line,) = (line for line in found if line["kind"] == "epoch" and line["epoch"] == epoch)
+        assert (line["batches"], line["root"]) == (4, merkle.root_of(leaves).hex())
+        if before is not None:
+            assert line["chain"] == merkle.chained(before, epoch, 4, merkle.root_of(leaves)).hex()
+        before = bytes.fromhex(line["chain"])
+
+
+def test_every_line_follows_from_the_one_before(tmp_path: Path) -> None:
+    link: str | None = FIRST_LINK
+    for line in run(tmp_path / "run.jsonl").read_bytes().splitlines(keepends=True):
+        assert link is not None
+        link = follows(line, link)
+    assert link is not None
+
+
+def test_two_runs_have_equal_chains_and_another_seed_another(tmp_path: Path) -> None:
+    first = chain(run(tmp_path / "a.jsonl"))
+    assert chain(run(tmp_path / "b.jsonl")) == first
+    assert chain(run(tmp_path / "c.jsonl", seed=2)) != first
+    assert chain(run(tmp_path / "d.jsonl", loader=Draws(2.0))) != first
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"data": np.arange(3), "more": [torch.zeros(2), None]},
+        [np.arange(3), torch.ones(1)],
+        (1, "two"),
+        np.arange(4),
+        5,
+        {},
+        {1: 2},
+        {str(number): number for number in range(65)},
+    ],
+)
+def test_every_kind_of_batch_has_a_fingerprint(batch: Any) -> None:
+    whole, keys = prints_of(batch)
+    parts = batch.values() if isinstance(batch, dict) else batch
+    if keys:
+        assert list(keys.values()) == [fingerprint(part) for part in parts]
+    else:
+        assert whole == fingerprint(batch)
+    changed = copy.deepcopy(batch)
+    assert prints_of(changed) == (whole, keys)
+    assert prints_of([batch])[0] != whole
+
+
+def test_a_list_and_a_tuple_differ() -> None:
+    assert prints_of([1, 2])[0] != prints_of((1, 2))[0]
+
+
+def test_what_has_no_stable_bytes_has_no_fingerprint_and_stops_nothing(tmp_path: Path) -> None:
+    class Odd(Draws):
+        def generate_train_batch(self) -> dict[str, Any]:
+            return {**super().generate_train_batch(), "odd": threading.Thread, "pid": os.getpid()}
+
+    run(tmp_path / "run.jsonl", 2, loader=Odd(), check_ignore=("pid",))
+    header, line, _ = lines(tmp_path / "run.jsonl")
+    assert header["left_out"] == ["pid"]
+    assert (line["keys"]["odd"], "pid" in line["keys"]) == (None, False)
+    assert line["whole"] == fingerprint(line["keys"])
+
+
+def test_skipped_batches_and_streams_that_end_early_leave_gaps(tmp_path: Path) -> None:
+    run(tmp_path / "run.jsonl", 4, loader=Draws(fails_at=(1,)), on_error="skip", batches_per_epoch=5)
+    assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 2), (0, 3), (0, 4)]
+    with augmenter(
+        tmp_path / "streams.jsonl", loader=lambda: iter(range(3)), num_streams=2, batches_per_epoch=None
+    ) as made:
+        assert list(made) == [0, 0, 1, 1, 2, 2]
+    assert kinds(tmp_path / "streams.jsonl") == ["header", *["batch"] * 6, "epoch"]
+
+
+def test_every_rank_has_a_file_of_its_own_and_padded_places_say_so(tmp_path: Path) -> None:
+    for rank in range(3):
+        run(tmp_path / "run.jsonl.gz", 3, rank=rank, world_size=3, batches_per_epoch=7, tail="pad")
+    names = [f"run.rank{rank}of3.jsonl.gz" for rank in range(3)]
+    assert sorted(each.name for each in tmp_path.iterdir()) == names
+    assert steps(tmp_path / names[0]) == [(0, 0), (0, 3), (0, 6)]
+    assert steps(tmp_path / names[2]) == [(0, 2), (0, 5), (0, 1)]
+    assert [line.get("place") for line in lines(tmp_path / names[2])[1:]] == [None, None, 8, None]
+    assert "epoch" in kinds(tmp_path / names[2])
+
+
+# --- jumps
+
+
+def test_a_jump_back_says_so_and_the_chain_is_that_of_a_run_that_never_jumped(path: Path) -> None:
+    whole = chain(run(path.with_name("whole.jsonl")))
+    with augmenter(path) as made:
+        take(made, 6)
+        made.set_epoch(1)
+        take(made, 1)
+        state = made.state_dict()
+        take(made, 5)
+        made.load_state_dict(state)
+        take(made, 7)
+    turns = [(line["kind"], line["epoch"], line["step"]) for line in lines(path) if line["kind"] == "back"]
+    assert turns == [("back", 1, 0), ("back", 1, 1)]
+    counted = [(each["epoch"], each["step"]) for _, each in counting(path) if each["kind"] == "batch"]
+    assert counted == [(epoch, step) for epoch in range(3) for step in range(4)]
+    assert chain(path) == whole
+
+
+def test_a_validation_loader_that_always_begins_at_epoch_0_keeps_its_last_pass(tmp_path: Path) -> None:
+    with augmenter(tmp_path / "val.jsonl") as made:
+        for _ in range(3):
+            made.set_epoch(0)
+            assert len(list(made)) == 4
+    assert kinds(tmp_path / "val.jsonl")[1:] == [*["batch"] * 4, "epoch", *["back", *["batch"] * 4, "epoch"] * 2]
+    assert chain(tmp_path / "val.jsonl") == chain(run(tmp_path / "once.jsonl", 4))
+
+
+def test_an_epoch_that_is_left_ends_there(tmp_path: Path) -> None:
+    with augmenter(tmp_path / "run.jsonl") as made:
+        take(made, 2)
+        made.set_epoch(5)
+        take(made, 1)
+    assert kinds(tmp_path / "run.jsonl") == ["header", "batch", "batch", "epoch", "batch"]
+
+
+def test_looking_for_an_epochs_end_writes_nothing(tmp_path: Path) -> None:
+    """`iter` takes a batch and puts it back where a loader does not say how many it gives."""
+    with augmenter(tmp_path / "run.jsonl", loader=[0, 1, 2], num_streams=1, batches_per_epoch=None) as made:
+        assert [next(made) for _ in range(3)] == [0, 1, 2]
+        assert list(made) == [0, 1, 2]
+        assert next(iter(made)) == 0
+        assert next(iter(made)) == 1
+    assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
+
+
+def test_a_batch_whose_delivery_is_interrupted_has_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with augmenter(tmp_path / "run.jsonl") as made:
+        take(made, 1)
+        ledger, delivered = made._ledger, type(made._ledger).delivered
+
+        def interrupted(self: Any, *arguments: Any) -> None:
+            delivered(self, *arguments)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(type(ledger), "delivered", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(made)
+        monkeypatch.undo()
+        assert [batch["at"] for batch in take(made, 2)] == [(0, 1), (0, 2)]
+    assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_replays_are_not_noted(tmp_path: Path) -> None:
+    with augmenter(tmp_path / "run.jsonl") as made:
+        first = take(made, 1)[0]
+        assert fingerprint(made.replay(0, 0)) == fingerprint(first)
+        take(made, 1)
+    assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 1)]
+
+
+def test_lines_of_several_threads_come_in_their_batches_order(tmp_path: Path) -> None:
+    with augmenter(tmp_path / "run.jsonl", batches_per_epoch=120) as made:
+        threads = [threading.Thread(target=lambda: take(made, 30)) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert steps(tmp_path / "run.jsonl") == [(0, step) for step in range(120)]
+    assert "back" not in kinds(tmp_path / "run.jsonl")
+
+
+# --- earlier files
+
+
+@pytest.mark.parametrize("until", [0, 1, 3, 4, 5, 9])
+def test_a_resumed_run_goes_on_without_a_gap_or_a_double(path: Path, until: int) -> None:
+    with augmenter(path) as made:
+        take(made, until)
+        state = json.loads(json.dumps(made.state_dict()))
+    with augmenter(path) as made:
+        made.load_state_dict(state)
+        take(made, 12 - until)
+    assert steps(path) == [(epoch, step) for epoch in range(3) for step in range(4)]
+    assert kinds(path).count("resumed") == (until > 0)
+    assert chain(path) == chain(run(path.with_name("whole.jsonl")))
+
+
+def test_a_run_that_is_resumed_from_further_back_says_so(path: Path) -> None:
+    with augmenter(path) as made:
+        take(made, 2)
+        state = made.state_dict()
+        take(made, 8)
+    with augmenter(path) as made:
+        made.load_state_dict(state)
+        take(made, 10)
+    (resumed,) = (line for line in lines(path) if line["kind"] == "resumed")
+    assert (resumed["epoch"], resumed["step"]) == (0, 2)
+    assert chain(path) == chain(run(path.with_name("whole.jsonl")))
+
+
+def test_another_runs_ledger_is_put_aside(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for seed in (1, 2, 3):
+        run(path, 1, seed=seed)
+    seeds = {each.name: lines(each)[0]["seed"] for each in path.parent.iterdir()}
+    name, ending = path.name.split(".", 1)
+    assert seeds == {path.name: 3, f"{name}.1.{ending}": 1, f"{name}.2.{ending}": 2}
+    assert f"was the ledger of another run (other seed), and is {path.with_name(f'{name}.1.{ending}')}" in caplog.text
+
+
+def test_a_loaded_state_with_another_seed_begins_another_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = augmenter(None, seed=7).state_dict()
+    with augmenter(tmp_path / "run.jsonl", seed=None) as made:
+        take(made, 1)
+        made.load_state_dict(state)
+        take(made, 1)
+    assert lines(tmp_path / "run.jsonl")[0]["seed"] == 7
+    assert len(lines(tmp_path / "run.1.jsonl")) == 2
+
+
+@pytest.mark.parametrize("content", [b"\x93NUMPY\x01\x00v\x00\n123", b"{}\n", b'{"kind":"header"}\n', b"a,b\n1,2\n"])
+def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "case.npy").write_bytes(content)
+    with pytest.raises(ValueError, match=r"case\.npy' is there already, and is left as it is: .* is no ledger"):
+        augmenter(tmp_path / "case.npy")
+    assert (tmp_path / "case.npy").read_bytes() == content
+
+
+def test_arguments_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is a folder"):
+        augmenter(tmp_path)
+    with pytest.raises(ValueError, match="is no regular file"):
+        augmenter(Path("/dev/full"))
+    for wrong in (5, "", b"run.jsonl"):
+        with pytest.raises(TypeError, match="ledger must be"):
+            augmenter(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz"])
+def test_a_file_cut_off_anywhere_is_read_to_its_last_whole_line_and_continued(tmp_path: Path, ending: str) -> None:
+    whole = run(tmp_path / f"whole{ending}", 8).read_bytes()
+    header = len(lines(tmp_path / f"whole{ending}")[0])
+    want = chain(tmp_path / f"whole{ending}")
+    cuts = {*range(1, len(whole), max(1, len(whole) // 9)), len(whole) - 1, len(whole) - 300, header + 5}
+    for cut in sorted(cuts):
+        path = tmp_path / f"cut{ending}"
+        path.write_bytes(whole[:cut])
+        run(path, 8)
+        assert chain(path) == want
+        assert steps(path)[-8:] == [(epoch, step) for epoch in range(2) for step in range(4)]
+
+
+# --- what cannot be written
+
+
+@contextmanager
+def no_more_than(size: int) -> Iterator[None]:
+    """Files cannot grow beyond that many bytes, as on a disk that is full then."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_where_the_disk_is_full_the_run_goes_on_and_one_warning_says_since_when(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = run(path.with_name("whole.jsonl"), 12)
+    size = sum(len(line) for line in whole.read_bytes().splitlines(keepends=True)[:7]) + 40
+    limit = size if path.suffix == ".jsonl" else 2000
+    with augmenter(path) as made, no_more_than(limit):
+        state = None
+        for _ in range(12):
+            batch = take(made, 1)
+            state = state or made.state_dict()
+        assert [each["at"] for each in batch] == [(2, 3)]
+    warnings = [record.getMessage() for record in caplog.records if "stopped" in record.getMessage()]
+    assert len(warnings) == 1
+    assert "stopped at epoch" in warnings[0]
+    assert "File too large" in warnings[0]
+    assert path.stat().st_size <= limit
+    if path.suffix == ".jsonl":
+        *_, last, stopped = lines(path)
+        assert (last["epoch"], last["kind"]) == (0, "epoch"), "the batch behind it made room for the last word"
+        assert (stopped["kind"], stopped["epoch"], stopped["step"]) == ("stopped", 1, 0)
+        assert "epoch 1, step 1" in warnings[0]
+    run(path, 12)  # there is room again
+    assert chain(path) == chain(whole)
+
+
+def test_a_path_that_cannot_be_written_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").touch()  # where its folder should be
+    with augmenter(tmp_path / "file" / "run.jsonl") as made:
+        assert len(take(made, 6)) == 6
+    (warning,) = (record.getMessage() for record in caplog.records if "stopped" in record.getMessage())
+    assert "stopped at epoch 0, step 0: File exists. The run goes on without it" in warning
+
+
+def test_two_augmenters_do_not_write_to_one_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with augmenter(tmp_path / "run.jsonl", name="train") as train, augmenter(tmp_path / "run.jsonl", name="val") as val:
+        take(train, 1)
+        take(val, 2)
+        take(train, 1)
+    assert "another augmenter is writing to it; give each its own file" in caplog.text
+    assert [line["name"] for line in lines(tmp_path / "run.jsonl")] == ["train"] * 3
+
+
+def test_a_compressed_ledger_loses_nothing_where_nobody_closes_it(tmp_path: Path) -> None:
+    made = augmenter(tmp_path / "run.jsonl.gz")
+    take(made, 2)
+    assert not (tmp_path / "run.jsonl.gz").read_bytes(), "lines wait for others"
+    made.state_dict()
+    assert steps(tmp_path / "run.jsonl.gz") == [(0, 0), (0, 1)], "but not beyond a state that a run may resume from"
+    take(made, 1)
+    del made
+    assert len(steps(tmp_path / "run.jsonl.gz")) == 3
+
+
+def test_an_augmenter_with_a_ledger_can_be_copied_and_forgets_no_batch(tmp_path: Path) -> None:
+    made = augmenter(tmp_path / "run.jsonl")
+    again = copy.deepcopy(made)
+    take(again, 2)
+    again.close()
+    again.restart()
+    take(again, 3)
+    again.close()
+    assert kinds(tmp_path / "run.jsonl") == ["header", "batch", "batch", "resumed", "batch", "batch", "batch"]
+
+
+# --- reading
+
+
+def test_damaged_lines_are_named(tmp_path: Path) -> None:
+    path = run(tmp_path / "run.jsonl")
+    text = path.read_bytes().splitlines(keepends=True)
+    for line, why in (
+        (b"not JSON\n", "not JSON"),
+        (b"[1]\n", "no line of a ledger"),
+        (b'{"kind":"batch"}\n', "which epoch"),
+    ):
+        path.write_bytes(b"".join([*text[:3], line, *text[4:]]))
+        with pytest.raises(NotALedger, match=f"line 4 of .* is damaged: .*{why}"):
+            list(counting(path))
+
+
+def test_foreign_files_are_refused_with_their_name(tmp_path: Path) -> None:
+    header = lines(run(tmp_path / "run.jsonl", 1))[0]
+    for content, why in (
+        (b"", "empty, cut off, or no ledger"),
+        (b"x" * (1 << 25), "a line of more than 32 MiB"),
+        (json.dumps({**header, "format": 2}).encode() + b"\n", "has format 2; this version of detaug reads 1"),
+        (json.dumps({"kind": "header", "what": "detaug ledger", "format": 1}).encode() + b"\n", "lacks seed"),
+        (gzip.compress(b"a" * 100), "empty, cut off, or no ledger"),
+        (json.dumps({**header, "declared": 5}).encode() + b"\n", "describes no pipeline"),
+    ):
+        (tmp_path / "other").write_bytes(content)
+        with pytest.raises(NotALedger, match=why):
+            read_header(tmp_path / "other")
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        read_header(tmp_path / "none")
+
+
+def test_where_a_ledger_goes_on_is_found_in_bounded_memory(tmp_path: Path) -> None:
+    path = run(tmp_path / "run.jsonl", 20)
+    course = course_before(path, Key(3, 2))
+    assert (course.batches, course.epochs, course.epoch, course.last) == (14, 3, 3, (3, 1))

@@ -1,0 +1,46 @@
+"""What a header says of a pipeline and a machine."""
+
+from __future__ import annotations
+
+import pytest
+
+from detaug.ledger.header import lasting, portable
+from detaug.remaking.pipelines import CannotRemake, _compare
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("data_loader.folder = Path('/home/somebody/data/Dataset001')", "data_loader.folder = Path('.../Dataset001')"),
+        ("data_loader.file = '/data/a.npy'", "data_loader.file = '.../a.npy'"),
+        (
+            "data_loader.files = ['/data/a.npy', \"/b's.npy\", 'c/d.npy']",
+            "data_loader.files = ['.../a.npy', \".../b's.npy\", 'c/d.npy']",
+        ),
+        ("data_loader.folder = 'C:\\\\data\\\\cases\\\\'", "data_loader.folder = '.../cases'"),
+        ("data_loader.folder = '~/cases/'", "data_loader.folder = '.../cases'"),
+        ("transform.separator = '/'", "transform.separator = '/'"),
+        ("transform.rate = 1/2", "transform.rate = 1/2"),
+    ],
+)
+def test_absolute_paths_are_their_last_names(line: str, kept: str) -> None:
+    assert portable([line]) == [kept]
+
+
+def test_what_changes_from_one_minute_to_the_next_is_no_difference() -> None:
+    found = {
+        "memory": {"total": 1, "available": 2},
+        "cpu": {"model": "x"},
+        "shared_memory": {"free": 1},
+        "open_files": None,
+    }
+    assert lasting(found) == {"memory.total": 1, "cpu.model": "x"}
+
+
+def test_other_digests_are_remarked_on_and_other_parameters_refused() -> None:
+    ours = ["data_loader.files = list of 900, digest 0123456789abcdef", "transform = None"]
+    theirs = ["data_loader.files = list of 900, digest fedcba9876543210", "transform = None"]
+    assert _compare(ours, ours) == ""
+    assert "data_loader.files: here list of 900, digest 0123" in _compare(ours, theirs)
+    with pytest.raises(CannotRemake, match="transform: here None, in the ledger Mirror"):
+        _compare(ours, [theirs[0], "transform = Mirror"])
