@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import math
 import multiprocessing
 import os
 import platform
@@ -16,6 +15,7 @@ import torch
 
 from detaug.doctor.graphics_cards import graphics_cards
 from detaug.doctor.kernel_cache import kernel_cache, without_home
+from detaug.processes import cores
 from detaug.training.switches.table import chosen_switches
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
@@ -144,53 +144,23 @@ def _distribution() -> str | None:
 
 
 def _cpu() -> dict[str, Any]:
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = _cpu_quota()
     return {
         "model": _cpu_model(),
         "architecture": platform.machine(),
         "logical_cores": os.cpu_count(),
-        "affinity": affinity,
-        "quota": quota,
-        "usable_cores": affinity if quota is None else max(1, min(affinity, math.floor(quota))),
+        "affinity": cores.affinity(),
+        "quota": cores.quota(),
+        "usable_cores": cores.usable(),
         "torch_capability": torch.backends.cpu.get_cpu_capability(),
     }
 
 
 def _cpu_model() -> str | None:
-    for line in _lines("/proc/cpuinfo"):
+    for line in cores.lines("/proc/cpuinfo"):
         name, _, value = line.partition(":")
         if name.strip() in ("model name", "Hardware", "cpu model"):
             return value.strip()
     return platform.processor() or None
-
-
-def _cpu_quota() -> float | None:
-    """Cores' worth of time that the control group grants; None where it is not limited."""
-    for words in (line.split() for line in _group_lines("cpu.max")):
-        if len(words) == 2 and words[0] != "max":
-            return int(words[0]) / int(words[1])
-    quota, period = _lines("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), _lines("/sys/fs/cgroup/cpu/cpu.cfs_period_us")
-    if quota and period and int(quota[0]) > 0:
-        return int(quota[0]) / int(period[0])
-    return None
-
-
-def _group_lines(name: str) -> list[str]:
-    """A file of this process's control group (version 2), or of the container's."""
-    for line in _lines("/proc/self/cgroup"):
-        if line.startswith("0::"):
-            found = _lines(f"/sys/fs/cgroup/{line[3:].strip().strip('/')}/{name}")
-            if found:
-                return found
-    return _lines(f"/sys/fs/cgroup/{name}")
-
-
-def _lines(file: str) -> list[str]:
-    try:
-        return Path(file).read_text(errors="replace").splitlines()
-    except OSError:
-        return []
 
 
 def _numpy_features() -> list[str] | None:
@@ -214,10 +184,10 @@ def _switches() -> dict[str, Any]:
 
 def _memory() -> dict[str, int | None]:
     sizes = {}
-    for line in _lines("/proc/meminfo"):
+    for line in cores.lines("/proc/meminfo"):
         name, _, value = line.partition(":")
         sizes[name] = int(value.split()[0]) * 1024
-    limits = [int(line) for line in _group_lines("memory.max") if line.strip().isdigit()]
+    limits = [int(line) for line in cores.group_lines("memory.max") if line.strip().isdigit()]
     return {
         "total": sizes.get("MemTotal"),
         "available": sizes.get("MemAvailable"),

@@ -15,6 +15,7 @@ from detaug.engine import arguments
 from detaug.engine.checking import DEFAULT_CHECK_EVERY, Checks
 from detaug.engine.executor import Engine, Executor, Job, Work
 from detaug.engine.failures import Places
+from detaug.engine.health import Health, costs_told
 from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.local.pool import Settings
@@ -22,7 +23,7 @@ from detaug.engine.outcomes import Position
 from detaug.engine.schedule import Schedule
 from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longer_running
 from detaug.engine.state import State
-from detaug.engine.warming import warm_up
+from detaug.engine.warming import leaves, warm_up
 from detaug.errors import ReproducibilityError
 from detaug.ledger.header import environment, header
 from detaug.ledger.lines import Key, Record
@@ -213,6 +214,7 @@ class DeterministicAugmenter:
         if isinstance(self._source, DatasetSource):
             self._declared += self._source.declared()
         self._loader_states = LoaderStates(self._source, self.num_streams)
+        self._health = Health()
         self._checks = Checks(
             self.check_ignore, self.num_streams, self._source.stateless, self._loader_states, self.check_every
         )
@@ -296,6 +298,7 @@ class DeterministicAugmenter:
         position = self._schedule.position
         if not self._rest_is_wanted and position.taken + position.before > 0 and not self._closed:
             self._pass_over_the_end()
+        self._health.loop_begins(self._schedule.position.taken)
         return self
 
     def __next__(self) -> Any:
@@ -318,7 +321,12 @@ class DeterministicAugmenter:
         self._check_owner()
         if self._rank_seeds is not None:
             self._rank_seeds.compare()
-        return engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
+        try:
+            return engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
+        except StopIteration:
+            if self._schedule.ended is not None:
+                self._epoch_is_over(self._schedule.ended)
+            raise
 
     def _next_noted(self, engine: Engine, ledger: LedgerWriter) -> Any:
         """The batch that is due, which has its line in the ledger then. Errors as `__next__`."""
@@ -333,7 +341,7 @@ class DeterministicAugmenter:
                 waited = time.perf_counter() - asked
                 position = self._schedule.before(self._schedule.position)
                 step = self._schedule.key_at(position).step
-                ledger.delivered(Key(position.epoch, position.step), step, noted[1], waited, engine.restarts)
+                ledger.delivered(Key(position.epoch, position.step), step, noted[1], waited, self._health.restarts)
             except BaseException:  # Ctrl-C just now: the batch is still due
                 engine.put_back(noted)
                 raise
@@ -378,10 +386,37 @@ class DeterministicAugmenter:
         except StreamEnded:
             raise ValueError(f"there is no step {key.step} in epoch {key.epoch}: its stream ends before it") from None
 
-    def stats(self) -> dict[str, int]:
-        """What has happened so far: ``checked``, batches that were made a second time, and ``mismatches``, how many of
-        them differed."""
-        return {"checked": self._checks.done, "mismatches": self._checks.different}
+    def stats(self) -> dict[str, Any]:
+        """What has happened so far, JSON-able.
+
+        ``checked``, ``mismatches``: batches that were made a second time, and how many of them differed. ``batches``,
+        ``seconds``, ``batches_per_second``: what the loop has taken, and the time that its epochs took; ``waited``: seconds of
+        these that it waited for a batch (they grow only where none lies ready); ``starting``: seconds until the first
+        batch. ``window``, ``ready``: how many batches may be made ahead, and how many lie ready on average when one comes.
+        ``restarts``, ``retirements``: processes that died, or were replaced for their memory. ``workers``: by number, the
+        ``batches`` that each process made and the ``seconds`` that took; 0 is the calling process.
+        """
+        told = self._health.as_dict(self._schedule.position.taken, self._schedule.window)
+        return {"checked": self._checks.done, "mismatches": self._checks.different, **told}
+
+    def _epoch_is_over(self, end: Position) -> None:
+        """Tell if the loop had to wait for it, and what would help."""
+        epoch = self._health.epoch_ends(end.taken)
+        self._health.epoch_begins(self._schedule.position.taken)
+        if epoch is None or not epoch.is_slow:
+            return
+        source = self._source
+        streams = None if source.stateless else self.num_streams
+        text = f"{epoch.told(end.epoch)}: {epoch.what_helps(self._num_workers, streams, self.num_cached)}"
+        if self._health.is_told:
+            logger.info("%s", text)
+            return
+        self._health.is_told = True
+        if source.stateless:  # any other loader would have to be stepped forward
+            key = self._schedule.key_at(self._schedule.before(end))
+            replayer = Replayer(self._pipeline, self._job(), self._loader_states)
+            text += costs_told(lambda: replayer.make(key), [*leaves(self.transform), *leaves(source.loader)])
+        logger.warning("%s", text)
 
     # --- position ---------------------------------------------------------------------------------------------------
 
@@ -427,7 +462,9 @@ class DeterministicAugmenter:
                 number - 1,
                 type(source.loader).__name__,
             )
+        before = self._schedule.position
         self._move(self._schedule.start_of(number))
+        self._epoch_is_over(before)
 
     def state_dict(self) -> dict[str, int | str | list[int] | None]:
         """Where the stream stands and what it belongs to, as JSON-able integers and strings.
@@ -465,6 +502,7 @@ class DeterministicAugmenter:
         self._loader_states.load(loader_states)
         self._move(position)
         self._schedule.set_skips(loaded.skipped)
+        self._health.epoch_begins(position.taken)
         self._loaded_epoch = position.epoch
         self._rest_is_wanted = False
 
@@ -527,6 +565,7 @@ class DeterministicAugmenter:
             engine = self._engine = executor.start(work)
             if engine.prefetches:
                 self._finalizer = weakref.finalize(self, engine.close)
+        self._health.epoch_begins(self._schedule.position.taken)
 
     @property
     def _travels(self) -> bool:
@@ -561,6 +600,7 @@ class DeterministicAugmenter:
             checks=self._checks,
             on_mismatch=self.on_mismatch,
             states=self._loader_states,
+            health=self._health,
             num_processes=self.num_processes,
             max_restarts=self.max_restarts,
             stall_timeout=self.stall_timeout,

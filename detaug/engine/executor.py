@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from detaug.engine.checking import Checks
 from detaug.engine.failures import Places
+from detaug.engine.health import Health
 from detaug.engine.outcomes import Position
 from detaug.engine.schedule import Schedule
 from detaug.pipeline.loader_states import LoaderStates
@@ -58,6 +59,7 @@ class Work:
         checks: which batches are made a second time, and how often they differed.
         on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
         states: where the copies of the loader stand.
+        health: what is counted while it runs.
         num_processes: what the user asked for.
         max_restarts: after one batch has ended so many processes in a row, it fails.
         stall_timeout: seconds for which a process may be at one batch; None: for ever.
@@ -72,6 +74,7 @@ class Work:
     checks: Checks
     on_mismatch: str | None
     states: LoaderStates
+    health: Health
     num_processes: int
     max_restarts: int
     stall_timeout: float | None
@@ -83,11 +86,9 @@ class Engine(Protocol):
     Attributes:
         prefetches: whether it makes batches ahead, in other processes. Then it lives on until `close`, and a fork of the
             user's process cannot use it.
-        restarts: how many of its processes have died, and were replaced.
     """
 
     prefetches: bool
-    restarts: int
 
     def next(self) -> Any:
         """The due batch, once it is there. The position moves behind it last of all: whatever is raised before that,

@@ -113,7 +113,6 @@ class InProcess:
     """The engine without workers: each batch is made when it is asked for. See `detaug.engine.executor.Engine`."""
 
     prefetches = False
-    restarts = 0
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -177,6 +176,9 @@ class InProcess:
         self._made += not task.probe
         seconds = time.perf_counter() - began
         self._checks.worked(seconds)
+        if not task.probe:
+            self._work.health.worked(0, seconds, 0)
+            self._work.health.has_waited(seconds, started=True)
         if check is not None:
             self._checks.reported(check)
             self._say_once(self._checks.remark(check.key, check.report))

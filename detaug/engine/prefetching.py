@@ -46,6 +46,7 @@ class PrefetchingEngine:
 
     def __init__(self, work: Work) -> None:
         self._work = work
+        work.health.started()
         self._schedule = work.schedule
         self._lock = threading.Lock()
         # C code throughout, so that an interrupt in the user's thread finds it whole.
@@ -56,7 +57,6 @@ class PrefetchingEngine:
         self._fatal: BaseException | None = None
         self._fatal_is_told = False
         self._owner = os.getpid()
-        self.restarts = 0
         self._said: set[str] = set()
         self._skip_log = SkipLog()
 
@@ -127,7 +127,9 @@ class PrefetchingEngine:
                     raise self._told(fatal)
                 if self._closing:
                     raise RuntimeError("the augmenter was closed while its next batch was awaited")
+                asked, started = time.perf_counter(), not self._work.health.starts
                 self._sleep(taken.position)
+                self._work.health.has_waited(time.perf_counter() - asked, started)
         except BaseException:  # Ctrl-C just now: the batch is still due
             if taken is not None:
                 self._put_back(taken.position, taken.outcome)

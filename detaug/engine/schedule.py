@@ -107,6 +107,7 @@ class Schedule:
         self.stateless = stateless
         self._wraps_at = plan.wraps_at
         self._lane: Lane | None = None
+        self.ended: Position | None = None  # where the last epoch was over that was taken to its end
         self.end_after(limit)
         self.max_skips = max_skips
         # How many steps were skipped directly before a position, of the few that it may stand at now; 0 before any other.
@@ -328,6 +329,7 @@ class Schedule:
                 self._lane.advance(then)
         elif isinstance(outcome, EpochEnd):
             self.leave_lane()
+            self.ended = position
             self.position = outcome.then
         elif position != self.position:
             self.position = position

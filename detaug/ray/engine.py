@@ -238,7 +238,7 @@ class RayEngine(PrefetchingEngine):
     def _died(self, actor: Actor, error: exceptions.RayError) -> None:
         """Its tasks are open again; another actor takes its place."""
         del self._actors[actor.number]
-        self.restarts += 1
+        self._work.health.restarts += 1
         if self._fatal is not None:
             return
         tasks = [task for call in actor.calls.values() for task in call]
@@ -275,6 +275,7 @@ class RayEngine(PrefetchingEngine):
 
     def _retire(self, actor: Actor, private: int) -> None:
         """It has more memory than it may have; no batch is to blame."""
+        self._work.health.retirements += 1
         limit = self._work.job.max_memory
         assert limit is not None
         text = f"has {private / 2**20:.0f} MiB of memory to itself (max_worker_memory is {limit / 2**20:.0f} MiB)"
@@ -450,6 +451,7 @@ class RayEngine(PrefetchingEngine):
         each = answer.seconds / len(tasks)
         self._seconds = each if not self._seconds else 0.9 * self._seconds + 0.1 * each
         self._work.checks.worked(answer.seconds)
+        self._work.health.worked(actor.number, answer.seconds, len(self._schedule.outcomes), len(tasks))
         for text in answer.logs:
             self.say_once(text)
         for task, made in zip(tasks, answer.made, strict=True):

@@ -88,7 +88,9 @@ class Coordinator(PrefetchingEngine):
         self._memory_kills = MemoryKills()
         self._checking = Checking(work.checks, work.on_mismatch, self)
         in_a_lane = work.job.max_memory is None and self._gpu is None and not work.states.enabled
-        self._lanes = Lanes(work.schedule, self._lock, self._assignments, work.checks, self._tell_user, in_a_lane)
+        self._lanes = Lanes(
+            work.schedule, self._lock, self._assignments, work.checks, work.health, self._tell_user, in_a_lane
+        )
         self._waker = Waker()
         self._pool = Pool(work.pipeline, work.job, settings, self._waker, self._describe)
         try:
@@ -241,7 +243,7 @@ class Coordinator(PrefetchingEngine):
 
     def _died(self, worker: Worker, exitcode: int, peak: int) -> None:
         self._lanes.end()  # which tells what it was at
-        self.restarts += 1
+        self._work.health.restarts += 1
         self._leave(worker)
         tasks = list(worker.tasks)
         if not tasks:
@@ -253,6 +255,7 @@ class Coordinator(PrefetchingEngine):
         self._lose([task for _, task in tasks])
 
     def _tell_of_retirement(self, worker: Worker, private: int) -> None:
+        self._work.health.retirements += 1
         limit = self._work.job.max_memory
         assert limit is not None
         text = f"has {private / 2**20:.0f} MiB of memory to itself (max_worker_memory is {limit / 2**20:.0f} MiB)"
@@ -361,6 +364,8 @@ class Coordinator(PrefetchingEngine):
         task = worker.answered(answer.ticket)
         self._assignments.answered(worker, answer.ticket, task, seconds)
         self._checking.checks.worked(seconds)
+        if not isinstance(answer, messages.Exists):
+            self._work.health.worked(worker.number, seconds, len(self._schedule.outcomes))
         if task is None:  # it was taken back too late; another worker makes it as well
             if isinstance(answer, messages.InSlot):
                 worker.slots.refuse(descriptor, answer.parcel)

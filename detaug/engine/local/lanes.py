@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection
 
 from detaug.engine.checking import Checks
+from detaug.engine.health import Health
 from detaug.engine.local import messages
 from detaug.engine.local.assignments import Assignments
 from detaug.engine.local.handles import Worker
@@ -35,7 +36,7 @@ class Lanes:
     Args:
         schedule, lock: what is made, and what guards it.
         assignments: of tasks to workers.
-        checks: to which lanes account for their time.
+        checks, health: to which lanes account for their time.
         tell_user: wakes a thread that waits for a batch.
         possible: whether this pipeline's batches may be made in one.
     """
@@ -46,11 +47,12 @@ class Lanes:
         lock: threading.Lock,
         assignments: Assignments[Worker],
         checks: Checks,
+        health: Health,
         tell_user: Callable[[], None],
         possible: bool,
     ) -> None:
         self._schedule, self._lock = schedule, lock
-        self._assignments, self._checks = assignments, checks
+        self._assignments, self._checks, self._health = assignments, checks, health
         self._tell_user = tell_user
         self._possible = possible and not schedule.probing and hasattr(os, "eventfd")
         self._bell: Bell | None = None
@@ -144,6 +146,9 @@ class Lanes:
         if made > 0:
             self._each = worked / made
             self._checks.worked(self._each, made)
+            for worker in self._lane.workers:  # which take turns
+                each = len(self._lane.workers)
+                self._health.worked(worker.number, worked / each, 0, made // each)
         quick = position.taken - self._taken >= _OPENS_AT / 4 * (now - self._looked)
         self._looked, self._taken, self._begun, self._seconds = now, position.taken, begun, seconds
         few = self._schedule.stateless and self._useful_of(workers) >= 2 * len(self._lane.workers)

@@ -1,0 +1,247 @@
+"""How a run is: what its loop has waited for batches, what its processes have done, and what would help.
+
+Nothing is measured where a batch lies ready: the user's threads count the time that they sleep, the engine's thread the work
+that answers tell of.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from detaug.processes import cores
+
+#: A loop that waits for a larger share of an epoch's time is told so, if the epoch took so many seconds and batches.
+WORTH_TELLING, _SHORTEST, _FEWEST = 0.05, 10.0, 10
+#: Workers that work for a larger share of the time have no time to spare.
+_BUSY = 0.85
+
+
+@dataclass
+class Load:
+    """What one process has done.
+
+    Attributes:
+        batches: that it made.
+        seconds: that they took it.
+    """
+
+    batches: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Health:
+    """What is counted. The user's threads write `waited` and `starting`, the engine's thread all else.
+
+    Attributes:
+        waited: seconds that the user's threads have waited for batches, once the first one was there.
+        starting: seconds until the first batch of each engine was there.
+        restarts: processes that have died and were replaced.
+        retirements: those that were replaced because of their memory.
+        load: of each process by its number; 0 is the calling process.
+        looks, ready: how often it was looked how many batches lie ready, and their sum.
+        batches, seconds: of the epochs that have ended.
+        is_told: the user has been told once that the loop waits.
+    """
+
+    waited: float = 0.0
+    starting: float = 0.0
+    restarts: int = 0
+    retirements: int = 0
+    load: dict[int, Load] = field(default_factory=dict)
+    looks: int = 0
+    ready: int = 0
+    batches: int = 0
+    seconds: float = 0.0
+    is_told: bool = False
+    _looks_at_start: int = 0
+    _epoch: _Mark | None = None
+
+    # --- what engines tell
+
+    def started(self) -> None:
+        """An engine was started: until its first batch is there, nobody waits because it is slow."""
+        self._looks_at_start = self.looks
+
+    @property
+    def starts(self) -> bool:
+        """Whether the engine has made nothing yet."""
+        return self.looks == self._looks_at_start
+
+    def has_waited(self, seconds: float, started: bool) -> None:
+        """A user's thread has slept so long; when it began to, the engine had made something."""
+        if started:
+            self.waited += seconds
+        else:
+            self.starting += seconds
+
+    def worked(self, worker: int, seconds: float, ready: int, batches: int = 1) -> None:
+        """A process has made batches; so many lie ready now."""
+        load = self.load.get(worker)
+        if load is None:
+            load = self.load[worker] = Load()
+        load.batches += batches
+        load.seconds += seconds
+        self.looks += 1
+        self.ready += ready
+
+    # --- epochs
+
+    def epoch_begins(self, taken: int) -> None:
+        """Of an epoch so many batches have been taken before."""
+        self._epoch = _Mark(time.perf_counter(), taken, self.waited, self.starting, self._worked())
+
+    def loop_begins(self, taken: int) -> None:
+        """The user comes back: what lay between two loops is no epoch's time."""
+        if self._epoch is not None and self._epoch.taken == taken:
+            self.epoch_begins(taken)
+
+    def epoch_ends(self, taken: int) -> Epoch | None:
+        """So many of it have been taken now. None: it was not seen to begin, or nothing was taken."""
+        mark, self._epoch = self._epoch, None
+        if mark is None or taken <= mark.taken:
+            return None
+        seconds = time.perf_counter() - mark.clock - (self.starting - mark.starting)
+        self.batches += taken - mark.taken
+        self.seconds += seconds
+        return Epoch(taken - mark.taken, seconds, self.waited - mark.waited, self._worked() - mark.worked)
+
+    def _worked(self) -> float:
+        return sum(load.seconds for load in tuple(self.load.values()))
+
+    # --- what is asked
+
+    def as_dict(self, taken: int, window: int) -> dict[str, Any]:
+        """What `DeterministicAugmenter.stats` tells; `taken` batches of the epoch that is going on."""
+        mark, batches, seconds = self._epoch, self.batches, self.seconds
+        if mark is not None and taken > mark.taken:
+            batches += taken - mark.taken
+            seconds += time.perf_counter() - mark.clock - (self.starting - mark.starting)
+        return {
+            "batches": batches,
+            "seconds": seconds,
+            "batches_per_second": batches / seconds if seconds > 0 else 0.0,
+            "waited": self.waited,
+            "starting": self.starting,
+            "window": window,
+            "ready": self.ready / self.looks if self.looks else 0.0,
+            "restarts": self.restarts,
+            "retirements": self.retirements,
+            "workers": {
+                number: {"batches": load.batches, "seconds": load.seconds} for number, load in sorted(self.load.items())
+            },
+        }
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """Where an epoch began."""
+
+    clock: float
+    taken: int
+    waited: float
+    starting: float
+    worked: float
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch, or what of it was seen.
+
+    Attributes:
+        batches: that were taken.
+        seconds: that it took, without the start of processes.
+        waited: seconds of these that the loop waited.
+        worked: seconds of all processes' work.
+    """
+
+    batches: int
+    seconds: float
+    waited: float
+    worked: float
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is worth telling that the loop waited."""
+        long = self.seconds >= _SHORTEST and self.batches >= _FEWEST
+        return long and self.waited > WORTH_TELLING * self.seconds
+
+    def told(self, number: int) -> str:
+        """That the loop waited."""
+        return (
+            f"epoch {number}: the loop waited for data {100 * self.waited / self.seconds:.0f} % of its {self.seconds:.0f} s "
+            f"({self.batches / self.seconds:.3g} batches/s)"
+        )
+
+    def what_helps(self, num_processes: int, num_streams: int | None, num_cached: int) -> str:
+        """Advice.
+
+        Args:
+            num_processes: that make batches.
+            num_streams: that processes can be busy with; None: the loader is stateless, and all can.
+            num_cached: as the user gave it.
+        """
+        available = cores.usable()
+        if num_processes == 0:
+            return f"all batches are made in the calling process; num_processes={max(1, available - 1)} makes them beside it"
+        if num_streams is not None and num_streams < num_processes:
+            return (
+                f"the loader keeps state and has {num_streams} streams, so that no more processes work at a time; stateless=True "
+                "if it keeps nothing, or num_streams="
+            )
+        busy = self.worked / (self.seconds * num_processes)
+        if busy < _BUSY:
+            return (
+                f"its {num_processes} processes worked {100 * busy:.0f} % of the time, so the cost of batches varies: a larger "
+                f"window helps (num_cached={max(4, 2 * num_cached)})"
+            )
+        if num_processes < available:
+            return f"its {num_processes} processes worked all the time: more of them help (this machine has {available} cores)"
+        return (
+            f"its {num_processes} processes worked all the time, on {available} cores: a pipeline that costs less helps"
+        )
+
+
+def costs_told(make: Callable[[], Any], transforms: Iterable[Any]) -> str:
+    """What the transforms of a batch cost, in a sentence; nothing where it cannot be made."""
+    try:
+        seconds = seconds_by_kind(make, {type(each) for each in transforms})
+    except Exception:  # the loop goes on without that
+        return ""
+    most = [f"{name} {1e3 * each:.3g} ms" for name, each in list(seconds.items())[:3] if each > 0]
+    return f". The costliest transforms of its last batch: {', '.join(most)}" if most else ""
+
+
+def seconds_by_kind(make: Callable[[], Any], kinds: Collection[type]) -> dict[str, float]:
+    """Call `make`, and measure how long methods of objects of these classes run.
+
+    Args:
+        make: makes a batch.
+        kinds: classes of transforms that call no other transform.
+
+    Returns:
+        Seconds by the class's name, the longest first.
+    """
+    found = dict.fromkeys((kind.__name__ for kind in kinds), 0.0)
+    running: list[tuple[Any, str, float]] = []
+
+    def notice(frame: Any, event: str, _argument: Any) -> None:
+        if event == "call" and not running and frame.f_code.co_argcount:
+            owner = frame.f_locals.get(frame.f_code.co_varnames[0])
+            if type(owner) in kinds:
+                running.append((frame, type(owner).__name__, time.perf_counter()))
+        elif event == "return" and running and running[0][0] is frame:
+            _, name, began = running.pop()
+            found[name] += time.perf_counter() - began
+
+    before = sys.getprofile()
+    sys.setprofile(notice)
+    try:
+        make()
+    finally:
+        sys.setprofile(before)
+    return dict(sorted(found.items(), key=lambda item: -item[1]))

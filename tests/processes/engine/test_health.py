@@ -1,0 +1,99 @@
+"""What `stats` tells, and the line about a loop that waits."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import time
+from typing import Any
+
+import pytest
+from batchgenerators.dataloading.data_loader import DataLoader
+from batchgenerators.transforms.abstract_transforms import AbstractTransform, Compose
+
+from detaug import DeterministicAugmenter
+from detaug.engine import health
+from tests.support.augmenters import Maker
+
+
+class Pids(DataLoader):
+    def __init__(self) -> None:
+        super().__init__(None, 1, infinite=True)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"pid": os.getpid()}
+
+
+class Slow(AbstractTransform):
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        time.sleep(0.01)
+        return batch
+
+
+class Quick(AbstractTransform):
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        return batch
+
+
+OPTIONS = {"seed": 1, "check_ignore": ("pid",), "batches_per_epoch": 20}
+
+
+@pytest.fixture(autouse=True)
+def short_epochs_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_SHORTEST", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("processes", "advice"), [(0, "in the calling process; num_processes="), (2, "its 2 processes worked")]
+)
+def test_a_loop_that_waits_is_told_once_with_what_would_help(
+    make: Maker, processes: int, advice: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "detaug")
+    augmenter = make(Pids(), Compose([Quick(), Slow()]), processes, **OPTIONS)
+    batches = list(augmenter)
+    said = [record for record in caplog.records if "the loop waited" in record.getMessage()]
+    assert [record.levelno for record in said] == [logging.WARNING]
+    text = said[0].getMessage()
+    assert text.startswith("epoch 0: the loop waited for data")
+    assert advice in text
+    assert re.search(r"costliest transforms of its last batch: Slow \d+", text), "10 ms and a little"
+    list(augmenter)
+    again = [record for record in caplog.records if "epoch 1: the loop waited" in record.getMessage()]
+    assert [record.levelno for record in again] == [logging.INFO]
+
+    told = augmenter.stats()
+    assert told["batches"] == 2 * len(batches) == 40
+    assert 0.1 < told["waited"] <= told["seconds"]
+    assert told["batches_per_second"] == pytest.approx(40 / told["seconds"])
+    assert len(told["workers"]) == max(1, processes)
+    assert all(each["seconds"] >= 0.01 * each["batches"] > 0 for each in told["workers"].values())
+    assert told["window"] == (1 if processes == 0 else 4)
+
+
+def test_processes_that_were_replaced_are_counted(make: Maker) -> None:
+    augmenter = make(Pids(), Slow(), 2, **OPTIONS)
+    os.kill(next(augmenter)["pid"], signal.SIGKILL)
+    list(augmenter)
+    assert augmenter.stats()["restarts"] == 1
+
+    retiring = make(Pids(), Slow(), 1, max_worker_memory=1, **OPTIONS)
+    for _ in range(3):
+        next(retiring)
+    assert retiring.stats()["retirements"] >= 2
+    assert retiring.stats()["restarts"] == 0
+
+
+def test_epochs_that_are_left_for_another_count_too(make: Maker) -> None:
+    augmenter = make(Pids(), None, 0, **OPTIONS)
+    for epoch in (3, 5):
+        augmenter.set_epoch(epoch)
+        for _ in range(4):
+            next(augmenter)
+    assert augmenter.stats()["batches"] == 8
+    other = DeterministicAugmenter(Pids(), None, 0, **OPTIONS)
+    other.load_state_dict(augmenter.state_dict())
+    next(other)
+    assert other.stats()["batches"] == 1
