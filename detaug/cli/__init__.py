@@ -11,6 +11,7 @@ from detaug.cli.demo import demo
 from detaug.cli.doctor import doctor
 from detaug.cli.nnunet import nnunet
 from detaug.cli.options import Commands
+from detaug.cli.preview import preview
 from detaug.cli.verify import verify
 from detaug.cli.warmup import warmup
 
@@ -24,6 +25,7 @@ def main() -> None:
 main.add_command(demo)
 main.add_command(doctor)
 main.add_command(nnunet)
+main.add_command(preview)
 main.add_command(verify)
 main.add_command(warmup)
 
