@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 
+from detaug.cli.bench import bench
 from detaug.cli.demo import demo
 from detaug.cli.doctor import doctor
 from detaug.cli.nnunet import nnunet
@@ -22,6 +23,7 @@ def main() -> None:
     """Seeded, ordered, crash-proof augmentation batches."""
 
 
+main.add_command(bench)
 main.add_command(demo)
 main.add_command(doctor)
 main.add_command(nnunet)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,18 +9,11 @@ from functools import wraps
 from typing import Any
 
 from detaug.previews.captions import caption
+from detaug.previews.compositions import compositions_through, is_composition, name_of
 from detaug.previews.views import Look, View, samples_of
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.stages import observed
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.foreign import ForeignTransform
-
-#: Compositions of other libraries: module, class, and the method that hands a dictionary from transform to transform.
-_COMPOSITIONS = (
-    ("batchgenerators.transforms.abstract_transforms", "Compose", "__call__"),
-    ("batchgeneratorsv2.transforms.utils.compose", "ComposeTransforms", "apply"),
-    ("batchgeneratorsv2.transforms.utils.compose", "TimedComposeTransforms", "apply"),
-)
 
 
 @dataclass(frozen=True)
@@ -79,18 +71,8 @@ class Recorder:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Inside, whatever pipeline runs in this thread is recorded."""
-        replaced = []
-        try:
-            for module, name, method in _COMPOSITIONS:
-                kind = getattr(sys.modules.get(module), name, None)
-                if kind is not None:
-                    replaced.append((kind, method, vars(kind)[method]))
-                    setattr(kind, method, self._staged(vars(kind)[method]))
-            with observed(self._observe):
-                yield
-        finally:
-            for kind, method, original in replaced:
-                setattr(kind, method, original)
+        with compositions_through(self._staged), observed(self._observe):
+            yield
 
     def _root(self, pipeline: Any) -> tuple[int, int]:
         """The number of a pipeline, and how often it was called before for this batch."""
@@ -121,8 +103,7 @@ class Recorder:
                 self._within = []
             now = view()
             if now is not None and len(course.steps) == seen:  # else a composition of another library was within
-                inner = stage.transform.transform if isinstance(stage.transform, ForeignTransform) else stage.transform
-                course.steps.append(Step((number, *stage.place), type(inner).__name__, caption(stage.params), now))
+                course.steps.append(Step((number, *stage.place), name_of(stage.transform), caption(stage.params), now))
 
     # --- batchgenerators' -------------------------------------------------------------------------------------------
 
@@ -143,9 +124,8 @@ class Recorder:
                 for place, transform in enumerate(composition.transforms):
                     self._within.append(place)
                     arrays = transform(**arrays)
-                    inner = getattr(transform, "transform", transform)
-                    if not any(isinstance(inner, kind) for kind in _known()):
-                        self._look_at(arrays, type(inner).__name__)
+                    if not is_composition(transform):
+                        self._look_at(arrays, name_of(transform))
                     self._within.pop()
             finally:
                 if outermost:
@@ -168,8 +148,3 @@ class Recorder:
                 course.before = course.before or view
             else:
                 course.steps.append(Step(tuple(self._within), name, (), view))
-
-
-def _known() -> list[type]:
-    found = (getattr(sys.modules.get(module), name, None) for module, name, _ in _COMPOSITIONS)
-    return [kind for kind in found if kind is not None]
