@@ -31,6 +31,9 @@ ELSEWHERE = {
     "detaug nnunet verify": "tests/peers/nnunet/verification runs it on a data set of its own",
     "detaug nnunet demo": "tests/peers/nnunet/test_toy_training.py runs it",
     "python -m tests.stress": "tests/stress/test_short_form.py runs the short form",
+    "detaug preview my_package": "its loader has no images here; tests/processes/cli/test_preview_command.py has one that has",
+    "detaug preview --nnunet": "tests/peers/nnunet/test_preview.py runs it on a data set of its own",
+    "detaug bench": "tests/processes/cli/test_bench_command.py runs it for less than a minute",
     "python -m benchmarks": "tests/processes/benchmarks runs it",
 }
 
