@@ -128,10 +128,11 @@ def _result(context: Any, run: Run) -> tuple[Any, str, list[tuple[float, int]]]:
             now = time.monotonic()
             seconds = now - began
             # where batches per second are measured, nothing else is
+            cost = time.thread_time()
             found = tree_memory(process.pid) if run.step and now >= due else None
             if found is not None:
                 memory.append((now, found))
-                due = now + (time.monotonic() - now) / MEMORY_SHARE
+                due = now + (time.thread_time() - cost) / MEMORY_SHARE
             if seconds > _PATIENCE + 10 * run.settings.seconds:
                 return None, f"it was still running after {seconds:.0f} s", memory
         done, result = receiver.recv()
