@@ -89,7 +89,7 @@ GROUPS: dict[str, list[Entry]] = {
         Entry("TransposeAxes", "[Compose([CenterCrop((145, 145)), TransposeAxes((0, 1))])] * 3", "labels", "Axes of equal length are shuffled.", first=4),
         Entry("CenterCrop", "[CenterCrop(size) for size in ((130, 160), (100, 120), (60, 70))]", "labels"),
         Entry("RandomCrop", "[RandomCrop(size) for size in ((130, 160), (100, 120), (60, 70))]", "labels"),
-        Entry("ChannelMisalignment", "[ChannelMisalignment([0], rotation_ax_cor_sag=(0, 0, 0), rad_or_deg=\"rad\", shift_zyx=(shift, shift, shift), p_shift=1) for shift in (4, 10, 25)]", "labels", "One channel of several is moved, and the labels are not."),
+        Entry("ChannelMisalignment", "[\n    ChannelMisalignment(\n        [0], rotation_ax_cor_sag=(0, 0, 0), rad_or_deg=\"rad\", shift_zyx=(shift, shift, shift), p_shift=1\n    )\n    for shift in (4, 10, 25)\n]", "labels", "One channel of several is moved, and the labels are not."),
     ],
     "Noise and resolution": [
         Entry("GaussianNoise", "[GaussianNoise((variance, variance)) for variance in (0.03, 0.1, 0.3)]"),
@@ -131,7 +131,7 @@ GROUPS: dict[str, list[Entry]] = {
         Entry("ConvertSegmentationToRegions", "[ConvertSegmentationToRegions(regions) for regions in ([1], [2], [(1, 2), 2])]", "labels"),
         Entry("DownsampleSegForDS", "[DownsampleSegForDS([scale]) for scale in (1, 0.5, 0.2)]", "labels", "For deep supervision."),
         Entry("MoveSegAsOneHotToData", "[MoveSegAsOneHotToData(0, which) for which in ((1,), (2,), (1, 2))]", "channels", "For cascades: labels become channels of the image."),
-        Entry("ApplyRandomBinaryOperator", "[\n    Compose([MoveSegAsOneHotToData(0, (2,)), ApplyRandomBinaryOperator(1, strel_size=(n, n))])\n    for n in (1, 3, 6)\n]", "channels", "As a cascade's first stage errs: dilated, eroded, closed or opened."),
+        Entry("ApplyRandomBinaryOperator", "[Compose([MoveSegAsOneHotToData(0, (2,)), ApplyRandomBinaryOperator(1, strel_size=(n, n))]) for n in (1, 3, 6)]", "channels", "As a cascade's first stage errs: dilated, eroded, closed or opened."),
         Entry("RemoveRandomConnectedComponentFromOneHotEncoding", "[\n    Compose([MoveSegAsOneHotToData(0, (1,)), RemoveRandomConnectedComponentFromOneHotEncoding(1, 0, limit)])\n    for limit in (0.01, 0.1, 1)\n]", "channels", "Components that cover more than the limit stay.", first=11),
     ],
 }  # fmt: skip
