@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import click
 
-from benchmarks.cpu_time import CoresElsewhere
 from benchmarks.environment import environment_record
 from benchmarks.measure import MeasurementError
 from benchmarks.plot import plot
 from benchmarks.report import Row, show
 from benchmarks.requirements import require
+from detaug.bench.cores import CoresElsewhere
 from detaug.cli.options import Target, json_option
 from detaug.reports.progress import progress
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from detaug.engine.augmenter import DeterministicAugmenter
     from detaug.errors import BatchError, ReproducibilityError, StateMismatch, WorkerDied
     from detaug.fingerprints import fingerprint
+    from detaug.previews import preview
     from detaug.seeding.current import current
     from detaug.seeding.reseeders import register_reseeder
     from detaug.seeding.tree import SeedTree
@@ -31,6 +32,7 @@ __all__ = [
     "__version__",
     "current",
     "fingerprint",
+    "preview",
     "register_reseeder",
     "seed_everything",
     "verify",
@@ -44,6 +46,7 @@ __getattr__, __dir__ = lazily(
         "detaug.engine.augmenter": ("DeterministicAugmenter",),
         "detaug.errors": ("BatchError", "ReproducibilityError", "StateMismatch", "WorkerDied"),
         "detaug.fingerprints": ("fingerprint",),
+        "detaug.previews": ("preview",),
         "detaug.seeding.current": ("current",),
         "detaug.seeding.reseeders": ("register_reseeder",),
         "detaug.seeding.tree": ("SeedTree",),

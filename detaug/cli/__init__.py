@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import click
 
+from detaug.cli.bench import bench
 from detaug.cli.check import check
 from detaug.cli.demo import demo
 from detaug.cli.diff import diff
 from detaug.cli.doctor import doctor
 from detaug.cli.nnunet import nnunet
 from detaug.cli.options import Commands
+from detaug.cli.preview import preview
 from detaug.cli.receipt import receipt
 from detaug.cli.replay import replay
 from detaug.cli.verify import verify
@@ -26,12 +28,14 @@ def main() -> None:
 
 
 main.add_command(check)
+main.add_command(bench)
 main.add_command(demo)
 main.add_command(diff)
 main.add_command(doctor)
 main.add_command(nnunet)
 main.add_command(receipt)
 main.add_command(replay)
+main.add_command(preview)
 main.add_command(verify)
 main.add_command(warmup)
 

@@ -12,7 +12,8 @@ import click
 from detaug.cli.options import CannotRun, SeedType, Target, conclude, json_option
 
 
-def _fold(_context: click.Context, _parameter: click.Parameter, text: str) -> int | str:
+def fold_number(_context: click.Context, _parameter: click.Parameter, text: str) -> int | str:
+    """A fold as `nnUNetv2_train` takes it."""
     if text == "all":
         return text
     try:
@@ -30,7 +31,7 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
 @click.command(short_help="Train your own data three times for a few steps; compare the checkpoints.")
 @click.argument("dataset")
 @click.argument("configuration", metavar="CONFIG")
-@click.option("-f", "--fold", callback=_fold, default="0", help="Fold: a number, or 'all'.")
+@click.option("-f", "--fold", callback=fold_number, default="0", help="Fold: a number, or 'all'.")
 @click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="The trainer's class.")
 @click.option("-p", "--plans", default="nnUNetPlans", help="The plans' identifier.")
 @click.option(

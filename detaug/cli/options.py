@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from detaug.reports.atomic_files import write_text
+from detaug.reports.atomic_files import whole_file, write_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,6 +106,22 @@ class Target:
             raise CannotWrite(_why(self._file or Path("stdout"), error)) from error
 
 
+def write_output(file: Path, content: bytes) -> None:
+    """Write a file that `OutputType` found writable.
+
+    Raises:
+        CannotWrite: with exit status 2.
+    """
+    try:
+        if _is_special(file):
+            file.write_bytes(content)
+        else:
+            with whole_file(file) as opened:
+                opened.write(content)
+    except OSError as error:
+        raise CannotWrite(_why(file, error)) from error
+
+
 def conclude(result: Result[Any], json_target: Target, *more: str) -> None:
     """Show a result, with lines below it, write it where `--json` asks for it, and end.
 
@@ -192,15 +208,23 @@ def factory_of(target: str) -> Any:
         raise CannotRun(f"{target} cannot be imported: {type(error).__name__}: {error}") from error
 
 
-class _TargetType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
+class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
+    """A file that can be written, which is found out before the work; a `Path`.
+
+    Args:
+        suffix: that its name must have; None: any.
+    """
+
     name = "file"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        if isinstance(value, Target):
-            return value
-        if value == "-":
-            return Target(is_stdout=True)
+    def __init__(self, suffix: str | None = None) -> None:
+        self._suffix = suffix
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
         file = Path(value)
+        if self._suffix is not None and file.suffix.lower() != self._suffix and not _is_special(file):
+            self.fail(f"{value!r} does not end with {self._suffix}", param, ctx)
         if file.is_dir():
             self.fail(f"{value!r} is a folder", param, ctx)
         folder = file.resolve().parent
@@ -211,7 +235,14 @@ class _TargetType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # g
                 _try_writing(folder)
             except OSError as error:
                 self.fail(_why(file, error), param, ctx)
-        return Target(file)
+        return file
+
+
+class _TargetType(OutputType):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        if isinstance(value, Target):
+            return value
+        return Target(is_stdout=True) if value == "-" else Target(super().convert(value, param, ctx))
 
 
 def json_option(function: _F) -> _F:

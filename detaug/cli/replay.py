@@ -97,24 +97,26 @@ def show_replay(
 
 
 def _draw(found: Any, folder: Path) -> list[Path]:
-    from detaug.pictures.planes import NoMatplotlib, draw_planes, view_of
+    from detaug.pictures.requirements import NotInstalled
+    from detaug.pictures.samples import sheet_of
 
+    place = f"epoch {found.epoch}, step {found.step}"
+    sheets = {
+        f"epoch{found.epoch}_step{found.step}_sample{sample}.png": sheet_of(
+            f"{place}, sample {sample}", [("before", dict(found.before.get(sample, {}))), ("after", dict(after))]
+        )
+        for sample, after in found.after.items()
+    }
+    if not found.after:
+        sheets[f"epoch{found.epoch}_step{found.step}.png"] = sheet_of(place, [("batch", _arrays(found.batch))])
     drawn = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for sample, after in found.after.items():
-            views = [
-                view_of(title, dict(each))
-                for title, each in (("before", found.before.get(sample, {})), ("after", after))
-            ]
-            if rows := [view for view in views if view is not None]:
-                file = folder / f"epoch{found.epoch}_step{found.step}_sample{sample}.png"
-                draw_planes(rows, file)
-                drawn.append(file)
-        if not found.after and (view := view_of("batch", _arrays(found.batch))) is not None:
-            drawn.append(folder / f"epoch{found.epoch}_step{found.step}.png")
-            draw_planes([view], drawn[-1])
-    except NoMatplotlib as error:
+        for name, sheet in sheets.items():
+            if sheet is not None:
+                (folder / name).write_bytes(sheet.png())
+                drawn.append(folder / name)
+    except NotInstalled as error:
         raise CannotRun(str(error)) from error
     except OSError as error:
         raise CannotRun(f"cannot write to {str(folder)!r}: {error.strerror or error}") from error

@@ -159,6 +159,25 @@ def run_rank(rank: int, *arguments: Any) -> None:
         nnunet.run_ddp(rank, *arguments)
 
 
+def make_trainer(
+    dataset: str, configuration: str, fold: int | str, trainer: str, plans: str, device: Any
+) -> TrainerAttributes:
+    """The trainer that ``nnUNetv2_train`` would make of these arguments, not initialised.
+
+    Raises:
+        LookupError: there is no such trainer.
+    """
+    from nnunetv2.run.run_training import get_trainer_from_args
+
+    try:
+        made: TrainerAttributes = get_trainer_from_args(dataset, configuration, fold, trainer, plans, device=device)
+    except RuntimeError as error:
+        if not str(error).startswith("Could not find"):
+            raise
+        raise LookupError(trainer) from None
+    return made
+
+
 @contextmanager
 def trainers_found_through(replaced: Callable[[type], type]) -> Iterator[None]:
     """Inside, `run_training` trains ``replaced(trainer)`` in place of the trainer whose name it is given.

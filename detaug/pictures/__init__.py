@@ -1,1 +1,5 @@
-"""Pictures of samples. They need matplotlib: ``pip install "detaug[plots]"``."""
+"""Drawing: planes of volumes with outlines of labels, contact sheets, charts, and pages that need nothing but themselves.
+
+Nothing here knows of transforms or pipelines. It needs matplotlib (``pip install 'detaug[plots]'``), which is imported when
+something is drawn.
+"""

@@ -1,113 +1,135 @@
-"""A sample as three planes through its middle, with the outlines of its labels."""
+"""The planes in the middle of a volume, as a reader of scans expects to see them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-#: Okabe and Ito's colours, which people with any kind of colour vision can tell apart.
-PALETTE = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
-_INCHES, _DPI = 2.6, 110
+Image = NDArray[np.float32]
+Mask = NDArray[np.bool_]
 
+#: nnU-Net's axes, of a scan that lies as most do: slices upwards, rows to the back, columns to the left.
+NNUNET = "SPL"
 
-class NoMatplotlib(ImportError):
-    """Pictures need matplotlib."""
+#: Planes with longer edges are thinned out: no picture is larger.
+_LONGEST = 1024
+
+#: Labels whose outlines are told apart; a segmentation with more of them is none.
+_MOST_LABELS = 256
+
+_AXES = {"S": "SI", "I": "SI", "A": "AP", "P": "AP", "L": "LR", "R": "LR"}
+
+#: View → (perpendicular axis, rows, what is on top, columns, what is on the left), as radiologists look at a patient.
+_VIEWS = {
+    "axial": ("SI", "AP", "A", "LR", "R"),
+    "coronal": ("AP", "SI", "S", "LR", "R"),
+    "sagittal": ("LR", "SI", "S", "AP", "A"),
+}
 
 
 @dataclass(frozen=True)
-class View:
-    """One row of a picture.
+class Plane:
+    """One plane of a sample.
 
     Attributes:
-        title: its caption.
-        image: (C, X, Y) or (C, X, Y, Z); the first channel is shown.
-        labels: of the same shape, integers; None: there are none.
+        view: "axial", "coronal", "sagittal"; empty for a 2-D sample.
+        image: (rows, columns), float32; a copy.
+        masks: label → where it is, of the same shape. Regions are labels 1, 2, ... and may overlap.
+        aspect: a pixel's height over its width.
     """
 
-    title: str
-    image: np.ndarray[Any, Any]
-    labels: np.ndarray[Any, Any] | None = None
+    view: str
+    image: Image
+    masks: Mapping[int, Mask]
+    aspect: float = 1.0
 
 
-def draw_planes(views: Sequence[View], file: Path) -> None:
-    """Draw rows of planes, one row below the other, into a PNG.
-
-    Every row has its own grey values, from the 1st to the 99th percentile.
+def checked_orientation(orientation: str) -> str:
+    """Three letters that say whither each axis runs: R or L, A or P, S or I.
 
     Raises:
-        NoMatplotlib: it is not installed.
-        OSError: the file cannot be written.
+        ValueError: they do not.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise NoMatplotlib('pictures need matplotlib: pip install "detaug[plots]"') from None
-    rows = [planes_of(view) for view in views]
-    columns = max(len(row) for row in rows)
-    figure = Figure((_INCHES * columns, (_INCHES + 0.25) * len(rows)), dpi=_DPI, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(len(rows), columns, squeeze=False)
-    for number, (view, row) in enumerate(zip(views, rows, strict=True)):
-        low, high = np.percentile(view.image[0], (1, 99)) if view.image[0].size else (0, 1)
-        for axis, (name, plane, outlined) in zip(axes[number], row, strict=False):
-            axis.imshow(
-                plane.T, cmap="gray", vmin=low, vmax=max(high, low + 1e-6), origin="lower", interpolation="nearest"
-            )
-            if outlined is not None:
-                for label in [each for each in np.unique(outlined) if each > 0]:
-                    colour = PALETTE[(int(label) - 1) % len(PALETTE)]
-                    axis.contour((outlined == label).T, levels=[0.5], colors=[colour], linewidths=0.9)
-            axis.set_title(f"{view.title}, {name} {plane.shape}", fontsize=7)
-        for axis in axes[number]:
-            axis.set_axis_off()
-    figure.savefig(file, format="png")
-
-
-def planes_of(view: View) -> list[tuple[str, Any, Any]]:
-    """(name, image, labels) of the planes through the middle: three of a volume, one of an image."""
-    image = np.asarray(view.image[0], dtype=np.float32)
-    labels = None if view.labels is None else np.asarray(view.labels[0])
-    if labels is not None and labels.shape != image.shape:
-        labels = None
-    if image.ndim == 2:
-        return [("", image, labels)]
-    found = []
-    for axis, name in enumerate(("first axis", "second axis", "third axis")):
-        middle = image.shape[axis] // 2
-        found.append(
-            (name, image.take(middle, axis), None if labels is None else labels.take(middle, axis)),
+    if not isinstance(orientation, str) or sorted(_AXES.get(each, each) for each in orientation) != ["AP", "LR", "SI"]:
+        raise ValueError(
+            f"orientation must say whither each of the three axes runs, by one of each of R or L, A or P, S or I (as "
+            f"{NNUNET!r}, nnU-Net's, or 'RAS', NIfTI's), got {orientation!r}"
         )
-    return found
+    return orientation
 
 
-def view_of(title: str, arrays: dict[str, Any]) -> View | None:
-    """A sample's arrays, or the first sample of a batch's, as a row; None: there is no image in them.
+def planes_of(
+    image: Any,
+    labels: Any = None,
+    *,
+    orientation: str = NNUNET,
+    spacing: Sequence[float] | None = None,
+    channel: int = 0,
+) -> tuple[Plane, ...]:
+    """The three planes in the middle of a volume, or a 2-D sample itself. Only these are read.
 
-    Looked for are ``image`` or ``data`` (C, X, Y[, Z]; floating point), else the first array of such a kind, and labels
-    under ``segmentation``, ``seg`` or ``target``.
+    Args:
+        image: (C, X, Y) or (C, X, Y, Z).
+        labels: (C, X, Y[, Z]): labels in the first channel; or, if they are bool, a region in each channel. Of a list (deep
+            supervision) the first. What has another spatial shape than the image is left out.
+        orientation: whither the axes of a volume run; of a 2-D sample the first is shown downwards, the second to the right.
+        spacing: lengths of a voxel's edges, one for each axis; None: they are equal.
+        channel: which of the image's is shown.
+
+    Raises:
+        ValueError: no such channel, another number of axes, or no orientation.
     """
-    names = [*(name for name in ("image", "data") if name in arrays), *arrays]
-    image = next(
-        (found for name in names if (found := _volume(arrays[name])) is not None and found.dtype.kind == "f"), None
-    )
-    if image is None:
-        return None
-    labels = next((_volume(arrays[name]) for name in ("segmentation", "seg", "target") if name in arrays), None)
-    return View(title, image, labels)
+    checked_orientation(orientation)
+    shape = tuple(image.shape)
+    if len(shape) not in (3, 4):
+        raise ValueError(f"an image must be (C, X, Y) or (C, X, Y, Z), got {shape}")
+    if not 0 <= channel < shape[0]:
+        raise ValueError(f"there is no channel {channel}: the image has {shape[0]}, from 0 to {shape[0] - 1}")
+    if isinstance(labels, (list, tuple)):
+        labels = labels[0] if labels else None
+    if labels is not None and tuple(labels.shape[1:]) != shape[1:]:
+        labels = None
+    edges = tuple(spacing) if spacing is not None and len(spacing) == len(shape) - 1 else (1.0,) * (len(shape) - 1)
+    if len(shape) == 3:
+        everything = (slice(None), slice(None))
+        return (_plane("", image, labels, channel, everything, edges[0] / edges[1], lambda plane: plane),)
+    axes = {_AXES[letter]: (number, letter) for number, letter in enumerate(orientation)}
+    found = []
+    for view, (perpendicular, rows, top, columns, left) in _VIEWS.items():
+        through = axes[perpendicular][0]
+        where: list[Any] = [slice(None)] * 3
+        where[through] = shape[1 + through] // 2
+        (row, down), (column, right) = axes[rows], axes[columns]
+
+        def as_seen(
+            plane: np.ndarray, turned: bool = column < row, up: bool = down == top, mirrored: bool = right == left
+        ) -> np.ndarray:
+            plane = plane.T if turned else plane
+            return plane[:: -1 if up else 1, :: -1 if mirrored else 1]
+
+        found.append(_plane(view, image, labels, channel, tuple(where), edges[row] / edges[column], as_seen))
+    return tuple(found)
 
 
-def _volume(value: Any) -> np.ndarray[Any, Any] | None:
-    """(C, X, Y[, Z]) of such an array, or of the first sample of a batch (B, C, X, Y, Z)."""
-    if isinstance(value, (list, tuple)):
-        value = value[0] if value else None
-    if not hasattr(value, "shape") or not hasattr(value, "__array__"):
-        return None
-    array = np.asarray(value)
-    if array.ndim == 5:
-        array = array[0]
-    return array if array.ndim in (3, 4) and array.size else None
+def _plane(view: str, image: Any, labels: Any, channel: int, where: Any, aspect: float, as_seen: Any) -> Plane:
+    seen = as_seen(_array(image[channel][where]))
+    step = -(-max(seen.shape) // _LONGEST)
+    picture = np.array(seen[::step, ::step], np.float32)
+    masks: dict[int, Mask] = {}
+    if labels is not None and str(labels.dtype).endswith("bool"):
+        masks = {n + 1: as_seen(_array(each[where]))[::step, ::step].copy() for n, each in enumerate(labels)}
+    elif labels is not None:
+        values = as_seen(_array(labels[0][where]))[::step, ::step]
+        present = np.unique(values[np.isfinite(values)])
+        if len(present) <= _MOST_LABELS:
+            masks = {int(value): values == value for value in present if value != 0}
+    return Plane(view, picture, {label: mask for label, mask in masks.items() if mask.any()}, aspect)
+
+
+def _array(value: Any) -> np.ndarray:
+    """Of a tensor, an array, or anything that becomes one."""
+    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)

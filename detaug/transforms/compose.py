@@ -16,6 +16,7 @@ from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import probability
 from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.roles import Keys, checked_keys
+from detaug.transforms.building.stages import Stage
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -71,6 +72,12 @@ class Compose(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         for transform, own in zip(self.transforms, params["transforms"], strict=True):
             transform.apply_in(workspace, own)
+
+    def stages(self, params: Params) -> list[Stage]:
+        if type(self).change not in (Compose.change, TimedCompose.change):
+            return super().stages(params)  # a subclass that does something else besides
+        pairs = enumerate(zip(self.transforms, params["transforms"], strict=True))
+        return [stage.within(number) for number, (each, own) in pairs for stage in each.stages(own)]
 
     def described(self, params: Params) -> list[str]:
         lines = [type(self).__name__]
@@ -171,6 +178,9 @@ class RandomApply(Transform):
         if params["apply_transform"]:
             self.transform.apply_in(workspace, params["params"])
 
+    def stages(self, params: Params) -> list[Stage]:
+        return self.transform.stages(params["params"]) if params["apply_transform"] else []
+
     def described(self, params: Params) -> list[str]:
         if not params["apply_transform"]:
             return [f"{type(self.transform).__name__}: not applied"]
@@ -206,6 +216,10 @@ class OneOf(Transform):
 
     def change(self, workspace: Workspace, params: Params) -> None:
         self.list_of_transforms[params["chosen"]].apply_in(workspace, params["params"])
+
+    def stages(self, params: Params) -> list[Stage]:
+        chosen: int = params["chosen"]
+        return [stage.within(chosen) for stage in self.list_of_transforms[chosen].stages(params["params"])]
 
     def described(self, params: Params) -> list[str]:
         return self.list_of_transforms[params["chosen"]].described(params["params"])

@@ -26,7 +26,12 @@ def load_factory(target: str) -> Factory:
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
         raise UnusableError(f"{target!r} is not of the form module:factory or path/to/file.py:factory")
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+    try:
+        module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
+    except UnusableError:
+        raise
+    except Exception as error:
+        raise UnusableError(f"{place} fails when it is imported: {type(error).__name__}: {error}") from error
     found: object = module
     for part in name.split("."):
         if not hasattr(found, part):

@@ -259,12 +259,12 @@ class DeterministicTraining(TrainerAttributes):
             if isinstance(loader, DeterministicAugmenter):
                 loader.set_epoch(self.current_epoch)
         seed_global_generators(self._branch(f"epoch/rank/{self.local_rank}").sequence(self.current_epoch))
-        self._account = EpochAccount((self.dataloader_train, self.dataloader_val), self._log.deaths)
+        self._account = EpochAccount((self.dataloader_train, self.dataloader_val))
         super().on_train_epoch_start()  # type: ignore[misc]
 
     def on_epoch_end(self) -> None:
         # before nnU-Net writes checkpoints and draws its plot
-        line = None if self._account is None else self._account.line(self.current_epoch, self._log.deaths)
+        line = None if self._account is None else self._account.line(self.current_epoch)
         super().on_epoch_end()  # type: ignore[misc]
         if line is not None:
             self.print_to_log_file(line)

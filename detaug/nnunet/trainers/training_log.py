@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,14 +10,10 @@ from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.nnunet.compatibility import is_nnunets_own
-from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.training.switches.modes import Changes
 from detaug.transforms.building.base import Transform
 
 logger = logging.getLogger("detaug")
-
-#: How the engine's record of a worker that died begins.
-_DEATH = re.compile(r"^(worker %d|the helper process)\b.* ended\b")
 
 
 class TrainingLog(logging.Handler):
@@ -26,18 +21,13 @@ class TrainingLog(logging.Handler):
 
     Args:
         write: gets one text a record.
-
-    Attributes:
-        deaths: workers that died so far.
     """
 
     def __init__(self, write: Callable[..., None]) -> None:
         super().__init__(logging.INFO)
-        self.deaths = 0
         self._write = write
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.deaths += bool(_DEATH.match(str(record.msg)))
         try:
             level = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
             self._write(f"detaug: {level}{self.format(record)}")
@@ -63,24 +53,28 @@ class EpochAccount:
 
     Args:
         loaders: of the training; those that are not detaug's are not measured.
-        deaths: of workers, before it.
     """
 
-    def __init__(self, loaders: Iterable[Any], deaths: int) -> None:
-        self._loaders = [loader for loader in loaders if isinstance(loader, UnendingEpochs)]
-        self._deaths = deaths
-        self._began = time.perf_counter()
-        for loader in self._loaders:
-            loader.taken, loader.waited = 0, 0.0
+    def __init__(self, loaders: Iterable[Any]) -> None:
+        self._loaders = [loader for loader in loaders if isinstance(loader, DeterministicAugmenter)]
+        self._began, self._before = time.perf_counter(), self._counted()
 
-    def line(self, epoch: int, deaths: int) -> str:
+    def _counted(self) -> tuple[float, ...]:
+        """Batches, seconds waited, and workers that were replaced, of all loaders so far."""
+        told = [loader.stats() for loader in self._loaders]
+        return tuple(
+            sum(each[name] for each in told) for name in ("batches", "waited", "starting", "restarts", "retirements")
+        )
+
+    def line(self, epoch: int) -> str:
         """For the log, at the epoch's end."""
         seconds = max(time.perf_counter() - self._began, 1e-9)
-        batches = sum(loader.taken for loader in self._loaders)
-        waited = sum(loader.waited for loader in self._loaders)
-        restarts = deaths - self._deaths
+        batches, waited, starting, *replaced = (
+            after - before for after, before in zip(self._counted(), self._before, strict=True)
+        )
+        restarts = int(sum(replaced))
         return (
-            f"detaug: epoch {epoch}: {waited / seconds:.0%} of {seconds:.1f} s waited for batches, "
+            f"detaug: epoch {epoch}: {(waited + starting) / seconds:.0%} of {seconds:.1f} s waited for batches, "
             f"{batches / seconds:.2f} batches/s, {restarts} worker restart{'s' * (restarts != 1)}"
         )
 

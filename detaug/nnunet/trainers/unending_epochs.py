@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
@@ -16,12 +15,7 @@ class UnendingEpochs(DeterministicAugmenter):
     nnU-Net's own augmenters never end, and trainers may take more batches than ``num_iterations_per_epoch``: theirs are the
     epoch's next steps. ``batches_per_epoch`` says what the workers make ahead, so that the next epoch's first batches are
     ready when an epoch of the usual length is over.
-
-    Attributes:
-        taken, waited: batches given, and the seconds for which they were waited for.
     """
-
-    taken, waited = 0, 0.0
 
     def __next__(self) -> Any:
         """The batch that is due.
@@ -30,14 +24,6 @@ class UnendingEpochs(DeterministicAugmenter):
             StopIteration: the loader itself has ended.
             BatchError: as `DeterministicAugmenter`.
         """
-        began = time.perf_counter()
-        try:
-            return self._next()
-        finally:
-            self.waited += time.perf_counter() - began
-            self.taken += 1
-
-    def _next(self) -> Any:
         position = self._schedule.position
         try:
             return super().__next__()
@@ -60,6 +46,7 @@ class UnendingEpochs(DeterministicAugmenter):
     def _go_on_from(self, position: Position) -> None:
         self._schedule.end_after(None)
         self._move(position)
+        self._health.epoch_begins(position.taken)
 
     def _saw_the_end(self, ledger: LedgerWriter) -> None:
         """More batches of the epoch may follow."""

@@ -127,13 +127,18 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
 
 def link_previous_stage(settings: Settings, folder: Path) -> None:
     """Let the trainings find a cascade's earlier predictions in their own results folders."""
+    for training in trainings(settings):
+        link_predictions(settings, results_folder(training, folder))
+
+
+def link_predictions(settings: Settings, results: Path) -> None:
+    """Let a training whose ``nnUNet_results`` this is find a cascade's earlier predictions."""
     predictions = previous_stage_predictions(settings, load_plans(settings.dataset, settings.plans))
     if predictions is None:
         return
-    for training in trainings(settings):
-        place = results_folder(training, folder) / settings.dataset / predictions.parent.name
-        place.mkdir(parents=True)
-        (place / predictions.name).symlink_to(predictions.resolve(), target_is_directory=True)
+    place = results / settings.dataset / predictions.parent.name
+    place.mkdir(parents=True)
+    (place / predictions.name).symlink_to(predictions.resolve(), target_is_directory=True)
 
 
 def results_folder(training: Training, folder: Path) -> Path:

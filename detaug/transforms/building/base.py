@@ -22,7 +22,8 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.batches import apply_to_batch
 from detaug.transforms.building.inverse import Inverse, Step
 from detaug.transforms.building.roles import by_role, check_dimensions, is_batch, sample_roles
-from detaug.transforms.building.texts import as_written, shown_params
+from detaug.transforms.building.stages import Stage, apply_observed
+from detaug.transforms.building.texts import as_html, as_written, shown_params
 from detaug.transforms.building.workspace import Workspace
 
 Params = dict[str, Any]
@@ -112,7 +113,7 @@ class Transform(ABC):
 
         def transformed(sample: dict[str, Any]) -> dict[str, Any]:
             workspace = Workspace(sample, drawn)
-            self.apply_in(workspace, params_for(workspace.shapes()))
+            apply_observed(self, workspace, params_for(workspace.shapes()))
             return workspace.result()
 
         return by_role(arrays, roles, transformed)
@@ -133,6 +134,10 @@ class Transform(ABC):
             raise KeyError(
                 f"params of {type(self).__name__} have no {error.args[0]!r}, but {', '.join(map(repr, params)) or 'nothing'}"
             ) from error
+
+    def stages(self, params: Params) -> list[Stage]:
+        """The transforms that these params apply, in order; `apply_in` of each with its params is the same as of this one."""
+        return [Stage((), self, params)]
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         """The shapes after the transform."""
@@ -198,6 +203,9 @@ class Transform(ABC):
 
     def __repr__(self) -> str:
         return as_written(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
 
 
 def check_known(params: Params) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +24,30 @@ def as_written(transform: Transform) -> str:
     if len(on_one_line) <= _WIDTH and "\n" not in on_one_line:
         return on_one_line
     return f"{name}(\n" + "".join(f"{indented(each)},\n" for each in arguments) + ")"
+
+
+def as_html(transform: Transform) -> str:
+    """The transform for a notebook: its name and arguments; transforms within as a numbered list."""
+    return f'<div style="font-size: 0.9em; line-height: 1.5; overflow-wrap: anywhere">{_html(transform)}</div>'
+
+
+def _html(transform: Transform) -> str:
+    arguments = _arguments(transform)
+    inner = [value for value in arguments.values() if hasattr(value, "described")]
+    lists = [value for value in arguments.values() if _has_transforms(value)]
+    plain = {name: value for name, value in arguments.items() if not any(value is each for each in (*inner, *lists))}
+    shown = ", ".join(f"{escape(name)}=<code>{escape(_value(value))}</code>" for name, value in plain.items())
+    text = f"<b>{escape(type(transform).__name__)}</b>" + (f" {shown}" if shown else "")
+    for each in inner:
+        text += f" › {_html(each)}"
+    for each in lists:
+        items = "".join(f"<li>{_html(one)}</li>" for one in each)
+        text += f'<ol style="margin: 0.2em 0; padding-left: 2em">{items}</ol>'
+    return text
+
+
+def _has_transforms(value: Any) -> bool:
+    return isinstance(value, list) and any(hasattr(each, "described") for each in value)
 
 
 def indented(text: str) -> str:
@@ -58,7 +83,7 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, list) and any(hasattr(each, "described") for each in value):
+    if _has_transforms(value):
         return "[\n" + "".join(f"{indented(repr(each))},\n" for each in value) + "]"
     function = getattr(value, "function", value)  # of a `ByPosition`
     if inspect.isroutine(function):

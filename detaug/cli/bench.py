@@ -1,0 +1,63 @@
+"""`detaug bench`: a pipeline under detaug, batchgenerators and torch, measured and drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from detaug.cli.options import CannotRun, NumbersType, OutputType, SeedType, Target, json_option, write_output
+
+if TYPE_CHECKING:
+    from detaug.seeding.tree import Seed
+
+
+@click.command(short_help="Measure a pipeline under detaug, batchgenerators and torch; draw it.")
+@click.argument("target", metavar="[MODULE:FACTORY]", required=False)
+@click.option(
+    "-o", "--output", type=OutputType(".html"), default="bench.html", help="The page; the picture is beside it."
+)
+@click.option(
+    "--processes", type=NumbersType(), default="", help="Process counts.  [default: 1, half of the cores, all]"
+)
+@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=2.0, help="That each run is measured for.")
+@click.option("--seed", type=SeedType(), default=1234, help="Of DeterministicAugmenter.")
+@json_option
+def bench(
+    target: str | None, output: Path, processes: tuple[int, ...], seconds: float, seed: Seed, json_target: Target
+) -> None:
+    """Measure batches per second by the number of processes, waits, memory over time, and the time of each transform.
+
+    MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments, as for `detaug
+    verify`. Without it, the demo's patches of an MRI are measured, which takes about a minute on two idle cores. The same
+    pipeline runs under DeterministicAugmenter, batchgenerators' NonDetMultiThreadedAugmenter and torch's DataLoader.
+
+    Two files are written: a page that needs nothing but itself (-o), and a picture of the same name (.png).
+
+    The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run is said in the report.
+    """
+    if 0 in processes:
+        raise click.BadParameter("a training that waits needs at least one process", param_hint="--processes")
+    from detaug.pictures.requirements import require_matplotlib
+    from detaug.reports.progress import progress
+
+    picture = OutputType(".png").convert(str(output.with_suffix(".png")), None, None)
+    try:
+        require_matplotlib()
+        from detaug.bench import Settings
+        from detaug.bench import bench as measure
+        from detaug.bench.drawing import html, png
+
+        with progress("bench") as shown:
+            result = measure(Settings(target, processes, seconds, seed), shown)
+    except ImportError as error:  # matplotlib, or the demo's MRI
+        raise CannotRun(str(error)) from error
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    console = json_target.console()
+    console.print(result)
+    json_target.write(result.as_json())
+    write_output(output, html(result).encode())
+    write_output(picture, png(result))
+    console.print(f"Drawn in {output} and {picture}", style="dim", soft_wrap=True)

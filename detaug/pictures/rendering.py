@@ -1,0 +1,98 @@
+"""Planes as pixels: grey values with outlines of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from detaug.pictures.palette import NOT_FINITE, colour_of, rgb
+from detaug.pictures.planes import Image, Mask, Plane
+
+Pixels = NDArray[np.uint8]
+Window = tuple[float, float]
+
+#: Percentiles of the grey values that become black and white.
+_BLACK, _WHITE = 0.5, 99.5
+
+#: Above this part of pixels beyond a window, it is another's.
+_BEYOND = 0.6
+
+
+def window_of(planes: Iterable[Plane]) -> Window:
+    """The grey values that become black and white; of finite ones only."""
+    values = _finite(planes)
+    if values.size == 0:
+        return 0.0, 1.0
+    low, high = (float(each) for each in np.percentile(values, (_BLACK, _WHITE)))
+    if not high > low:
+        low, high = float(values.min()), float(values.max())
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def fits(window: Window, planes: Iterable[Plane]) -> bool:
+    """Whether most of the pixels are within the window."""
+    values = _finite(planes)
+    margin = 0.02 * (window[1] - window[0])
+    beyond = (values < window[0] - margin) | (values > window[1] + margin)
+    return values.size == 0 or float(beyond.mean()) <= _BEYOND
+
+
+def rendered(plane: Plane, width: int, window: Window, thickness: int | None = None) -> Pixels:
+    """The plane with the outlines of its labels.
+
+    Args:
+        plane: what is shown.
+        width: of the picture in pixels.
+        window: the values that become black and white.
+        thickness: of an outline in pixels; it lies inside of its label. 0: none; None: 2 where voxels are as large, else 1.
+
+    Returns:
+        (rows, `width`, 3) uint8; voxels that are NaN or infinite are coloured.
+    """
+    rows, columns = plane.image.shape
+    height = max(1, round(width * rows * plane.aspect / columns))
+    low, high = window
+    bad = ~np.isfinite(plane.image)
+    with np.errstate(all="ignore"):  # of large differences; clipped below
+        grey = np.clip((plane.image - low) / (high - low), 0, 1)
+    picture = np.repeat(_resized(np.where(bad, 0, grey), width, height)[..., None], 3, axis=-1)
+    if bad.any():
+        picture[_enlarged(bad, width, height)] = rgb(NOT_FINITE)
+    if thickness is None:
+        thickness = 2 if width >= 1.75 * columns else 1
+    if thickness:
+        for label, mask in plane.masks.items():
+            picture[_outline(_enlarged(mask, width, height), thickness)] = rgb(colour_of(label))
+    return picture
+
+
+def _finite(planes: Iterable[Plane]) -> Image:
+    return np.concatenate([plane.image[np.isfinite(plane.image)] for plane in planes])
+
+
+def _resized(grey: NDArray[Any], width: int, height: int) -> Pixels:
+    from PIL import Image as Pictures
+
+    method = Pictures.Resampling.BICUBIC if width >= grey.shape[1] else Pictures.Resampling.BOX
+    resized = Pictures.fromarray(grey.astype(np.float32)).resize((width, height), method)
+    return np.clip(np.asarray(resized) * 255 + 0.5, 0, 255).astype(np.uint8)
+
+
+def _enlarged(mask: Mask, width: int, height: int) -> Mask:
+    """By the nearest neighbour."""
+    rows = (np.arange(height) * mask.shape[0] // height)[:, None]
+    columns = np.arange(width) * mask.shape[1] // width
+    enlarged: Mask = mask[rows, columns]
+    return enlarged
+
+
+def _outline(mask: Mask, thickness: int) -> Mask:
+    """Pixels of the mask within so many steps of its border; the picture's own edge is none."""
+    inside = mask
+    for _ in range(thickness):
+        padded = np.pad(inside, 1, mode="edge")
+        inside = inside & padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+    return mask & ~inside

@@ -1,0 +1,268 @@
+"""`python -m docs.gallery` makes docs/gallery.md and its pictures: every transform at low, middle and high strength.
+
+The page shows the code that makes the pictures, because they are made by the code on the page.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from detaug.pictures.planes import Plane
+from detaug.pictures.rendering import Pixels, rendered
+
+FOLDER = Path(__file__).parent
+PAGE, PICTURES = FOLDER / "gallery.md", FOLDER / "images" / "gallery"
+
+#: Width of a panel in pixels, the distance between two, and how many colours a picture has.
+_PANEL, _GAP, _COLOURS = 164, 6, 28
+
+#: Grey values that become black and white, in the units of the page's image.
+_WINDOW = (0.0, 2.6)
+
+PREPARATION = """\
+import math
+
+import numpy as np
+
+from detaug import SeedTree
+from detaug.demo import load_template
+from detaug.transforms import *
+
+case = load_template()  # an MRI of a head, which comes with nilearn
+image = case.image[None, :, :, 78]  # an axial plane, (1, 145, 181)
+image = (image - image.min()) / image.std()
+labels = case.labels[None, :, :, 78]  # 1 grey matter, 2 white matter
+
+
+def show(transform, number=0):
+    rng = SeedTree(1).generator(epoch=0, step=0, sample=number)
+    return transform(image=image, segmentation=labels, rng=rng)
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One transform, or one side of it.
+
+    Attributes:
+        title: its name, and which side.
+        code: makes a list of three, from weak to strong.
+        looks: what is drawn of a result: its "image", the image with outlines of its "labels", or of the image's further
+            "channels", which are labels by then.
+        words: what the three are.
+        first: number of the sample that the first is drawn for.
+    """
+
+    title: str
+    code: str
+    looks: str = "image"
+    words: str = ""
+    first: int = 0
+
+    @property
+    def name(self) -> str:
+        """The transform's class."""
+        return self.title.partition(":")[0]
+
+    @property
+    def file(self) -> str:
+        """The picture's name."""
+        return "".join(each if each.isalnum() else "-" for each in self.title.lower()).replace("--", "-") + ".png"
+
+
+GROUPS: dict[str, list[Entry]] = {
+    "Space": [
+        Entry("SpatialTransform: rotation", "[SpatialTransform((145, 181), 0, False, p_rotation=1, rotation=(a, a)) for a in (0.1, 0.3, 0.8)]", "labels"),
+        Entry("SpatialTransform: scaling", "[SpatialTransform((145, 181), 0, False, p_scaling=1, scaling=(s, s)) for s in (0.9, 0.75, 0.5)]", "labels"),
+        Entry("SpatialTransform: shear", "[SpatialTransform((145, 181), 0, False, p_shear=1, shear=(s, s)) for s in (0.1, 0.2, 0.4)]", "labels"),
+        Entry("SpatialTransform: elastic deformation", "[\n    SpatialTransform((145, 181), 0, False, p_elastic_deform=1, elastic_deform_scale=0.1, elastic_deform_magnitude=m)\n    for m in (3, 7, 14)\n]", "labels"),
+        Entry("Mirror", "[Mirror((0, 1))] * 3", "labels", "Each axis is mirrored with a probability of one half."),
+        Entry("Rot90", "[Rot90(1, (quarters,), (0, 1)) for quarters in (1, 2, 3)]", "labels"),
+        Entry("TransposeAxes", "[Compose([CenterCrop((145, 145)), TransposeAxes((0, 1))])] * 3", "labels", "Axes of equal length are shuffled.", first=4),
+        Entry("CenterCrop", "[CenterCrop(size) for size in ((130, 160), (100, 120), (60, 70))]", "labels"),
+        Entry("RandomCrop", "[RandomCrop(size) for size in ((130, 160), (100, 120), (60, 70))]", "labels"),
+        Entry("ChannelMisalignment", "[\n    ChannelMisalignment(\n        [0], rotation_ax_cor_sag=(0, 0, 0), rad_or_deg=\"rad\", shift_zyx=(shift, shift, shift), p_shift=1\n    )\n    for shift in (4, 10, 25)\n]", "labels", "One channel of several is moved, and the labels are not."),
+    ],
+    "Noise and resolution": [
+        Entry("GaussianNoise", "[GaussianNoise((variance, variance)) for variance in (0.03, 0.1, 0.3)]"),
+        Entry("RicianNoise", "[RicianNoise((variance, variance)) for variance in (0.05, 0.2, 0.6)]"),
+        Entry("GaussianBlur", "[GaussianBlur((sigma, sigma)) for sigma in (0.7, 1.5, 4)]"),
+        Entry("MedianFilter", "[MedianFilter(size) for size in (3, 5, 9)]"),
+        Entry("Sharpening", "[Sharpening(strength) for strength in (0.3, 0.8, 2)]"),
+        Entry("SimulateLowResolution", "[SimulateLowResolution((s, s), False, True, None) for s in (0.5, 0.3, 0.15)]"),
+        Entry("Anisotropy", "[Anisotropy((1,), (factor, factor)) for factor in (2, 4, 8)]", words="Thick slices along the second axis."),
+    ],
+    "Intensities": [
+        Entry("BrightnessAdditive", "[BrightnessAdditive(mu, 0, False) for mu in (0.2, 0.6, 1.5)]"),
+        Entry("MultiplicativeBrightness", "[MultiplicativeBrightness((factor, factor), True) for factor in (0.85, 0.6, 1.6)]"),
+        Entry("Contrast", "[Contrast((factor, factor), False, True) for factor in (0.8, 0.5, 1.6)]"),
+        Entry("Gamma", "[Gamma((gamma, gamma), 0, True, 1, 0) for gamma in (0.7, 1.5, 3)]"),
+        Entry("HistogramShift", "[HistogramShift(points) for points in (16, 6, 3)]", words="The fewer points, the larger the shifts."),
+        Entry("InvertImage", "[InvertImage(1)] * 3", words="There is one strength."),
+        Entry("CutOffOutliers", "[CutOffOutliers(0, p, p_retain_std=0) for p in (95, 80, 60)]"),
+        Entry("BrightnessGradientAdditive", "[BrightnessGradientAdditive((60, 60), (0.2, 0.8), strength) for strength in (0.5, 1.5, 4)]"),
+        Entry("LocalGamma", "[LocalGamma((40, 40), (0.3, 0.7), (gamma, gamma)) for gamma in (0.7, 0.4, 0.1)]"),
+        Entry("LocalContrast", "[LocalContrast((40, 40), (0.3, 0.7), (contrast, contrast)) for contrast in (0.7, 0.3, 3)]"),
+        Entry("LocalSmoothing", "[LocalSmoothing((40, 40), (0.3, 0.7), 1, (sigma, sigma)) for sigma in (1, 2.5, 6)]"),
+    ],
+    "Artefacts of MRI": [
+        Entry("BiasField", "[BiasField((-c, c)) for c in (0.2, 0.5, 1)]"),
+        Entry("Ghosting", "[Ghosting((4, 4), intensity=(i, i)) for i in (0.3, 0.7, 1.5)]"),
+        Entry("GibbsNoise", "[GibbsNoise((alpha, alpha)) for alpha in (0.6, 0.75, 0.88)]"),
+        Entry("Spikes", "[Spikes(1, (i, i)) for i in (0.1, 0.3, 1)]"),
+        Entry("Motion", "[Motion((a, a), (t, t), num_transforms=2) for a, t in ((0.04, 2), (0.1, 6), (0.2, 14))]"),
+    ],
+    "Missing and exchanged parts": [
+        Entry("BlankRectangle", "[BlankRectangle([[8, 30], [8, 30]], 0.0, number) for number in (2, 8, 25)]"),
+        Entry("CoarseDropout", "[CoarseDropout(holes, 16, fill_value=0.0) for holes in (3, 12, 40)]"),
+        Entry("CoarseShuffle", "[CoarseShuffle(holes, 16) for holes in (3, 12, 40)]"),
+        Entry("MaskImage", "[Compose([RemoveLabel(label, -1), MaskImage([0])]) for label in (1, 2, 0)]", words="The image becomes 0 where the label is below 0."),
+    ],
+    "Labels": [
+        Entry("RemoveLabel", "[RemoveLabel(label, 0) for label in (1, 2, 3)]", "labels", "Label 1, label 2, and one that is not there."),
+        Entry("ConvertSegmentationToRegions", "[ConvertSegmentationToRegions(regions) for regions in ([1], [2], [(1, 2), 2])]", "labels"),
+        Entry("DownsampleSegForDS", "[DownsampleSegForDS([scale]) for scale in (1, 0.5, 0.2)]", "labels", "For deep supervision."),
+        Entry("MoveSegAsOneHotToData", "[MoveSegAsOneHotToData(0, which) for which in ((1,), (2,), (1, 2))]", "channels", "For cascades: labels become channels of the image."),
+        Entry("ApplyRandomBinaryOperator", "[Compose([MoveSegAsOneHotToData(0, (2,)), ApplyRandomBinaryOperator(1, strel_size=(n, n))]) for n in (1, 3, 6)]", "channels", "As a cascade's first stage errs: dilated, eroded, closed or opened."),
+        Entry("RemoveRandomConnectedComponentFromOneHotEncoding", "[\n    Compose([MoveSegAsOneHotToData(0, (1,)), RemoveRandomConnectedComponentFromOneHotEncoding(1, 0, limit)])\n    for limit in (0.01, 0.1, 1)\n]", "channels", "Components that cover more than the limit stay.", first=11),
+    ],
+}  # fmt: skip
+
+#: Transforms that nobody can see, and why.
+WITHOUT_PICTURES = {
+    "Compose": "transforms one after another",
+    "TimedCompose": "the same, with the time of each",
+    "RandomApply": "a transform with a probability",
+    "OneOf": "one of several transforms",
+    "ForeignTransform": "a transform of another library",
+    "Convert3DTo2D": "the first axis becomes channels",
+    "Convert2DTo3D": "and back again",
+    "MoveChannels": "channels move to another key",
+}
+
+
+def entries() -> Iterator[Entry]:
+    """All, in the page's order."""
+    for group in GROUPS.values():
+        yield from group
+
+
+def preparation() -> dict[str, Any]:
+    """The names that the page's first block makes."""
+    names: dict[str, Any] = {}
+    exec(compile(PREPARATION, str(PAGE), "exec", dont_inherit=True), names)
+    return names
+
+
+def picture(entry: Entry, names: dict[str, Any]) -> Pixels:
+    """The original, and the three strengths, beside each other: (rows, columns, 3) uint8.
+
+    Raises:
+        ValueError: the code does not make three transforms.
+    """
+    transforms = eval(compile(entry.code, str(PAGE), "eval", dont_inherit=True), names)
+    if len(transforms) != 3:
+        raise ValueError(f"{entry.title}: three strengths are shown, and {entry.code} makes {len(transforms)}")
+    original = {"image": names["image"], "segmentation": names["labels"]}
+    results = [
+        original,
+        *(names["show"](transform, number) for number, transform in enumerate(transforms, entry.first)),
+    ]
+    height = round(_PANEL * names["image"].shape[2] / names["image"].shape[1])
+    sheet = np.full((height, 4 * _PANEL + 3 * _GAP, 3), 255, np.uint8)
+    for number, result in enumerate(results):
+        panel = _panel(result, entry.looks, height)
+        left = number * (_PANEL + _GAP) + (_PANEL - panel.shape[1]) // 2
+        top = (height - panel.shape[0]) // 2
+        sheet[top : top + panel.shape[0], left : left + panel.shape[1]] = panel
+    return sheet
+
+
+def _panel(result: dict[str, Any], looks: str, height: int) -> Pixels:
+    """Front above and the right side on the left, as radiologists look at it."""
+    image, labels = result["image"], result["segmentation"]
+    if isinstance(labels, list):
+        labels = labels[0]
+    masks: dict[int, Any] = {}
+    if looks == "labels" and labels.dtype == bool:
+        masks = {number + 1: region for number, region in enumerate(labels)}
+    elif looks == "labels":
+        masks = {label: labels[0] == label for label in (1, 2)}
+    elif looks == "channels":
+        masks = {number: channel > 0 for number, channel in enumerate(image[1:], 1)}
+    if masks and labels.shape[1:] != image.shape[1:]:  # a coarser grid
+        rows, columns = (np.arange(n) * m // n for n, m in zip(image.shape[1:], labels.shape[1:], strict=True))
+        masks = {label: mask[rows[:, None], columns] for label, mask in masks.items()}
+    turned = {label: mask.T[::-1] for label, mask in masks.items() if mask.any()}
+    plane = Plane("", image[0].T[::-1], turned)
+    width = min(_PANEL, int(height * plane.image.shape[1] / plane.image.shape[0]))
+    return rendered(plane, width, _WINDOW, thickness=1)
+
+
+def png(pixels: Pixels) -> bytes:
+    """A small file: few colours, no metadata."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        file, "PNG", optimize=True
+    )
+    return file.getvalue()
+
+
+def page() -> str:
+    """The page's text."""
+    parts = [
+        "# Gallery\n",
+        (
+            "Every transform of detaug on one plane of the MNI152 MRI: the original, and a low, a middle and a high strength. Each "
+            "block is the code of the three. `show` of the first block applies one:\n"
+        ),
+        f"```python\n{PREPARATION}```\n",
+        "```python\nweak = show(GaussianNoise((0.01, 0.01)))  # a dict with image and segmentation\n```\n",
+        (
+            "Look at a whole pipeline of your own with `detaug preview` ([pictures.md](pictures.md)); what each transform does is in "
+            "[transforms.md](transforms.md). `python -m docs.gallery` draws this page.\n"
+        ),
+    ]
+    for group, found in GROUPS.items():
+        parts.append(f"## {group}\n")
+        for entry in found:
+            parts.append(f"### {entry.title}\n")
+            if entry.words:
+                parts.append(f"{entry.words}\n")
+            parts.append(f"![{entry.title}: original, low, middle and high strength](images/gallery/{entry.file})\n")
+            parts.append(f"```python\n{entry.code}\n```\n")
+    parts.append("## Without a picture\n")
+    rows = "\n".join(f"| `{name}` | {why} |" for name, why in WITHOUT_PICTURES.items())
+    parts.append(f"| transform | what it does |\n|---|---|\n{rows}\n")
+    parts.append(
+        "Source: ICBM 2009a nonlinear symmetric template (Fonov et al., NeuroImage 54, 2011), as it comes in nilearn's wheel.\n"
+    )
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Write the page and its pictures; remove pictures that it no longer has."""
+    names = preparation()
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    size = 0
+    for entry in entries():
+        content = png(picture(entry, names))
+        (PICTURES / entry.file).write_bytes(content)
+        size += len(content)
+    for file in PICTURES.glob("*.png"):
+        if file.name not in {entry.file for entry in entries()}:
+            file.unlink()
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"{PAGE}: {len(list(entries()))} pictures, {size / 1e6:.2f} MB", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

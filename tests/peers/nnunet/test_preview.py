@@ -1,0 +1,62 @@
+"""`detaug preview --nnunet` draws the samples that nnU-Net's own trainer would get, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from detaug.cli import main
+from detaug.nnunet.previewing import training_batches
+from detaug.nnunet.verification import Settings
+from detaug.previews.previewing import preview_training
+from detaug.reports.progress import Progress
+
+pytest.importorskip("nnunetv2")
+
+
+@pytest.fixture
+def environment(nnunet_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("nnUNet_raw", str(nnunet_root / "raw"))
+    monkeypatch.setenv("nnUNet_preprocessed", str(nnunet_root / "preprocessed"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_samples_are_the_trainers_with_every_stage(environment: Path) -> None:
+    before = dict(os.environ)
+    settings = Settings("1", "3d_fullres", device="cpu", seed=3)
+    preview = preview_training(settings, Progress(), samples=3)
+    assert dict(os.environ) == before
+    with training_batches(settings) as made:
+        batch = next(made.augmenter)
+    for number in range(2):
+        sample = preview.samples[number]
+        assert sample.delivered is None
+        axial = sample.steps[-1].view.planes[0].image
+        np.testing.assert_array_equal(axial, batch["data"][number, 0, 14].numpy())
+        assert sample.title == f"epoch 0, step 0, sample {number}: {batch['keys'][number]}"
+        assert sample.steps[0].name == "SpatialTransform"
+        assert sample.before.shape > sample.steps[0].view.shape, "the whole enlarged patch is shown first"
+    assert preview.title == "Dataset001_MNI152, 3d_fullres, fold 0, nnUNetTrainerDetAug"
+
+
+def test_command_draws_2d_and_refuses_what_is_no_training_of_detaugs(environment: Path) -> None:
+    done = CliRunner().invoke(main, ["preview", "--nnunet", "1", "2d", "-o", "2d.png", "--samples", "2"])
+    assert done.exit_code == 0, done.output
+    assert Image.open("2d.png").size[0] > 600
+    for arguments, message in (
+        (("9", "2d"), "there is no preprocessed data set '9'"),
+        (("1", "4d"), "has no configuration '4d'; it has 2d, 3d_fullres"),
+        (("1", "2d", "-f", "7"), "there is no fold 7"),
+        (("1", "2d", "-tr", "nnUNetTrainer"), "the batches of nnUNetTrainer are not reproducible"),
+        (("1", "2d", "-tr", "nnUNetTrainerOfNobody"), "there is no trainer 'nnUNetTrainerOfNobody'"),
+    ):
+        done = CliRunner().invoke(main, ["preview", "--nnunet", *arguments])
+        assert done.exit_code == 2, done.output
+        assert message in done.output
+    assert sorted(environment.iterdir()) == [environment / "2d.png"]

@@ -1,0 +1,55 @@
+"""docs/gallery.md has every transform, with pictures that are made by the code that it shows."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from detaug import transforms as t
+
+pytest.importorskip("nilearn")
+
+from docs import gallery
+
+
+def test_page_is_what_the_script_writes() -> None:
+    assert gallery.PAGE.read_text(encoding="utf-8") == gallery.page(), "run `python -m docs.gallery`"
+    files = {entry.file for entry in gallery.entries()}
+    assert {path.name for path in gallery.PICTURES.glob("*")} == files
+    assert len(files) == len(list(gallery.entries()))
+
+
+def test_every_transform_is_on_the_page() -> None:
+    classes = {
+        each.__name__
+        for each in (getattr(t, name) for name in t.__all__)
+        if inspect.isclass(each) and issubclass(each, t.Transform) and not inspect.isabstract(each)
+    }
+    shown = {entry.name for entry in gallery.entries()}
+    assert shown | set(gallery.WITHOUT_PICTURES) == classes
+    assert not shown & set(gallery.WITHOUT_PICTURES)
+
+
+def test_pictures_are_made_by_the_code_that_is_shown() -> None:
+    names = gallery.preparation()
+    for entry in gallery.entries():
+        made = gallery.picture(entry, names)
+        kept = np.asarray(Image.open(gallery.PICTURES / entry.file).convert("RGB"))
+        assert kept.shape == made.shape, entry.title
+        # the file has few colours
+        assert np.abs(kept.astype(int) - made).mean() < 12, f"{entry.title}: run `python -m docs.gallery`"
+        strengths = np.array_split(made, 4, axis=1)
+        assert any((each != strengths[0]).any() for each in strengths[1:]), f"{entry.title} changes nothing"
+
+
+def test_pictures_are_small() -> None:
+    assert sum(path.stat().st_size for path in Path(gallery.PICTURES).glob("*.png")) < 1.5e6
+
+
+def test_code_that_shows_no_three_strengths_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"three strengths are shown, and .* makes 2"):
+        gallery.picture(gallery.Entry("Mirror", "[Mirror((0,))] * 2"), gallery.preparation())

@@ -1,0 +1,129 @@
+"""Which plane is cut from a volume, which way up, and what becomes of labels and of odd values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.pictures.palette import NOT_FINITE, OKABE_ITO, OUTSIDE, colour_of, rgb
+from detaug.pictures.planes import planes_of
+from detaug.pictures.rendering import fits, rendered, window_of
+
+
+def head(orientation: str) -> np.ndarray:
+    """A volume (1, ...) of 9 × 11 × 13 voxels towards left, front and top, that is 1, 10 and 100 in the further half of each."""
+    sizes, weights = {"L": 9, "A": 11, "S": 13}, {"L": 1, "A": 10, "S": 100}
+    volume = np.zeros((), np.float32)
+    for letter in orientation:
+        towards = {"R": "L", "P": "A", "I": "S"}.get(letter, letter)
+        ramp = np.where(np.arange(sizes[towards]) > sizes[towards] // 2, weights[towards], 0)
+        volume = volume[..., None] + (ramp if letter == towards else ramp[::-1])
+    return volume[None].astype(np.float32)
+
+
+@pytest.mark.parametrize("orientation", ["SPL", "RAS", "LPS", "IAR", "ASL"])
+def test_planes_look_the_same_whichever_way_the_axes_run(orientation: str) -> None:
+    planes = planes_of(head(orientation), orientation=orientation)
+    assert [plane.view for plane in planes] == ["axial", "coronal", "sagittal"]
+    axial, coronal, sagittal = (plane.image for plane in planes)
+    assert (axial.shape, coronal.shape, sagittal.shape) == ((11, 9), (13, 9), (13, 11))
+    assert axial[0, 0] == 10, "in front at the top, and to the right at the left"
+    assert axial[-1, -1] == 1
+    assert coronal[0, 0] == 100, "upwards at the top"
+    assert coronal[-1, -1] == 1
+    assert sagittal[0, 0] == 110, "in front at the left"
+    assert sagittal[-1, -1] == 0
+
+
+@pytest.mark.parametrize("orientation", ["", "SP", "SPLR", "SSL", "SPX", "spl", 3])
+def test_axes_that_run_nowhere_are_refused(orientation: object) -> None:
+    with pytest.raises(ValueError, match="whither each of the three axes runs"):
+        planes_of(np.zeros((1, 4, 4, 4), np.float32), orientation=orientation)  # type: ignore[arg-type]
+
+
+def test_2d_sample_is_one_plane_as_it_is() -> None:
+    image = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+    (plane,) = planes_of(image)
+    np.testing.assert_array_equal(plane.image, image[0])
+    assert plane.view == ""
+
+
+def test_volume_of_terabytes_is_read_in_its_planes_only() -> None:
+    volume = np.lib.stride_tricks.as_strided(np.ones(1, np.float32), (1, 20_000, 20_000, 20_000), (0,) * 4)
+    assert all(max(plane.image.shape) <= 1024 for plane in planes_of(volume, volume))
+
+
+def test_channel_is_chosen_and_one_that_is_not_there_is_named() -> None:
+    image = torch.stack([torch.full((4, 5, 6), float(n)) for n in range(4)])
+    assert planes_of(image, channel=2)[0].image.max() == 2
+    with pytest.raises(ValueError, match="there is no channel 4: the image has 4, from 0 to 3"):
+        planes_of(image, channel=4)
+
+
+def test_labels_are_masks_outside_of_the_case_too() -> None:
+    labels = np.array([[[0, 1, 2], [-1, -1, 2]]], np.int16)
+    (plane,) = planes_of(np.zeros((1, 2, 3), np.float32), labels)
+    assert sorted(plane.masks) == [-1, 1, 2]
+    assert plane.masks[2].tolist() == [[False, False, True], [False, False, True]]
+
+
+def test_regions_may_overlap_and_deep_supervision_shows_its_first_level() -> None:
+    regions = np.zeros((2, 2, 3), bool)
+    regions[0], regions[1, 0] = True, True
+    (plane,) = planes_of(np.zeros((1, 2, 3), np.float32), [regions, regions[:, ::2, ::2]])
+    assert {label: int(mask.sum()) for label, mask in plane.masks.items()} == {1: 6, 2: 3}
+
+
+def test_labels_of_another_shape_are_left_out() -> None:
+    assert planes_of(np.zeros((1, 4, 4), np.float32), np.ones((1, 2, 2)))[0].masks == {}
+
+
+def test_thick_slices_are_drawn_as_thick_as_they_are() -> None:
+    planes = planes_of(np.zeros((1, 8, 40, 40), np.float32), spacing=(6, 1, 1))
+    heights = {plane.view: rendered(plane, 40, (0, 1)).shape[0] for plane in planes}
+    assert heights == {"axial": 40, "coronal": 48, "sagittal": 48}
+
+
+def test_outline_lies_within_its_label_in_its_colour() -> None:
+    labels = np.zeros((1, 20, 20), np.int16)
+    labels[0, 5:15, 5:15] = 2
+    (plane,) = planes_of(np.zeros((1, 20, 20), np.float32), labels)
+    picture = rendered(plane, 20, (0, 1), thickness=1)
+    coloured = (picture == rgb(OKABE_ITO[1])).all(-1)
+    assert coloured.sum() == 36
+    assert coloured[5, 5:15].all()
+    assert not coloured[6:14, 6:14].any()
+    assert not (rendered(plane, 20, (0, 1), thickness=0) != 0).any()
+
+
+def test_nan_and_infinity_are_coloured_and_leave_the_grey_scale_alone() -> None:
+    image = np.tile(np.linspace(0, 1, 100, dtype=np.float32), (1, 100, 1))
+    image[0, :2, :2] = np.nan, np.inf
+    image[0, 0, 0] = -np.inf
+    (plane,) = planes_of(image)
+    low, high = window_of([plane])
+    assert 0 <= low < high <= 1
+    picture = rendered(plane, 100, (low, high))
+    assert (picture[:2, :2] == rgb(NOT_FINITE)).all()
+    assert (picture[2:, -1] > 250).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 7.5, np.nan])
+def test_image_without_any_contrast_has_a_grey_scale(value: float) -> None:
+    (plane,) = planes_of(np.full((1, 5, 5), value, np.float32))
+    low, high = window_of([plane])
+    assert low < high
+    assert rendered(plane, 5, (low, high)).shape == (5, 5, 3)
+
+
+def test_values_beyond_a_grey_scale_are_found() -> None:
+    planes = planes_of(np.full((1, 5, 5), 100, np.float32))
+    assert not fits((0, 1), planes)
+    assert fits((0, 100), planes)
+
+
+def test_colours_are_okabe_and_itos_and_come_again_after_seven_labels() -> None:
+    assert len(set(OKABE_ITO)) == 7
+    assert colour_of(1) == colour_of(8) == OKABE_ITO[0]
+    assert colour_of(-1) == OUTSIDE

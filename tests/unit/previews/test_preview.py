@@ -1,0 +1,295 @@
+"""`detaug.preview`: the samples of a training, looked at after every transform; and every kind of pipeline there is."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
+
+import detaug
+from detaug import DeterministicAugmenter, current
+from detaug import transforms as t
+from detaug.pictures.requirements import NotInstalled
+from detaug.previews import Preview
+from detaug.verify import UnusableError
+
+
+def blob(shape: tuple[int, ...] = (1, 20, 18, 16)) -> tuple[np.ndarray, np.ndarray]:
+    """An image, and labels of the same spatial shape."""
+    image = np.random.default_rng(1).random(shape, dtype=np.float32)
+    labels = np.zeros((1, *shape[1:]), np.int16)
+    labels[(slice(None), *(slice(n // 4, n // 2) for n in shape[1:]))] = 1
+    return image, labels
+
+
+class Loader:
+    """Endless batches, whose samples are brighter from draw to draw."""
+
+    number_of_threads_in_multithreaded = 2
+
+    def __init__(self, image: Any, labels: Any, key: str = "seg") -> None:
+        self.image, self.labels, self.key = image, labels, key
+
+    def __next__(self) -> dict[str, Any]:
+        data = np.stack([self.image, self.image]) + np.float32(np.random.random())
+        return {"data": data, self.key: np.stack([self.labels] * 2), "keys": ["a", "b"]}
+
+
+PIPELINE = t.Compose(
+    [
+        t.CenterCrop((12, 12, 12)),
+        t.RandomApply(t.GaussianNoise((0.1, 0.2)), 0.5),
+        t.Mirror((0, 1, 2)),
+        t.RemoveLabel(-1, 0),
+    ]
+)
+
+
+def make() -> tuple[Loader, t.Transform]:
+    return Loader(*blob()), PIPELINE
+
+
+def last_image(preview: Preview, sample: int) -> np.ndarray:
+    """The axial plane of what is delivered."""
+    shown = preview.samples[sample]
+    view = shown.delivered or (shown.steps[-1].view if shown.steps else shown.before)
+    return view.planes[0].image
+
+
+def test_samples_are_those_of_a_training_with_this_seed() -> None:
+    preview = detaug.preview(make, samples=3, seed=5)
+    with DeterministicAugmenter(*make(), num_processes=0, seed=5) as augmenter:
+        batches = [next(augmenter), next(augmenter)]
+    expected = [batches[0]["data"][0], batches[0]["data"][1], batches[1]["data"][0]]
+    for number, image in enumerate(expected):
+        np.testing.assert_array_equal(last_image(preview, number), image[0, 6, :, ::-1][:, ::-1])
+    assert [sample.title for sample in preview.samples] == [
+        "epoch 0, step 0, sample 0: a",
+        "epoch 0, step 0, sample 1: b",
+        "epoch 0, step 1, sample 0: a",
+    ]
+
+
+def test_every_stage_is_seen_with_its_params_and_those_that_changed_nothing_are_named() -> None:
+    preview = detaug.preview(make, samples=8, seed=5)
+    assert [name for _, name in preview.places] == ["CenterCrop", "GaussianNoise", "Mirror"]
+    assert preview.unchanging == ["RemoveLabel"]
+    noisy = [step for sample in preview.samples for step in sample.steps if step.name == "GaussianNoise"]
+    assert 0 < len(noisy) < 8, "it is applied to half of the samples"
+    assert all(step.caption[0].startswith("sigmas 0.") for step in noisy)
+    assert not any("key" in line for step in noisy for line in step.caption)
+    assert all(sample.before.shape == (1, 20, 18, 16) for sample in preview.samples)
+    assert all(sample.steps[0].view.shape == (1, 12, 12, 12) for sample in preview.samples)
+    assert all(sample.delivered is None for sample in preview.samples), "the last stage is what is delivered"
+
+
+def test_callers_random_state_stays() -> None:
+    np.random.seed(1)
+    torch.manual_seed(1)
+    before = np.random.get_state()[1].copy(), torch.random.get_rng_state()
+    detaug.preview(make, samples=1)
+    assert (np.random.get_state()[1] == before[0]).all()
+    assert torch.equal(torch.random.get_rng_state(), before[1])
+
+
+def test_transforms_in_a_loader_are_seen_as_well() -> None:
+    class Within(Loader):
+        def __next__(self) -> dict[str, Any]:
+            made = [
+                PIPELINE(image=self.image, segmentation=self.labels, rng=current().next_sample_generator())
+                for _ in range(2)
+            ]
+            return {
+                "data": np.stack([each["image"] for each in made]),
+                "target": np.stack([each["segmentation"] for each in made]),
+            }
+
+    preview = detaug.preview(lambda: (Within(*blob()), None), samples=2)
+    assert preview.samples[0].steps[0].name == "CenterCrop"
+    assert preview.samples[0].before.shape == (1, 20, 18, 16)
+    assert all(sample.delivered is None for sample in preview.samples)
+
+
+def test_batchgenerators_compositions_are_seen_transform_by_transform() -> None:
+    from batchgenerators.transforms.abstract_transforms import Compose
+    from batchgenerators.transforms.color_transforms import BrightnessMultiplicativeTransform
+    from batchgenerators.transforms.spatial_transforms import MirrorTransform
+
+    original = Compose.__call__
+
+    def stock() -> Any:
+        inner = Compose([BrightnessMultiplicativeTransform((2, 2), p_per_sample=1)])
+        return Loader(*blob()), Compose([MirrorTransform((0, 1, 2)), inner])
+
+    preview = detaug.preview(stock, samples=3, seed=1)
+    assert Compose.__call__ is original
+    for sample in preview.samples:
+        assert [(step.place, step.name) for step in sample.steps] == [
+            ((0, 0), "MirrorTransform"),
+            ((0, 1, 0), "BrightnessMultiplicativeTransform"),
+        ]
+        assert sample.delivered is None
+        mirrored, brighter = (step.view.planes[0].image for step in sample.steps)
+        np.testing.assert_allclose(brighter, 2 * mirrored, rtol=1e-5)
+
+
+def test_batchgeneratorsv2_pipeline_on_an_image_is_seen_transform_by_transform() -> None:
+    bgv2 = pytest.importorskip("batchgeneratorsv2")
+    from batchgeneratorsv2.transforms.intensity.gaussian_noise import GaussianNoiseTransform
+    from batchgeneratorsv2.transforms.spatial.mirroring import MirrorTransform
+    from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
+    from batchgeneratorsv2.transforms.utils.random import RandomTransform
+
+    assert bgv2
+    pipeline = ComposeTransforms([RandomTransform(GaussianNoiseTransform((0.1, 0.1)), 1.0), MirrorTransform((0, 1, 2))])
+    preview = detaug.preview(pipeline, *blob(), samples=2, seed=1)
+    assert [step.name for step in preview.samples[0].steps] == ["GaussianNoiseTransform", "MirrorTransform"]
+    assert preview.samples[0].steps[0].view.print != preview.samples[1].steps[0].view.print
+    mixed = t.Compose([t.Mirror((0,)), t.ForeignTransform(pipeline), t.InvertImage(1)])
+    assert [(step.place, step.name) for step in detaug.preview(mixed, *blob(), samples=1).samples[0].steps] == [
+        ((0, 0), "Mirror"),
+        ((0, 1, 0), "GaussianNoiseTransform"),
+        ((0, 1, 1), "MirrorTransform"),
+        ((0, 2), "InvertImage"),
+    ]
+
+
+def test_transform_of_whom_nothing_is_known_has_before_and_after() -> None:
+    class Doubled:
+        def __call__(self, data: Any, **rest: Any) -> dict[str, Any]:
+            return {"data": 2 * data, **rest}
+
+    preview = detaug.preview(lambda: (Loader(*blob()), Doubled()), samples=2)
+    assert preview.places == []
+    assert preview.last == "after Doubled"
+    for sample in preview.samples:
+        assert sample.delivered is not None
+        np.testing.assert_array_equal(sample.delivered.planes[0].image, 2 * sample.before.planes[0].image)
+
+
+class Photos(Dataset[Any]):
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.rand(1, 12, 10) + index, torch.ones(12, 10, dtype=torch.int64)
+
+
+def test_data_set_of_2d_tuples_of_torch() -> None:
+    preview = detaug.preview(Photos, samples=4)
+    (plane,) = preview.samples[0].before.planes
+    assert plane.image.shape == (12, 10)
+    assert list(plane.masks) == [1]
+
+
+def test_four_channels_regions_label_minus_one_and_nan() -> None:
+    from detaug.nnunet import training_transforms
+
+    image, labels = blob((4, 24, 24, 24))
+    labels[:, :3] = -1
+    image[:, 10:14, 10:14] = np.nan
+    pipeline = training_transforms(
+        (16,) * 3, (-0.3, 0.3), [[1, 1, 1], [0.5] * 3], (0, 1, 2), False, regions=[(1, 2), (2,)]
+    )
+    preview = detaug.preview(lambda: (Loader(image, labels), pipeline), samples=2, channel=3)
+    assert -1 in preview.samples[0].before.planes[2].masks
+    assert "ConvertSegmentationToRegions" in [name for _, name in preview.places]
+    assert preview.sheet().legend.keys() >= {"label 1", "label -1 (outside)", "NaN or infinite"}
+    assert Image.open(io.BytesIO(preview.png)).format == "PNG"
+    with pytest.raises(ValueError, match="there is no channel 4: the image has 4, from 0 to 3"):
+        detaug.preview(lambda: (Loader(image, labels), pipeline), channel=4)
+
+
+def test_pipeline_on_an_image_draws_each_sample_from_its_own_generator() -> None:
+    image, labels = blob()
+    preview = detaug.preview(PIPELINE, image, labels, samples=3, seed=9, epoch=2)
+    for number, sample in enumerate(preview.samples):
+        rng = detaug.SeedTree(9).generator(2, 0, sample=number)
+        made = PIPELINE(image=image, segmentation=labels, rng=rng)
+        np.testing.assert_array_equal(last_image(preview, number), made["image"][0, 6])
+        assert sample.before.shape == (1, 20, 18, 16)
+
+
+def test_no_image_and_no_pipeline_is_the_demo() -> None:
+    pytest.importorskip("nilearn")
+    preview = detaug.preview(samples=1)
+    assert preview.samples[0].title.endswith("mni152")
+    assert preview.places[0][1] == "SpatialTransform"
+
+
+def test_sheet_is_the_same_bytes_each_time_and_notebooks_show_it() -> None:
+    first, second = (detaug.preview(make, samples=2, seed=5) for _ in range(2))
+    assert first.png == second.png == first._repr_png_()
+    html = first._repr_html_()
+    assert html.startswith('<div style="overflow-x: auto')
+    assert "data:image/png;base64," in html
+    assert "test_preview:make: 2 samples, CenterCrop" in html
+    assert "CenterCrop" in repr(first)
+    width, height = Image.open(io.BytesIO(first.png)).size
+    assert width > 4 * 200
+    assert height > 2 * 3 * 200
+
+
+def failing() -> Any:
+    raise OSError("the disk is gone")
+
+
+class Breaks:
+    def __call__(self, **batch: Any) -> Any:
+        raise RuntimeError("out of tune")
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        (failing, "the factory fails: OSError: the disk is gone"),
+        (lambda: 3, "the factory must return"),
+        (lambda: (Loader(*blob()), Breaks()), "the pipeline fails at epoch 0, step 0: RuntimeError: out of tune"),
+        (lambda: (iter([]), None), "the loader gives no batch at epoch 0, step 0"),
+        ("nowhere:make", "there is no module 'nowhere'"),
+        ("no colon", "is not of the form module:factory"),
+    ],
+)
+def test_what_is_no_pipeline_is_said(factory: Any, message: str) -> None:
+    with pytest.raises(UnusableError, match=message):
+        detaug.preview(factory)
+
+
+def test_module_that_fails_when_it_is_imported_is_named(tmp_path: Any) -> None:
+    (tmp_path / "broken_pipeline.py").write_text("1 / 0\n")
+    with pytest.raises(UnusableError, match=r"broken_pipeline\.py fails when it is imported: ZeroDivisionError"):
+        detaug.preview(f"{tmp_path}/broken_pipeline.py:make")
+
+
+def test_batch_without_an_image_is_described() -> None:
+    class Numbers:
+        def __next__(self) -> dict[str, Any]:
+            return {"data": np.zeros(3), "name": "x"}
+
+    with pytest.raises(UnusableError, match=r"there is no image in a batch.*\{'data': ndarray \(3,\), 'name': str\}"):
+        detaug.preview(lambda: (Numbers(), None))
+
+
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(TypeError, match="pass the function that makes the augmenter"):
+        detaug.preview(DeterministicAugmenter(*make(), num_processes=0, seed=1))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="image and segmentation go with a pipeline"):
+        detaug.preview(None, blob()[0])
+    with pytest.raises(ValueError, match="samples"):
+        detaug.preview(make, samples=0)
+    with pytest.raises(UnusableError, match=r"an image must be \(C, X, Y\) or \(C, X, Y, Z\), got \(4, 4\)"):
+        detaug.preview(PIPELINE, np.zeros((4, 4), np.float32))
+
+
+def test_missing_matplotlib_is_said_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name))
+    with pytest.raises(NotInstalled, match=r"pip install 'detaug\[plots\]'"):
+        detaug.preview(make)
