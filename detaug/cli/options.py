@@ -204,8 +204,6 @@ def factory_of(target: str) -> Any:
         return load_factory(target)
     except UnusableError as error:
         raise CannotRun(str(error)) from error
-    except Exception as error:
-        raise CannotRun(f"{target} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on

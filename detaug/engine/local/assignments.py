@@ -152,6 +152,17 @@ class Assignments(Generic[Worker]):
                 while number in self._bucket_of and self._give(self._workers[number], given):
                     pass
         self._changed.clear()
+        return self._sent(given)
+
+    def give_all(self) -> list[tuple[Worker, list[tuple[int, Task]]]]:
+        """As `give_out`, and however much waits at a worker already: of streams all that is wanted."""
+        given: dict[int, list[tuple[int, Task]]] = {}
+        for worker in self._workers.values():
+            while self._give(worker, given):
+                pass
+        return self._sent(given)
+
+    def _sent(self, given: dict[int, list[tuple[int, Task]]]) -> list[tuple[Worker, list[tuple[int, Task]]]]:
         sent = [(self._workers[number], entries) for number, entries in given.items() if entries]
         for worker, entries in sent:
             if len(worker.tasks) + len(entries) > self._limits[worker.number][1]:

@@ -89,7 +89,14 @@ class Coordinator(PrefetchingEngine):
         self._checking = Checking(work.checks, work.on_mismatch, self)
         in_a_lane = work.job.max_memory is None and self._gpu is None and not work.states.enabled
         self._lanes = Lanes(
-            work.schedule, self._lock, self._assignments, work.checks, work.health, self._tell_user, in_a_lane
+            work.schedule,
+            self._lock,
+            self._assignments,
+            work.checks,
+            work.health,
+            self._tell_user,
+            self._assign_all,
+            in_a_lane,
         )
         self._waker = Waker()
         self._pool = Pool(work.pipeline, work.job, settings, self._waker, self._describe)
@@ -306,6 +313,13 @@ class Coordinator(PrefetchingEngine):
             sent = True
             for worker, entries in given:
                 sent = self._sent(worker, entries) and sent
+
+    def _send_all_wanted(self) -> None:
+        """Give workers all that is wanted of their streams."""
+        with self._lock:
+            given = self._assignments.give_all()
+        for worker, entries in given:
+            self._sent(worker, entries)
 
     def _sent(self, worker: Worker, entries: list[tuple[int, Task]]) -> bool:
         """False: it took none of them, and others may."""

@@ -200,7 +200,7 @@ class Lane:
     def made(self) -> Iterator[BatchKey]:
         """What lies in the ring and was not taken. Not what was: its entries are free, and a worker may just be writing over one,
         whose number still is the old one while its batch is not."""
-        taken = self._words[_LIMIT] - ENTRIES
+        taken = max(0, self._words[_LIMIT] - ENTRIES)
         for head in self._memory.heads:
             if head[0] > taken:
                 yield BatchKey(self.first.epoch, self.first.step + (head[0] - 1) * self._stride)

@@ -38,6 +38,7 @@ class Lanes:
         assignments: of tasks to workers.
         checks, health: to which lanes account for their time.
         tell_user: wakes a thread that waits for a batch.
+        send_all_wanted: gives workers all that is wanted of their streams.
         possible: whether this pipeline's batches may be made in one.
     """
 
@@ -49,11 +50,12 @@ class Lanes:
         checks: Checks,
         health: Health,
         tell_user: Callable[[], None],
+        send_all_wanted: Callable[[], None],
         possible: bool,
     ) -> None:
         self._schedule, self._lock = schedule, lock
         self._assignments, self._checks, self._health = assignments, checks, health
-        self._tell_user = tell_user
+        self._tell_user, self._send_all_wanted = tell_user, send_all_wanted
         self._possible = possible and not schedule.probing and hasattr(os, "eventfd")
         self._bell: Bell | None = None
         self._lane: Lane | None = None
@@ -99,6 +101,10 @@ class Lanes:
             workers = [worker for worker in workers if worker.index in owners]
         if len(workers) < (1 if schedule.stateless else schedule.busy_workers):
             return
+        if not schedule.stateless:
+            # What lies before a lane reaches its worker before the lane does: streams go on in the lane, and would have to be
+            # made anew for a batch that is asked for later.
+            self._send_all_wanted()
         try:
             bell = self._bell = self._bell or Bell()
             lane = Lane(workers, bell)
@@ -109,6 +115,11 @@ class Lanes:
             with self._lock:
                 start = schedule.lane_start()
                 if start is None:
+                    return
+                if (
+                    not schedule.stateless and schedule.num_open
+                ):  # the user has taken a batch meanwhile, and more is wanted
+                    self._small = self._opens_after
                     return
                 first, count = start
                 if count is not None and count < _SHORTEST:

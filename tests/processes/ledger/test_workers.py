@@ -44,7 +44,7 @@ def test_killed_workers_are_counted_and_change_nothing_else(tmp_path: Path) -> N
         pids = engine.worker_pids()
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: engine.restarts == 2, "both were replaced")
+        wait_until(lambda: made.stats()["restarts"] == 2, "both were replaced")
         take(made, 21)
     assert [line["restarts"] for line in lines(tmp_path / "run.jsonl")[1:4]] == [0, 0, 0]
     assert lines(tmp_path / "run.jsonl")[-2]["restarts"] == 2
