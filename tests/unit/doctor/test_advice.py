@@ -84,7 +84,7 @@ def test_nothing_is_said_against_a_machine_that_is_well_set() -> None:
         ({"variables": {"OMP_NUM_THREADS": None}}, "threads", "note", "OMP_NUM_THREADS is not set"),
         ({"threads": {"torch": 32}}, "threads", "note", "32 threads on 16"),
         ({"open_files": {"soft": 256}}, "open files", "note", "only 256 .*ulimit -n"),
-        ({"packages": {"nnunetv2": "2.6.2"}}, "nnU-Net", "warning", r"2\.6\.2 is not 2\.8\.x"),
+        ({"packages": {"nnunetv2": "2.4.2"}}, "nnU-Net", "warning", r"2\.4\.2 is not 2\.5\.x or .* or 2\.8\.x"),
         ({"packages": {"nnunetv2": "2.80.0"}}, "nnU-Net", "warning", r"2\.80\.0"),
         ({"variables": {"nnUNet_compile": "true"}}, "torch.compile", "warning", "nnUNet_compile=f"),
         ({"variables": {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}}, "torch.compile", "warning", "unset it"),
