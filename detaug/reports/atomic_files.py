@@ -23,7 +23,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             # The name must not be there before the bytes are: a machine that stops may keep one without the other.
             file.flush()
             os.fsync(file.fileno())
-        os.replace(partial, path)
+            # While it is open: a lock that its writer holds on it lasts until it has its name.
+            os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
 

@@ -168,7 +168,7 @@ def _removed(path: Path, used: float) -> bool:
                 return False
         os.unlink(path)
     except FileNotFoundError:
-        return True
+        return not path.name.endswith(_PARTIAL)  # one that is written now just got its name, and still takes its room
     except OSError:  # Windows removes no file that is mapped
         return False
     return True

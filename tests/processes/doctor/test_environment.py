@@ -24,6 +24,7 @@ from detaug.doctor.graphics_cards import card_names
 from detaug.doctor.kernel_cache import kernel_cache
 from detaug.doctor.machine import environment
 from detaug.kernels import cache, compiling
+from detaug.processes import cores
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 
@@ -74,7 +75,7 @@ def test_affinity_limits_the_usable_cores() -> None:
 
 
 def test_control_group_s_quota_limits_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_group_lines", lambda name: ["150000 100000"] if name == "cpu.max" else [])
+    monkeypatch.setattr(cores, "group_lines", lambda name: ["150000 100000"] if name == "cpu.max" else [])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     cpu = environment()["cpu"]
     assert (cpu["quota"], cpu["affinity"], cpu["usable_cores"]) == (1.5, 8, 1)
