@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, Protocol
 
-from detaug.engine.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Taken, Task
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Taken, Task
 from detaug.pipeline.plan import BatchKey, Plan
 
 
