@@ -34,6 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def cluster() -> Iterator[None]:
     """One node, to which this process is connected."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else actors wait for whatever else the machine does
     ray.init(
         "local",  # others may run one beside it
         num_cpus=CPUS,
