@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.outcomes import Delivered, EpochEnd, Outcome, Position
-from detaug.engine.schedule import Schedule
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Outcome, Position
+from detaug.engine.order.schedule import Schedule
 from detaug.pipeline.plan import BatchKey
 
 

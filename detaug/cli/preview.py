@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from detaug.cli.nnunet_verify import failures_told, fold_number
+from detaug.cli.nnunet.verify import failures_told, fold_number
 from detaug.cli.options import CannotRun, OutputType, SeedType, Target, write_output
 
 

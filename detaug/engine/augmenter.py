@@ -19,8 +19,8 @@ from detaug.engine.health import Health, costs_told
 from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.local.pool import Settings
-from detaug.engine.outcomes import Position
-from detaug.engine.schedule import Schedule
+from detaug.engine.order.outcomes import Position
+from detaug.engine.order.schedule import Schedule
 from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longer_running
 from detaug.engine.state import State
 from detaug.engine.warming import leaves, warm_up

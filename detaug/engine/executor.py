@@ -14,8 +14,8 @@ from typing import Any, Protocol
 from detaug.engine.checking import Checks
 from detaug.engine.failures import Places
 from detaug.engine.health import Health
-from detaug.engine.outcomes import Position
-from detaug.engine.schedule import Schedule
+from detaug.engine.order.outcomes import Position
+from detaug.engine.order.schedule import Schedule
 from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.surroundings import ProcessSettings

@@ -13,8 +13,8 @@ from detaug.engine import failures
 from detaug.engine.checking import Again, Check, Inquiry, is_checked, make_again, remark_on_process
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Job, Work
-from detaug.engine.outcomes import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Task
-from detaug.engine.skipping import SkipLog, left_out
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Task
+from detaug.engine.order.skipping import SkipLog, left_out
 from detaug.ledger.notes import note_of
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey

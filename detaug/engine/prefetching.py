@@ -22,8 +22,8 @@ from typing import Any
 
 from detaug.engine import failures
 from detaug.engine.executor import Work
-from detaug.engine.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Taken, Task
-from detaug.engine.skipping import SkipLog, left_out
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Taken, Task
+from detaug.engine.order.skipping import SkipLog, left_out
 from detaug.errors import BatchError, ReproducibilityError
 
 logger = logging.getLogger("detaug")

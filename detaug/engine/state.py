@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from detaug.engine.outcomes import Position
+from detaug.engine.order.outcomes import Position
 from detaug.errors import StateMismatch
 from detaug.pipeline import identity
 from detaug.seeding.tree import Seed, checked_seed, non_negative_int, spawn_key_element

@@ -24,11 +24,6 @@ class HeaderDifference:
     a: Any
     b: Any
 
-    @property
-    def decides(self) -> bool:
-        """Whether batches cannot be the same with it."""
-        return self.name in IDENTITY.values() or self.name.startswith("pipeline")
-
 
 @dataclass
 class Comparison:

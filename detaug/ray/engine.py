@@ -30,7 +30,7 @@ from ray import exceptions
 from detaug.engine import failures
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Work
-from detaug.engine.outcomes import Delivered, Exists, Outcome, Task
+from detaug.engine.order.outcomes import Delivered, Exists, Outcome, Task
 from detaug.engine.prefetching import PrefetchingEngine
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.engine.outcomes import Task
+from detaug.engine.order.outcomes import Task
 from detaug.memory.blocks import Bytes
 from detaug.ray.nodes import NodeReport
 

@@ -17,8 +17,8 @@ import heapq
 from collections import deque
 from typing import Generic, Protocol, TypeVar
 
-from detaug.engine.outcomes import Task
-from detaug.engine.schedule import Schedule
+from detaug.engine.order.outcomes import Task
+from detaug.engine.order.schedule import Schedule
 from detaug.pipeline.plan import BatchKey
 
 #: A worker that answers within this time (seconds) may be given more than two tasks.

@@ -31,7 +31,7 @@ from detaug.engine.local.lanes import LOOK, Lanes
 from detaug.engine.local.pool import Pool, Settings
 from detaug.engine.local.second_making import Checking
 from detaug.engine.local.waker import Waker
-from detaug.engine.outcomes import Delivered, EpochEnd, Exists, Outcome, Position, Task
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Outcome, Position, Task
 from detaug.engine.prefetching import PrefetchingEngine
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.pipeline.plan import BatchKey

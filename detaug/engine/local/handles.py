@@ -19,7 +19,7 @@ from detaug.engine.executor import Job
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
 from detaug.engine.local.worker import work_on_inherited
-from detaug.engine.outcomes import Task
+from detaug.engine.order.outcomes import Task
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
 from detaug.processes.interpreters import Surrounding, code_of

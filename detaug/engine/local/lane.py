@@ -27,7 +27,7 @@ from itertools import count
 from typing import Any
 
 from detaug.engine.local import messages
-from detaug.engine.outcomes import Position
+from detaug.engine.order.outcomes import Position
 from detaug.memory.blocks import create, reserve
 from detaug.pipeline.plan import BatchKey
 from detaug.transport.transfer import unpack

@@ -13,8 +13,8 @@ from detaug.engine.local import messages
 from detaug.engine.local.assignments import Assignments
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.lane import TICKET, Bell, Lane
-from detaug.engine.outcomes import Task
-from detaug.engine.schedule import Schedule
+from detaug.engine.order.outcomes import Task
+from detaug.engine.order.schedule import Schedule
 from detaug.pipeline.plan import BatchKey
 from detaug.transport.channel import ChannelClosed, ChannelFull
 

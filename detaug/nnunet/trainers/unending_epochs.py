@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.outcomes import Position
+from detaug.engine.order.outcomes import Position
 from detaug.ledger.writing import LedgerWriter
 
 

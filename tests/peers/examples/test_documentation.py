@@ -18,6 +18,7 @@ import torch
 from detaug import DeterministicAugmenter
 from detaug.cli import main
 from detaug.training import rng_state, set_rng_state
+from tests.support.preloaded import run_code
 
 REPOSITORY = Path(__file__).parents[3]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -267,11 +268,12 @@ from my_package.pipelines import make
 for name in ("run", "a", "b"):
     with DeterministicAugmenter(*make(), 0, seed=1234, batches_per_epoch=4, ledger=f"{name}.jsonl") as aug:
         list(aug)
+from detaug.cli import main
+main(["receipt", "run.jsonl", "-o", "receipt.json"])
 """
     (folder / "checkpoint_final.pth").write_bytes(b"weights")
-    subprocess.run([sys.executable, "-c", code], cwd=folder, env=environment, check=True)
-    command = ["-m", "detaug", "receipt", "run.jsonl", "-o", "receipt.json"]
-    subprocess.run([sys.executable, *command], cwd=folder, env=environment, check=True)
+    done = run_code(code, folder=folder, environment=environment)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("command", console_lines())

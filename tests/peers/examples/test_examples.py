@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from tests.support.preloaded import run_code
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -23,9 +25,7 @@ LAST_LINES = {
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(EXAMPLES / script)], capture_output=True, text=True, timeout=240, check=False
-    )
+    return run_code(EXAMPLES / script, folder=Path.cwd(), environment=os.environ)
 
 
 #: nnU-Net plans and preprocesses a data set first; a Ray cluster starts.

@@ -5,18 +5,16 @@ Making one takes most of a minute. ``DETAUG_TEST_NNUNET`` names a folder where t
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from filelock import FileLock
 
-from tests.peers.nnunet.trainers.datasets import KINDS
-
-REPOSITORY = Path(__file__).parents[3]
+from tests.peers.nnunet.trainers.datasets import KINDS, prepare
 
 
 @pytest.fixture(scope="session")
@@ -32,14 +30,23 @@ def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         ready = root / "preprocessed" / KINDS[kind].name / "ready"
         with FileLock(root / f"{kind}.lock"):
             if not ready.exists():
-                # nnU-Net spawns processes, which import the main module anew
-                command = [sys.executable, "-m", "tests.peers.nnunet.trainers.datasets", str(root), kind]
-                done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-                assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+                # a fork has imported nnU-Net, and what this does to settings and random state ends with it
+                process = multiprocessing.get_context("fork").Process(target=_prepare, args=(root, kind))
+                process.start()
+                process.join()
+                assert process.exitcode == 0, (root / f"{kind}.log").read_text()[-3000:]
                 ready.touch()
         return root
 
     return prepared
+
+
+def _prepare(root: Path, kind: str) -> None:
+    with (root / f"{kind}.log").open("w") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    torch.set_num_threads(1)
+    prepare(root, kind)
 
 
 @pytest.fixture(scope="session")

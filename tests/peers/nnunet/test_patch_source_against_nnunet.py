@@ -26,6 +26,7 @@ from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess
 from detaug.nnunet import validation_transforms
 from detaug.nnunet.loading import PatchSource
 from detaug.transforms import Compose, Convert2DTo3D, Convert3DTo2D, SpatialTransform
+from tests.peers.nnunet.trainers.datasets import threads_for_processes
 from tests.support.transforms.spatial_reference import label_weights_in_float64, reference_params
 
 nibabel = pytest.importorskip("nibabel")
@@ -47,7 +48,7 @@ def preprocessed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three cases of MRI, 3 mm planes, of which only the front is annotated."""
     root = tmp_path_factory.mktemp("nnunet")
     head = load_template()
-    with nnunet_folders(root):
+    with nnunet_folders(root), threads_for_processes():
         folder = root / "raw" / DATASET
         for sub in ("imagesTr", "labelsTr"):
             (folder / sub).mkdir(parents=True)

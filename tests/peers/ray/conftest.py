@@ -13,10 +13,28 @@ ray = pytest.importorskip("ray", reason="Ray is not installed")
 CPUS = 8
 
 
+#: Of the engines' suite, what the schedule does for every engine: those of this machine show it in the default tier, and
+#: here every test starts an actor, which imports torch.
+SCHEDULES = {
+    "test_what_is_put_back_is_due_again",
+    "test_failures_can_be_left_out",
+    "test_other_ranks_steps_are_theirs",
+    "test_ranks_go_on_where_more_or_fewer_of_them_stopped",
+    "test_ranks_without_a_batch_in_the_last_round_get_one_of_the_first",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent.name == "ray" and item.name in SCHEDULES:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[None]:
     """One node, to which this process is connected."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # else actors wait for whatever else the machine does
     ray.init(
         "local",  # others may run one beside it
         num_cpus=CPUS,

@@ -30,12 +30,13 @@ EPOCH = 40
 class Slow(DataLoader):
     """Batches of 1 MB that take their time; `deadly`: at that step its process ends itself, in every making."""
 
-    def __init__(self, deadly: int | None = None) -> None:
+    def __init__(self, deadly: int | None = None, delay: float = 0.05) -> None:
         super().__init__(None, 1, infinite=True)
         self.deadly = deadly
+        self.delay = delay
 
     def generate_train_batch(self) -> dict[str, Any]:
-        time.sleep(0.05)
+        time.sleep(self.delay)
         now = current()
         if now.step == self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -61,7 +62,7 @@ class Counting(DataLoader):
 
 
 class StartsLate(Slow):
-    """In the second of the actors, which takes some seconds to make its copy."""
+    """In the second of the actors, which takes a while to make its copy."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class StartsLate(Slow):
             while not (first := (self.folder / "first").read_text()):
                 time.sleep(0.01)
             if int(first) != os.getpid() and not (self.folder / "started").exists():
-                time.sleep(4.0)
+                time.sleep(1.5)
                 (self.folder / "started").touch()
 
 
@@ -145,7 +146,7 @@ class TestOneNode:
             while len(set(augmenter._engine.worker_pids()) - {before[0]}) < 2 and time.monotonic() < deadline:  # type: ignore[union-attr]
                 time.sleep(0.1)
             assert len(set(augmenter._engine.worker_pids()) - {before[0]}) == 2  # type: ignore[union-attr]
-        assert found == expected(Slow())
+        assert found == expected(Slow(delay=0))
         assert "another one makes it again" in caplog.text or "between batches" in caplog.text
 
     @pytest.mark.slow
@@ -171,7 +172,7 @@ class TestOneNode:
         caplog.set_level("INFO", "detaug")
         with in_cluster(Slow(), actors=1, batches_per_epoch=6, max_worker_memory=2**20) as augmenter:
             found = [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow())[:6]
+        assert found == expected(Slow(delay=0))[:6]
         assert "retires; another takes its place" in caplog.text
 
     @pytest.mark.slow
@@ -185,7 +186,7 @@ class TestOneNode:
 
         with in_cluster(HangsOnce(), actors=1, batches_per_epoch=6, stall_timeout=2.0) as augmenter:
             found = [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow())[:6]
+        assert found == expected(Slow(delay=0))[:6]
         assert "has been making epoch 0, step 2" in caplog.text
 
     @pytest.mark.slow
@@ -207,7 +208,7 @@ class TestOneNode:
             found += [fingerprint(next(augmenter)) for _ in range(20)]
             assert wait_for(lambda: len(set(engine.worker_pids()) - {before[0]}) == 2)  # type: ignore[union-attr]
             found += [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow())
+        assert found == expected(Slow(delay=0))
         assert "the others go on, another is tried in 1 s: 1 worker(s) were killed due to the node" in caplog.text
         assert "memory= (bytes of an actor)" in caplog.text
         assert "Pages follow" not in caplog.text
@@ -235,7 +236,7 @@ class TestOneNode:
     def test_actors_without_a_place_are_told_of_and_the_others_go_on(self, caplog: pytest.LogCaptureFixture) -> None:
         with in_cluster(Slow(), actors=9, patience=1.0) as augmenter:
             found = [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow())
+        assert found == expected(Slow(delay=0))
         assert "wait for a place" in caplog.text
         assert "CPUs" in caplog.text
 
@@ -255,7 +256,7 @@ class TestOneNode:
             while not (tmp_path / "started").exists() and rounds < EPOCH:
                 found.append(fingerprint(next(augmenter)))
                 rounds += 1
-        assert found == expected(Slow())[:rounds]
+        assert found == expected(Slow(delay=0))[:rounds]
         assert rounds >= 10
         assert 1 <= len(asked) <= 1 + (asked[-1] - asked[0]) / 5
 
@@ -266,7 +267,7 @@ class TestOneNode:
         with in_cluster(DiesAtACheck(tmp_path), actors=2, batches_per_epoch=12, check_every=1) as augmenter:
             found = [fingerprint(batch) for batch in augmenter]
             stats = augmenter.stats()
-        assert found == expected(Slow())[:12]
+        assert found == expected(Slow(delay=0))[:12]
         assert stats["checked"] > 0
         assert stats["mismatches"] == 0
         left_out = (tmp_path / "died").read_text()
@@ -301,7 +302,7 @@ class TestSeveralNodes:
             nodes.add_node(num_cpus=2, object_store_memory=200 * 2**20)
             found += [fingerprint(batch) for batch in augmenter]
             found += [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow()) + expected(Slow(), 1)
+        assert found == expected(Slow(delay=0)) + expected(Slow(delay=0), 1)
 
     def test_a_killed_raylet_takes_its_batches_along(self, nodes: Any) -> None:
         other = nodes.add_node(num_cpus=4, object_store_memory=200 * 2**20)
@@ -311,7 +312,7 @@ class TestSeveralNodes:
             found = [fingerprint(next(augmenter)) for _ in range(8)]
             other.kill_raylet()  # and with it the object store
             found += [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow())
+        assert found == expected(Slow(delay=0))
 
     def test_nodes_without_memory_for_any_actor_are_an_error_that_names_them(self) -> None:
         done = subprocess.run(
@@ -333,7 +334,7 @@ class TestSeveralNodes:
         with DeterministicAugmenter(Slow(), None, 2, seed=5, batches_per_epoch=EPOCH, check_every=0) as elsewhere:
             elsewhere.load_state_dict(told["state"])
             found = told["found"] + [fingerprint(batch) for batch in elsewhere]
-        assert found == expected(Slow())
+        assert found == expected(Slow(delay=0))
 
     def test_a_small_object_store_bounds_what_is_made_ahead(self, nodes: Any, caplog: pytest.LogCaptureFixture) -> None:
         class Large(Slow):

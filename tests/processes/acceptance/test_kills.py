@@ -116,7 +116,16 @@ def test_batch_that_kills_fewer_workers_than_allowed_is_delivered(make: Maker, m
     assert flag.exists()
 
 
-@pytest.mark.parametrize("loader", [RandomSampler, Walker])
+@pytest.mark.parametrize(
+    ("start_method", "loader"),
+    [
+        ("fork", RandomSampler),
+        ("fork", Walker),
+        ("spawn", RandomSampler),
+        *(pytest.param(method, Walker, marks=pytest.mark.slow) for method in ("spawn", "forkserver")),
+        ("forkserver", RandomSampler),
+    ],
+)
 def test_every_process_below_the_augmenter_may_be_killed_in_turn(
     make: Maker, mark: str, start_method: str, loader: type
 ) -> None:

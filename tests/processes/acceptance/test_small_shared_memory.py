@@ -33,7 +33,7 @@ def can_mount() -> bool:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("size", ["64m", "4k"])
+@pytest.mark.parametrize("size", [pytest.param("64m", marks=pytest.mark.slow), "4k"])
 def test_batches_of_160_mb_pass_with_a_shared_memory_folder_of(
     script: Callable[..., Script], start_method: str, size: str
 ) -> None:

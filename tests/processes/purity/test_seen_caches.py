@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from detaug import DeterministicAugmenter
-from tests.processes.purity.ways import Findings, Make, run_all_ways
+from tests.processes.purity.ways import Findings, Make, in_workers_too, run_all_ways
 
 ITEMS, BATCH = 46, 4
 
@@ -171,19 +171,26 @@ class Computed(PlaceForEach):
         return self.table[index]
 
 
+CACHES = (OneShard, LargeShard, LeastRecentlyUsed, CountedInBytes, PlaceForEach, Preallocated, OfAMethod, Computed)
+#: Whose memory workers share, and of which they have a copy each.
+SHARED, COPIED = Preallocated, LeastRecentlyUsed
+
+
+@pytest.mark.parametrize(("kind", "processes"), in_workers_too(CACHES, (SHARED, COPIED)))
+def test_a_data_set_with_a_cache_gives_every_item_once(kind: type, processes: tuple[int, ...]) -> None:
+    assert_every_item_once(run_all_ways(making(kind()), processes))
+
+
 @pytest.mark.parametrize(
-    "kind", [OneShard, LargeShard, LeastRecentlyUsed, CountedInBytes, PlaceForEach, Preallocated, OfAMethod, Computed]
+    ("kind", "processes"), in_workers_too((OneShard, LargeShard, LeastRecentlyUsed, Preallocated), (SHARED,))
 )
-def test_a_data_set_with_a_cache_gives_every_item_once(kind: type) -> None:
-    assert_every_item_once(run_all_ways(making(kind())))
-
-
-@pytest.mark.parametrize("kind", [OneShard, LargeShard, LeastRecentlyUsed, Preallocated])
-def test_a_cache_that_was_filled_before_it_was_handed_in_is_right_as_well(kind: type) -> None:
+def test_a_cache_that_was_filled_before_it_was_handed_in_is_right_as_well(
+    kind: type, processes: tuple[int, ...]
+) -> None:
     dataset = kind()
     for index in (44, 3, 17, 4):
         assert dataset[index] == index
-    assert_every_item_once(run_all_ways(making(dataset), processes=(0, 2), kill=False))
+    assert_every_item_once(run_all_ways(making(dataset), processes, kill=False))
     assert dataset[45] == 45
 
 

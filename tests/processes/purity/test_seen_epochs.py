@@ -12,7 +12,7 @@ from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBa
 
 from detaug import DeterministicAugmenter
 from detaug.errors import BatchError
-from tests.processes.purity.ways import Make, check_every, listening, run_all_ways
+from tests.processes.purity.ways import Make, check_every, in_workers_too, listening, run_all_ways
 
 BATCHES = 8
 
@@ -149,9 +149,13 @@ TOLD: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("where", TOLD)
-def test_set_epoch_meets_a_pristine_copy_once(where: str) -> None:
-    found = run_all_ways(TOLD[where]())
+#: Bound to their streams, stateless, and a data set: what workers are told by their loader in a way of its own.
+OTHER_IN_WORKERS = ("transform of an endless iterator", "loader", "inside a data set")
+
+
+@pytest.mark.parametrize(("where", "processes"), in_workers_too(TOLD, OTHER_IN_WORKERS))
+def test_set_epoch_meets_a_pristine_copy_once(where: str, processes: tuple[int, ...]) -> None:
+    found = run_all_ways(TOLD[where](), processes)
     found.assert_right()
     for way in found.batches:
         for epoch in (0, 2):
@@ -326,17 +330,21 @@ def test_only_the_broken_items_are_skipped_in_a_finite_loader(kind: Any) -> None
             ]
 
 
-@pytest.mark.parametrize("taken", [1, 2, 3, 5, 9])
-def test_a_run_that_is_resumed_near_a_broken_item_skips_the_same(taken: int) -> None:
+def test_a_run_that_is_resumed_near_a_broken_item_skips_the_same() -> None:
     make = making(FailsNow(15, (1, 4, 6)), batches_per_epoch=None, on_error="skip")
     with make(num_processes=0) as augmenter:
         whole = [batch["index"] for batch in augmenter]
+    seen, states = [], {}
     with make(num_processes=2) as augmenter:
-        start = [next(augmenter)["index"] for _ in range(taken)]
-        state = json.loads(json.dumps(augmenter.state_dict()))
-    with make(num_processes=1) as augmenter:
-        augmenter.load_state_dict(state)
-        assert start + [batch["index"] for batch in augmenter] == whole
+        for batch in augmenter:
+            seen.append(batch["index"])
+            if len(seen) in (1, 2, 3, 5, 9):
+                states[len(seen)] = json.loads(json.dumps(augmenter.state_dict()))
+    assert seen == whole
+    for taken, state in states.items():
+        with make(num_processes=int(taken in (2, 5))) as augmenter:
+            augmenter.load_state_dict(state)
+            assert seen[:taken] + [batch["index"] for batch in augmenter] == whole, taken
 
 
 class Searches:
@@ -361,7 +369,7 @@ def _collates_by_search(items: list[int]) -> int:
     return next(item for item in items if item != 13)
 
 
-@pytest.mark.parametrize("num_processes", [0, 2])
+@pytest.mark.parametrize("num_processes", [0, pytest.param(2, marks=pytest.mark.slow)])  # in workers: the next test
 @pytest.mark.parametrize(
     ("dataset", "options"),
     [

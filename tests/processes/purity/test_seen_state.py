@@ -581,7 +581,8 @@ SHUFFLED = [
 @pytest.mark.parametrize("num_streams", [1, 3])
 def test_a_loader_may_shuffle_in_place_whatever_its_size(kind: Any, items: int, num_streams: int) -> None:
     make = making(kind(items), num_streams=num_streams)
-    run_all_ways(make, processes=(0, 2) if num_streams == 3 else (0,)).assert_right()
+    in_workers = num_streams == 3 and items in (1001, 60_000)
+    run_all_ways(make, processes=(0, 2) if in_workers else (0,)).assert_right()
 
 
 @pytest.mark.parametrize(("kind", "items"), SHUFFLED[::3])

@@ -9,11 +9,13 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
+
+import pytest
 
 from detaug import DeterministicAugmenter, fingerprint
 
@@ -93,19 +95,35 @@ def check_every(num_processes: int) -> int:
     return AS_A_USER_HAS_IT if num_processes else EVERY_BATCH
 
 
+def in_workers_too(cases: Iterable[Any], always: Collection[Any]) -> list[Any]:
+    """Parameters (case, processes) of tests that run a pipeline in all ways.
+
+    Copies of pipelines are made in the same way in every process, so workers are part of the default tier for those cases
+    that workers might change: `always`. All others run in the calling process, and with workers in the slow tier.
+    """
+    found = []
+    for case in cases:
+        name = case if isinstance(case, str) else case.__name__
+        if case not in always:
+            found.append(pytest.param(case, (0,), id=name))
+        marks = () if case in always else pytest.mark.slow
+        found.append(pytest.param(case, (0, 2), id=f"{name} in workers", marks=marks))
+    return found
+
+
 def run_all_ways(make: Make, processes: tuple[int, ...] = (0, 2), kill: bool = True) -> Findings:
     """Run a pipeline in all ways.
 
     Args:
         make: gives a new augmenter, called as ``make(num_processes=...)``.
-        processes: numbers of workers. The resumed run has one at any rate.
+        processes: numbers of workers. The resumed run has one where any run has some.
         kill: SIGKILL the workers in the middle of the first epoch. The second one is made by those that came after them.
     """
     found = Findings()
     ways: dict[str, Callable[[], Iterator[tuple[int, int, Any]]]] = {}
     for number in processes:
         ways[f"{number} workers"] = lambda number=number: _run(make, number, kill)
-    ways["resumed"] = lambda: _resumed(make)
+    ways["resumed"] = lambda: _resumed(make, int(any(processes)))
     ways["replayed"] = lambda: _replayed(make, dict.fromkeys(key for b in found.batches.values() for key in b))
     for way, run in ways.items():
         batches = found.batches[way] = {}
@@ -143,14 +161,14 @@ def _run(make: Make, number: int, kill: bool) -> Iterator[tuple[int, int, Any]]:
                         os.kill(pid, signal.SIGKILL)
 
 
-def _resumed(make: Make) -> Iterator[tuple[int, int, Any]]:
-    """Each of the epochs is left after three batches and gone on with by another augmenter, with one worker or none."""
+def _resumed(make: Make, workers: int) -> Iterator[tuple[int, int, Any]]:
+    """Each of the epochs is left after three batches and gone on with by another augmenter, the last one with workers."""
     for epoch in EPOCHS:
         with make(num_processes=0) as one:
             one.set_epoch(epoch)
             yield from islice(_batches(one), 3)
             state = json.loads(json.dumps(one.state_dict()))
-        with make(num_processes=int(epoch == EPOCHS[-1])) as other:
+        with make(num_processes=workers * (epoch == EPOCHS[-1])) as other:
             other.load_state_dict(state)
             yield from islice(_batches(other), 4)
 

@@ -65,14 +65,18 @@ def test_state_of_classes_and_modules_is_not_equal_and_its_lines_are_named(kinds
     assert lines <= {cause.site for cause in result.causes}, str(result)
 
 
-@pytest.mark.parametrize("items", [*slow(999), 1_001])
-def test_loader_that_shuffles_its_list_is_equal_unless_it_is_declared_stateless(items: int) -> None:
-    factory = partial(shuffling, items)
-    honest = verified(factory)
+@pytest.mark.slow  # test_verify.py has another loader with state
+@pytest.mark.parametrize("items", [999, 1_001])
+def test_loader_that_shuffles_its_list_is_equal(items: int) -> None:
+    honest = verified(partial(shuffling, items))
     assert set(verdicts(honest).values()) == {"equal"}, str(honest)
     assert not honest.stateless.allowed
     assert honest.stateless.site == Site(impure.__file__, impure.line_of(impure.ShufflesItsList))
-    declared = verified(factory, stateless=True)
+
+
+@pytest.mark.parametrize("items", [*slow(999), 1_001])
+def test_loader_that_shuffles_its_list_is_different_where_it_is_declared_stateless(items: int) -> None:
+    declared = verified(partial(shuffling, items), stateless=True)
     assert not declared.ok
     assert verdicts(declared)["each batch alone in a fresh process, in epochs 0 and 2"] == "different"
     assert declared.cause is not None

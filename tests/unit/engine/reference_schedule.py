@@ -1,11 +1,11 @@
-"""What `detaug.engine.schedule.Schedule` means, as plainly as possible: everything is computed anew at every call."""
+"""What `detaug.engine.order.schedule.Schedule` means, as plainly as possible: everything is computed anew at every call."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil, gcd
 
-from detaug.engine.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Task
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Task
 from detaug.pipeline.plan import BatchKey, Plan
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detaug.engine.local.assignments import QUICK, Assignments
-from detaug.engine.outcomes import Delivered, EpochEnd, Task
-from detaug.engine.schedule import Schedule
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Task
+from detaug.engine.order.schedule import Schedule
 from detaug.pipeline.plan import Plan
 
 SLOW = 10 * QUICK

@@ -15,8 +15,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from detaug.engine.outcomes import Delivered, EpochEnd, Position
-from detaug.engine.schedule import Schedule
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Position
+from detaug.engine.order.schedule import Schedule
 from detaug.engine.state import State
 from detaug.pipeline.plan import TAILS, Plan
 

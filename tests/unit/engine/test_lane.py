@@ -9,7 +9,7 @@ import pytest
 
 from detaug.engine.local import messages
 from detaug.engine.local.lane import ENTRIES, Bell, Lane, OwnLane
-from detaug.engine.outcomes import Position
+from detaug.engine.order.outcomes import Position
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "eventfd"), reason="there are no eventfds here")
 

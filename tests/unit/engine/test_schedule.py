@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detaug.engine.outcomes import Delivered, EpochEnd, Exists, Failed, Position, Skipped
-from detaug.engine.schedule import Schedule
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Position, Skipped
+from detaug.engine.order.schedule import Schedule
 from detaug.pipeline.plan import TAILS, BatchKey, Plan
 from tests.unit.engine.reference_schedule import ReferenceSchedule
 

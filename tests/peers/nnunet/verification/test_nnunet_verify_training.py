@@ -38,7 +38,10 @@ FAULTS = {
     "TimeInCheckpoint": ("bookkeeping", "checkpoint_final.pth['written_at']", None, "", None),
 }
 #: The second training of these is resumed.
-RESUMED = ("ForgetsMomentum", "ForgetsTeacher", "ForgetsCount")
+RESUMED = ("ForgetsMomentum", "ForgetsTeacher", "ForgetsCount", "nnUNetTrainerDetAug")
+#: One of batches, one of layers, one of checkpoints. Of which kind a difference is, is told from traces alone, and
+#: test_nnunet_verify_origins.py has every kind.
+OFTEN = ("UnseededTransform", "NoisyGradient", "ForgetsMomentum")
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -62,9 +65,11 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 @pytest.fixture(scope="module")
-def told(nnunet_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Of all faulty trainers, where their trainings parted: one process for all, as importing nnU-Net takes longest."""
-    names = [f"+{name}" if name in RESUMED else name for name in FAULTS]
+def told(request: pytest.FixtureRequest, nnunet_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Where the trainings of the trainers parted that are asked about: one process for all, as importing nnU-Net takes
+    longest."""
+    asked = {item.callspec.params.get("trainer") for item in request.session.items if hasattr(item, "callspec")}
+    names = [f"+{name}" if name in RESUMED else name for name in (*FAULTS, "nnUNetTrainerDetAug") if name in asked]
     folder = tmp_path_factory.mktemp("faulty")
     command = [sys.executable, "-m", "tests.peers.nnunet.verification.compare_faults", str(folder), *names]
     done = subprocess.run(command, cwd=REPOSITORY, env=environment(nnunet_root), capture_output=True, text=True)
@@ -72,12 +77,20 @@ def told(nnunet_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return {name.removeprefix("+"): found for name, found in json.loads(done.stdout).items()}
 
 
-@pytest.mark.parametrize("trainer", FAULTS)
+@pytest.mark.parametrize(
+    "trainer", [each if each in OFTEN else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS]
+)
 def test_a_planted_fault_is_named(told: dict[str, Any], trainer: str) -> None:
     (origin,) = told[trainer]
     assert tuple(origin[key] for key in ("kind", "name", "epoch", "phase", "step")) == FAULTS[trainer]
 
 
+@pytest.mark.parametrize("trainer", ["nnUNetTrainerDetAug"])
+def test_detaugs_trainer_writes_the_same_checkpoint_where_it_is_resumed(told: dict[str, Any], trainer: str) -> None:
+    assert told[trainer] == []
+
+
+@pytest.mark.slow
 def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_root: Path, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     short = ("--iterations", "1", "--validation-iterations", "1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
-from detaug.engine.outcomes import Skipped
+from detaug.engine.order.outcomes import Skipped
 from detaug.errors import BatchError
 
 logger = logging.getLogger("detaug")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detaug.cli.nnunet_verify import failures_told
+from detaug.cli.nnunet.verify import failures_told
 from detaug.cli.options import CannotRun, SeedType, Target, conclude, json_option
 
 if TYPE_CHECKING:

@@ -27,26 +27,12 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from math import gcd
-from typing import Any, Protocol
 
-from detaug.engine.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Taken, Task
+from detaug.engine.order.lane import Lane
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Taken, Task
+from detaug.engine.order.stream_ends import StreamEnds
 from detaug.pipeline.plan import BatchKey, Plan
-
-
-@dataclass
-class _Ends:
-    """What is known of the ends of one epoch's streams.
-
-    Attributes:
-        turns: of each stream that ended, the first turn that it does not have.
-        known: (phase, the first step behind the epoch's end where rounds have that phase; None while it is not known).
-    """
-
-    turns: dict[int, int] = field(default_factory=dict)
-    known: tuple[int, int | None] = (0, None)
 
 
 def _ended_too_soon(key: BatchKey, number: int) -> ValueError:
@@ -54,28 +40,6 @@ def _ended_too_soon(key: BatchKey, number: int) -> ValueError:
         f"the loader has no batch for step {key.step} of epoch {key.epoch}, but an epoch was to have {number}: with tail='pad' "
         "each rank gets as many batches as that says. Pass the right batches_per_epoch, or another tail"
     )
-
-
-class Lane(Protocol):
-    """Steps that are made unasked, and read where they are made. See `detaug.engine.local.lane`.
-
-    Attributes:
-        first: the position of its first batch; all from there on are its own, as long as it lasts.
-    """
-
-    first: Position
-
-    def batch(self, step: int) -> tuple[Any] | None:
-        """(the batch,) if it was made."""
-
-    def made(self) -> Iterator[BatchKey]:
-        """Those for which `batch` has one."""
-
-    def advance(self, position: Position) -> None:
-        """What lies before that position was taken."""
-
-    def stop(self) -> None:
-        """Nothing more is begun."""
 
 
 class Schedule:
@@ -117,9 +81,9 @@ class Schedule:
         self.position = self.start_of(0)
         self.outcomes: dict[BatchKey, Outcome] = {}
         self.in_flight: set[BatchKey] = set()
-        self._ends: dict[int, _Ends] = {}
         # This rank's streams are every so-maniest; which, changes with the phase.
         self._stride = 1 if self.probing else gcd(plan.num_streams, plan.world_size)
+        self._ends = StreamEnds(plan, self.probing, self._stride)
         self._num_workers = max(1, num_workers)
         self._last = plan.end()
         self._settled: Position | None = None
@@ -205,7 +169,7 @@ class Schedule:
             self.probing
             or self._ahead
             or self._begun_ahead
-            or self._ends
+            or self._ends.epochs
             or self._lane is not None
             or start.epoch != self.position.epoch
         ):
@@ -292,14 +256,15 @@ class Schedule:
         self._settle()
         settled, self._settled = self._settled, None
         self.in_flight.discard(key)
-        if key.epoch < self.position.epoch or not self._note_end(key):
+        position = self.position
+        phase = self.plan.phase_of(position.step) if position.epoch == key.epoch else 0
+        if key.epoch < position.epoch or not self._ends.note(key, phase):
             self._settled = settled
         elif self._frontier.epoch == key.epoch:
             # What was wanted behind the end no longer is: the gaps, and with ranks what follows the last full round.
-            stream, ends = self.plan.stream_of(key.step), self._ends[key.epoch]
-            for step in range(self.plan.step_of(stream, ends.turns[stream]), self._reached(), self.plan.num_streams):
+            for step in range(self._ends.first_gap(key), self._reached(), self.plan.num_streams):
                 self._unwant(BatchKey(key.epoch, step))
-            end = ends.known[1]
+            end = self._ends.epochs_end(key.epoch, phase)
             if self.probing and end is not None:
                 for step in range(end, self._reached()):
                     self._unwant(BatchKey(key.epoch, step))
@@ -394,7 +359,7 @@ class Schedule:
             if end is not None:
                 return position, end
             key = BatchKey(position.epoch, position.step) if self._wraps_at is None else self.key_at(position)
-            if self._ends and self._gap(key):
+            if self._ends.epochs and self._ends.is_gap(key):
                 position = position._replace(step=self.plan.next_step(position.step))
                 continue
             if self.probing and not self._round_known(position):
@@ -447,32 +412,10 @@ class Schedule:
 
     def _end_at(self, position: Position) -> EpochEnd | None:
         over = self.is_over(position)
-        if not over and self._ends and position.epoch in self._ends:
-            end = self._end_of(position.epoch, self.plan.phase_of(position.step))
+        if not over and self._ends.epochs:
+            end = self._ends.epochs_end(position.epoch, self.plan.phase_of(position.step))
             over = end is not None and position.step >= end
         return EpochEnd(self.start_of(position.epoch + 1)) if over else None
-
-    def _end_of(self, epoch: int, phase: int) -> int | None:
-        """The first step behind the epoch's end, as far as the streams' ends tell."""
-        ends = self._ends[epoch]
-        if ends.known[0] != phase:
-            ends.known = (phase, self._end_by(ends.turns, phase))
-        return ends.known[1]
-
-    def _end_by(self, turns: dict[int, int], phase: int) -> int | None:
-        if self.probing:
-            # The first round that is not complete is where all ranks stop.
-            missing = (self.plan.step_of(stream, turn) for stream, turn in turns.items())
-            return min((self.plan.round_of(step, phase).start for step in missing), default=None)
-        own = range((phase + self.plan.rank) % self._stride, self.plan.num_streams, self._stride)
-        if len(turns) < len(own) or not all(stream in turns for stream in own):
-            return None
-        return max(self.plan.step_of(stream, turns[stream] - 1) for stream in own) + 1
-
-    def _gap(self, key: BatchKey) -> bool:
-        ends = self._ends.get(key.epoch)
-        turn = None if ends is None else ends.turns.get(self.plan.stream_of(key.step))
-        return turn is not None and self.plan.turn_of(key.step) >= turn
 
     def _round_known(self, position: Position) -> bool:
         return all(BatchKey(position.epoch, step) in self.outcomes for step in self._round_of(position))
@@ -494,8 +437,7 @@ class Schedule:
             self._begin_anew()
         self._extend()
         if settled is None or settled.epoch != position.epoch:
-            for epoch in [epoch for epoch in self._ends if epoch < position.epoch]:
-                del self._ends[epoch]
+            self._ends.forget_before(position.epoch)
         self._settled = position
 
     def _go_forward(self, old: Position, new: Position) -> bool:
@@ -548,7 +490,7 @@ class Schedule:
                 self._frontier = end.then
                 continue
             key = BatchKey(position.epoch, position.step) if self._wraps_at is None else self.key_at(position)
-            if self._ends and self._gap(key):
+            if self._ends.epochs and self._ends.is_gap(key):
                 self._frontier = position._replace(step=self.plan.next_step(position.step))
                 continue
             if self.probing:
@@ -599,21 +541,3 @@ class Schedule:
     def _reached(self) -> int:
         """The first step of the frontier's epoch that nothing wanted lies at or behind."""
         return self._round_of(self._frontier).start if self.probing else self._frontier.step
-
-    def _note_end(self, key: BatchKey) -> bool:
-        """Whether that was news, and what it means for the epoch's end."""
-        ends = self._ends.setdefault(key.epoch, _Ends())
-        stream, turn = self.plan.stream_of(key.step), self.plan.turn_of(key.step)
-        known = ends.turns.get(stream)
-        if known is not None and known <= turn:
-            return False
-        position = self.position
-        phase = self.plan.phase_of(position.step) if position.epoch == key.epoch else 0
-        end = self._end_of(key.epoch, phase)
-        ends.turns[stream] = turn
-        if not self.probing:
-            ends.known = (phase, self._end_by(ends.turns, phase))
-            return True
-        start = self.plan.round_of(self.plan.step_of(stream, turn), phase).start
-        ends.known = (phase, start if end is None else min(start, end))
-        return end is None or start < end  # else nothing is wanted there any more

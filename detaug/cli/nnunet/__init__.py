@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from detaug.cli.nnunet_demo import demo
-from detaug.cli.nnunet_replay import replay
-from detaug.cli.nnunet_results import compare, export
-from detaug.cli.nnunet_verify import verify
+from detaug.cli.nnunet.demo import demo
+from detaug.cli.nnunet.replay import replay
+from detaug.cli.nnunet.results import compare, export
+from detaug.cli.nnunet.verify import verify
 from detaug.cli.options import CannotRun
 
 
