@@ -31,6 +31,7 @@ from detaug.memory.batch_memory import Span
 from detaug.memory.blocks import Bytes, Lease, Mapping, create, reserve
 from detaug.memory.layout import ALIGNMENT, Layout, capacity_for, lay_out, round_up
 from detaug.memory.limits import LimitReached, explained
+from detaug.memory.streaming import StreamingCopy
 from detaug.transport.transfer import Packed, unpack
 
 logger = logging.getLogger("detaug")
@@ -75,6 +76,7 @@ class WorkerSlots:
 
     def __init__(self, log: Callable[[str], None] = logger.warning) -> None:
         self._log = log
+        self._copy = StreamingCopy()
         self._owner = os.getpid()
         self._slots: dict[int, Mapping] = {}
         self._free: list[tuple[int, int, int]] = []  # sorted (bytes, when it came back, number)
@@ -156,7 +158,7 @@ class WorkerSlots:
         _table(block[table:], len(sizes))[:] = np.array([offsets, sizes], dtype=np.int64).T
         for offset, size, content in zip(offsets, sizes, contents, strict=True):
             if content is not None:
-                np.copyto(block[offset : offset + size], content)
+                self._copy(block[offset : offset + size], content)
         if left is not None:  # not before its contents are copied: it might have been the slot they go to
             self._end(left)
         replaced, self._given_up = tuple(self._given_up), []
