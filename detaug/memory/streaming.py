@@ -41,6 +41,11 @@ class StreamingCopy:
         self._function: _Function | None = None
         self._possible = True
 
+    @property
+    def streams(self) -> bool:
+        """Whether it is compiled."""
+        return self._function is not None
+
     def __call__(self, target: Bytes, source: Bytes) -> None:
         """Copy contiguous bytes to as many others, which they do not overlap."""
         size = source.nbytes
@@ -104,8 +109,13 @@ def _assembly() -> str:
     ir.IRBuilder(entry).branch(loop)
     builder = ir.IRBuilder(loop)
     done = builder.phi(number)
-    loads = [builder.inttoptr(builder.add(start, _plus(builder, done, at)), vector) for at in range(0, _STRIDE, _VECTOR_BYTES)]
-    stores = [builder.inttoptr(builder.add(to, _plus(builder, done, at)), vector) for at in range(0, _STRIDE, _VECTOR_BYTES)]
+    loads = [
+        builder.inttoptr(builder.add(start, _plus(builder, done, at)), vector)
+        for at in range(0, _STRIDE, _VECTOR_BYTES)
+    ]
+    stores = [
+        builder.inttoptr(builder.add(to, _plus(builder, done, at)), vector) for at in range(0, _STRIDE, _VECTOR_BYTES)
+    ]
     past_the_caches = module.add_metadata([ir.IntType(32)(1)])
     for value, place in zip([builder.load(place, align=1) for place in loads], stores, strict=True):
         builder.store(value, place, align=_VECTOR_BYTES).set_metadata("nontemporal", past_the_caches)
