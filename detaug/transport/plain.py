@@ -93,13 +93,14 @@ def _array_of(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
 
 
 def _describe_array(array: np.ndarray[Any, Any], buffers: list[Bytes], small: int, tensor: int) -> Any:
-    dtype, size = array.dtype, array.nbytes
-    if not array.flags.c_contiguous or size == 0 or dtype is not _DTYPES.get(dtype.char):
+    """`tensor`: 1 where the array is to become one."""
+    char: str = array.dtype.char
+    if not array.flags.c_contiguous or array.nbytes == 0 or array.dtype is not _DTYPES.get(char):
         raise _NotPlain
-    if size < small:
-        return _SMALL_ARRAY + tensor, dtype.char, array.shape, array.tobytes()
+    if array.nbytes < small:
+        return _SMALL_ARRAY + tensor, char, array.shape, array.tobytes()
     buffers.append(array.reshape(-1).view(np.uint8))
-    return _ARRAY + tensor, dtype.char, array.shape
+    return _ARRAY + tensor, char, array.shape
 
 
 def _rebuild(item: Any, buffers: Iterator[Any]) -> Any:
