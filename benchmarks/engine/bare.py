@@ -19,6 +19,7 @@ import torch
 
 from benchmarks.engine.settings import Settings
 from detaug.memory.batch_memory import allocate_with
+from detaug.memory.streaming import StreamingCopy
 from detaug.processes.control import keep_freed_memory
 
 #: Holds a batch of `benchmarks.engine.loaders.READY_SHAPE`.
@@ -61,6 +62,7 @@ def _slots(ends: dict[int, int]) -> Iterator[int]:
 def _work(loader: Any, slots: list[mmap.mmap], free: int, filled: int) -> None:
     torch.set_num_threads(1)
     keep_freed_memory()
+    copy = StreamingCopy()
     while True:
         slot = os.read(free, 1)
         memory = np.frombuffer(slots[slot[0]], np.uint8)
@@ -75,5 +77,5 @@ def _work(loader: Any, slots: list[mmap.mmap], free: int, filled: int) -> None:
         for tensor in next(loader).values():
             array = tensor.numpy()
             if not np.shares_memory(memory, array):
-                np.copyto(take(array.nbytes).view(array.dtype).reshape(array.shape), array)
+                copy(take(array.nbytes), array.reshape(-1).view(np.uint8))
         os.write(filled, slot)

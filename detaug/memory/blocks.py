@@ -10,6 +10,7 @@ import ctypes
 import errno
 import mmap
 import os
+import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,7 @@ _libc.madvise.restype = ctypes.c_int
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _munmap = _libc.munmap
+_MADV_POPULATE_WRITE = 23  # <linux/mman.h>, since 5.14
 
 
 def create(size: int) -> int:
@@ -117,6 +119,12 @@ class Mapping:
             self.inherited = False
             if _libc.madvise(self.address, self.size, mmap.MADV_DONTFORK) != 0:
                 self.inherited = True
+
+    def populate(self, size: int) -> None:
+        """Map the first `size` bytes, which are reserved, at once: page by page, as they are written, takes twice as long.
+        Nothing where the system cannot."""
+        if sys.platform.startswith("linux"):
+            _libc.madvise(self.address, size, _MADV_POPULATE_WRITE)
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import functools
 import itertools
 import logging
 import os
+import struct
 import weakref
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -31,6 +32,7 @@ from detaug.memory.batch_memory import Span
 from detaug.memory.blocks import Bytes, Lease, Mapping, create, reserve
 from detaug.memory.layout import ALIGNMENT, Layout, capacity_for, lay_out, round_up
 from detaug.memory.limits import LimitReached, explained
+from detaug.memory.streaming import StreamingCopy
 from detaug.transport.transfer import Packed, unpack
 
 logger = logging.getLogger("detaug")
@@ -43,7 +45,7 @@ _SMALL_PART = 16
 _MOST_AT_ONCE = 1_000
 #: A loader that holds what it took from so many batches' slots in a row gets ordinary memory from then on.
 _MOST_HELD = 4
-_SPAN = np.dtype((np.int64, 2))
+_ENTRY_BYTES = 16
 
 
 class Parcel(NamedTuple):
@@ -75,6 +77,7 @@ class WorkerSlots:
 
     def __init__(self, log: Callable[[str], None] = logger.warning) -> None:
         self._log = log
+        self._copy = StreamingCopy()
         self._owner = os.getpid()
         self._slots: dict[int, Mapping] = {}
         self._free: list[tuple[int, int, int]] = []  # sorted (bytes, when it came back, number)
@@ -153,10 +156,10 @@ class WorkerSlots:
         block = draft.mapping.bytes()
         table, free = layout.offsets[1], iter(layout.offsets[2:])
         offsets = [next(free) if offset is None else offset for offset in there]
-        _table(block[table:], len(sizes))[:] = np.array([offsets, sizes], dtype=np.int64).T
+        struct.pack_into(_spans(len(sizes)), block.data, table, *itertools.chain(*zip(offsets, sizes, strict=True)))
         for offset, size, content in zip(offsets, sizes, contents, strict=True):
             if content is not None:
-                np.copyto(block[offset : offset + size], content)
+                self._copy(block[offset : offset + size], content)
         if left is not None:  # not before its contents are copied: it might have been the slot they go to
             self._end(left)
         replaced, self._given_up = tuple(self._given_up), []
@@ -168,7 +171,7 @@ class WorkerSlots:
         """What was taken, the table, and what is copied."""
         taken = 0 if draft is None or all(offset is None for offset in there) else draft.used
         copied = (size for size, offset in zip(sizes, there, strict=True) if offset is None)
-        return lay_out([taken, len(sizes) * _SPAN.itemsize, *copied])
+        return lay_out([taken, len(sizes) * _ENTRY_BYTES, *copied])
 
     def _is_held(self, draft: _Draft) -> bool:
         if not draft.is_held:
@@ -215,6 +218,7 @@ class WorkerSlots:
         try:
             reserve(descriptor, size)
             mapping = Mapping(descriptor, capacity, inherited=False)
+            mapping.populate(size)
         except BaseException:
             os.close(descriptor)
             raise
@@ -268,8 +272,9 @@ class _Draft:
         return any(span() is not None for span in self._spans)
 
 
-def _table(block: Bytes, count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    return block[: count * _SPAN.itemsize].view(np.int64).reshape(count, 2)
+def _spans(count: int) -> str:
+    """The format of a table of so many entries. (NumPy takes longer to make an array than to write it.)"""
+    return f"={2 * count}q"
 
 
 class Stock:
@@ -326,9 +331,9 @@ class ParentSlots:
         self._out[parcel.slot] = _Delivery(lease, self._returned.append, parcel.slot, mapping)
         block = lease.bytes()
         del lease
-        spans = _table(block[parcel.table :], parcel.entries).tolist()
-        small = min(_COPIED_OUT, sum(size for _, size in spans) // _SMALL_PART)
-        (start, length), *rest = spans
+        numbers = struct.unpack_from(_spans(parcel.entries), block.data, parcel.table)
+        small = min(_COPIED_OUT, sum(numbers[1::2]) // _SMALL_PART)
+        (start, length), *rest = zip(numbers[::2], numbers[1::2], strict=True)
         buffers = (
             block[offset : offset + size] if size > small else _copy(block[offset : offset + size])
             for offset, size in rest

@@ -14,6 +14,7 @@ import warnings
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Any
 
 from detaug.engine.executor import Job
 from detaug.engine.local import messages
@@ -26,7 +27,7 @@ from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.whereabouts import Whereabouts, is_stopped
 from detaug.transport.channel import Channel, ChannelClosed, ChannelFull
 from detaug.transport.payload import write_payload
-from detaug.transport.slots import ParentSlots
+from detaug.transport.slots import Parcel, ParentSlots
 
 logger = logging.getLogger("detaug")
 
@@ -94,12 +95,20 @@ class Worker:
         self.tasks.extend(entries)
         orders = [(ticket, *task.key, task.probe) for ticket, task in entries]
         try:
-            self.channel.send(messages.Make(orders, given_back, dropped), wait=False)
+            self.channel.send(tuple(messages.Make(orders, given_back, dropped)), wait=False)
         except ChannelFull:
             for entry in entries:
                 self.tasks.remove(entry)
             self.slots.not_told(given_back, dropped)
             raise
+
+    def receive(self) -> list[tuple[messages.FromWorker, int | None]]:
+        """What it has sent since.
+
+        Raises:
+            ChannelClosed: it is gone, and nothing is left to read.
+        """
+        return [(_named(message), descriptor) for message, descriptor in self.channel.receive_ready()]
 
     def nudge(self) -> None:
         """It sleeps in a lane, and there is room."""
@@ -159,6 +168,14 @@ class Worker:
             self._begun = self.whereabouts.task()
             self.whereabouts.close()
             self.whereabouts = None
+
+
+def _named(message: messages.FromWorker | tuple[Any, ...]) -> messages.FromWorker:
+    """See `detaug.engine.local.worker`."""
+    if type(message) is not tuple:
+        return message  # type: ignore[return-value]
+    ticket, *parcel = message
+    return messages.InSlot(ticket, Parcel(*parcel), None)
 
 
 @dataclass

@@ -6,6 +6,9 @@
                                                                                 Checked, Explained, and for each task
                                                                                 an Answer
 
+The two that go with every batch, Make and InSlot, travel as bare tuples: pickle would look their classes up, which takes
+longer than all else where a batch of megabytes has just filled the caches.
+
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
 

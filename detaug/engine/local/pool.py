@@ -430,7 +430,7 @@ class Pool:
 
     def _hear_worker(self, worker: Worker) -> None:
         try:
-            arrived = worker.channel.receive_ready()
+            arrived = worker.receive()
         except ChannelClosed:
             # Dead, or about to be: the helper says so. Until then its channel would be readable all the time.
             self._mute(worker)

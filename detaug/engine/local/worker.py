@@ -135,7 +135,7 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
             else:
                 received = []
             for message, descriptor in received:
-                match message:
+                match messages.Make(*message) if type(message) is tuple else message:
                     case messages.Lane():
                         leave(lane)
                         lane = None
@@ -216,7 +216,10 @@ class _Since:
 
 
 def _send(channel: Channel, answer: messages.Answer, descriptor: int | None) -> None:
-    channel.send(answer, descriptor)
+    if type(answer) is messages.InSlot and answer.state is None:
+        channel.send((answer.ticket, *answer.parcel), descriptor)
+    else:
+        channel.send(answer, descriptor)
     if descriptor is not None:
         os.close(descriptor)
 

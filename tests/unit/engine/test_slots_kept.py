@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from typing import Any
 
 import numpy as np
+import pytest
 
 from detaug.transport.slots import ParentSlots, Stock, WorkerSlots
 from detaug.transport.transfer import pack
@@ -75,3 +78,22 @@ def test_slots_of_a_worker_that_is_gone_count_no_more() -> None:
     assert stock.here == SHARE
     one.parent.close()
     assert stock.here == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pages are mapped one by one")
+def test_filling_a_slot_meets_no_unmapped_page() -> None:
+    one = Pair(Stock(SHARE))
+    array = np.ones(4_000_000, np.uint8)
+    pages = array.nbytes // resource.getpagesize()
+    worker = one.worker
+    first = worker.take(array.nbytes)
+    assert first is not None
+    for _ in range(3):  # a new slot, which is mapped at once, and the same one again
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        first[:] = array
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < pages // 4
+        del first
+        worker.abandon()
+        first = worker.take(array.nbytes)
+        assert first is not None
+    assert worker._made == 1
