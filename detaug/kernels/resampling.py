@@ -20,42 +20,11 @@ from detaug.kernels.coordinates import (
     Sampling,
     distance_ahead,
     place_piece,
+    split_piece,
     tap_piece,
     touches_nothing,
 )
 from detaug.kernels.pointers import load_float_pair, prefetch
-
-
-@inlined
-def _split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
-    """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
-    plane = np.int32(shape[PLANE])
-    line = np.int32(shape[LINE])
-    origin = np.int32(shape[ORIGIN])
-    last_x = np.int32(shape[0] - 2)
-    last_y = np.int32(shape[1] - 2)
-    last_z = np.int32(shape[2] - 2)
-    if flat:
-        for k in range(count):
-            y = rows[PITCH + k]
-            z = rows[2 * PITCH + k]
-            iy = min(np.int32(y), last_y)
-            iz = min(np.int32(z), last_z)
-            rest[PITCH + k] = np.float32(y - np.float64(iy))
-            rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
-            index[k] = np.int32(np.int32(iy * line) + np.int32(iz - origin))
-        return
-    for k in range(count):
-        x = rows[k]
-        y = rows[PITCH + k]
-        z = rows[2 * PITCH + k]
-        ix = min(np.int32(x), last_x)
-        iy = min(np.int32(y), last_y)
-        iz = min(np.int32(z), last_z)
-        rest[k] = np.float32(x - np.float64(ix))
-        rest[PITCH + k] = np.float32(y - np.float64(iy))
-        rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
-        index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + np.int32(iz - origin))
 
 
 @inlined
@@ -172,7 +141,7 @@ def resample_images(
                 length = min(PIECE, out.shape[3] - begin)
                 start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
                 if stop > start:
-                    _split_piece(rows[start:], stop - start, shape, flat, index, rest)
+                    split_piece(rows[start:], stop - start, shape, flat, index, rest)
                     for c in range(source.shape[0]):
                         _gather(source[c], stop - start, shape, flat, index, ahead, pairs)
                         _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
@@ -234,6 +203,6 @@ def resample_held(
                 line[:low] = outside
                 line[high:] = outside
                 if low < high:
-                    _split_piece(rows[low:], high - low, shape, flat, index, rest)
+                    split_piece(rows[low:], high - low, shape, flat, index, rest)
                     _gather(source, high - low, shape, flat, index, ahead, pairs)
                     _blend(line[low:high], high - low, flat, rest, values)
