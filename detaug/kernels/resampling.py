@@ -26,6 +26,14 @@ from detaug.kernels.coordinates import (
 )
 from detaug.kernels.pointers import load_float_pair, prefetch
 
+# Planes and lines of a patch that are worked on together.
+_TOGETHER = 4
+
+
+@inlined
+def _bundles(count: Any) -> Any:
+    return (count + _TOGETHER - 1) // _TOGETHER
+
 
 @inlined
 def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: Any, pairs: Any) -> None:
@@ -135,30 +143,36 @@ def resample_images(
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
     ahead = distance_ahead(matrix, shape)
-    for i in range(first, last):
-        for j in range(out.shape[2]):
-            for begin in range(0, out.shape[3], PIECE):
-                length = min(PIECE, out.shape[3] - begin)
-                start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
-                if stop > start:
-                    split_piece(rows[start:], stop - start, shape, flat, index, rest)
-                    for c in range(source.shape[0]):
-                        _gather(source[c], stop - start, shape, flat, index, ahead, pairs)
-                        _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
-                if high - low < length:
-                    for c in range(source.shape[0]):
-                        out[c, i, j, begin : begin + low] = np.float32(value)
-                        out[c, i, j, begin + high : begin + length] = np.float32(value)
-                for side in range(2):
-                    one, other = (low, start) if side == 0 else (stop, high)
-                    if one < other:
-                        part = rows[one:]
-                        count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+    # rows in bundles of few planes and lines, which lie near each other in the source
+    for bundle in range(_bundles(last - first) * _bundles(out.shape[2])):
+        first_i = first + bundle // _bundles(out.shape[2]) * _TOGETHER
+        first_j = bundle % _bundles(out.shape[2]) * _TOGETHER
+        for i in range(first_i, min(first_i + _TOGETHER, last)):
+            for j in range(first_j, min(first_j + _TOGETHER, out.shape[2])):
+                for begin in range(0, out.shape[3], PIECE):
+                    length = min(PIECE, out.shape[3] - begin)
+                    start, stop, low, high = place_piece(
+                        rows, patch_map, i, j, begin, length, sampling, source.shape[1]
+                    )
+                    if stop > start:
+                        split_piece(rows[start:], stop - start, shape, flat, index, rest)
                         for c in range(source.shape[0]):
-                            sample_taps(
-                                source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
-                                value, count, tap_index, tap_weight,
-                            )  # fmt: skip
+                            _gather(source[c], stop - start, shape, flat, index, ahead, pairs)
+                            _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
+                    if high - low < length:
+                        for c in range(source.shape[0]):
+                            out[c, i, j, begin : begin + low] = np.float32(value)
+                            out[c, i, j, begin + high : begin + length] = np.float32(value)
+                    for side in range(2):
+                        one, other = (low, start) if side == 0 else (stop, high)
+                        if one < other:
+                            part = rows[one:]
+                            count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                            for c in range(source.shape[0]):
+                                sample_taps(
+                                    source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
+                                    value, count, tap_index, tap_weight,
+                                )  # fmt: skip
 
 
 @kernel("void(float32[::1], float32[:,:,::1], int64[::1], int64[::1], float64[:,::1], float64[::1], float32, boolean)")
