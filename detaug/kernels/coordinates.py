@@ -268,6 +268,38 @@ def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -
 
 
 @inlined
+def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
+    """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
+    plane = np.int32(shape[PLANE])
+    line = np.int32(shape[LINE])
+    origin = np.int32(shape[ORIGIN])
+    last_x = np.int32(shape[0] - 2)
+    last_y = np.int32(shape[1] - 2)
+    last_z = np.int32(shape[2] - 2)
+    if flat:
+        for k in range(count):
+            y = rows[PITCH + k]
+            z = rows[2 * PITCH + k]
+            iy = min(np.int32(y), last_y)
+            iz = min(np.int32(z), last_z)
+            rest[PITCH + k] = np.float32(y - np.float64(iy))
+            rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
+            index[k] = np.int32(np.int32(iy * line) + np.int32(iz - origin))
+        return
+    for k in range(count):
+        x = rows[k]
+        y = rows[PITCH + k]
+        z = rows[2 * PITCH + k]
+        ix = min(np.int32(x), last_x)
+        iy = min(np.int32(y), last_y)
+        iz = min(np.int32(z), last_z)
+        rest[k] = np.float32(x - np.float64(ix))
+        rest[PITCH + k] = np.float32(y - np.float64(iy))
+        rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
+        index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + np.int32(iz - origin))
+
+
+@inlined
 def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) -> Any:
     """Which voxels the samples of a piece draw on, and with which weights; the number of them along each axis.
 

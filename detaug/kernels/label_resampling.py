@@ -26,6 +26,7 @@ from detaug.kernels.coordinates import (
     distance_ahead,
     nearest_voxel,
     place_piece,
+    split_piece,
     tap_piece,
     touches_nothing,
 )
@@ -39,13 +40,15 @@ TIE = 2.0**-30
 
 # Voxels whose neighbours differ are weighed in bundles of at most this many: a length whose rows do not all fall into the
 # same lines of a CPU's cache.
-_BUNDLE = 2 * PIECE + 24
-# In place of a label: there are more than three.
-_MORE = np.int32(1 << 20)
+BUNDLE = 2 * PIECE + 24
+# In place of a label: there are more than three; it takes float64 to tell.
+_MORE, _UNSETTLED = np.int32(1 << 20), np.int32(1 << 21)
+# Weights are sums of eight products of float32 numbers from 0 to 1: this is far above their rounding, and above `TIE`.
+_MAJORITY = np.float32(0.5 + 2.0**-16)
 
 
 class Bundle(NamedTuple):
-    """Voxels whose neighbours differ, as columns of flat arrays whose parts are `_BUNDLE` apart.
+    """Voxels whose neighbours differ, as columns of flat arrays whose parts are `BUNDLE` apart.
 
     Attributes:
         pairs: four parts, uint32: the neighbours, two in each (see `load_label_pair`).
@@ -61,36 +64,22 @@ class Bundle(NamedTuple):
 
 
 @inlined
-def _lowest_neighbours(rows: Any, count: Any, shape: Any, flat: Any, index: Any) -> None:
-    plane = np.int32(shape[PLANE])
-    line = np.int32(shape[LINE])
-    origin = np.int32(shape[ORIGIN])
-    last_x = np.int32(shape[0] - 2)
-    last_y = np.int32(shape[1] - 2)
-    last_z = np.int32(shape[2] - 2)
-    if flat:
-        for k in range(count):
-            iy = min(np.int32(rows[PITCH + k]), last_y)
-            iz = min(np.int32(rows[2 * PITCH + k]), last_z)
-            index[k] = np.int32(np.int32(iy * line) + np.int32(iz - origin))
-        return
-    for k in range(count):
-        ix = min(np.int32(rows[k]), last_x)
-        iy = min(np.int32(rows[PITCH + k]), last_y)
-        iz = min(np.int32(rows[2 * PITCH + k]), last_z)
-        index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + np.int32(iz - origin))
+def new_bundle() -> Any:
+    """An empty one."""
+    return Bundle(
+        np.empty(4 * BUNDLE, np.uint32),
+        np.empty(BUNDLE, np.int64),
+        np.empty(3 * BUNDLE, np.float64),
+        np.empty(BUNDLE, np.int32),
+    )
 
 
 @inlined
-def _compare_neighbours(
-    source: Any, out: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: Any, mixed: Any
-) -> Any:
-    """The lowest neighbour's label everywhere, which is the answer where all neighbours agree; the positions of the others
-    go to ``mixed``, and how many there are is the result."""
-    plane = np.intp(shape[PLANE])
+def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: Any, pairs: Any) -> None:
+    """The neighbours of a piece's voxels, two in each of four parts. In a plane the upper neighbours along the first axis are
+    the lower ones once more."""
+    plane = np.intp(0) if flat else np.intp(shape[PLANE])
     line = np.intp(shape[LINE])
-    found: Any = 0
-    half = np.uint32(16)
     for k in range(0, 0 if flat else count, STRIDE_AHEAD):  # a plane stays in the cache
         p = np.intp(index[k]) + ahead
         prefetch(source, p)
@@ -99,40 +88,104 @@ def _compare_neighbours(
         prefetch(source, p + plane + line)
     for k in range(count):
         p = np.intp(index[k])
-        a = load_label_pair(source, p)
-        different = np.uint32((a ^ load_label_pair(source, p + line)) | ((a ^ (a >> half)) & np.uint32(0xFFFF)))
-        if not flat:
-            different |= np.uint32(
-                (a ^ load_label_pair(source, p + plane)) | (a ^ load_label_pair(source, p + plane + line))
-            )
-        out[k] = source[p]
-        mixed[found] = k
-        found += np.intp(different != 0)
-    return found
+        pairs[k] = load_label_pair(source, p)
+        pairs[PITCH + k] = load_label_pair(source, p + line)
+        pairs[2 * PITCH + k] = load_label_pair(source, p + plane)
+        pairs[3 * PITCH + k] = load_label_pair(source, p + plane + line)
 
 
 @inlined
-def _add_to_bundle(
-    source: Any, rows: Any, start: Any, base: Any, found: Any, mixed: Any, index: Any, shape: Any, flat: Any, bundled: Any,
-    bundle: Any,
-) -> None:  # fmt: skip
-    """The neighbours of the mixed voxels, and where these lie, as columns of the bundle. In a plane the upper neighbours along
-    the first axis are the lower ones once more."""
-    line = np.intp(shape[LINE])
-    plane = np.intp(0) if flat else np.intp(shape[PLANE])
+def add_to_bundle(
+    bundle: Any, n: Any, pair0: Any, pair1: Any, pair2: Any, pair3: Any, x: Any, y: Any, z: Any, place: Any
+) -> None:
+    """Fill column n."""
     pairs, places, positions, _ = bundle
-    for m in range(found):
-        n = bundled + m
-        k = mixed[m] + start
-        p = np.intp(index[mixed[m]])
-        pairs[n] = load_label_pair(source, p)
-        pairs[_BUNDLE + n] = load_label_pair(source, p + line)
-        pairs[2 * _BUNDLE + n] = load_label_pair(source, p + plane)
-        pairs[3 * _BUNDLE + n] = load_label_pair(source, p + plane + line)
-        positions[n] = 0.0 if flat else rows[k]
-        positions[_BUNDLE + n] = rows[PITCH + k]
-        positions[2 * _BUNDLE + n] = rows[2 * PITCH + k]
-        places[n] = base + k
+    pairs[n] = pair0
+    pairs[BUNDLE + n] = pair1
+    pairs[2 * BUNDLE + n] = pair2
+    pairs[3 * BUNDLE + n] = pair3
+    positions[n] = x
+    positions[BUNDLE + n] = y
+    positions[2 * BUNDLE + n] = z
+    places[n] = place
+
+
+def _majority_source() -> str:
+    """A function that settles, in float32, the voxels of a piece of which one label has more than half of the weight.
+
+    Looked for are the first neighbour's label, and the first other one.
+    """
+    corners = range(8)
+    lines = [
+        "def settle(pairs0, pairs1, pairs2, pairs3, parts, count, chosen):",
+        "for n in range(count):",
+        *(f"    {a}1 = parts[{number} * PITCH + n]" for number, a in enumerate("xyz")),
+        *(f"    {a}0 = f32(1.0) - {a}1" for a in "xyz"),
+        *(f"    w{yz} = y{yz >> 1} * z{yz & 1}" for yz in range(4)),
+        *(f"    pair{number} = pairs{number}[n]" for number in range(4)),
+    ]
+    for c in corners:
+        lines.append(
+            f"    l{c} = u32(pair{c // 2} >> u32(16))" if c % 2 else f"    l{c} = u32(pair{c // 2} & u32(0xFFFF))"
+        )
+    lines.append("    b = l0")
+    lines += [f"    b = l{c} if l{c} != l0 else b" for c in reversed(corners[1:])]
+    for name, label in (("a", "l0"), ("b", "b")):
+        for x in range(2):
+            shares = [f"(w{yz} if l{4 * x + yz} == {label} else f32(0.0))" for yz in range(4)]
+            lines.append(f"    of_{name}{x} = ({shares[0]} + {shares[1]}) + ({shares[2]} + {shares[3]})")
+    lines += [
+        "    label = i32(b) if x0 * of_b0 + x1 * of_b1 > MAJORITY else UNSETTLED",
+        "    chosen[n] = i32(l0) if x0 * of_a0 + x1 * of_a1 > MAJORITY else label",
+    ]
+    return "\n    ".join(lines)
+
+
+def _settle_majorities() -> Any:
+    names: dict[str, Any] = {
+        "i32": np.int32, "u32": np.uint32, "f32": np.float32, "PITCH": PITCH, "MAJORITY": _MAJORITY,
+        "UNSETTLED": _UNSETTLED,
+    }  # fmt: skip
+    exec(_majority_source(), names)
+    return inlined(names["settle"])
+
+
+_settle_majorities_of = _settle_majorities()
+
+
+@inlined
+def settle_piece(
+    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, out: Any, chosen: Any, unsettled: Any
+) -> Any:
+    """The labels of a piece's voxels, but for those that it takes float64 to tell: their numbers go to ``unsettled``, and how
+    many there are is the result.
+
+    Args:
+        pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_label_pair`).
+        parts: how far each voxel lies from its lowest neighbour along x, y and z, `PITCH` apart.
+        chosen: int32, scratch.
+    """
+    count = out.shape[0]
+    different = np.uint32(0)
+    for n in range(count):
+        a = pairs0[n]
+        within = np.uint32((a ^ (a >> np.uint32(16))) & np.uint32(0xFFFF))
+        different |= np.uint32((a ^ pairs1[n]) | (a ^ pairs2[n]) | (a ^ pairs3[n]) | within)
+    if different == 0:
+        for n in range(count):
+            out[n] = np.int16(pairs0[n])
+        return 0
+    _settle_majorities_of(pairs0, pairs1, pairs2, pairs3, parts, count, chosen)
+    missing = np.int32(0)
+    for n in range(count):
+        missing |= np.int32(chosen[n] & _UNSETTLED)
+        out[n] = np.int16(chosen[n])
+    found: Any = 0
+    if missing != 0:
+        for n in range(count):
+            unsettled[found] = n
+            found += np.intp(chosen[n] == _UNSETTLED)
+    return found
 
 
 def _column_source() -> str:
@@ -181,7 +234,7 @@ def _column_source() -> str:
 def _settle_columns() -> Any:
     names: dict[str, Any] = {
         "i32": np.int32, "u32": np.uint32, "f64": np.float64, "nearest_voxel": nearest_voxel, "TIE": TIE,
-        "BUNDLE": _BUNDLE, "MORE": _MORE,
+        "BUNDLE": BUNDLE, "MORE": _MORE,
     }  # fmt: skip
     exec(_column_source(), names)
     return inlined(names["settle"])
@@ -191,7 +244,7 @@ _settle_columns_of = _settle_columns()
 
 
 @inlined
-def _settle_bundle(out: Any, count: Any, shape: Any, tiebreak: Any, bundle: Any, labels: Any, scores: Any) -> None:
+def settle_bundle(out: Any, count: Any, shape: Any, tiebreak: Any, bundle: Any, labels: Any, scores: Any) -> None:
     """Write the label of the largest summed weight for each column of a bundle."""
     pairs, places, positions, chosen = bundle
     sign = np.int32(-1 if tiebreak == TIE_HIGHEST else 1)
@@ -213,7 +266,7 @@ def _among_many(
     pairs: Any, positions: Any, n: Any, last_x: Any, last_y: Any, last_z: Any, tiebreak: Any, labels: Any, scores: Any
 ) -> Any:
     """The label of a column with more than three."""
-    x, y, z = positions[n], positions[_BUNDLE + n], positions[2 * _BUNDLE + n]
+    x, y, z = positions[n], positions[BUNDLE + n], positions[2 * BUNDLE + n]
     ix, iy, iz = min(np.int32(x), last_x), min(np.int32(y), last_y), min(np.int32(z), last_z)
     fx, fy, fz = x - np.float64(ix), y - np.float64(iy), z - np.float64(iz)
     near = (
@@ -223,7 +276,7 @@ def _among_many(
     known = 0
     for corner in range(8):
         a, b, c = corner >> 2, (corner >> 1) & 1, corner & 1
-        pair = pairs[(corner >> 1) * _BUNDLE + n]
+        pair = pairs[(corner >> 1) * BUNDLE + n]
         label = np.int16(pair >> np.uint32(16)) if c else np.int16(pair)
         if corner == near:
             nearest = label
@@ -312,15 +365,13 @@ def resample_labels(
     """
     rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)
-    mixed = np.empty(PIECE + 1, np.int64)
+    parts = np.zeros(3 * PITCH, np.float32)
+    pairs = np.zeros(4 * PITCH, np.uint32)
+    chosen = np.empty(PIECE, np.int32)
+    unsettled = np.empty(PIECE + 1, np.int64)
     labels = np.empty(64, np.int16)
     scores = np.empty(64, np.float64)
-    bundle = Bundle(
-        np.empty(4 * _BUNDLE, np.uint32),
-        np.empty(_BUNDLE, np.int64),
-        np.empty(3 * _BUNDLE, np.float64),
-        np.empty(_BUNDLE, np.int32),
-    )
+    bundle = new_bundle()
     tap_index = np.zeros(12 * PITCH, np.int64)
     near_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
@@ -343,10 +394,26 @@ def resample_labels(
                 start = stop = low
             line = out[c, i, j, begin : begin + length]
             if stop > start:
-                _lowest_neighbours(rows[start:], stop - start, shape, flat, index)
-                found = _compare_neighbours(channel, line[start:], stop - start, shape, flat, index, ahead, mixed)
-                base = (i * out.shape[2] + j) * out.shape[3] + begin
-                _add_to_bundle(channel, rows, start, base, found, mixed, index, shape, flat, bundled, bundle)
+                count = stop - start
+                split_piece(rows[start:], count, shape, flat, index, parts)
+                _gather(channel, count, shape, flat, index, ahead, pairs)
+                found = settle_piece(
+                    pairs,
+                    pairs[PITCH:],
+                    pairs[2 * PITCH :],
+                    pairs[3 * PITCH :],
+                    parts,
+                    line[start:stop],
+                    chosen,
+                    unsettled,
+                )
+                for m in range(found):
+                    k = unsettled[m]
+                    add_to_bundle(
+                        bundle, bundled + m, pairs[k], pairs[PITCH + k], pairs[2 * PITCH + k], pairs[3 * PITCH + k],
+                        0.0 if flat else rows[start + k], rows[PITCH + start + k], rows[2 * PITCH + start + k],
+                        (i * out.shape[2] + j) * out.shape[3] + begin + start + k,
+                    )  # fmt: skip
                 bundled += found
             line[:low] = pad
             line[high:] = pad
@@ -361,5 +428,5 @@ def resample_labels(
                         tap_weight, near_index, labels, scores,
                     )  # fmt: skip
             if (bundled > PIECE) | (number == last * out.shape[2] * pieces - 1):
-                _settle_bundle(whole, bundled, shape, tiebreak, bundle, labels, scores)
+                settle_bundle(whole, bundled, shape, tiebreak, bundle, labels, scores)
                 bundled = 0

@@ -61,6 +61,7 @@ def copy_tiles(source: Any, destination: Any, start: Any, n0: Any, n1: Any, n2: 
 def flip_in_place(volume: Any, n0: Any, n1: Any, n2: Any, flip0: Any, flip1: Any, flip2: Any) -> None:
     """Mirror an (n0, n1, n2) volume along the axes whose flag is set."""
     last = np.uint64(n2 - 1)
+    one, other = np.empty(n2, volume.dtype), np.empty(n2, volume.dtype)
     for i in range(n0):
         other_i = n0 - 1 - i if flip0 else i
         for j in range(n1):
@@ -76,8 +77,13 @@ def flip_in_place(volume: Any, n0: Any, n1: Any, n2: Any, flip0: Any, flip1: Any
                     row[k] = partner[k]
                     partner[k] = value
             else:
-                # a row that is its own partner is swapped with itself up to the middle
-                for k in range(np.uint64(n2 if there != here else n2 // 2)):
-                    value = row[k]
-                    row[k] = partner[last - k]
-                    partner[last - k] = value
+                # by way of copies, for the compiler uses no vectors where a row is read backwards and written to; a row that
+                # is its own partner is written twice, the same both times
+                for k in range(n2):
+                    one[k] = row[k]
+                for k in range(n2):
+                    other[k] = partner[k]
+                for k in range(np.uint64(n2)):
+                    row[k] = other[last - k]
+                for k in range(np.uint64(n2)):
+                    partner[k] = one[last - k]

@@ -20,42 +20,19 @@ from detaug.kernels.coordinates import (
     Sampling,
     distance_ahead,
     place_piece,
+    split_piece,
     tap_piece,
     touches_nothing,
 )
 from detaug.kernels.pointers import load_float_pair, prefetch
 
+# Planes and lines of a patch that are worked on together.
+_TOGETHER = 4
+
 
 @inlined
-def _split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
-    """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
-    plane = np.int32(shape[PLANE])
-    line = np.int32(shape[LINE])
-    origin = np.int32(shape[ORIGIN])
-    last_x = np.int32(shape[0] - 2)
-    last_y = np.int32(shape[1] - 2)
-    last_z = np.int32(shape[2] - 2)
-    if flat:
-        for k in range(count):
-            y = rows[PITCH + k]
-            z = rows[2 * PITCH + k]
-            iy = min(np.int32(y), last_y)
-            iz = min(np.int32(z), last_z)
-            rest[PITCH + k] = np.float32(y - np.float64(iy))
-            rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
-            index[k] = np.int32(np.int32(iy * line) + np.int32(iz - origin))
-        return
-    for k in range(count):
-        x = rows[k]
-        y = rows[PITCH + k]
-        z = rows[2 * PITCH + k]
-        ix = min(np.int32(x), last_x)
-        iy = min(np.int32(y), last_y)
-        iz = min(np.int32(z), last_z)
-        rest[k] = np.float32(x - np.float64(ix))
-        rest[PITCH + k] = np.float32(y - np.float64(iy))
-        rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
-        index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + np.int32(iz - origin))
+def _bundles(count: Any) -> Any:
+    return (count + _TOGETHER - 1) // _TOGETHER
 
 
 @inlined
@@ -166,30 +143,36 @@ def resample_images(
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
     ahead = distance_ahead(matrix, shape)
-    for i in range(first, last):
-        for j in range(out.shape[2]):
-            for begin in range(0, out.shape[3], PIECE):
-                length = min(PIECE, out.shape[3] - begin)
-                start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
-                if stop > start:
-                    _split_piece(rows[start:], stop - start, shape, flat, index, rest)
-                    for c in range(source.shape[0]):
-                        _gather(source[c], stop - start, shape, flat, index, ahead, pairs)
-                        _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
-                if high - low < length:
-                    for c in range(source.shape[0]):
-                        out[c, i, j, begin : begin + low] = np.float32(value)
-                        out[c, i, j, begin + high : begin + length] = np.float32(value)
-                for side in range(2):
-                    one, other = (low, start) if side == 0 else (stop, high)
-                    if one < other:
-                        part = rows[one:]
-                        count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+    # rows in bundles of few planes and lines, which lie near each other in the source
+    for bundle in range(_bundles(last - first) * _bundles(out.shape[2])):
+        first_i = first + bundle // _bundles(out.shape[2]) * _TOGETHER
+        first_j = bundle % _bundles(out.shape[2]) * _TOGETHER
+        for i in range(first_i, min(first_i + _TOGETHER, last)):
+            for j in range(first_j, min(first_j + _TOGETHER, out.shape[2])):
+                for begin in range(0, out.shape[3], PIECE):
+                    length = min(PIECE, out.shape[3] - begin)
+                    start, stop, low, high = place_piece(
+                        rows, patch_map, i, j, begin, length, sampling, source.shape[1]
+                    )
+                    if stop > start:
+                        split_piece(rows[start:], stop - start, shape, flat, index, rest)
                         for c in range(source.shape[0]):
-                            sample_taps(
-                                source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
-                                value, count, tap_index, tap_weight,
-                            )  # fmt: skip
+                            _gather(source[c], stop - start, shape, flat, index, ahead, pairs)
+                            _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
+                    if high - low < length:
+                        for c in range(source.shape[0]):
+                            out[c, i, j, begin : begin + low] = np.float32(value)
+                            out[c, i, j, begin + high : begin + length] = np.float32(value)
+                    for side in range(2):
+                        one, other = (low, start) if side == 0 else (stop, high)
+                        if one < other:
+                            part = rows[one:]
+                            count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                            for c in range(source.shape[0]):
+                                sample_taps(
+                                    source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
+                                    value, count, tap_index, tap_weight,
+                                )  # fmt: skip
 
 
 @kernel("void(float32[::1], float32[:,:,::1], int64[::1], int64[::1], float64[:,::1], float64[::1], float32, boolean)")
@@ -234,6 +217,6 @@ def resample_held(
                 line[:low] = outside
                 line[high:] = outside
                 if low < high:
-                    _split_piece(rows[low:], high - low, shape, flat, index, rest)
+                    split_piece(rows[low:], high - low, shape, flat, index, rest)
                     _gather(source, high - low, shape, flat, index, ahead, pairs)
                     _blend(line[low:high], high - low, flat, rest, values)

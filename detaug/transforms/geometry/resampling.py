@@ -17,6 +17,7 @@ from detaug.kernels.nearest import resample_nearest
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import buffers
 from detaug.transforms.building.label_codes import as_int16
+from detaug.transforms.geometry import axis_places
 from detaug.transforms.geometry.affine import Matrix, applied, identity, inverse
 from detaug.transforms.geometry.elastic import DisplacementField
 from detaug.transforms.geometry.points import map_points
@@ -144,9 +145,14 @@ class PatchMap:
         return back, [m - o + 0.5 for m, o in zip(middle, applied(back, self._offset), strict=True)]
 
     @staticmethod
-    def kernels(image_mode: str, label_mode: str) -> tuple[Kernel, Kernel]:
+    def kernels(image_mode: str, label_mode: str) -> tuple[Kernel, ...]:
         """What `resample` calls."""
-        return IMAGE_KERNELS[image_mode], resample_nearest if label_mode == "nearest" else resample_labels
+        images = IMAGE_KERNELS[image_mode], axis_places.IMAGE_KERNELS.get(image_mode)
+        labels = (
+            resample_nearest if label_mode == "nearest" else resample_labels,
+            axis_places.LABEL_KERNELS.get(label_mode),
+        )
+        return tuple(dict.fromkeys(each for each in (*images, *labels) if each is not None))
 
     def whole_voxel_shift(self) -> list[int] | None:
         """The first voxel of the patch in the source, if the map is a crop that lies wholly within it; else None."""
@@ -211,9 +217,23 @@ class PatchMap:
             )
             new_codes = buffers.empty((len(labels), *out_shape), np.int16)
         layout = (self._align_corners, lift == 1)
-        for first, last, displacement in self._parts(out_shape[0]):
+        # what an easier way makes is left out of the loop below
+        places = axis_places.AxisPlaces.of(matrix, offset, shape[:3], out_shape) if self._field is None else None
+        left = list(zip(images, new_images, strict=True))
+        if places is not None:
+            before, window_shape = (*(0,) * lift, *starts), (*(1,) * lift, *extents)
+            if places.hold(*image_mode[:2]):
+                for image, new in left:
+                    places.resample_images(image.reshape(len(image), *window_shape), new, before, image_mode[0])
+                left = []
+            if codes is not None and new_codes is not None and places.hold(*label_mode[:2]):
+                mode, _, _, tiebreak = label_mode
+                volume = codes.reshape(len(codes), *window_shape)
+                places.resample_labels(volume, new_codes, before, mode, TIEBREAKS[tiebreak])
+                codes = None
+        for first, last, displacement in self._parts(out_shape[0]) if left or codes is not None else ():
             where = (shape, matrix, offset, displacement, first, last)
-            for image, new in zip(images, new_images, strict=True):
+            for image, new in left:
                 mode, border, value = image_mode
                 IMAGE_KERNELS[mode](
                     image.reshape(len(image), -1), new, *where, BORDER_MODES[border], float(value), *layout
