@@ -1,0 +1,104 @@
+"""Compiles with less work than Numba does by itself, in interpreters that do nothing else (`detaug.kernels.side_by_side`).
+
+Numba optimises every function that a kernel calls, and makes machine code of it, before it links it into the kernel,
+where it is optimised once more; and it looks a call's types up again for every call. Here a function that is only linked
+is prepared for inlining and no more, and a call's types are looked up once. All of it is Numba's own machinery: a kernel
+computes the same, operation by operation.
+
+What is changed here is not public. With a Numba that is made otherwise, kernels are compiled as ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+#: Functions whose loops the compiler finds fit for vectors only before they are inlined; after it, they take up to 2.5
+#: times as long.
+_OPTIMISED_FIRST = {
+    "_limits",
+    "_evaluate_plane",
+    "_wrap_lines",
+    "_convolve_lines",
+    "_mapped",
+    "_blend_power",
+    "_scale_about",
+    "unit_power",
+    "power",
+}
+
+
+def compile_lean() -> None:
+    """From here on, in this process."""
+    with contextlib.suppress(ImportError, AttributeError):
+        _link_only()
+    with contextlib.suppress(ImportError, AttributeError):
+        _remember_types()
+
+
+def _link_only() -> None:
+    """Functions without a wrapper for Python get no machine code of their own: nobody calls them but kernels, into which
+    they are linked."""
+    from numba.core.codegen import JITCodeLibrary
+    from numba.core.cpu import CPUContext, _dynfunc
+    from numba.core.typed_passes import BaseNativeLowering
+
+    class Linked(JITCodeLibrary):  # type: ignore[misc]
+        def _optimize_final_module(self) -> None:
+            if self.name in _OPTIMISED_FIRST:
+                super()._optimize_final_module()
+                return
+            passes, builder = self._codegen._module_pass_manager(
+                loop_vectorize=False, slp_vectorize=False, opt=0, cost="cheap"
+            )
+            passes.run(self._final_module, builder)
+
+        def _finalize_final_module(self) -> None:
+            self._finalize_dynamic_globals()
+            self._finalized = True
+
+        def get_pointer_to_function(self, name: str) -> int:
+            self._ensure_finalized()
+            return 0
+
+    lower, executable = BaseNativeLowering.run_pass, CPUContext.get_executable
+    for needed in (
+        "_optimize_final_module",
+        "_finalize_final_module",
+        "_finalize_dynamic_globals",
+        "_ensure_finalized",
+    ):
+        getattr(JITCodeLibrary, needed)
+
+    def run_pass(self: Any, state: Any) -> Any:
+        if state.flags.no_cpython_wrapper:
+            if state.library is None:
+                state.library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
+            state.library.__class__ = Linked
+        return lower(self, state)
+
+    def get_executable(self: Any, library: Any, fndesc: Any, env: Any) -> Any:
+        if not isinstance(library, Linked):
+            return executable(self, library, fndesc, env)
+        library.get_pointer_to_function("")
+        name = fndesc.qualname.rpartition(".")[2]
+        return _dynfunc.make_function(fndesc.lookup_module(), name, "", 0, env, (library,))
+
+    BaseNativeLowering.run_pass = run_pass
+    CPUContext.get_executable = get_executable
+
+
+def _remember_types() -> None:
+    """A function's signature for some types is found once: mostly, that is the tenth or twentieth that Numba tries."""
+    from numba.core.types.functions import BaseFunction
+
+    look_up = BaseFunction.get_call_type
+
+    def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
+        known = self.__dict__.setdefault("_detaug_known", {})
+        key = args, tuple(kws.items())
+        if key not in known:
+            known[key] = look_up(self, context, args, kws)
+        return known[key]
+
+    BaseFunction.get_call_type = get_call_type
