@@ -11,6 +11,7 @@ What is changed here is not public. With a Numba that is made otherwise, kernels
 from __future__ import annotations
 
 import contextlib
+from importlib import import_module
 from typing import Any
 
 #: Functions whose loops the compiler finds fit for vectors only before they are inlined; after it, they take up to 2.5
@@ -39,11 +40,12 @@ def compile_lean() -> None:
 def _link_only() -> None:
     """Functions without a wrapper for Python get no machine code of their own: nobody calls them but kernels, into which
     they are linked."""
-    from numba.core.codegen import JITCodeLibrary
-    from numba.core.cpu import CPUContext, _dynfunc
-    from numba.core.typed_passes import BaseNativeLowering
+    library_of_code: Any = import_module("numba.core.codegen").JITCodeLibrary
+    context_of_cpu: Any = import_module("numba.core.cpu").CPUContext
+    lowering: Any = import_module("numba.core.typed_passes").BaseNativeLowering
+    make_function: Any = import_module("numba._dynfunc").make_function
 
-    class Linked(JITCodeLibrary):  # type: ignore[misc]
+    class Linked(library_of_code):  # type: ignore[misc]
         def _optimize_final_module(self) -> None:
             if self.name in _OPTIMISED_FIRST:
                 super()._optimize_final_module()
@@ -61,14 +63,14 @@ def _link_only() -> None:
             self._ensure_finalized()
             return 0
 
-    lower, executable = BaseNativeLowering.run_pass, CPUContext.get_executable
+    lower, executable = lowering.run_pass, context_of_cpu.get_executable
     for needed in (
         "_optimize_final_module",
         "_finalize_final_module",
         "_finalize_dynamic_globals",
         "_ensure_finalized",
     ):
-        getattr(JITCodeLibrary, needed)
+        getattr(library_of_code, needed)
 
     def run_pass(self: Any, state: Any) -> Any:
         if state.flags.no_cpython_wrapper:
@@ -82,17 +84,16 @@ def _link_only() -> None:
             return executable(self, library, fndesc, env)
         library.get_pointer_to_function("")
         name = fndesc.qualname.rpartition(".")[2]
-        return _dynfunc.make_function(fndesc.lookup_module(), name, "", 0, env, (library,))
+        return make_function(fndesc.lookup_module(), name, "", 0, env, (library,))
 
-    BaseNativeLowering.run_pass = run_pass
-    CPUContext.get_executable = get_executable
+    lowering.run_pass = run_pass
+    context_of_cpu.get_executable = get_executable
 
 
 def _remember_types() -> None:
     """A function's signature for some types is found once: mostly, that is the tenth or twentieth that Numba tries."""
-    from numba.core.types.functions import BaseFunction
-
-    look_up = BaseFunction.get_call_type
+    function: Any = import_module("numba.core.types.functions").BaseFunction
+    look_up = function.get_call_type
 
     def get_call_type(self: Any, context: Any, args: Any, kws: Any) -> Any:
         known = self.__dict__.setdefault("_detaug_known", {})
@@ -101,4 +102,4 @@ def _remember_types() -> None:
             known[key] = look_up(self, context, args, kws)
         return known[key]
 
-    BaseFunction.get_call_type = get_call_type
+    function.get_call_type = get_call_type
