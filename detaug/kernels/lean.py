@@ -21,6 +21,8 @@ _OPTIMISED_FIRST = {
     "_evaluate_plane",
     "_wrap_lines",
     "_convolve_lines",
+    "place_row",
+    "_inner_part",
     "_mapped",
     "_blend_power",
     "_scale_about",
