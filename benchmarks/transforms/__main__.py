@@ -15,6 +15,11 @@ from benchmarks.transforms import k_space, mri, others, pipelines, resampling, t
 from benchmarks.transforms.timing import Settings
 from detaug.cli.options import Command
 
+
+def _short(name: str) -> str:
+    return name.replace(", ", "-").replace(" ", "-")
+
+
 ROWS: dict[str, Callable[[Settings], Row]] = {
     "pipeline-3d": pipelines.measure_pipeline_3d,
     "pipeline-3d-4-channels": pipelines.measure_pipeline_3d_four_channels,
@@ -36,7 +41,8 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "spikes": k_space.measure_spikes,
     "gibbs-noise": k_space.measure_gibbs_noise,
     "motion": k_space.measure_motion,
-    **{name.replace(", ", "-").replace(" ", "-"): others.measure(name) for name in others.OTHERS},
+    **{_short(name): others.measure(name) for name in others.OTHERS},
+    **{f"{_short(name)}-in-place": others.measure_within(name) for name in others.WITHIN_A_PIPELINE},
 }
 
 

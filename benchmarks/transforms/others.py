@@ -190,15 +190,36 @@ def measure(name: str) -> Callable[[Settings], Row]:
     """The function that measures this row."""
 
     def measured(settings: Settings) -> Row:
-        from detaug import transforms
-
         one_thread()
         other = OTHERS[name]
-        module = importlib.import_module(f"batchgeneratorsv2.transforms.{other.module}")
-        arrays = other.arrays()
-        ours = getattr(transforms, other.theirs)(**other.arguments)
-        theirs = getattr(module, other.theirs)(**other.arguments)
+        ours, theirs, arrays = _made(other)
         systems = {"detaug": peers.detaug(ours, arrays), BGV2: peers.batchgeneratorsv2(theirs, arrays)}
         return row_of(name, alternating(systems, settings), {BGV2: other.bound}, {"arguments": repr(other.arguments)})
 
     return measured
+
+
+#: Those that do little more than read and write memory: within a pipeline they write into what an earlier transform made.
+WITHIN_A_PIPELINE = ("brightness, added", "inversion", "blank rectangles", "image masked", "axes transposed")
+
+
+def measure_within(name: str) -> Callable[[Settings], Row]:
+    """The function that measures a row of transforms within a pipeline of either library."""
+
+    def measured(settings: Settings) -> Row:
+        one_thread()
+        ours, theirs, arrays = _made(OTHERS[name])
+        systems = {"detaug": peers.in_place(ours, arrays), BGV2: peers.composed_batchgeneratorsv2(theirs, arrays)}
+        shown = {"arguments": repr(OTHERS[name].arguments)}
+        return row_of(f"{name}, within a pipeline", alternating(systems, settings), {BGV2: KERNEL}, shown)
+
+    return measured
+
+
+def _made(other: Other) -> tuple[Any, Any, peers.Arrays]:
+    """Ours, theirs, and what both are given."""
+    from detaug import transforms
+
+    module = importlib.import_module(f"batchgeneratorsv2.transforms.{other.module}")
+    ours, theirs = (getattr(library, other.theirs)(**other.arguments) for library in (transforms, module))
+    return ours, theirs, other.arrays()

@@ -50,6 +50,35 @@ def _contiguous(sample: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value.contiguous() if isinstance(value, torch.Tensor) else value for key, value in sample.items()}
 
 
+def in_place(transform: Any, arrays: Arrays) -> Prepare:
+    """Ours within a `Compose` whose earlier transforms have made every array anew, as nnU-Net's pipelines do from the second
+    transform on: it may write into them. Making them is not timed."""
+    from detaug import SeedTree
+    from detaug.transforms import Compose
+    from detaug.transforms.building.workspace import Workspace
+
+    tree, pipeline = SeedTree(SEED), Compose([transform])
+
+    def prepare(draw: int) -> Callable[[], object]:
+        workspace, rng = Workspace(arrays), tree.generator(0, draw)
+        for key in arrays:
+            workspace.writable(key)
+
+        def run() -> object:
+            pipeline.apply_in(workspace, pipeline.sample(rng, workspace.shapes()))
+            return _contiguous(workspace.result())
+
+        return run
+
+    return prepare
+
+
+def composed_batchgeneratorsv2(transform: Any, arrays: Arrays) -> Prepare:
+    """Any transform of batchgeneratorsv2, within its `ComposeTransforms`."""
+    compose = importlib.import_module("batchgeneratorsv2.transforms.utils.compose").ComposeTransforms
+    return batchgeneratorsv2(compose([transform]), arrays)
+
+
 def monai(transform: Any, arrays: Arrays) -> Prepare:
     """A MONAI transform of an array, or of a dictionary where there are two arrays."""
 

@@ -98,6 +98,7 @@ class Kernel:
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self._compiled = False
+        self._arrays: tuple[int, ...] = ()
 
     def is_compiled(self) -> bool:
         """Whether `compile` has nothing to do, or only to load from the cache on disk."""
@@ -129,14 +130,15 @@ class Kernel:
                     self.dispatcher.compile(signature)
                     _say_not_kept(_told(error))
             self.dispatcher.disable_compile()
+            (types, *_) = self.dispatcher.signatures
+            self._arrays = tuple(n for n, each in enumerate(types) if isinstance(each, numba.types.Array))
             self._compiled = True
 
     def __call__(self, *arguments: Any) -> Any:
         if not self._compiled:
             self.compile()
-        for argument in arguments:
-            # by its attribute: most arguments are numbers, and this runs for each of every call
-            if (flags := getattr(argument, "flags", None)) is not None and not flags.writeable:
+        for number in self._arrays:
+            if not arguments[number].flags.writeable:
                 return self.dispatcher(*[_for_kernel(each) for each in arguments])
         return self.dispatcher(*arguments)
 

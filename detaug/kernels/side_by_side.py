@@ -17,7 +17,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numba
+
 from detaug.kernels.compiling import Kernel, all_kernels
+from detaug.kernels.lean import compile_lean
 
 #: Imports are resolved as here, wherever the package lies.
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from detaug.kernels.side_by_side import serve; serve()"
@@ -95,6 +98,8 @@ def _size(each: Kernel) -> int:
 def serve() -> None:
     """Such an interpreter: a line when it is ready, and one for each kernel that it was told."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's, who ends this process
+    numba.config.DISABLE_ERROR_MESSAGE_HIGHLIGHTING = 1  # type: ignore[attr-defined]  # of what nobody reads
+    compile_lean()
     by_name = {each.name: each for each in all_kernels()}
     gc.disable()  # a tenth of the time; what compiling leaves behind goes with the process
     print(flush=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.rearranging import copy_rows, copy_tiles, flip_in_place
 from detaug.transforms.building import buffers, draws
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
-from detaug.transforms.building.checks import axes, random_scalar
+from detaug.transforms.building.checks import UNSIGNED, axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
@@ -50,11 +51,16 @@ class AxisMap:
         """The spatial shape of the result."""
         return tuple(source[axis] for axis in self.order)
 
-    def changes(self, source: Sequence[int]) -> bool:
+    def is_in_order(self) -> bool:
+        """Whether no axis is exchanged."""
+        return self.order == tuple(range(len(self.order)))
+
+    @lru_cache(maxsize=256)  # noqa: B019  (maps are small, and few)
+    def changes(self, source: tuple[int, ...]) -> bool:
         """Whether any voxel of an array of that spatial shape goes elsewhere."""
         long = [axis for axis in self.order if source[axis] > 1]
         return (
-            self.shape(source) != tuple(source)
+            self.shape(source) != source
             or long != sorted(long)
             or any(f and source[axis] > 1 for axis, f in zip(self.order, self.flipped, strict=True))
         )
@@ -127,8 +133,7 @@ class Mirror(_AxisTransform):
         return {"axes": [axis for axis in self.allowed_axes if draws.happens(rng, 0.5)]}
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
-        wanted = axes("axes", params["axes"], dims)
-        return AxisMap(tuple(range(dims)), tuple(axis in wanted for axis in range(dims)))
+        return _mirrored(axes("axes", params["axes"], dims), dims)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return dict(shapes)
@@ -223,31 +228,49 @@ class TransposeAxes(_AxisTransform):
         order = [axis - 1 for axis in params["axis_order"]]
         if sorted(order) != list(range(-1, dims)) or order[0] != -1:
             raise ValueError(f"axis_order must be 0 and then 1 to {dims} in some order, got {params['axis_order']!r}")
-        return AxisMap.identity(dims).then_permute(order[1:])
+        return AxisMap(tuple(order[1:]), (False,) * dims)
+
+
+@lru_cache(maxsize=64)
+def _mirrored(wanted: tuple[int, ...], dims: int) -> AxisMap:
+    return AxisMap(tuple(range(dims)), tuple(axis in wanted for axis in range(dims)))
 
 
 def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:
     array = workspace[key]
     if not _has_rows(array) or (key in IMAGE_KEYS and array.dtype != np.float32):
         array = workspace.contiguous(key)
-    # a plane is a volume of one slice
-    dims = len(wanted.order)
-    lead = 3 - dims
-    space = (1,) * lead + array.shape[1:]
-    order = (*range(lead), *(axis + lead for axis in wanted.order))
-    flipped = (False,) * lead + wanted.flipped
-    if workspace.owns(key) and order == (0, 1, 2) and array.flags.c_contiguous:
+    if workspace.owns(key) and wanted.is_in_order() and array.flags.c_contiguous:
+        space, flipped = _as_volume(wanted, array.shape[1:])
         for volume in array:
             flip_in_place(_memory(volume), *space, *flipped)
         return
     result = buffers.empty((array.shape[0], *wanted.shape(array.shape[1:])), array.dtype)
-    of_source = (0,) * lead + tuple(stride // array.itemsize for stride in array.strides[1:])
-    strides = [-of_source[axis] if f else of_source[axis] for axis, f in zip(order, flipped, strict=True)]
-    start = sum((space[axis] - 1) * of_source[axis] for axis, f in zip(order, flipped, strict=True) if f)
-    copy = copy_rows if order[2] == 2 else copy_tiles
+    in_rows, *where = _path(wanted, array.shape[1:], array.strides[1:], array.itemsize)
+    copy = copy_rows if in_rows else copy_tiles
     for source, destination in zip(array, result, strict=True):
-        copy(_memory(source), _memory(destination), start, *(space[axis] for axis in order), *strides)
+        copy(_memory(source), _memory(destination), *where)
     workspace.put(key, result)
+
+
+@lru_cache(maxsize=64)
+def _as_volume(wanted: AxisMap, space: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """Extents and what is flipped, for three axes: a plane is a volume of one slice."""
+    lead = 3 - len(space)
+    return (1,) * lead + space, (False,) * lead + wanted.flipped
+
+
+@lru_cache(maxsize=256)
+def _path(wanted: AxisMap, space: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Whether rows stay rows, and what the kernels that copy want to know: the first voxel, the result's three extents, and
+    how far a step along each of its axes is in the source."""
+    extents, flipped = _as_volume(wanted, space)
+    lead = 3 - len(space)
+    order = (*range(lead), *(axis + lead for axis in wanted.order))
+    of_source = (0,) * lead + tuple(stride // itemsize for stride in strides)
+    steps = [-of_source[axis] if f else of_source[axis] for axis, f in zip(order, flipped, strict=True)]
+    start = sum((extents[axis] - 1) * of_source[axis] for axis, f in zip(order, flipped, strict=True) if f)
+    return order[2] == 2, start, *(extents[axis] for axis in order), *steps
 
 
 def _has_rows(array: np.ndarray) -> bool:
@@ -260,7 +283,7 @@ def _memory(channel: np.ndarray) -> np.ndarray:
     unsigned integers as wide as a voxel.
     """
     if channel.flags.c_contiguous:
-        return channel.reshape(-1).view(f"u{channel.itemsize}")
+        return channel.reshape(-1).view(UNSIGNED[channel.itemsize])
     return np.asarray(_Span(channel))
 
 
@@ -273,6 +296,6 @@ class _Span:
         self.__array_interface__ = {
             "version": 3,
             "shape": (extent // channel.itemsize + 1,),
-            "typestr": np.dtype(f"u{channel.itemsize}").str,
+            "typestr": UNSIGNED[channel.itemsize].str,
             "data": (channel.__array_interface__["data"][0], not channel.flags.writeable),
         }

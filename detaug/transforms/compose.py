@@ -19,6 +19,9 @@ from detaug.transforms.building.roles import Keys, checked_keys
 from detaug.transforms.building.stages import Stage
 from detaug.transforms.building.workspace import Workspace
 
+#: Classes that were found to be transforms: asking an abstract class takes long, and every sample asks several times.
+_transforms: set[type] = set()
+
 
 class Compose(Transform):
     """Transforms one after another.
@@ -51,8 +54,9 @@ class Compose(Transform):
 
     def _check_parts(self) -> None:
         """What was put into `transforms` later is told as what was handed in."""
-        if not all(isinstance(transform, Transform) for transform in self.transforms):
+        if not _transforms.issuperset(map(type, self.transforms)):
             checked_transforms(self.transforms)
+            _transforms.update(map(type, self.transforms))
 
     def spatial_dims(self) -> int | None:
         self._check_parts()
@@ -65,8 +69,9 @@ class Compose(Transform):
         params = []
         self._check_parts()
         for transform in self.transforms:
-            params.append(transform.sample(rng, shapes))
-            shapes = transform.output_shapes(shapes, params[-1])
+            own = transform.sample(rng, shapes)
+            params.append(own)
+            shapes = transform.output_shapes(shapes, own)
         return {"transforms": params}
 
     def change(self, workspace: Workspace, params: Params) -> None:

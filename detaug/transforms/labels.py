@@ -12,7 +12,7 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import is_any_of, pick, replace_label, set_where_negative
 from detaug.transforms.building import buffers
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.checks import channels, finite
+from detaug.transforms.building.checks import UNSIGNED, channels, finite
 from detaug.transforms.building.per_channel import flat_channels
 from detaug.transforms.building.workspace import Workspace
 
@@ -207,8 +207,8 @@ def _sizes_of_levels(
 
 def _as_bits_of_volume(labels: np.ndarray) -> np.ndarray:
     """(C, X, Y, Z) unsigned integers of the same width; a plane is a volume of one slice."""
-    space = (1,) * (4 - labels.ndim) + labels.shape[1:]
-    return labels.view(f"u{labels.dtype.itemsize}").reshape(labels.shape[0], *space)
+    bits = labels.view(UNSIGNED[labels.itemsize])
+    return bits if labels.ndim == 4 else bits.reshape(labels.shape[0], 1, *labels.shape[1:])
 
 
 def _smaller(labels: np.ndarray, source: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
@@ -252,7 +252,7 @@ def comparable(labels: np.ndarray) -> np.ndarray:
     if labels.dtype == np.float16:
         raise TypeError("a segmentation of dtype float16 is not supported: convert it to an integer type")
     flat: np.ndarray = labels.reshape(len(labels), -1)
-    return flat if labels.dtype.kind == "f" else flat.view(f"u{labels.dtype.itemsize}")
+    return flat if labels.dtype.kind == "f" else flat.view(UNSIGNED[labels.itemsize])
 
 
 def as_list(wanted: Any) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -104,8 +105,10 @@ def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:
     return [max(1, round(n * _as_float32(scale))) for n, scale in zip(shape, scales, strict=True)]
 
 
+@lru_cache(maxsize=256)
 def sampling_table(n: int, coarse: int) -> Table:
-    """An axis' ``nearest``, ``lower`` and ``weight``, as `down_and_up` takes them."""
+    """An axis' ``nearest``, ``lower`` and ``weight``, as `down_and_up` takes them. Every caller gets the same arrays, to be
+    read."""
     step = np.float32(n) / np.float32(coarse)
     centres = (np.arange(coarse, dtype=np.float32) + np.float32(0.5)) * step
     nearest = np.minimum(np.floor(centres).astype(np.int64), n - 1)

@@ -154,7 +154,7 @@ class SpatialTransform(Transform):
         shifts = self.p_translation > 0 and draws.happens(rng, self.p_translation)
         angles = self._draw_angles(rng, context) if rotates else [0.0] * len(space)
         factors = self._draw_factors(rng, context) if scales else [1.0] * len(space)
-        turned = rotation(angles)
+        turned = rotation(angles) if rotates or scales or shears or shifts else []
         if shears:
             turned = product(turned, self._draw_shear(rng, context))
         elastic = self._draw_elastic(rng, context) if deforms else None

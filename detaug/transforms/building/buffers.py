@@ -41,7 +41,7 @@ class _Loan:
 
 def empty(shape: Sequence[int], dtype: DTypeLike) -> np.ndarray:
     """An uninitialised, C-contiguous array, like `numpy.empty`."""
-    wanted, kind = tuple(int(n) for n in shape), np.dtype(dtype)
+    wanted, kind = tuple(map(int, shape)), np.dtype(dtype)
     size = math.prod(wanted) * kind.itemsize
     if size < SMALLEST:
         return np.empty(wanted, kind)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
 from detaug.transforms.building.draws import RandomScalar
+
+#: The unsigned integers of as many bytes, for what is done with bits alone.
+UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 _LARGEST_EXPONENT = 64.0
 _FULL_TURN = 2 * math.pi * (1 + 1e-6)  # float32's 2 pi is one, too
@@ -33,6 +37,8 @@ def finite(name: str, value: Any) -> float:
     Raises:
         TypeError: no number. ValueError: not finite.
     """
+    if type(value) is float and math.isfinite(value):
+        return value  # nearly always
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
     if not math.isfinite(value):
@@ -220,10 +226,15 @@ def representable(value: float, dtype: np.dtype[Any]) -> Any:
     """
     if dtype.kind == "f":
         return value
-    limits = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    limits = _limits(dtype)
     if value != int(value) or not limits[0] <= value <= limits[1]:
         raise ValueError(
             f"padding with {value!r} is not possible in an array of dtype {dtype}, which holds whole numbers from {limits[0]} "
             f"to {limits[1]}: convert it first, e.g. with .astype(numpy.int16), or pad with another value"
         )
     return np.asarray(value).astype(dtype)
+
+
+@lru_cache(maxsize=32)
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    return (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))

@@ -15,6 +15,8 @@ from detaug.transforms.building.lazy_volumes import LazyVolume
 # The keys whose values are arrays of shape (channels, *space).
 IMAGE_KEYS = ("image", "regression_target")
 VOXEL_KEYS = (*IMAGE_KEYS, "segmentation")
+_ARRAY_KEYS = (*VOXEL_KEYS, "keypoints", "bbox")
+_FLOAT32 = np.dtype(np.float32)
 
 
 class Workspace:
@@ -42,7 +44,7 @@ class Workspace:
         self._owned: set[str] = set()
         self._unchanged: dict[str, Any] = {}
         for key, value in self._given.items():
-            if value is None or key not in (*VOXEL_KEYS, "keypoints", "bbox") or isinstance(value, LazyVolume):
+            if value is None or key not in _ARRAY_KEYS or isinstance(value, LazyVolume):
                 self._arrays[key] = value
             else:
                 self._arrays[key] = self._unchanged[key] = checked_array(key, value)
@@ -52,7 +54,7 @@ class Workspace:
 
     def __getitem__(self, key: str) -> Any:
         value = self._arrays[key]
-        if isinstance(value, LazyVolume):
+        if type(value) is not np.ndarray and isinstance(value, LazyVolume):  # an abstract class is slow to ask
             value = value.read_all()
             self.put(key, value)
         return value
@@ -115,7 +117,7 @@ class Workspace:
     def contiguous(self, key: str) -> np.ndarray:
         """The array itself, C-contiguous (and float32 if it is an image); not to be written to unless it is owned."""
         array: np.ndarray = self[key]
-        kind = np.dtype(np.float32) if key in IMAGE_KEYS else array.dtype
+        kind = _FLOAT32 if key in IMAGE_KEYS else array.dtype
         if array.dtype != kind or not array.flags.c_contiguous:
             own = buffers.empty(array.shape, kind)
             own[...] = array
@@ -181,7 +183,7 @@ class Workspace:
         return {key: self._finished(key, self[key]) for key in self.keys()}
 
     def _finished(self, key: str, value: Any) -> Any:
-        if value is None or key not in (*VOXEL_KEYS, "keypoints", "bbox"):
+        if value is None or key not in _ARRAY_KEYS:
             return value
         given = self._given.get(key)
         if key in self._unchanged and value is self._unchanged[key]:
@@ -191,11 +193,11 @@ class Workspace:
         return levels if isinstance(value, list) else levels[0]
 
     def _converted(self, key: str, array: np.ndarray, as_tensor: bool) -> Any:
-        if key in IMAGE_KEYS and key in self._unchanged:
-            array = array.astype(self._unchanged[key].dtype, copy=False)
+        if key in IMAGE_KEYS and key in self._unchanged and array.dtype != self._unchanged[key].dtype:
+            array = array.astype(self._unchanged[key].dtype)
         if not as_tensor:
             return array
-        if any(stride < 0 for stride in array.strides):
+        if min(array.strides, default=0) < 0:
             array = np.ascontiguousarray(array)
         return torch.from_numpy(array)
 
@@ -204,7 +206,9 @@ def shapes_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """``{key: shape}`` of all arrays; plain integers stay as they are."""
     shapes: dict[str, Any] = {}
     for key, value in arrays.items():
-        if hasattr(value, "shape"):
+        if type(value) is np.ndarray:
+            shapes[key] = value.shape
+        elif hasattr(value, "shape"):
             shapes[key] = tuple(value.shape)
         elif isinstance(value, int):
             shapes[key] = value

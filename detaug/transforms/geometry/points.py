@@ -104,13 +104,20 @@ def spatial_shape(shapes: Mapping[str, Any]) -> tuple[int, ...]:
     Raises:
         ValueError: there is no array of voxels, or two of them differ.
     """
-    found = [tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None]
-    if not found:
+    found: tuple[int, ...] | None = None
+    for key in VOXEL_KEYS:
+        shape = shapes.get(key)
+        if shape is None:
+            continue
+        space = tuple(shape[1:])
+        if found is None:
+            found = space
+        elif found != space:
+            spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
+            raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
+    if found is None:
         raise ValueError(f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not known")
-    if found.count(found[0]) != len(found):
-        spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
-        raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
-    return found[0]
+    return found
 
 
 def original_space(shapes: Mapping[str, Any] | None, name: str) -> tuple[int, ...]:
