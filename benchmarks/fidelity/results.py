@@ -100,6 +100,11 @@ class Interval:
     half: float
 
     @property
+    def known(self) -> bool:
+        """Whether there were values enough."""
+        return math.isfinite(self.half)
+
+    @property
     def low(self) -> float:
         return self.mean - self.half
 

@@ -27,8 +27,9 @@ def as_json(found: Sequence[Result]) -> dict[str, Any]:
     """Every mean and difference with its interval, and the Dice of every run."""
     by_task = dice(found)
 
-    def plain(interval: Interval) -> dict[str, float]:
-        return {"mean": interval.mean, "low": interval.low, "high": interval.high}
+    def plain(interval: Interval) -> dict[str, float | None]:
+        ends = (interval.low, interval.high) if interval.known else (None, None)
+        return dict(zip(("mean", "low", "high"), (interval.mean, *ends), strict=True))
 
     tasks = {
         task: {
@@ -61,7 +62,8 @@ def table(found: Sequence[Result]) -> Table:
 
 
 def _text(interval: Interval, sign: str = "") -> str:
-    return f"{interval.mean:{sign}.3f} ± {interval.half:.3f}"
+    shown = f"{interval.mean:{sign}.3f}"
+    return f"{shown} ± {interval.half:.3f}" if interval.known else shown
 
 
 def draw(found: Sequence[Result], file: Path) -> None:
@@ -72,20 +74,22 @@ def draw(found: Sequence[Result], file: Path) -> None:
     from matplotlib import pyplot
 
     by_task = dice(found)
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 1.6 + 0.5 * len(by_task)), layout="constrained", sharey=True)
+    figure, (left, right) = pyplot.subplots(
+        1, 2, figsize=(9, 1.6 + 0.5 * len(by_task)), layout="constrained", sharey=True
+    )
     for place, arms in enumerate(by_task.values()):
         for offset, arm, colour in ((-0.15, STOCK, "tab:gray"), (0.15, DETAUG, "tab:blue")):
             interval = mean_interval(arms[arm])
             left.scatter(arms[arm], [place + offset] * len(arms[arm]), s=12, color=colour, alpha=0.5)
             left.errorbar(
-                interval.mean, place + offset, xerr=interval.half, fmt="|", color=colour, capsize=3,
+                interval.mean, place + offset, xerr=interval.half if interval.known else 0, fmt="|", color=colour, capsize=3,
                 label=arm if place == 0 else None,
             )  # fmt: skip
     differences = [difference_interval(arms[DETAUG], arms[STOCK]) for arms in by_task.values()] + [_overall(by_task)]
     right.errorbar(
         [each.mean for each in differences],
         range(len(differences)),
-        xerr=[each.half for each in differences],
+        xerr=[each.half if each.known else 0 for each in differences],
         fmt="o",
         color="tab:blue",
         capsize=3,

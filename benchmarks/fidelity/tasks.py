@@ -23,6 +23,7 @@ class Task:
         name: of the task.
         number: nnU-Net's number of the data set.
         cases: makes them.
+        package: where the images come from.
         labels: what there is to segment; the background is 0.
         configuration: nnU-Net's.
         patch: voxels.
@@ -34,6 +35,7 @@ class Task:
     name: str
     number: int
     cases: Callable[[], Iterator[images.Case]]
+    package: str
     labels: tuple[str, ...]
     configuration: str
     patch: tuple[int, ...]
@@ -51,12 +53,11 @@ class Task:
     def settings(self) -> dict[str, Any]:
         """For the record: results of other settings cannot be compared."""
         plain = asdict(self)
-        del plain["cases"]
+        del plain["cases"], plain["package"]
         return json.loads(json.dumps(plain))  # type: ignore[no-any-return]
 
 
 TISSUE = ("grey_matter", "white_matter")
-DEEP = ("thalamus", "caudate", "putamen", "pallidum", "hippocampus", "amygdala")
 IN_3D: dict[str, Any] = {
     "configuration": "3d_fullres",
     "patch": (32, 32, 32),
@@ -76,10 +77,9 @@ IN_2D: dict[str, Any] = {
 TASKS = {
     task.name: task
     for task in (
-        Task("tissue-3d", 1, images.tissue_blocks, TISSUE, **IN_3D),
-        Task("deep-3d", 2, images.deep_structures, DEEP, **IN_3D),
-        Task("tissue-2d", 3, images.tissue_planes, TISSUE, **IN_2D),
-        Task("nuclei-2d", 4, images.nuclei, ("nucleus",), **IN_2D),
+        Task("tissue-3d", 1, images.tissue_blocks, "nilearn", TISSUE, **IN_3D),
+        Task("tissue-2d", 3, images.tissue_planes, "nilearn", TISSUE, **IN_2D),
+        Task("nuclei-2d", 4, images.nuclei, "stardist", ("nucleus",), **IN_2D),
     )
 }
 

@@ -4,10 +4,15 @@ does itself."""
 from __future__ import annotations
 
 import json
+import multiprocessing
+import multiprocessing.pool
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.fidelity.tasks import Task, make_small
@@ -42,8 +47,11 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
         )
         trainer = _trainer(task, arm)
         trainer.run_training()
-        trainer.inference_allowed_mirroring_axes = None  # predicting every patch in all mirrorings would take most of the time
-        trainer.perform_actual_validation()
+        trainer.inference_allowed_mirroring_axes = (
+            None  # predicting every patch in all mirrorings would take most of the time
+        )
+        with _threads_for_processes():
+            trainer.perform_actual_validation()
         summary = json.loads((Path(trainer.output_folder) / "validation" / "summary.json").read_text())
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {
@@ -53,6 +61,18 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
         },
         "cpu_seconds": round(sum(each.ru_utime + each.ru_stime for each in used), 1),
     }  # fmt: skip
+
+
+@contextmanager
+def _threads_for_processes() -> Iterator[None]:
+    """nnU-Net validates with two processes, which import torch and nnU-Net for seconds, for a few small images."""
+    get_context = multiprocessing.get_context
+    threads = SimpleNamespace(Pool=multiprocessing.pool.ThreadPool)
+    multiprocessing.get_context = lambda _method=None: threads  # type: ignore[assignment, misc]
+    try:
+        yield
+    finally:
+        multiprocessing.get_context = get_context
 
 
 def _trainer(task: Task, arm: str) -> Any:
