@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from benchmarks.fidelity.results import OtherSettings, Result, append, check_settings, missing, read
 from benchmarks.fidelity.shown import as_json, draw, table
-from benchmarks.fidelity.tasks import TASKS, Task, prepare
+from benchmarks.fidelity.tasks import TASKS, prepare
 from benchmarks.fidelity.training import ARMS, train
 from benchmarks.measure import in_fresh_process
 from benchmarks.nnunet.dataset import dataset_folder
@@ -93,17 +91,9 @@ def _study(file: Path, names: tuple[str, ...], runs: int, data: Path | None, qui
         for run, name, arm in to_do:
             shown.update(f"{name}, {arm}, run {run}")
             prepare(root, TASKS[name])
-            trained = in_fresh_process(_quietly, root, tasks[name], arm, run)
+            trained = in_fresh_process(train, root, tasks[name], arm, run)
             append(file, Result(name, arm, run, settings[name], **trained))
             shown.advance()
-
-
-def _quietly(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
-    """Nothing of what nnU-Net prints is kept; of an error the traceback says more."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(nowhere, stream)
-    return train(root, task, arm, run)
 
 
 def _versions() -> dict[str, str]:

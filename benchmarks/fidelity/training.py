@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.fidelity.tasks import Task, make_small
+from benchmarks.measure import silence
 
 STOCK, DETAUG = "nnUNetTrainer", "nnUNetTrainerDetAug"
 ARMS = (STOCK, DETAUG)
@@ -33,6 +34,7 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
     Returns:
         ``dice``, the mean over the labels of nnU-Net's final validation, ``labels`` with each one's, and ``cpu_seconds``.
     """
+    silence()
     with TemporaryDirectory() as results:
         os.environ.update(
             nnUNet_raw=str(root / "raw"),
