@@ -21,7 +21,7 @@ from benchmarks.nnunet.memory import measure_memory
 from benchmarks.nnunet.speed import measure_speed
 from benchmarks.nnunet.waiting import NETWORKS, measure_waiting
 from benchmarks.report import Row
-from detaug.cli.options import Command
+from detaug.cli.options import CannotRun, Command
 
 CACHE_SIZE = "2GB"
 TITLE = "detaug's loader against nnU-Net's (medians; ratios with the range over rounds)"
@@ -93,6 +93,12 @@ def _measure(name: str, root: Path, device: str | None, quick: bool) -> Row:
     return ROWS[name][0](row, data, quick)
 
 
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
 @click.command(cls=Command)
 @common_options([*ROWS, *EPOCHS])
 @click.option(
@@ -108,6 +114,10 @@ def _measure(name: str, root: Path, device: str | None, quick: bool) -> Row:
 def main(names: tuple[str, ...], device: str | None, quick: bool, data: Path | None, **output: Any) -> None:
     """Measure `PatchSource` with detaug's transforms against nnU-Net's loader with its own, on MRI that nnU-Net planned and
     preprocessed. Ratios are taken within this run."""
+    if device == "cuda" and not in_fresh_process(_has_gpu):  # before data sets are made, which takes minutes
+        raise CannotRun(
+            "torch finds no GPU here, and --device cuda wants one (--device cpu --quick shows that the rows run)"
+        )
     with dataset_folder(data) as root:
         chosen = names or (ROWS if device is None else EPOCHS)
         measures = ((name, partial(_measure, name, root, device, quick)) for name in chosen)

@@ -7,7 +7,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.measure import Ratio, in_fresh_process, interleaved
+from benchmarks.measure import Ratio, in_fresh_process, interleaved, silence
 from benchmarks.nnunet.dataset import Preprocessed
 from benchmarks.nnunet.loaders import Task
 from benchmarks.report import Row, ratio_check
@@ -24,19 +24,21 @@ SYSTEMS = {
 }
 OURS = "DetAug"
 #: nnU-Net's epoch has 250 and 50 batches; a fifth of it is enough to tell.
-ITERATIONS, VALIDATION_ITERATIONS, EPOCHS, ROUNDS = 50, 10, 2, 3
+ITERATIONS, EPOCHS, ROUNDS = (50, 10), 2, 3
+QUICK_ITERATIONS = (2, 1)
 
 
 def measure_epochs(name: str, task: Task, data: Preprocessed, device: str, quick: bool) -> Row:
     """Seconds of an epoch after the first one, which compiles and tries algorithms."""
     rounds = 1 if quick else ROUNDS
+    iterations, validation_iterations = QUICK_ITERATIONS if quick else ITERATIONS
     found = interleaved(
         tuple(SYSTEMS),
         rounds,
         lambda system: in_fresh_process(_seconds, *SYSTEMS[system], data, task.configuration, device, quick),
     )
     return Row(
-        name=f"{name}: an epoch of {ITERATIONS} + {VALIDATION_ITERATIONS} batches on {device}",
+        name=f"{name}: an epoch of {iterations} + {validation_iterations} batches on {device}",
         unit="s",
         ours=median(found[OURS]),
         checks=[
@@ -45,12 +47,13 @@ def measure_epochs(name: str, task: Task, data: Preprocessed, device: str, quick
             if system != OURS
         ],
         repeats=rounds,
-        settings={**task.settings(), "device": device, "iterations": [ITERATIONS, VALIDATION_ITERATIONS]},
+        settings={**task.settings(), "device": device, "iterations": [iterations, validation_iterations]},
         details={"seconds": found},
     )
 
 
 def _seconds(trainer: str, compiled: bool, data: Preprocessed, configuration: str, device: str, quick: bool) -> float:
+    silence()
     with TemporaryDirectory() as results:
         os.environ.update(
             nnUNet_raw=str(data.folder.parents[2] / "raw"),
@@ -80,8 +83,9 @@ def _trainer(name: str, data: Preprocessed, configuration: str, device: str, qui
         _make_small(plans["configurations"][configuration])
     made = getattr(trainers, name)(plans, configuration, 0, data.dataset_json, torch.device(device))
     made.num_epochs = 1 + (1 if quick else EPOCHS)
-    made.num_iterations_per_epoch = 2 if quick else ITERATIONS
-    made.num_val_iterations_per_epoch = 1 if quick else VALIDATION_ITERATIONS
+    iterations, validation_iterations = QUICK_ITERATIONS if quick else ITERATIONS
+    made.num_iterations_per_epoch = iterations
+    made.num_val_iterations_per_epoch = validation_iterations
     made.disable_checkpointing = True
     plot_nothing(made)
     return made

@@ -1,0 +1,138 @@
+"""The tasks: data sets in nnU-Net's format, planned and preprocessed by nnU-Net, with networks that a CPU trains in a minute."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.fidelity import images
+from benchmarks.measure import in_fresh_process
+from detaug.reports.atomic_files import write_text
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task, and how it is trained; both arms alike.
+
+    Attributes:
+        name: of the task.
+        number: nnU-Net's number of the data set.
+        cases: makes them.
+        package: where the images come from.
+        labels: what there is to segment; the background is 0.
+        configuration: nnU-Net's.
+        patch: voxels.
+        batch_size: samples.
+        features: of the network's stages; every one after the first halves the resolution.
+        epochs, iterations, validation_iterations: nnU-Net trains 1000 of 250 and 50.
+    """
+
+    name: str
+    number: int
+    cases: Callable[[], Iterator[images.Case]]
+    package: str
+    labels: tuple[str, ...]
+    configuration: str
+    patch: tuple[int, ...]
+    batch_size: int
+    features: tuple[int, ...]
+    epochs: int
+    iterations: int
+    validation_iterations: int = 2
+
+    @property
+    def dataset(self) -> str:
+        """As nnU-Net names it."""
+        return f"Dataset{self.number:03d}_{self.name.title().replace('-', '')}"
+
+    def settings(self) -> dict[str, Any]:
+        """For the record: results of other settings cannot be compared."""
+        plain = asdict(self)
+        del plain["cases"], plain["package"]
+        return json.loads(json.dumps(plain))  # type: ignore[no-any-return]
+
+
+TISSUE = ("grey_matter", "white_matter")
+IN_3D: dict[str, Any] = {
+    "configuration": "3d_fullres",
+    "patch": (32, 32, 32),
+    "batch_size": 2,
+    "features": (8, 16, 32),
+    "epochs": 8,
+    "iterations": 25,
+}
+IN_2D: dict[str, Any] = {
+    "configuration": "2d",
+    "patch": (64, 64),
+    "batch_size": 8,
+    "features": (8, 16, 32, 64),
+    "epochs": 15,
+    "iterations": 25,
+}
+TASKS = {
+    task.name: task
+    for task in (
+        Task("tissue-3d", 1, images.tissue_blocks, "nilearn", TISSUE, **IN_3D),
+        Task("tissue-2d", 3, images.tissue_planes, "nilearn", TISSUE, **IN_2D),
+        Task("nuclei-2d", 4, images.nuclei, "stardist", ("nucleus",), **IN_2D),
+    )
+}
+
+
+def prepare(root: Path, task: Task) -> None:
+    """Make a task's data set below `root`, unless it is there: nnU-Net's ``raw`` and ``preprocessed``."""
+    finished = root / f"{task.dataset}.finished"
+    if not finished.exists():
+        # in a process of its own: preprocessing starts threads, and a process with threads should not be forked
+        in_fresh_process(_make, root, task)
+        finished.touch()
+
+
+def _make(root: Path, task: Task) -> None:
+    from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess
+
+    with nnunet_folders(root):
+        cases = list(task.cases())
+        _write_raw(root / "raw" / task.dataset, task, cases)
+        plan_and_preprocess(task.number, (task.configuration,))
+        folder = root / "preprocessed" / task.dataset
+        by_use = {use: [case.name for case in cases if case.validates == (use == "val")] for use in ("train", "val")}
+        write_text(folder / "splits_final.json", json.dumps([by_use]))
+
+
+def _write_raw(folder: Path, task: Task, cases: list[images.Case]) -> None:
+    import nibabel
+
+    for sub in ("imagesTr", "labelsTr"):
+        (folder / sub).mkdir(parents=True, exist_ok=True)
+    for case in cases:
+        # nnU-Net's first axis is the last one of the file
+        nibabel.save(nibabel.Nifti1Image(case.image.T, np.eye(4)), folder / "imagesTr" / f"{case.name}_0000.nii.gz")
+        nibabel.save(nibabel.Nifti1Image(case.labels.T, np.eye(4)), folder / "labelsTr" / f"{case.name}.nii.gz")
+    description = {
+        "channel_names": {"0": "T1"},
+        "labels": {"background": 0, **{name: number for number, name in enumerate(task.labels, 1)}},
+        "numTraining": len(cases),
+        "file_ending": ".nii.gz",
+    }
+    write_text(folder / "dataset.json", json.dumps(description, indent=2))
+
+
+def make_small(plans: dict[str, Any], task: Task) -> None:
+    """Give nnU-Net's plans the task's patch, batch and network; all else stays."""
+    configuration = plans["configurations"][task.configuration]
+    configuration.update(patch_size=list(task.patch), batch_size=task.batch_size)
+    stages, axes = len(task.features), len(task.patch)
+    configuration["architecture"]["arch_kwargs"].update(
+        n_stages=stages,
+        features_per_stage=list(task.features),
+        kernel_sizes=[[3] * axes] * stages,
+        strides=[[1] * axes, *[[2] * axes] * (stages - 1)],
+        n_conv_per_stage=[2] * stages,
+        n_conv_per_stage_decoder=[2] * (stages - 1),
+    )

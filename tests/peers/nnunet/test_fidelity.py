@@ -1,0 +1,173 @@
+"""`python -m benchmarks fidelity`: its statistics, its file of results, its tasks."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from scipy import stats
+
+from benchmarks.fidelity import results
+from benchmarks.fidelity.__main__ import main
+from benchmarks.fidelity.results import Result, difference_interval, mean_difference, mean_interval, missing
+from benchmarks.fidelity.shown import as_json
+from benchmarks.fidelity.tasks import TASKS, make_small
+from benchmarks.fidelity.training import ARMS, DETAUG, STOCK
+
+OURS, THEIRS = [0.71, 0.74, 0.78, 0.70, 0.75], [0.72, 0.77, 0.69, 0.80, 0.76, 0.73]
+
+
+def some(task: str = "tissue-3d", runs: int = 5) -> list[Result]:
+    rng = np.random.default_rng(1)
+    return [Result(task, arm, run, {"epochs": 2}, float(rng.normal(0.75, 0.02))) for run in range(runs) for arm in ARMS]
+
+
+def test_intervals_are_students_and_welchs() -> None:
+    mean = mean_interval(OURS)
+    expected = stats.t.interval(0.95, len(OURS) - 1, np.mean(OURS), stats.sem(OURS))
+    assert (mean.low, mean.high) == pytest.approx(expected)
+
+    difference = difference_interval(OURS, THEIRS)
+    welch = stats.ttest_ind(OURS, THEIRS, equal_var=False).confidence_interval(0.95)
+    assert (difference.low, difference.high) == pytest.approx((welch.low, welch.high))
+
+
+def test_tasks_weigh_alike_in_the_mean_difference() -> None:
+    other = [value + 0.1 for value in OURS]
+    both = mean_difference([(OURS, THEIRS), (other, THEIRS)])
+    each = [difference_interval(OURS, THEIRS), difference_interval(other, THEIRS)]
+    assert both.mean == pytest.approx((each[0].mean + each[1].mean) / 2)
+    assert both.half < each[0].half, "two tasks say more than one"
+
+
+def test_95_of_100_intervals_hold_the_true_difference() -> None:
+    rng = np.random.default_rng(7)
+    held = 0
+    for _ in range(2000):
+        pairs = [(rng.normal(0.02, 0.03, 5), rng.normal(0, 0.01, 5)) for _ in range(3)]
+        held += abs(mean_difference(pairs).mean - 0.02) <= mean_difference(pairs).half
+    assert 0.935 <= held / 2000 <= 0.975
+
+
+def test_one_run_has_no_interval() -> None:
+    assert mean_interval([0.5]).half == math.inf
+    assert difference_interval([0.5], THEIRS).half == math.inf
+    found = as_json([Result("a", arm, 1, {}, 0.5) for arm in ARMS])
+    assert found["tasks"]["a"]["difference"] == {"mean": 0, "low": None, "high": None}
+
+
+def test_every_beginning_of_the_study_is_balanced() -> None:
+    planned = missing([], ["a", "b", "c"], ARMS, 5)
+    assert len(planned) == len(set(planned)) == 30
+    for length in range(len(planned)):
+        counts = [sum(task == name and arm == which for _, task, arm in planned[:length])
+                  for name in "abc" for which in ARMS]  # fmt: skip
+        assert max(counts) - min(counts) <= 1
+
+
+def test_study_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    assert results.read(file) == []
+    first, second = Result("a", STOCK, 1, {}, 0.5), Result("a", DETAUG, 1, {}, 0.6)
+    results.append(file, first)
+    with file.open("a") as opened:
+        opened.write('{"task": "a", "arm"')  # killed in the middle of a line
+    assert results.read(file) == [first]
+    assert missing(results.read(file), ["a"], ARMS, 1) == [(1, "a", DETAUG)]
+    results.append(file, second)
+    assert results.read(file) == [first, second]
+    assert missing(results.read(file), ["a"], ARMS, 1) == []
+
+
+def test_results_of_other_settings_are_not_continued(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    results.append(file, some()[0])
+    done = CliRunner().invoke(main, ["--results", str(file), "--only", "tissue-3d"])
+    assert done.exit_code == 2
+    assert "epochs was 2, is 8" in done.output
+    assert "Name another file" in done.output
+
+
+def test_what_a_file_holds_is_shown_and_drawn(tmp_path: Path) -> None:
+    file, picture = tmp_path / "results.jsonl", tmp_path / "dice.png"
+    for each in [*some("tissue-3d"), *some("nuclei-2d", runs=3)]:
+        results.append(file, each)
+    done = CliRunner().invoke(
+        main, ["--results", str(file), "--show", "--plot", str(picture), "--json", str(tmp_path / "found.json")]
+    )
+    assert done.exit_code == 0, done.output
+    assert "nuclei-2d" in done.stdout
+    assert "5 + 5" in done.stdout
+    assert "all tasks" in done.stdout
+    assert picture.stat().st_size > 5000
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found == as_json(results.read(file))
+    assert len(found["tasks"]["nuclei-2d"][STOCK]["runs"]) == 3
+
+
+def test_nothing_to_show_is_said(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["--results", str(tmp_path / "none.jsonl"), "--show"])
+    assert done.exit_code == 2
+    assert "holds no results" in done.output
+
+
+def test_package_with_the_images_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "stardist" else find(name, *more)
+    )
+    done = CliRunner().invoke(main, ["--results", str(tmp_path / "new.jsonl"), "--only", "nuclei-2d"])
+    assert (done.exit_code, done.output) == (
+        2,
+        "Error: the images come in stardist: pip install --no-deps stardist\n",
+    )
+
+
+def test_training_and_validation_share_no_voxel() -> None:
+    pytest.importorskip("nilearn")
+    for name in ("tissue-3d", "tissue-2d"):
+        cases = list(TASKS[name].cases())
+        used = {use: [case for case in cases if case.validates is use] for use in (True, False)}
+        assert used[True]
+        assert used[False]
+        assert all(case.image.shape == case.labels.shape and case.image.ndim == 3 for case in cases)
+        assert {0, 1, 2} == {int(label) for case in cases for label in np.unique(case.labels)}
+        for validating in used[True]:
+            assert all(not np.shares_memory(validating.image, training.image) for training in used[False])
+
+
+def test_plans_keep_all_but_patch_batch_and_network() -> None:
+    task = TASKS["tissue-3d"]
+    architecture = {"arch_kwargs": {"n_stages": 6, "conv_op": "torch.nn.modules.conv.Conv3d"}}
+    plans = {
+        "configurations": {"3d_fullres": {"patch_size": [80] * 3, "spacing": [1, 1, 1], "architecture": architecture}}
+    }
+    make_small(plans, task)
+    planned = plans["configurations"]["3d_fullres"]
+    assert planned["patch_size"] == [32, 32, 32]
+    assert planned["spacing"] == [1, 1, 1]
+    arguments = planned["architecture"]["arch_kwargs"]
+    assert arguments["conv_op"] == "torch.nn.modules.conv.Conv3d"
+    assert arguments["n_stages"] == len(arguments["strides"]) == len(arguments["features_per_stage"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_a_study_runs_and_goes_on(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "benchmarks", "fidelity", "--quick", "--only", "tissue-2d", "--results", str(file),
+               "--data", str(tmp_path / "data")]  # fmt: skip
+    subprocess.run([*command, "--runs", "1"], check=True)
+    first = file.read_text()
+    assert len(first.splitlines()) == 2
+    done = subprocess.run([*command, "--runs", "2"], check=True, capture_output=True, text=True)
+    assert file.read_text().startswith(first)
+    assert len(file.read_text().splitlines()) == 4
+    assert "2 + 2" in done.stdout
