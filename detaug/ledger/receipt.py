@@ -100,16 +100,18 @@ def read_receipt(file: Path) -> dict[str, Any]:
     return found
 
 
-def drawn(head: str, batches: int, samples: int) -> list[int]:
+def drawn(head: str, batches: int, samples: int, salt: str = "") -> list[int]:
     """Which batches (numbers from 0) are tested: drawn from the head of the chain, which commits to all of them, so that who
     made the ledger cannot choose.
 
-    Number i is SHA-256 of the head and i, as an integer, modulo `batches`; what was drawn before is left out.
+    Number i is SHA-256 of the head, i (8 bytes) and the salt (UTF-8), as an integer, modulo `batches`; what was drawn before is
+    left out. A salt is the reader's own: who made the ledger can foresee what is drawn without one, but not with it.
     """
     found: dict[int, None] = {}
     count = 0
+    beginning, ending = bytes.fromhex(head), salt.encode("utf-8", "surrogatepass")
     while len(found) < min(samples, batches):
-        digest = hashlib.sha256(bytes.fromhex(head) + count.to_bytes(8, "big")).digest()
+        digest = hashlib.sha256(beginning + count.to_bytes(8, "big") + ending).digest()
         found[int.from_bytes(digest, "big") % batches] = None
         count += 1
     return list(found)

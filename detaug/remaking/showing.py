@@ -81,9 +81,9 @@ def shown_check(found: Checked) -> Iterator[Text]:
         yield Text(
             "the ledger is the receipt's: data, code behind the same names, or the machine are not what they were"
         )
+    drawn = "drawn from the head" + (f" and the salt {found.salt!r}" if found.salt else "")
     yield Text(
-        f"{len(found.samples) - len(found.different):,} of {len(found.samples):,} batches, drawn from the head, are as the "
-        "ledger has them"
+        f"{len(found.samples) - len(found.different):,} of {len(found.samples):,} batches, {drawn}, are as the ledger has them"
     )
     for note in found.notes:
         yield Text(f"note: {note}", "dim")
@@ -133,6 +133,7 @@ def checked_as_json(found: Checked) -> dict[str, Any]:
         "ok": found.ok,
         "faults": found.faults,
         "notes": found.notes,
+        "salt": found.salt,
         "samples": [asdict(each) for each in found.samples],
         "elsewhere": [asdict(each) for each in found.elsewhere],
         "chances": [{"wrong": k, "found": chance} for k, chance in found.chances()],
