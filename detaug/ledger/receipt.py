@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,7 @@ def read_receipt(file: Path) -> dict[str, Any]:
     wrong = [name for name in (*COPIED, "batches", "head", "versions", "cpu", "checkpoints") if name not in found]
     if not wrong and not (isinstance(found["batches"], int) and found["batches"] > 0 and _is_hash(found["head"])):
         wrong = ["batches", "head"]
+    wrong = wrong or [name for name in ("versions", "cpu", "checkpoints") if not isinstance(found[name], dict)]
     if wrong:
         raise CannotReceipt(f"{file} is no receipt of this version: {', '.join(wrong)} missing or wrong")
     return found
@@ -119,9 +121,10 @@ def drawn(head: str, batches: int, samples: int, salt: str = "") -> list[int]:
 
 def chance_to_find(wrong: int, batches: int, samples: int) -> float:
     """The probability that at least one of `wrong` batches is among so many that are drawn: hypergeometric."""
-    from scipy.stats import hypergeom
-
-    return float(1 - hypergeom.pmf(0, batches, min(wrong, batches), min(samples, batches)))
+    if wrong <= 0 or wrong + samples > batches:
+        return float(wrong > 0 and samples > 0)
+    # Drawn one after another, each misses the wrong ones. (SciPy's hypergeom runs for hours where numbers are huge.)
+    return -math.expm1(math.fsum(math.log1p(-wrong / (batches - i)) for i in range(samples)))
 
 
 def _stops(found: Sum) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,10 @@ def test_the_chance_of_finding_wrong_batches_is_hypergeometric() -> None:
     assert receipts.chance_to_find(1, 250_000, 20) == pytest.approx(20 / 250_000)
     assert receipts.chance_to_find(2, 4, 2) == pytest.approx(1 - (2 * 1) / (4 * 3))
     assert receipts.chance_to_find(12, 12, 1) == 1
+    assert receipts.chance_to_find(3, 5, 3) == 1
+    assert receipts.chance_to_find(3, 12, 0) == 0
+    assert receipts.chance_to_find(10, 100, 20) == pytest.approx(1 - math.comb(90, 20) / math.comb(100, 20))
+    assert receipts.chance_to_find(10**10, 10**12, 3) == pytest.approx(1 - 0.99**3), "a receipt may say anything"
 
 
 # --- what is right
@@ -370,6 +375,10 @@ def test_receipts_of_other_versions_are_refused_with_both_numbers(kept: Path, tm
         file.write_text(json.dumps({**found, **changes}))
         done = check(file, kept)
         assert (done.exit_code, why in done.output) == (2, True), done.output
+    for name, value in (("versions", []), ("cpu", None), ("checkpoints", ["a"])):
+        file.write_text(json.dumps({**found, name: value}))
+        done = check(file, kept, "plain", "--checkpoint", kept)
+        assert (done.exit_code, f"no receipt of this version: {name} missing or wrong" in done.output) == (2, True)
     file.write_bytes(b"\x00" * 100_000)
     assert check(file, kept).exit_code == 2
 
