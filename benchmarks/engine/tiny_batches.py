@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from statistics import median
 
-from batchgenerators.dataloading.data_loader import DataLoader
-
+from benchmarks.engine.loaders import Integers
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS
 from benchmarks.measure import Ratio, in_fresh_process, interleaved, seconds_per_batch
@@ -20,17 +19,6 @@ WINDOWS = (4, 20, 200, 2000)  # batches in the making or waiting
 BOUND = 1.0
 #: Seconds per batch with the largest window over those with the smallest.
 FLAT = 1.1
-
-
-class Integers(DataLoader):
-    """The same small number over and over."""
-
-    def __init__(self) -> None:
-        super().__init__(None, 1, infinite=True)
-
-    def generate_train_batch(self) -> int:
-        """A batch of one integer."""
-        return 7
 
 
 def measure_tiny_batches(settings: Settings) -> Row:

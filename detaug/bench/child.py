@@ -11,7 +11,8 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from detaug.bench.settings import Run
+from detaug.bench.engine import Integers, ReadyLoader, ready_batch
+from detaug.bench.settings import INTEGER, READY, Run
 from detaug.bench.systems import Epochs, NotForThis, running
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.warming import warm_up
@@ -95,12 +96,12 @@ def measure(run: Run) -> Any:
         UnusableError, NotForThis, Failure: it cannot be measured.
         Exception: whatever the pipeline raises.
     """
-    made = call_factory(_factory(run.settings.target))
+    made = call_factory(_ENGINE[run.load] if run.load else _factory(run.settings.target))
     warm_up(made.transform, made.source.loader)
     if not run.system:
         return time_transforms(made, run)
     with running(run, made) as epochs:
-        return take(epochs, run.settings.seconds, run.step)
+        return take(epochs, run.seconds, run.step)
 
 
 def take(epochs: Epochs, seconds: float, step: float) -> Taken:
@@ -185,6 +186,12 @@ def time_transforms(made: HandedIn, run: Run) -> Times:
         raise Failure("its transforms are not known one by one: no composition of detaug or batchgenerators is in it")
     names = [order[place] for place in sorted(order)]
     return Times({name: spent[name] / samples for name in dict.fromkeys(names)}, samples)
+
+
+_ENGINE: dict[str, Callable[[], Any]] = {
+    READY: lambda: (ReadyLoader(ready_batch()), None),
+    INTEGER: lambda: (Integers(), None),
+}
 
 
 def _factory(target: str | None) -> Any:

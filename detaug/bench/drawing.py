@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from detaug.bench.result import Result, count
-from detaug.bench.settings import SYSTEMS
+from detaug.bench.settings import INTEGER, READY, SYSTEMS
 from detaug.pictures.charts import SERIES, Chart, png_of
 from detaug.pictures.page import Page
 
 Colours = Mapping[str, str]
+
+_ENGINE_WORDS = {
+    READY: "A worker clones it; what remains is its way to the training.",
+    INTEGER: "What every batch costs, however small it is.",
+}
 
 
 def png(result: Result) -> bytes:
@@ -51,6 +56,15 @@ def charts(result: Result) -> list[Chart]:
                 lambda axes, colours: _waits(result, axes, colours),
             )
         )
+    found += [
+        Chart(
+            f"The engine alone: {load}",
+            f"Batches per second with {most}. {_ENGINE_WORDS[load]} More is better.",
+            lambda axes, colours, load=load: _engine(result, load, axes, colours),  # type: ignore[misc]
+            0.45,
+        )
+        for load in dict.fromkeys(each.load for each in result.engine)
+    ]
     timed = [each for each in result.times if each.times is not None]
     if timed:
         names = len({_plain(name) for each in timed for name in each.times.seconds})  # type: ignore[union-attr]
@@ -102,7 +116,7 @@ def _rates(result: Result, axes: Any, colours: Colours) -> None:
     axes.set_xticks(range(len(counts)), [count(each) for each in counts])
     axes.tick_params(length=0)
     axes.grid(axis="x", visible=False)
-    axes.margins(y=0.12)
+    axes.margins(y=0.18)
     _legend(axes)
 
 
@@ -121,6 +135,25 @@ def _waits(result: Result, axes: Any, colours: Colours) -> None:
     axes.set_ylabel("waited at most (ms)")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     _legend(axes, 1)
+
+
+def _engine(result: Result, load: str, axes: Any, colours: Colours) -> None:
+    measured = [each for each in result.engine if each.load == load and each.rate is not None]
+    names = [_short(each.system) for each in measured]
+    drawn = axes.barh(
+        range(len(measured)),
+        [each.rate for each in measured],
+        0.72,
+        color=[_colour(each.system, colours) for each in measured],
+    )
+    axes.bar_label(drawn, [f"{each.rate:,.0f}" for each in measured], fontsize=8.5, padding=2, color=colours["ink"])
+    axes.set_yticks(range(len(measured)), names, fontsize=9)
+    axes.invert_yaxis()
+    axes.tick_params(length=0)
+    axes.grid(axis="y", visible=False)
+    axes.margins(x=0.14)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.locator_params(axis="x", nbins=5)
 
 
 def _times(result: Result, axes: Any, colours: Colours) -> None:

@@ -31,6 +31,7 @@ class Measured:
         taken: the batches; None: it could not be measured.
         reason: why not.
         memory: (seconds, bytes) of all of its processes; empty where the system does not tell.
+        load: which of the engine's `LOADS`; empty: the pipeline.
     """
 
     system: str
@@ -38,6 +39,12 @@ class Measured:
     taken: Taken | None
     reason: str = ""
     memory: tuple[tuple[float, int], ...] = ()
+    load: str = ""
+
+    @property
+    def rate(self) -> float | None:
+        """Batches per second; None: not measured."""
+        return None if self.taken is None else self.taken.rate
 
     @property
     def waited(self) -> float:
@@ -96,6 +103,7 @@ class Result(Shown[Row]):
         environment: the machine.
         seconds: that all took.
         cores_elsewhere: how many cores other programs kept busy meanwhile; None where the system does not tell.
+        engine: the engine alone, beside the demo.
     """
 
     settings: Settings
@@ -106,6 +114,7 @@ class Result(Shown[Row]):
     environment: dict[str, Any]
     seconds: float
     cores_elsewhere: float | None = None
+    engine: tuple[Measured, ...] = ()
     rows: tuple[Row, ...] = ()
 
     @property
@@ -128,18 +137,28 @@ class Result(Shown[Row]):
             + ", ".join(f"{100 * share:.0f} % of its time for {name}" for name, share in waits.items())
             + "."
         )
+        for load in dict.fromkeys(each.load for each in self.engine):
+            first, *others = [each for each in self.engine if each.load == load and each.rate is not None]
+            told.append(
+                f"Through the engine alone, {load} came {first.rate:,.0f} times per second with {first.system}"
+                + "".join(f", {each.rate:,.0f} with {each.system}" for each in others)
+                + "."
+            )
+        elsewhere, cores = self.cores_elsewhere or 0.0, self.environment["cpu"]["usable_cores"]
+        if elsewhere > _DISTURBING:
+            told.append(
+                f"Other programs kept {elsewhere:.1f} of {cores} cores busy meanwhile, so that these numbers are rough, and may "
+                "rank the systems wrongly."
+            )
         return told
 
     @property
     def notes(self) -> list[str]:
         """What a reader has to know of the numbers."""
-        missing = {each.system: each.reason for each in (*self.rates, *self.waits) if each.taken is None}
+        missing = {each.system: each.reason for each in (*self.rates, *self.waits, *self.engine) if each.taken is None}
         missing |= {each.name or "Time per transform": each.reason for each in self.times if each.times is None}
         cores = self.environment["cpu"]["usable_cores"]
-        elsewhere = self.cores_elsewhere or 0.0
         told = [f"{name}: not measured, because {reason}." for name, reason in missing.items()]
-        if elsewhere > _DISTURBING:
-            told.append(f"Other programs kept {elsewhere:.1f} of {cores} cores busy meanwhile: the numbers are rough.")
         told.append(
             f"Batches per second are of the faster of two runs of {self.settings.seconds:g} s on {cores} cores; all else is of "
             "one run."
@@ -156,6 +175,16 @@ class Result(Shown[Row]):
             "processes": list(self.settings.counts),
             "seconds_per_run": self.settings.seconds,
             "seed": self.settings.seed,
+            "engine": [
+                {
+                    "load": each.load,
+                    "system": each.system,
+                    "processes": each.processes,
+                    "not_run": each.reason or None,
+                    "batches_per_second": None if each.rate is None else round(each.rate, 2),
+                }
+                for each in self.engine
+            ],
             "throughput": [each.as_json() for each in self.rates],
             "step_seconds": round(self.step, 5),
             "waiting": [each.as_json() for each in self.waits],
@@ -182,7 +211,7 @@ class Result(Shown[Row]):
         for n, name in enumerate(("system", "processes", "batches/s", "first batch", "waited", "peak memory")):
             table.add_column(name, justify="right" if n else "left", no_wrap=True)
         for cells in self.cells():
-            table.add_row(*cells, style="bold" if cells[0] == DETAUG else "")
+            table.add_row(*cells, style="bold" if cells[0].split(",")[0] == DETAUG else "")
         return table
 
     def cells(self) -> list[tuple[str, ...]]:
@@ -205,6 +234,9 @@ class Result(Shown[Row]):
                     "" if peak is None else f"{peak / 1e6:.0f} MB",
                 )
             )
+        for each in self.engine:
+            rate = "not run" if each.rate is None else f"{each.rate:,.0f}"
+            found.append((f"{each.system}, {each.load}", str(each.processes), rate, "", "", ""))
         return found
 
 

@@ -12,7 +12,7 @@ from detaug.bench.child import STOCK_DEMO
 from detaug.bench.cores import CoresElsewhere
 from detaug.bench.memory import tree_memory
 from detaug.bench.result import Measured, Result, TransformTimes, count
-from detaug.bench.settings import DETAUG, SYSTEMS, Run, Settings
+from detaug.bench.settings import DETAUG, LOADS, SYSTEMS, Run, Settings
 from detaug.demo.mri import load_template
 from detaug.doctor.machine import environment
 from detaug.reports.progress import Progress
@@ -39,9 +39,11 @@ __all__ = ["Settings", "bench"]
 def bench(settings: Settings, shown: Progress | None = None) -> Result:
     """Measure a pipeline under detaug, NonDetMultiThreadedAugmenter and torch's DataLoader.
 
-    First the batches per second by the number of processes, for a training that asks for the next batch at once. Then, with
-    the most processes, how long a training waits whose steps take `STEP` times as long as the quickest system's batch, and
-    how much memory all processes use meanwhile. Then the time of each transform, in one process.
+    Where that is the demo, the engine alone as well, with the most processes: how fast a ready batch gets to the training, and
+    what a batch costs that is nothing. Then the batches per second by the number of processes, for a training that asks for
+    the next batch at once. Then, with the most processes, how long a training waits whose steps take `STEP` times as long as
+    the quickest system's batch, and how much memory all processes use meanwhile. Then the time of each transform, in one
+    process.
 
     Args:
         settings: what, and for how long.
@@ -55,29 +57,34 @@ def bench(settings: Settings, shown: Progress | None = None) -> Result:
     timed = {"detaug's transforms": settings.target, "batchgenerators' transforms": STOCK_DEMO}
     if settings.target is not None:
         timed = {"": settings.target}
-    shown.update("start", total=len(SYSTEMS) * (ROUNDS * len(settings.counts) + 1) + len(timed))
+    most = settings.counts[-1]
+    loads = LOADS if settings.target is None else ()
+    kinds = [(load, most) for load in loads] + [("", processes) for processes in settings.counts]
+    shown.update("start", total=len(SYSTEMS) * (ROUNDS * len(kinds) + 1) + len(timed))
     if settings.target is None:
         load_template()  # once for all
     # This process starts no threads but the progress bar's, and computes nothing, so that its forks begin alike.
     context = multiprocessing.get_context("fork" if sys.platform.startswith("linux") else None)
     began, elsewhere = time.perf_counter(), CoresElsewhere()
 
-    rates: dict[tuple[int, str], Measured] = {}
-    order = [(processes, system) for processes in settings.counts for system in SYSTEMS]
+    rates: dict[tuple[str, int, str], Measured] = {}
+    order = [(*kind, system) for kind in kinds for system in SYSTEMS]
     for number in range(ROUNDS):
-        for processes, system in order if number % 2 == 0 else order[::-1]:
-            shown.update(f"{system}, {count(processes)}, round {number + 1} of {ROUNDS}")
-            found = _measured(context, Run(settings, system, processes))
+        for each in order if number % 2 == 0 else order[::-1]:
+            load, processes, system = each
+            what = f", {load}" if load else ""
+            shown.update(f"{system}{what}, {count(processes)}, round {number + 1} of {ROUNDS}")
+            found = _measured(context, Run(settings, system, processes, load=load))
             if system == DETAUG and found.taken is None:
                 raise UnusableError(f"the pipeline cannot be measured: {found.reason}")
-            rates[processes, system] = _faster(rates.get((processes, system), found), found)
+            rates[each] = _faster(rates.get(each, found), found)
             shown.advance()
-    most = settings.counts[-1]
-    step = STEP / max(each.taken.rate for each in rates.values() if each.processes == most and each.taken is not None)
+    fastest = max(rates["", most, system].rate or 0.0 for system in SYSTEMS)
+    step = STEP / fastest
     waits = []
     for system in SYSTEMS:
         shown.update(f"{system}, {count(most)}, a training with steps of {1000 * step:.0f} ms")
-        possible = rates[most, system]
+        possible = rates["", most, system]
         run = Run(settings, system, most, step)
         waits.append(_measured(context, run) if possible.taken is not None else possible)
         shown.advance()
@@ -85,18 +92,19 @@ def bench(settings: Settings, shown: Progress | None = None) -> Result:
     for name, target in timed.items():
         shown.update(f"the time of {name or 'each transform'}")
         run = Run(Settings(target, settings.processes, settings.seconds, settings.seed), "", 0)
-        found, reason, _ = _result(context, run)
-        times.append(TransformTimes(name, found, reason))
+        clocked, reason, _ = _result(context, run)
+        times.append(TransformTimes(name, clocked, reason))
         shown.advance()
     return Result(
         settings,
-        tuple(rates[each] for each in order),
+        tuple(rates[each] for each in order if not each[0]),
         step,
         tuple(waits),
         tuple(times),
         environment(),
         time.perf_counter() - began,
         elsewhere.read(),
+        tuple(rates[each] for each in order if each[0]),
     )
 
 
@@ -112,7 +120,7 @@ def _measured(context: Any, run: Run) -> Measured:
     if taken is not None:
         since = [(moment - taken.began, size) for moment, size in looks]
         memory = tuple(each for each in since if 0 <= each[0] <= taken.stamps[-1])
-    return Measured(run.system, run.processes, taken, reason, memory)
+    return Measured(run.system, run.processes, taken, reason, memory, run.load)
 
 
 def _result(context: Any, run: Run) -> tuple[Any, str, list[tuple[float, int]]]:
@@ -133,7 +141,7 @@ def _result(context: Any, run: Run) -> tuple[Any, str, list[tuple[float, int]]]:
             if found is not None:
                 memory.append((now, found))
                 due = now + (time.thread_time() - cost) / MEMORY_SHARE
-            if seconds > _PATIENCE + 10 * run.settings.seconds:
+            if seconds > _PATIENCE + 10 * run.seconds:
                 return None, f"it was still running after {seconds:.0f} s", memory
         done, result = receiver.recv()
     except EOFError:

@@ -10,6 +10,13 @@ from detaug.seeding.tree import Seed
 DETAUG, NONDET, TORCH = "detaug", "NonDetMultiThreadedAugmenter", "torch's DataLoader"
 SYSTEMS = (DETAUG, NONDET, TORCH)
 
+#: What is measured of the engine alone, beside the demo.
+READY, INTEGER = "a ready batch of 25 MB", "a batch of one integer"
+LOADS = (READY, INTEGER)
+
+#: Seconds that a run of these takes at most: their batches come by the hundred.
+ENGINE_SECONDS = 1.0
+
 #: Batches that may wait for the training, for every system.
 NUM_CACHED = 4
 
@@ -27,7 +34,7 @@ class Settings:
 
     target: str | None = None
     processes: tuple[int, ...] = ()
-    seconds: float = 2.0
+    seconds: float = 1.5
     seed: Seed = 1234
 
     @property
@@ -46,9 +53,16 @@ class Run:
         system: which augmenter; empty: the transforms, one by one.
         processes: worker processes.
         step: seconds that the training takes for a batch; 0: it asks for the next at once.
+        load: which of `LOADS`; empty: the pipeline.
     """
 
     settings: Settings
     system: str
     processes: int
     step: float = 0.0
+    load: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """That it is measured for."""
+        return min(self.settings.seconds, ENGINE_SECONDS) if self.load else self.settings.seconds

@@ -21,6 +21,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
 @click.option("--ledger", type=_FILE, required=True, help="The ledger of which the receipt was made.")
 @click.option("--samples", type=click.IntRange(min=1), default=20, help="Batches to be made again.")
+@click.option(
+    "--salt", metavar="TEXT", default="", help="Draw other batches, which nobody can foresee.  [default: none]"
+)
 @click.option("--checkpoint", "checkpoints", type=_FILE, multiple=True, help="Compare its SHA-256 with the receipt's.")
 @click.option("--nnunet", nargs=3, metavar="DATASET CONFIG FOLD", help="An nnU-Net training, in place of a factory.")
 @click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="With --nnunet: the trainer's class.")
@@ -31,6 +34,7 @@ def check(
     target: str | None,
     ledger: Path,
     samples: int,
+    salt: str,
     checkpoints: tuple[Path, ...],
     nnunet: tuple[str, str, str] | None,
     trainer: str,
@@ -39,7 +43,8 @@ def check(
 ) -> None:
     """Test a receipt, in a minute instead of a training.
 
-    Which batches are tested is drawn from the receipt's own head, so that its author cannot choose them. Each is made again
+    Which batches are tested is drawn from the receipt's own head, so that its author cannot choose them; and from --salt, a
+    word of your own, so that the author cannot foresee them either. Each is made again
     here by the pipeline (MODULE:FACTORY as for `detaug verify`, or --nnunet), compared with its line in the ledger, and its
     Merkle path is followed to the root. The report says with what probability a ledger with k wrong batches would have been
     found.
@@ -55,7 +60,7 @@ def check(
         raise click.UsageError("name the pipeline: MODULE:FACTORY, or --nnunet DATASET CONFIG FOLD")
     remaker = _of_nnunet(nnunet, trainer, plans) if nnunet is not None else _of_factory(target or "")
     with progress("check", told=False) as shown, unreadable_told():
-        found = checking.check(read_receipt(receipt), ledger, remaker, samples, checkpoints, shown)
+        found = checking.check(read_receipt(receipt), ledger, remaker, samples, checkpoints, shown, salt)
     console = json_target.console()
     for line in shown_check(found):
         console.print(line, soft_wrap=True)

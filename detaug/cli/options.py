@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +25,9 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 #: The exit status of a program that Ctrl-C ended, as shells have it: 128 + SIGINT.
 INTERRUPTED = 130
+
+#: That of a program whose reader went away (``detaug check ... | head -1``): 128 + SIGPIPE. 1 would mean "differs".
+UNREAD = 141
 
 #: Bytes that must be free where a result is to be written; no result is larger.
 _ROOM = 2**20
@@ -46,13 +50,19 @@ class _Interruptible(click.Command):
         """Run it; Ctrl-C meanwhile is one line.
 
         Raises:
-            click.exceptions.Exit: with 130 after Ctrl-C.
+            click.exceptions.Exit: with 130 after Ctrl-C, with 141 where nobody reads its output any more.
         """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            with suppress(OSError, ValueError):  # what is still in a buffer must not fail when Python ends
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, sys.stdout.fileno())
+                os.close(nowhere)
+            raise click.exceptions.Exit(UNREAD) from None
 
 
 class Commands(_Interruptible, click.Group):
@@ -82,7 +92,11 @@ class Target:
         """
         from rich.console import Console
 
-        console = Console(stderr=self._is_stdout, highlight=False)
+        class Piped(Console):
+            def on_broken_pipe(self) -> None:  # rich would end the program with 1
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+        console = Piped(stderr=self._is_stdout, highlight=False)
         if not console.is_terminal and not os.environ.get("COLUMNS"):
             console.width = 1000
         return console
@@ -102,6 +116,8 @@ class Target:
                 self._file.write_text(text, encoding="utf-8")
             elif self._file is not None:
                 write_text(self._file, text)
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise CannotWrite(_why(self._file or Path("stdout"), error)) from error
 

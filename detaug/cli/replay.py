@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from detaug.cli.options import CannotRun, factory_of, unreadable_told
+from detaug.cli.options import CannotRun, Target, factory_of, json_option, unreadable_told
 
 if TYPE_CHECKING:
     from detaug.ledger.lines import Record
@@ -32,6 +32,7 @@ def replay_options(function: _F) -> _F:
                 type=click.Path(path_type=Path, file_okay=False),
                 help="Save pictures of each sample before and after into this folder.",
             ),
+            json_option,
         ]
     ):
         function = option(function)
@@ -72,6 +73,7 @@ def show_replay(
     sample: int | None,
     break_at: str | None,
     pictures: Path | None,
+    json_target: Target,
 ) -> None:
     """Replay, and print what is seen.
 
@@ -79,19 +81,18 @@ def show_replay(
         CannotRun: it cannot be made, or pictures cannot be drawn.
         click.exceptions.Exit: with 1 where it is not the ledger's.
     """
-    from rich.console import Console
-
     from detaug.remaking.replaying import replay as make
-    from detaug.remaking.showing import shown_replay
+    from detaug.remaking.showing import replayed_as_json, shown_replay
 
     with unreadable_told():
         found = make(remaker, epoch, step, record, sample, break_at or "", pictures is not None)
-    console = Console(highlight=False)
+    console = json_target.console()
     for line in shown_replay(found):
         console.print(line, soft_wrap=True)
     if pictures is not None:
         for file in _draw(found, pictures):
             console.print(f"saved {file}", style="dim", soft_wrap=True)
+    json_target.write(replayed_as_json(found))
     if found.differs:
         raise click.exceptions.Exit(1)
 

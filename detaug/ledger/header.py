@@ -93,5 +93,7 @@ def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for name, part in value.items():
             yield from _flat(part, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list) and any(isinstance(part, dict) for part in value):
+        yield from _flat(dict(enumerate(value)), path)
     elif path:
         yield path, value

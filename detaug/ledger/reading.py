@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,8 +24,10 @@ def read_header(path: Path) -> Record:
         OSError: the file cannot be read.
         NotALedger: it is no ledger, or one of a later version.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {os.fspath(path)!r}")
+    if not path.exists():
+        raise FileNotFoundError(errno.ENOENT, "there is no such file", os.fspath(path))
+    if not path.is_file():  # a pipe could be read once only, and a ledger is read several times
+        raise NotALedger(f"{path} is no regular file, as a ledger must be")
     line = next(read_lines(path), b"")
     if not line:
         raise NotALedger(f"{path} has no whole line: it is empty, cut off, or no ledger")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -95,21 +96,24 @@ def read_receipt(file: Path) -> dict[str, Any]:
     wrong = [name for name in (*COPIED, "batches", "head", "versions", "cpu", "checkpoints") if name not in found]
     if not wrong and not (isinstance(found["batches"], int) and found["batches"] > 0 and _is_hash(found["head"])):
         wrong = ["batches", "head"]
+    wrong = wrong or [name for name in ("versions", "cpu", "checkpoints") if not isinstance(found[name], dict)]
     if wrong:
         raise CannotReceipt(f"{file} is no receipt of this version: {', '.join(wrong)} missing or wrong")
     return found
 
 
-def drawn(head: str, batches: int, samples: int) -> list[int]:
+def drawn(head: str, batches: int, samples: int, salt: str = "") -> list[int]:
     """Which batches (numbers from 0) are tested: drawn from the head of the chain, which commits to all of them, so that who
     made the ledger cannot choose.
 
-    Number i is SHA-256 of the head and i, as an integer, modulo `batches`; what was drawn before is left out.
+    Number i is SHA-256 of the head, i (8 bytes) and the salt (UTF-8), as an integer, modulo `batches`; what was drawn before is
+    left out. A salt is the reader's own: who made the ledger can foresee what is drawn without one, but not with it.
     """
     found: dict[int, None] = {}
     count = 0
+    beginning, ending = bytes.fromhex(head), salt.encode("utf-8", "surrogatepass")
     while len(found) < min(samples, batches):
-        digest = hashlib.sha256(bytes.fromhex(head) + count.to_bytes(8, "big")).digest()
+        digest = hashlib.sha256(beginning + count.to_bytes(8, "big") + ending).digest()
         found[int.from_bytes(digest, "big") % batches] = None
         count += 1
     return list(found)
@@ -117,9 +121,10 @@ def drawn(head: str, batches: int, samples: int) -> list[int]:
 
 def chance_to_find(wrong: int, batches: int, samples: int) -> float:
     """The probability that at least one of `wrong` batches is among so many that are drawn: hypergeometric."""
-    from scipy.stats import hypergeom
-
-    return float(1 - hypergeom.pmf(0, batches, min(wrong, batches), min(samples, batches)))
+    if wrong <= 0 or wrong + samples > batches:
+        return float(wrong > 0 and samples > 0)
+    # Drawn one after another, each misses the wrong ones. (SciPy's hypergeom runs for hours where numbers are huge.)
+    return -math.expm1(math.fsum(math.log1p(-wrong / (batches - i)) for i in range(samples)))
 
 
 def _stops(found: Sum) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class Checked:
 
     Attributes:
         receipt: what was to be checked.
+        salt: with which batches were drawn; empty: with none.
         faults: what of receipt and ledger does not fit together, in words.
         samples: the batches that were made again.
         notes: what is worth knowing and no fault.
@@ -49,6 +50,7 @@ class Checked:
     """
 
     receipt: Mapping[str, Any]
+    salt: str = ""
     faults: list[str] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -78,6 +80,7 @@ def check(
     samples: int = DEFAULT_SAMPLES,
     checkpoints: Sequence[Path] = (),
     shown: Progress | None = None,
+    salt: str = "",
 ) -> Checked:
     """Check a receipt against its ledger, and the ledger against the pipeline.
 
@@ -88,6 +91,7 @@ def check(
         samples: how many batches are drawn from the receipt's head, and made again here.
         checkpoints: files whose SHA-256 is compared with the receipt's.
         shown: shows how far it is.
+        salt: what else they are drawn from.
 
     Raises:
         CannotRemake: the batches cannot be made here.
@@ -95,8 +99,8 @@ def check(
     """
     shown = shown or Progress()
     check_versions(receipt, "receipt")
-    found = Checked(receipt)
-    numbers = receipts.drawn(receipt["head"], receipt["batches"], samples)
+    found = Checked(receipt, salt)
+    numbers = receipts.drawn(receipt["head"], receipt["batches"], samples, salt)
     shown.update(f"reading {ledger.name}")
     summed = sum_up(ledger, receipt["batches"], numbers, shown.advance)
     _compare_with_receipt(found, summed)

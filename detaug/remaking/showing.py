@@ -22,7 +22,7 @@ def _short(value: Any) -> str:
 
 def _header_lines(differences: Sequence[HeaderDifference], a: str, b: str) -> Iterator[Text]:
     for each in differences[:_MOST_DIFFERENCES]:
-        yield Text(f"  {each.name}: {_short(each.a)} in {a}, {_short(each.b)} in {b}")
+        yield Text(f"  {each.name}: {_short(each.a)} {a}, {_short(each.b)} {b}")
     if len(differences) > _MOST_DIFFERENCES:
         yield Text(f"  and {len(differences) - _MOST_DIFFERENCES} more")
 
@@ -33,7 +33,7 @@ def shown_comparison(found: Comparison, a: str, b: str) -> Iterator[Text]:
         yield Text(f"equal: all {found.equal:,} batches", "green")
         if found.header:
             yield Text("what differs in the headers has changed no batch:")
-            yield from _header_lines(found.header, "a", "b")
+            yield from _header_lines(found.header, "in a", "in b")
         return
     assert found.first is not None
     where = {"a": f"is only in {a}", "b": f"is only in {b}", "both": "differs"}[found.first_in]
@@ -45,10 +45,12 @@ def shown_comparison(found: Comparison, a: str, b: str) -> Iterator[Text]:
     if found.every_key:
         most = sorted(found.every_key.items(), key=lambda each: -each[1])[:_MOST_KEYS]
         yield Text(f"different, by key: {', '.join(f'{key!r} {number:,}' for key, number in most)}")
+    if not found.different:
+        yield Text("whatever both have is equal: one run ended earlier, left batches out, or was of another rank")
     if found.header:
         yield Text("the headers differ in (the most likely cause first):")
-        yield from _header_lines(found.header, "a", "b")
-    else:
+        yield from _header_lines(found.header, "in a", "in b")
+    elif found.different:
         yield Text(
             "the headers do not differ: the pipeline itself may not be deterministic (detaug verify finds the line)"
         )
@@ -81,16 +83,16 @@ def shown_check(found: Checked) -> Iterator[Text]:
         yield Text(
             "the ledger is the receipt's: data, code behind the same names, or the machine are not what they were"
         )
+    drawn = "drawn from the head" + (f" and the salt {found.salt!r}" if found.salt else "")
     yield Text(
-        f"{len(found.samples) - len(found.different):,} of {len(found.samples):,} batches, drawn from the head, are as the "
-        "ledger has them"
+        f"{len(found.samples) - len(found.different):,} of {len(found.samples):,} batches, {drawn}, are as the ledger has them"
     )
     for note in found.notes:
         yield Text(f"note: {note}", "dim")
     if found.elsewhere:
         yield Text("here and there differ" + ("" if found.ok else " (the most likely cause first)") + ":")
         yield from _header_lines(
-            [HeaderDifference(each.name, each.a, each.b) for each in found.elsewhere], "the ledger", "here"
+            [HeaderDifference(each.name, each.a, each.b) for each in found.elsewhere], "in the ledger", "here"
         )
     if not found.ok:
         yield Text("not as the receipt says", "bold red")
@@ -127,12 +129,30 @@ def shown_replay(found: Replayed) -> Iterator[Text]:
         yield Text("as the ledger has it", "green")
 
 
+def replayed_as_json(found: Replayed) -> dict[str, Any]:
+    """What `shown_replay` shows."""
+    return {
+        "ok": not found.differs,
+        "epoch": found.epoch,
+        "step": found.step,
+        "whole": found.whole,
+        "keys": found.keys,
+        "compared": found.differs is not None,
+        "differs": list(found.differs or ()),
+        "stages": [
+            {"sample": each.sample, "depth": each.depth, "text": each.text, "fingerprint": each.fingerprint or None}
+            for each in found.stages
+        ],
+    }
+
+
 def checked_as_json(found: Checked) -> dict[str, Any]:
     """All of it."""
     return {
         "ok": found.ok,
         "faults": found.faults,
         "notes": found.notes,
+        "salt": found.salt,
         "samples": [asdict(each) for each in found.samples],
         "elsewhere": [asdict(each) for each in found.elsewhere],
         "chances": [{"wrong": k, "found": chance} for k, chance in found.chances()],

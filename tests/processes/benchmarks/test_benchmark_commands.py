@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from benchmarks import ratio_picture
 from benchmarks.command import common_options, measure_rows
 from benchmarks.engine.__main__ import main as engine
 from benchmarks.engine.systems import SYSTEMS
@@ -175,3 +176,39 @@ def test_one_command_line_leads_to_all() -> None:
         assert f"  {name} " in listed.stdout
     assert "--only" in CliRunner().invoke(main, ["engine", "--help"]).stdout
     assert CliRunner().invoke(main, ["engines"]).exit_code == 2
+
+
+def test_the_front_pages_ratios_are_drawn_from_results_and_kept_beside_the_picture(tmp_path: Path) -> None:
+    name, (shown, against) = next(iter(ratio_picture.ROWS.items()))
+    check = {"against": against, "theirs": 50.0, "value": 10.0, "spread": [9.0, 11.0], "relation": ">=", "bound": None}
+    row = {
+        "name": name,
+        "unit": "ms",
+        "ours": 5.0,
+        "repeats": 3,
+        "settings": {},
+        "cores_elsewhere": 0.1,
+        "details": {"a": 1},
+    }
+    others = [{**check, "against": "someone else"}, check]
+    result = {
+        "environment": {"cpu": "a CPU"},
+        "rows": [{**row, "checks": others}, {**row, "name": "another", "checks": []}],
+    }
+    (tmp_path / "results.json").write_text(json.dumps(result))
+    ratio_picture.main(tmp_path / "a.png", [tmp_path / "results.json"])
+    kept = json.loads((tmp_path / "a.json").read_text())
+    assert ratio_picture.bars(kept["rows"]) == [ratio_picture.Bar(shown, against.split(",")[0], 10.0, 9.0, 11.0)]
+    assert kept["environment"] == {"cpu": "a CPU"}
+    ratio_picture.main(tmp_path / "b.png", [tmp_path / "a.json"])
+    assert (tmp_path / "b.json").read_bytes() == (tmp_path / "a.json").read_bytes()
+    assert (tmp_path / "b.png").stat().st_size > 5000
+    with pytest.raises(SystemExit, match="none of the rows that are drawn is in"):
+        ratio_picture.main(tmp_path / "c.png", [])
+
+
+def test_the_front_pages_ratios_are_rows_that_the_benchmarks_still_have() -> None:
+    kept = json.loads((Path(ratio_picture.__file__).parents[1] / "docs/images/ratios.json").read_text(encoding="utf-8"))
+    drawn = ratio_picture.bars(kept["rows"])
+    assert len(drawn) == len(kept["rows"]) >= 4
+    assert all(bar.lowest <= bar.ratio <= bar.highest for bar in drawn)

@@ -12,6 +12,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 from detaug.bench.child import Failure, Taken, take
+from detaug.bench.result import Measured, Result
+from detaug.bench.settings import SYSTEMS, Settings
 from detaug.cli import main
 from tests.support.browser import look_at
 
@@ -109,6 +111,25 @@ def test_nothing_sticks_out_in_a_browser(folder: Path, width: int, dark: bool) -
     assert found["ink"] == ("rgb(232, 234, 237)" if dark else "rgb(32, 33, 36)")
 
 
+def test_without_a_factory_the_engine_alone_is_measured_too(tmp_path: Path) -> None:
+    code, output = run(*QUICK, "-o", str(tmp_path / "demo.html"), "--json", str(tmp_path / "demo.json"))
+    assert code == 0, output
+    found = json.loads((tmp_path / "demo.json").read_text())
+    systems = ["detaug", "NonDetMultiThreadedAugmenter", "torch's DataLoader"]
+    loads = ["a ready batch of 25 MB", "a batch of one integer"]
+    assert [(row["load"], row["system"]) for row in found["engine"]] == [
+        (load, each) for load in loads for each in systems
+    ]
+    assert all(row["batches_per_second"] > 0 for row in found["engine"])
+    assert [row["system"] for row in found["throughput"]] == systems
+    assert [row["name"] for row in found["transforms"]] == ["detaug's transforms", "batchgenerators' transforms"]
+    assert "Through the engine alone, a ready batch of 25 MB came" in output
+    for width in (390, 1280):
+        seen = look_at(tmp_path / "demo.html", width)
+        assert (seen["overflowing"], seen["charts"]) == ([], 6)
+        assert seen["smallest"] >= 9
+
+
 def test_pipeline_that_only_detaug_can_run_is_measured_with_it(folder: Path) -> None:
     page = folder / "only.html"
     code, output = run(f"{folder}/benched.py:only_detaug", *QUICK, "-o", str(page))
@@ -149,6 +170,16 @@ def test_batches_of_short_epochs_are_taken_on_and_on() -> None:
     assert len(taken.stamps) == len(taken.waits) > 4
     with pytest.raises(Failure, match="the loader gives no batches"):
         take(lambda: iter([]), 0.01, 0)
+
+
+def test_numbers_of_a_busy_machine_say_so_first() -> None:
+    taken: Any = Taken(0.0, [0.1 * n for n in range(1, 9)], [0.1] * 8)
+    measured = tuple(Measured(each, 1, taken) for each in SYSTEMS)
+    environment = {"cpu": {"usable_cores": 2}}
+    busy = Result(Settings("a:b", (1,)), measured, 0.1, measured, (), environment, 1.0, cores_elsewhere=1.5)
+    assert "Other programs kept 1.5 of 2 cores busy" in busy.sentences[-1]
+    idle = Result(Settings("a:b", (1,)), measured, 0.1, measured, (), environment, 1.0, cores_elsewhere=0.0)
+    assert not any("Other programs" in each for each in idle.sentences)
 
 
 def test_rate_and_waits_leave_the_start_out() -> None:

@@ -19,6 +19,7 @@ from rich.live import Live
 from detaug.cli import main
 from detaug.cli.options import Commands, json_option
 from detaug.reports.progress import progress
+from tests.support.ledgers.runs import run
 from tests.support.preloaded import run_code
 from tests.support.processes import heed_interrupts
 
@@ -55,6 +56,20 @@ def test_ctrl_c_ends_a_command_with_130_and_one_line() -> None:
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "interrupted\n")
+
+
+@pytest.mark.parametrize("more", [(), ("--json", "-")], ids=["text", "json"])
+def test_a_reader_that_goes_away_is_no_difference(tmp_path: Path, more: tuple[str, ...]) -> None:
+    ledger = run(tmp_path / "run.jsonl", 2)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*DETAUG, "diff", str(ledger), str(ledger), *more],
+        stdout=writer, stderr=subprocess.PIPE, text=True, check=False, env=ENVIRONMENT,
+    )  # fmt: skip
+    os.close(writer)
+    assert done.returncode == 141, "and not 1, which would mean that they differ"
+    assert "Error" not in done.stderr
 
 
 @click.group(cls=Commands)

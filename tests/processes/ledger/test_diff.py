@@ -87,6 +87,26 @@ def test_a_shorter_run_is_equal_as_far_as_it_goes(tmp_path: Path, a: int, b: int
     assert done.exit_code == 1
     assert "epoch 2, step 1 is the first batch that is only in " in done.output
     assert f"only in {where}: 3" in done.output
+    assert "whatever both have is equal: one run ended earlier" in done.output
+    assert "may not be deterministic" not in done.output
+
+
+def test_files_that_cannot_be_read_are_named_once(kept: Path, tmp_path: Path) -> None:
+    absent = diff(kept, tmp_path / "none.jsonl")
+    assert (absent.exit_code, absent.output) == (2, f"Error: {tmp_path}/none.jsonl: there is no such file\n")
+    device = diff(kept, Path("/dev/null"))
+    assert (device.exit_code, device.output) == (2, "Error: /dev/null is no regular file, as a ledger must be\n")
+
+
+def test_parts_of_lists_in_the_headers_are_named(kept: Path, tmp_path: Path) -> None:
+    def elsewhere(found: list[dict[str, Any]]) -> None:
+        found[0]["environment"]["blas"] = [{"internal_api": "mkl", "num_threads": 4, "version": "1" * 80}]
+
+    def another(found: list[dict[str, Any]]) -> None:
+        found[0]["environment"]["blas"] = [{"internal_api": "mkl", "num_threads": 2, "version": "1" * 80}]
+
+    done = diff(rewritten(kept, tmp_path / "a.jsonl", elsewhere), rewritten(kept, tmp_path / "b.jsonl", another))
+    assert "blas.0.num_threads: 4 in a, 2 in b" in done.output
 
 
 def test_damaged_ledgers_are_not_compared(kept: Path, tmp_path: Path) -> None:

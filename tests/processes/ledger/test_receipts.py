@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from click.testing import CliRunner, Result
 
 from detaug.cli import main
 from detaug.ledger import receipt as receipts
-from detaug.ledger.lines import FIRST_LINK, encoded
+from detaug.ledger.course import Course
+from detaug.ledger.lines import FIRST_LINK, encoded, key_of
 from tests.support.ledgers.pipelines import Sums
 from tests.support.ledgers.runs import augmenter, chain, lines, rewritten, run, take
 
@@ -32,6 +34,16 @@ def receipt_of(ledger: Path, *more: Any) -> Path:
 
 def check(file: Path, ledger: Path, factory: str = "plain", *more: Any) -> Result:
     return detaug("check", file, f"{PIPELINES}:{factory}", "--ledger", ledger, *more)
+
+
+def _made_to_fit(found: list[dict[str, Any]]) -> None:
+    """Give every epoch the root and the chain that its batches have."""
+    course = Course(found[0])
+    for each in found:
+        if each["kind"] == "batch":
+            course.add(each, key_of(each))
+        elif each["kind"] == "epoch":
+            each.update(course.end_epoch())
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +113,49 @@ def test_what_is_tested_is_drawn_from_the_head(kept: Path) -> None:
     assert numbers[0] == int.from_bytes(first, "big") % 250_000
 
 
+def test_a_readers_salt_draws_others_that_the_author_cannot_foresee(kept: Path) -> None:
+    head = chain(kept)
+    numbers = receipts.drawn(head, 250_000, 20, "a reader's own")
+    assert numbers == receipts.drawn(head, 250_000, 20, "a reader's own")
+    assert not {*numbers} & {*receipts.drawn(head, 250_000, 20), *receipts.drawn(head, 250_000, 20, "another's")}
+    assert receipts.drawn(head, 250_000, 20, "") == receipts.drawn(head, 250_000, 20)
+    first = hashlib.sha256(bytes.fromhex(head) + bytes(8) + b"a reader's own").digest()
+    assert numbers[0] == int.from_bytes(first, "big") % 250_000
+
+
+def test_a_ledger_whose_author_has_found_one_that_the_draw_misses_is_found_with_a_salt(
+    kept: Path, tmp_path: Path
+) -> None:
+    """The author tries contents for a batch until what the head draws is another."""
+    for number in range(100):
+
+        def change(found: list[dict[str, Any]], number: int = number) -> None:
+            batch = next(each for each in found if each["kind"] == "batch")
+            batch["whole"] = f"{number:032x}"
+            _made_to_fit(found)
+
+        forged = rewritten(kept, tmp_path / "forged.jsonl", change, links=True)
+        own = receipts.make_receipt(forged)
+        if 0 not in receipts.drawn(own["head"], own["batches"], 2):
+            break
+    (tmp_path / "own.json").write_text(receipts.as_text(own))
+    assert check(tmp_path / "own.json", forged, "plain", "--samples", "2").exit_code == 0
+    salt = next(each for each in map(str, range(100)) if 0 in receipts.drawn(own["head"], own["batches"], 2, each))
+    done = check(tmp_path / "own.json", forged, "plain", "--samples", "2", "--salt", salt, "--json", tmp_path / "found")
+    assert done.exit_code == 1
+    assert "wrong: epoch 0, step 0" in done.output
+    assert f"1 of 2 batches, drawn from the head and the salt {salt!r}, are as" in done.output
+    assert json.loads((tmp_path / "found").read_text())["salt"] == salt
+
+
 def test_the_chance_of_finding_wrong_batches_is_hypergeometric() -> None:
     assert receipts.chance_to_find(1, 250_000, 20) == pytest.approx(20 / 250_000)
     assert receipts.chance_to_find(2, 4, 2) == pytest.approx(1 - (2 * 1) / (4 * 3))
     assert receipts.chance_to_find(12, 12, 1) == 1
+    assert receipts.chance_to_find(3, 5, 3) == 1
+    assert receipts.chance_to_find(3, 12, 0) == 0
+    assert receipts.chance_to_find(10, 100, 20) == pytest.approx(1 - math.comb(90, 20) / math.comb(100, 20))
+    assert receipts.chance_to_find(10**10, 10**12, 3) == pytest.approx(1 - 0.99**3), "a receipt may say anything"
 
 
 # --- what is right
@@ -324,6 +375,10 @@ def test_receipts_of_other_versions_are_refused_with_both_numbers(kept: Path, tm
         file.write_text(json.dumps({**found, **changes}))
         done = check(file, kept)
         assert (done.exit_code, why in done.output) == (2, True), done.output
+    for name, value in (("versions", []), ("cpu", None), ("checkpoints", ["a"])):
+        file.write_text(json.dumps({**found, name: value}))
+        done = check(file, kept, "plain", "--checkpoint", kept)
+        assert (done.exit_code, f"no receipt of this version: {name} missing or wrong" in done.output) == (2, True)
     file.write_bytes(b"\x00" * 100_000)
     assert check(file, kept).exit_code == 2
 

@@ -419,7 +419,7 @@ def test_foreign_files_are_refused_with_their_name(tmp_path: Path) -> None:
         (tmp_path / "other").write_bytes(content)
         with pytest.raises(NotALedger, match=why):
             read_header(tmp_path / "other")
-    with pytest.raises(FileNotFoundError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="there is no such file"):
         read_header(tmp_path / "none")
 
 
