@@ -20,6 +20,7 @@ FEW = {
     "ahead.py",
     "cache.py",
     "compiling.py",
+    "lean.py",
     "scalars.py",
     "side_by_side.py",
     "elementary.py",
