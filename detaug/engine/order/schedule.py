@@ -164,6 +164,7 @@ class Schedule:
         the epoch's end, where that is known. None: nowhere just now; not before what an earlier
         one has made is taken, for streams have gone on behind it."""
         self._settle()
+        self._forget_passed()  # begun in an earlier one, and done after a jump past it
         start = self._frontier
         if (
             self.probing
@@ -466,7 +467,7 @@ class Schedule:
 
     def _begin_anew(self) -> None:
         self._frontier = self.position
-        self._ahead = {key: outcome for key, outcome in self._ahead.items() if key >= self.position[:2]}
+        self._forget_passed()
         self._own = 0
         self._wanted.clear()
         self._in_order.clear()
@@ -477,6 +478,10 @@ class Schedule:
         for key in [key for key in self.outcomes if key not in self._wanted]:
             del self.outcomes[key]
         self._dropped = [key for key in self.in_flight if key not in self._wanted]
+
+    def _forget_passed(self) -> None:
+        if self._ahead:
+            self._ahead = {key: outcome for key, outcome in self._ahead.items() if key >= self.position[:2]}
 
     def _extend(self) -> None:
         """Want as many steps as the window has room for."""

@@ -415,3 +415,25 @@ def test_lanes_open_and_end_anywhere_and_every_batch_comes_once_and_in_order(see
     rounds = (limit * world - before) // world
     steps = [range(before + rank, before + rank + rounds * world, world), range(rank, rank + limit * world, world)]
     assert taken == [BatchKey(epoch, step) for epoch in range(2) for step in steps[epoch]]
+
+
+@pytest.mark.parametrize("then", [Position(5, 0, 0), Position(1, 0, 0), Position(0, 500, 500)])
+def test_what_was_begun_in_a_lane_and_is_jumped_over_keeps_no_other_from_opening(
+    then: Position,
+) -> None:
+    schedule = Schedule(Plan(1), 4, 1, True)
+    while (task := schedule.next_for(0)) is not None:
+        schedule.start(task.key)
+        schedule.finish(task.key, Delivered(task.key))
+    start = schedule.lane_start()
+    assert start is not None
+    lane = Ring(start[0], 1)
+    schedule.open_lane(lane)
+    made, begun = (BatchKey(0, start[0].step + number) for number in range(2))
+    lane.keys.add(made)
+    schedule.start_ahead(begun)
+    schedule.leave_lane()
+    schedule.position = then
+    assert schedule.lane_start() is None, "a worker is still at what it began"
+    schedule.finish(begun, Delivered(begun))
+    assert schedule.lane_start() is not None
