@@ -193,3 +193,46 @@ def test_images_are_found_in_samples_and_batches() -> None:
     flat = sheet_of("flat", [("", {"image": np.zeros((1, 4, 4), np.float32)})])
     assert flat is not None
     assert flat.png().startswith(b"\x89PNG")
+
+
+SCRIPT = """
+import sys
+import numpy as np
+from detaug import DeterministicAugmenter, current
+
+class Loader:
+    def __init__(self, size):
+        self.size = size
+    def __iter__(self):
+        return self
+    def __next__(self):
+        return {"data": current().generator.standard_normal(self.size)}
+
+def make(size=3, **options):
+    return DeterministicAugmenter(Loader(size), None, 0, seed=1, batches_per_epoch=4, stateless=True, **options)
+
+def longer():
+    return make(4)
+
+if __name__ == "__main__":
+    with make(ledger="run.jsonl") as augmenter:
+        print(len(list(augmenter)))
+"""
+
+
+def test_a_training_that_was_run_as_a_script_is_imported_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "script_that_trains.py").write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = run_code(tmp_path / "script_that_trains.py", folder=tmp_path, environment=environment)
+    assert done.stdout == "4\n", done.stderr
+    assert "data_loader = __main__.Loader" in read_header(tmp_path / "run.jsonl")["declared"]
+    monkeypatch.syspath_prepend(tmp_path)
+    made: list[Any] = ["replay", tmp_path / "run.jsonl", "--epoch", 0, "--step", 1]
+    for factory, code, text in (
+        ("make", 0, "as the ledger has it\n"),
+        ("longer", 2, "size: here 4, in the ledger 3\n"),
+    ):
+        found = CliRunner().invoke(main, [str(each) for each in (*made, f"script_that_trains:{factory}")])
+        assert (found.exit_code, found.output.endswith(text)) == (code, True), found.output
