@@ -29,7 +29,7 @@ PITCH = 640
 
 # Voxels of a turned row lie in lines of memory that no CPU foresees. Those of the row that comes as many rows later, which are
 # at nearly the same distance for all voxels, are asked for while this one is worked on.
-_ROWS_AHEAD = 3
+_ROWS_AHEAD = 2
 # Every so many voxels: the next one is mostly in the same lines.
 STRIDE_AHEAD = 2
 
@@ -113,11 +113,9 @@ def place_piece(
     straight = patch_map.displacement.size == 0
     # A cubic kernel draws on one voxel more at either side.
     margin = 1 if mode == CUBIC else 0
-    few = 1 + 2 * margin
     place_row(rows, patch_map, i, j, begin, length)
     start, stop = 0, 0
-    # Pairs are found by 32-bit indices, and an axis of one voxel has none.
-    if (voxels < 2**31) & (shape[1] > few) & (shape[2] > few) & (flat | (shape[0] > few)):
+    if _has_pairs(shape, margin, voxels, flat):
         if (padding != CONSTANT) & (mode == LINEAR):
             bring_inside(rows, length, shape, padding, align_corners, flat)
         start, stop = _inner_part(rows, length, shape, margin, flat, straight)
@@ -128,6 +126,89 @@ def place_piece(
     if stop == start:
         start = stop = low
     return start, stop, low, high
+
+
+@inlined
+def _has_pairs(shape: Any, margin: Any, voxels: Any, flat: Any) -> Any:
+    """Pairs are found by 32-bit indices, and an axis of one voxel has none."""
+    few = 1 + 2 * margin
+    return (voxels < 2**31) & (shape[1] > few) & (shape[2] > few) & (flat | (shape[0] > few))
+
+
+@inlined
+def place_and_split(
+    rows: Any,
+    patch_map: Any,
+    i: Any,
+    j: Any,
+    begin: Any,
+    length: Any,
+    sampling: Any,
+    voxels: Any,
+    index: Any,
+    rest: Any,
+) -> tuple[Any, Any, Any, Any, Any]:
+    """`place_piece`, and `split_piece` of what may be read in pairs, for `LINEAR`.
+
+    Returns:
+        ``start, stop, low, high`` of `place_piece`; and whether the piece is in ``rows``. A straight piece within the source,
+        as most are, is split on the way, and its voxels are where `place_voxel` says.
+    """
+    shape, _, _, _, flat = sampling
+    straight = (patch_map.displacement.size == 0) & _has_pairs(shape, 0, voxels, flat)
+    # Rounded as they are, the coordinates along a straight piece lie between those of its ends.
+    ends = _is_within(patch_map, i, j, begin, shape, flat) & _is_within(
+        patch_map, i, j, begin + length - 1, shape, flat
+    )
+    if straight & ends:
+        _split_straight(patch_map, i, j, begin, length, shape, flat, index, rest)
+        return 0, length, 0, length, False
+    start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, voxels)
+    if stop > start:
+        split_piece(rows[start:], stop - start, shape, flat, index, rest)
+    return start, stop, low, high, True
+
+
+@inlined
+def place_voxel(patch_map: Any, i: Any, j: Any, k: Any) -> tuple[Any, Any, Any]:
+    """x, y, z of a voxel of a straight map, as `place_row` has them."""
+    matrix, offset, _, _ = patch_map
+    step = np.float64(np.int32(k))
+    return (
+        offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j) + step * matrix[0, 2],
+        offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j) + step * matrix[1, 2],
+        offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j) + step * matrix[2, 2],
+    )
+
+
+@inlined
+def _is_within(patch_map: Any, i: Any, j: Any, k: Any, shape: Any, flat: Any) -> Any:
+    x, y, z = place_voxel(patch_map, i, j, k)
+    inside = (y >= 0.0) & (y <= np.float64(shape[1] - 1)) & (z >= 0.0) & (z <= np.float64(shape[2] - 1))
+    return inside & (flat | ((x >= 0.0) & (x <= np.float64(shape[0] - 1))))
+
+
+@inlined
+def _split_straight(
+    patch_map: Any, i: Any, j: Any, begin: Any, length: Any, shape: Any, flat: Any, index: Any, rest: Any
+) -> None:
+    """`place_row` and `split_piece` in one."""
+    matrix, offset, _, _ = patch_map
+    bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
+    by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
+    bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
+    mx = matrix[0, 2]
+    my = matrix[1, 2]
+    mz = matrix[2, 2]
+    steps = _steps(shape)
+    if flat:
+        for k in range(length):
+            step = np.float64(np.int32(begin + k))
+            _split_flat(k, by + step * my, bz + step * mz, steps, index, rest)
+        return
+    for k in range(length):
+        step = np.float64(np.int32(begin + k))
+        _split(k, bx + step * mx, by + step * my, bz + step * mz, steps, index, rest)
 
 
 @inlined
@@ -270,33 +351,44 @@ def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -
 @inlined
 def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
     """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
-    plane = np.int32(shape[PLANE])
-    line = np.int32(shape[LINE])
-    origin = np.int32(shape[ORIGIN])
-    last_x = np.int32(shape[0] - 2)
-    last_y = np.int32(shape[1] - 2)
-    last_z = np.int32(shape[2] - 2)
+    steps = _steps(shape)
     if flat:
         for k in range(count):
-            y = rows[PITCH + k]
-            z = rows[2 * PITCH + k]
-            iy = min(np.int32(y), last_y)
-            iz = min(np.int32(z), last_z)
-            rest[PITCH + k] = np.float32(y - np.float64(iy))
-            rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
-            index[k] = np.int32(np.int32(iy * line) + np.int32(iz - origin))
+            _split_flat(k, rows[PITCH + k], rows[2 * PITCH + k], steps, index, rest)
         return
     for k in range(count):
-        x = rows[k]
-        y = rows[PITCH + k]
-        z = rows[2 * PITCH + k]
-        ix = min(np.int32(x), last_x)
-        iy = min(np.int32(y), last_y)
-        iz = min(np.int32(z), last_z)
-        rest[k] = np.float32(x - np.float64(ix))
-        rest[PITCH + k] = np.float32(y - np.float64(iy))
-        rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
-        index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + np.int32(iz - origin))
+        _split(k, rows[k], rows[PITCH + k], rows[2 * PITCH + k], steps, index, rest)
+
+
+@inlined
+def _steps(shape: Any) -> Any:
+    """For `_split`: read here, so that the compiler need not read them again for every voxel."""
+    return (
+        np.int32(shape[PLANE]), np.int32(shape[LINE]), np.int32(shape[ORIGIN]),
+        np.int32(shape[0] - 2), np.int32(shape[1] - 2), np.int32(shape[2] - 2),
+    )  # fmt: skip
+
+
+@inlined
+def _split_flat(k: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> None:
+    _, line, origin, _, last_y, last_z = steps
+    iy = min(np.int32(y), last_y)
+    iz = min(np.int32(z), last_z)
+    rest[PITCH + k] = np.float32(y - np.float64(iy))
+    rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
+    index[k] = np.int32(np.int32(iy * line) + np.int32(iz - origin))
+
+
+@inlined
+def _split(k: Any, x: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> None:
+    plane, line, origin, last_x, last_y, last_z = steps
+    ix = min(np.int32(x), last_x)
+    iy = min(np.int32(y), last_y)
+    iz = min(np.int32(z), last_z)
+    rest[k] = np.float32(x - np.float64(ix))
+    rest[PITCH + k] = np.float32(y - np.float64(iy))
+    rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
+    index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + np.int32(iz - origin))
 
 
 @inlined

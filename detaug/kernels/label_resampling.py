@@ -25,8 +25,9 @@ from detaug.kernels.coordinates import (
     Sampling,
     distance_ahead,
     nearest_voxel,
+    place_and_split,
     place_piece,
-    split_piece,
+    place_voxel,
     tap_piece,
     touches_nothing,
 )
@@ -389,13 +390,17 @@ def resample_labels(
             j = number // pieces % out.shape[2]
             begin = number % pieces * PIECE
             length = min(PIECE, out.shape[3] - begin)
-            start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
-            if mode != LINEAR:  # only pairs are compared first
+            placed = True
+            if mode == LINEAR:
+                start, stop, low, high, placed = place_and_split(
+                    rows, patch_map, i, j, begin, length, sampling, source.shape[1], index, parts
+                )
+            else:  # only pairs are compared first
+                start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
                 start = stop = low
             line = out[c, i, j, begin : begin + length]
             if stop > start:
                 count = stop - start
-                split_piece(rows[start:], count, shape, flat, index, parts)
                 _gather(channel, count, shape, flat, index, ahead, pairs)
                 found = settle_piece(
                     pairs,
@@ -409,9 +414,12 @@ def resample_labels(
                 )
                 for m in range(found):
                     k = unsettled[m]
+                    x, y, z = rows[start + k], rows[PITCH + start + k], rows[2 * PITCH + start + k]
+                    if not placed:
+                        x, y, z = place_voxel(patch_map, i, j, begin + k)
                     add_to_bundle(
                         bundle, bundled + m, pairs[k], pairs[PITCH + k], pairs[2 * PITCH + k], pairs[3 * PITCH + k],
-                        0.0 if flat else rows[start + k], rows[PITCH + start + k], rows[2 * PITCH + start + k],
+                        0.0 if flat else x, y, z,
                         (i * out.shape[2] + j) * out.shape[3] + begin + start + k,
                     )  # fmt: skip
                 bundled += found

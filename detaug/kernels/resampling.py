@@ -19,7 +19,7 @@ from detaug.kernels.coordinates import (
     Map,
     Sampling,
     distance_ahead,
-    place_piece,
+    place_and_split,
     split_piece,
     tap_piece,
     touches_nothing,
@@ -151,11 +151,10 @@ def resample_images(
             for j in range(first_j, min(first_j + _TOGETHER, out.shape[2])):
                 for begin in range(0, out.shape[3], PIECE):
                     length = min(PIECE, out.shape[3] - begin)
-                    start, stop, low, high = place_piece(
-                        rows, patch_map, i, j, begin, length, sampling, source.shape[1]
+                    start, stop, low, high, _ = place_and_split(
+                        rows, patch_map, i, j, begin, length, sampling, source.shape[1], index, rest
                     )
                     if stop > start:
-                        split_piece(rows[start:], stop - start, shape, flat, index, rest)
                         for c in range(source.shape[0]):
                             _gather(source[c], stop - start, shape, flat, index, ahead, pairs)
                             _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
