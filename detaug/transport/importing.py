@@ -40,13 +40,16 @@ def forget_imports_of_other_threads() -> None:
 
     Their locks would never be released, and the modules never be complete.
     """
+    locks = getattr(sys.modules["_frozen_importlib"], "_module_locks", None)
+    if locks is not None and not locks:
+        return  # Nobody was importing. To look at every module would write to all of them, and so copy their memory.
     own = set(_modules_being_imported())
     # Not list(...items()): a collection while that goes on may run finalizers that import something.
     for name, module in sys.modules.copy().items():
         if name not in own and _is_initializing(getattr(module, "__spec__", None)):
             del sys.modules[name]
-    bootstrap: Any = sys.modules["_frozen_importlib"]
-    getattr(bootstrap, "_module_locks", {}).clear()
+    if locks is not None:
+        locks.clear()
 
 
 def _modules_being_imported() -> Iterator[str]:

@@ -287,8 +287,8 @@ def short_form() -> dict[str, Callable[[], Outcome]]:
         "stops": lambda: under_signals(Endless, "fork", stop, 40, 2, stall_timeout=0.5),
         "endings": lambda: own_endings(80, 10),
         "resumes": lambda: resumes(5, 10),
-        "leaks": lambda: leaks(60),
-        "batches": lambda: many_batches(1000),
-        "epochs": lambda: many_epochs(30),
-        "starts": lambda: many_starts(15),
+        "leaks": lambda: leaks(45),
+        "batches": lambda: many_batches(600),
+        "epochs": lambda: many_epochs(20),
+        "starts": lambda: many_starts(10),
     }

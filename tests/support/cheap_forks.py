@@ -21,9 +21,14 @@ _MADV_COLLAPSE = 25  # <linux/mman.h>, from Linux 6.1
 
 def make_forks_cheap() -> None:
     """Freeze all objects that there are now, and move private memory into huge pages."""
+    freeze_objects()
+    use_huge_pages()
+
+
+def freeze_objects() -> None:
+    """No collection of garbage looks at the objects that there are now."""
     gc.collect()
     gc.freeze()
-    use_huge_pages()
 
 
 def use_huge_pages() -> None:

@@ -263,10 +263,10 @@ def test_what_holds_itself_and_what_is_shared_a_million_times_ends():
 
 def test_a_description_stays_short_whatever_it_describes():
     huge = {
-        "texts": [f"case_{i}" for i in range(300_000)],
+        "texts": [f"case_{i}" for i in range(100_000)],
         "dicts": [{"image": Path(f"/data/{i}"), "label": Path(f"/data/{i}")} for i in range(20_000)],
         "arrays": [np.zeros(100_000)] * 1000,
-        "wide": [[[Holds(i) for i in range(60)] for _ in range(60)] for _ in range(60)],
+        "wide": [[[Holds(i) for i in range(40)] for _ in range(40)] for _ in range(40)],
     }
     loader = Loader(huge, 2)
     lines = describe(loader, "loader")

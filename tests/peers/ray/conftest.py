@@ -14,8 +14,9 @@ CPUS = 8
 
 
 #: Of the engines' suite, what the schedule does for every engine: those of this machine show it in the default tier, and
-#: here every test starts an actor, which imports torch.
+#: here every test starts an actor, which imports torch. What an actor raises is in test_losses.py too.
 SCHEDULES = {
+    "test_a_failure_is_raised_until_the_position_is_moved",
     "test_what_is_put_back_is_due_again",
     "test_failures_can_be_left_out",
     "test_other_ranks_steps_are_theirs",

@@ -18,7 +18,7 @@ BODY = """
         def __next__(self):
             return {"data": np.full((40, 2**20), 7, np.float32), "pid": os.getpid()}
     with augmenter(Big(), num_processes=2) as aug:
-        held = [next(aug) for _ in range(4)]
+        held = [next(aug) for _ in range(2)]
         assert all((batch["data"] == 7).all() for batch in held)
         assert os.getpid() not in {batch["pid"] for batch in held}
     print(sorted(os.listdir("/dev/shm")))

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
+from detaug.bench import child, running
 from detaug.bench.child import Failure, Taken, take
 from detaug.bench.result import Measured, Result
 from detaug.bench.settings import SYSTEMS, Settings
@@ -99,8 +100,16 @@ def test_page_needs_nothing_but_itself(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        (390, False),
+        (1280, True),
+        pytest.param(390, True, marks=pytest.mark.slow),
+        pytest.param(1280, False, marks=pytest.mark.slow),
+    ],
+    ids=["390-light", "1280-dark", "390-dark", "1280-light"],
+)
 def test_nothing_sticks_out_in_a_browser(folder: Path, width: int, dark: bool) -> None:
     found = look_at(folder / "found.html", width, dark)
     assert found["overflowing"] == []
@@ -111,7 +120,9 @@ def test_nothing_sticks_out_in_a_browser(folder: Path, width: int, dark: bool) -
     assert found["ink"] == ("rgb(232, 234, 237)" if dark else "rgb(32, 33, 36)")
 
 
-def test_without_a_factory_the_engine_alone_is_measured_too(tmp_path: Path) -> None:
+def test_without_a_factory_the_engine_alone_is_measured_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "ROUNDS", 1)  # the other measurement has them all
+    monkeypatch.setattr(child, "DEMO_PATCH", 32)
     code, output = run(*QUICK, "-o", str(tmp_path / "demo.html"), "--json", str(tmp_path / "demo.json"))
     assert code == 0, output
     found = json.loads((tmp_path / "demo.json").read_text())

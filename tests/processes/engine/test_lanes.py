@@ -97,8 +97,21 @@ def lanes_open_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes, "_MOST_PATIENT", 16)
 
 
-def expected(epoch: int, steps: range, loader: Tiny | None = None, **options: Any) -> list[Any]:
-    with DeterministicAugmenter(loader or Tiny(), None, 0, seed=3, check_every=0, **options) as here:
+def expected(epoch: int, steps: range) -> list[Any]:
+    """What `replay` gives. Most tests want the same first batches, which are made once."""
+    for step in steps:
+        if (epoch, step) not in KNOWN:
+            first = steps[steps.index(step) :]
+            KNOWN.update(zip(((epoch, each) for each in first), replayed(epoch, first), strict=True))
+    return [KNOWN[epoch, step] for step in steps]
+
+
+#: Batches of `Tiny` by (epoch, step).
+KNOWN: dict[tuple[int, int], Any] = {}
+
+
+def replayed(epoch: int, steps: range, loader: Tiny | None = None) -> list[Any]:
+    with DeterministicAugmenter(loader or Tiny(), None, 0, seed=3, check_every=0) as here:
         return [here.replay(epoch, step) for step in steps]
 
 
@@ -164,7 +177,7 @@ def test_epochs_end_where_they_do_and_the_next_one_follows(make: Maker, world_si
             batches.append(batch)
             opened += in_lane(augmenter)
         steps = range(world_size - 1, 400 * world_size, world_size)
-        assert batches == expected(epoch, steps, batches_per_epoch=400 * world_size)
+        assert batches == expected(epoch, steps)
     assert opened > 400
 
 
@@ -173,7 +186,7 @@ def test_batches_with_buffers_are_writable_and_their_own(make: Maker) -> None:
     batches = [next(augmenter) for _ in range(1000)]
     *_, text, numbers = batches[400]
     numbers += 1
-    *_, same_text, same_numbers = expected(0, range(400, 401), Tiny("has buffers", at=400))[0]
+    *_, same_text, same_numbers = replayed(0, range(400, 401), Tiny("has buffers", at=400))[0]
     assert text == same_text
     np.testing.assert_array_equal(numbers, same_numbers + 1)
 
@@ -211,8 +224,11 @@ def test_streams_need_not_be_stepped_forward_when_a_lane_ends(make: Maker, tmp_p
 @pytest.mark.parametrize("event", ["is large", "takes long"])
 def test_what_is_no_lanes_business_comes_in_its_place(make: Maker, event: str) -> None:
     augmenter = make(Tiny(event, at=700), None, 2, seed=3, start_method="fork")
-    batches = [next(augmenter) for _ in range(2000)]
-    assert batches == expected(0, range(2000), Tiny(event if event == "is large" else "", at=700))
+    batches = [next(augmenter) for _ in range(1500)]
+    right = expected(0, range(1500))
+    if event == "is large":
+        (right[700],) = replayed(0, range(700, 701), Tiny(event, at=700))
+    assert batches == right
 
 
 def test_error_is_raised_in_its_place_and_what_comes_before_it_is_not_lost(make: Maker) -> None:
@@ -237,7 +253,7 @@ def test_batch_of_a_worker_that_ended_is_made_again_and_named(
     make: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture, event: str
 ) -> None:
     augmenter = make(Tiny(event, 700, tmp_path / "ended"), None, 2, seed=3, start_method="fork")
-    assert [next(augmenter) for _ in range(2000)] == expected(0, range(2000))
+    assert [next(augmenter) for _ in range(1500)] == expected(0, range(1500))
     assert "while making epoch 0, step 700 " in caplog.text
 
 
@@ -302,7 +318,7 @@ def test_interrupts_lose_no_batch(make: Maker) -> None:
     before = signal.signal(signal.SIGINT, interrupted)
     thread.start()
     try:
-        while len(batches) < 8_000:
+        while len(batches) < 3_000 or interrupts <= 20:
             with suppress(KeyboardInterrupt):
                 taking = True
                 batch = next(augmenter)
@@ -314,7 +330,6 @@ def test_interrupts_lose_no_batch(make: Maker) -> None:
         over.set()
         thread.join()
         signal.signal(signal.SIGINT, before)
-    assert interrupts > 20
     steps = [batch[1] for batch in batches]
     # One that was given between `return` and `append` is the caller's loss; none comes twice, and none out of order.
     assert steps == sorted(set(steps))
@@ -342,7 +357,7 @@ def test_several_threads_share_the_stream(make: Maker) -> None:
 def test_close_in_the_middle_ends_a_thread_that_waits_and_leaves_nothing_open(make: Maker) -> None:
     gc.collect()
     before = len(os.listdir("/proc/self/fd"))
-    for _ in range(3):
+    for _ in range(2):
         augmenter = make(Tiny("hangs", at=1000), None, 2, seed=3, start_method="fork")
         augmenter._start()
         engine = augmenter._engine

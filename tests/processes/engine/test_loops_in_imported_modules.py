@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from detaug import DeterministicAugmenter
 from tests.support.preloaded import run_code
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -118,3 +123,42 @@ def test_worker_imports_what_another_thread_was_importing_at_the_fork(tmp_path: 
     )
     ended = run(tmp_path, code=OTHER_THREAD)
     assert ended.stdout == "[5, 5, 5]\n", ended.stderr
+
+
+HALTED = """
+import os, time
+from pathlib import Path
+folder = Path(__file__).parent
+if folder.joinpath("importing").exists():
+    answer = "imported anew"
+else:
+    folder.joinpath("importing").touch()
+    while not folder.joinpath("go on").exists():
+        time.sleep(0.01)
+    answer = "imported once"
+"""
+
+
+class ImportsHalted:
+    def __iter__(self) -> ImportsHalted:
+        return self
+
+    def __next__(self) -> str:
+        return str(importlib.import_module("halted_import").answer)
+
+
+def test_module_that_another_thread_was_importing_is_imported_anew_by_forked_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "halted_import.py").write_text(HALTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    importing = threading.Thread(target=importlib.import_module, args=("halted_import",))
+    importing.start()
+    try:
+        wait_until((tmp_path / "importing").exists, "the import has begun")
+        with DeterministicAugmenter(ImportsHalted(), None, 1, seed=1, start_method="fork", check_every=0) as augmenter:
+            assert next(augmenter) == "imported anew"
+    finally:
+        (tmp_path / "go on").touch()
+        importing.join()
+    assert sys.modules.pop("halted_import").answer == "imported once"

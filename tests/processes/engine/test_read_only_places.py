@@ -32,7 +32,7 @@ PROBE = """
 BODY = """
     class Large(Loader):
         def __next__(self):
-            return {"data": np.full((40, 2**20), 7, np.float32), "pid": os.getpid()}
+            return {"data": np.full((4, 2**20), 7, np.float32), "pid": os.getpid()}
     print(os.path.exists("/dev/shm"))
     with augmenter(Large()) as aug:
         held = [next(aug) for _ in range(4)]

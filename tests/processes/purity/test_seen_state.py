@@ -19,7 +19,7 @@ from detaug import DeterministicAugmenter
 from detaug.errors import ReproducibilityError
 from tests.processes.purity.ways import Make, check_every, run_all_ways
 
-BATCHES = 9
+BATCHES = 7
 
 
 class Noise(DataLoader):

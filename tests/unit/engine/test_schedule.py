@@ -206,7 +206,7 @@ def schedules(draw):
 HISTORIES = given(schedules(), st.randoms(use_true_random=False), st.integers(10, 60))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @HISTORIES
 def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both, chance, events):
     compare_with_a_walk(both, chance, events)

@@ -249,28 +249,33 @@ def test_a_finished_training_that_is_continued_writes_the_same_again(nnunet_envi
     assert continued(nnunet_environment, file) == before
 
 
-def test_what_a_network_draws_while_it_trains_is_continued_too(nnunet_environment: Path) -> None:
-    """Dropout, say: no random state is in a checkpoint, every epoch starts from its own."""
+class Drawing(ShortDetAug):
+    """Its network draws numbers while it trains, as one with dropout does."""
 
-    class Drawing(ShortDetAug):
-        def train_step(self, batch: dict) -> dict:
-            batch["data"] = batch["data"] * (torch.rand(()) + np.random.random())
-            return super().train_step(batch)
+    def train_step(self, batch: dict) -> dict:
+        batch["data"] = batch["data"] * (torch.rand(()) + np.random.random())
+        return super().train_step(batch)
 
-    class NotReseeded(Drawing):
-        def on_train_epoch_start(self) -> None:
-            state = torch.get_rng_state()
-            super().on_train_epoch_start()
-            torch.set_rng_state(state)
 
-    same = []
-    for trainer in (Drawing, NotReseeded):
-        made = new_trainer(nnunet_environment, trainer)
-        made.run_training()
-        straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
-        shutil.rmtree(made.output_folder)
-        same.append(continued(nnunet_environment, interrupted(nnunet_environment, trainer), trainer) == straight)
-    assert same == [True, False]
+class NotReseeded(Drawing):
+    def on_train_epoch_start(self) -> None:
+        state = torch.get_rng_state()
+        super().on_train_epoch_start()
+        torch.set_rng_state(state)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "same"), [(Drawing, True), pytest.param(NotReseeded, False, marks=pytest.mark.slow)]
+)
+def test_what_a_network_draws_while_it_trains_is_continued_too(
+    nnunet_environment: Path, trainer: type, same: bool
+) -> None:
+    """No random state is in a checkpoint: every epoch starts from its own."""
+    made = new_trainer(nnunet_environment, trainer)
+    made.run_training()
+    straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
+    shutil.rmtree(made.output_folder)
+    assert (continued(nnunet_environment, interrupted(nnunet_environment, trainer), trainer) == straight) == same
 
 
 def shortened(name: str, **settings: Any) -> type:
