@@ -1,4 +1,7 @@
-"""`detaug check`: test a receipt against its ledger and the pipeline."""
+"""`detaug check`: test a receipt against its ledger and the pipeline.
+
+The check is `detaug.remaking.checking`, the lines that it prints are `detaug.remaking.printing`.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ def check(
     """
     from detaug.ledger.receipt import read_receipt
     from detaug.remaking import checking
-    from detaug.remaking.showing import checked_as_json, shown_check
+    from detaug.remaking.printing import checked_as_json, shown_check
     from detaug.reports.progress import progress
 
     if (target is None) == (nnunet is None):

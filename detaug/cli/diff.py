@@ -24,7 +24,7 @@ def diff(a: Path, b: Path, json_target: Target) -> None:
     The exit status is 0 if all batches are equal, 1 if not, 2 if a file is no ledger.
     """
     from detaug.ledger.comparing import compare
-    from detaug.remaking.showing import as_json, shown_comparison
+    from detaug.remaking.printing import as_json, shown_comparison
     from detaug.reports.progress import progress
 
     with progress("diff", told=False) as shown, unreadable_told():

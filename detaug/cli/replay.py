@@ -81,8 +81,8 @@ def show_replay(
         CannotRun: it cannot be made, or pictures cannot be drawn.
         click.exceptions.Exit: with 1 where it is not the ledger's.
     """
+    from detaug.remaking.printing import replayed_as_json, shown_replay
     from detaug.remaking.replaying import replay as make
-    from detaug.remaking.showing import replayed_as_json, shown_replay
 
     with unreadable_told():
         found = make(remaker, epoch, step, record, sample, break_at or "", pictures is not None)

@@ -78,8 +78,12 @@ def rank_of(rank: Any, world_size: Any) -> tuple[int, int]:
     return number, size
 
 
-def enough_for_all_ranks(batches_per_epoch: int | None, num_steps: int | None, world_size: int, tail: str) -> None:
-    """Every rank gets a batch in an epoch where what does not fill all ranks is dropped: nothing would be left."""
+def epoch_for_all_ranks(batches_per_epoch: int | None, num_steps: int | None, world_size: int, tail: str) -> None:
+    """An epoch's length must be known to be padded. Where what does not fill all ranks is dropped, every rank gets a batch."""
+    if tail == "pad" and batches_per_epoch is None and num_steps is None:
+        raise ValueError(
+            "tail='pad' needs the number of batches of an epoch, which the loader does not say: pass batches_per_epoch=..."
+        )
     if tail != "drop":
         return
     if batches_per_epoch is not None and batches_per_epoch < world_size:

@@ -8,14 +8,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from math import gcd
 from typing import Any
 
 from detaug.engine import arguments
 from detaug.engine.checking import DEFAULT_CHECK_EVERY, Checks
+from detaug.engine.epoch_lengths import EpochLengths
 from detaug.engine.executor import Engine, Executor, Job, Work
 from detaug.engine.failures import Places
-from detaug.engine.health import Health, costs_told
+from detaug.engine.health import Health, costs_told, idle_told
 from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.local.pool import Settings
@@ -30,7 +30,7 @@ from detaug.ledger.lines import Key, Record
 from detaug.ledger.writing import LedgerWriter
 from detaug.pipeline import identity
 from detaug.pipeline.loader_states import LoaderStates, read_states
-from detaug.pipeline.plan import TAILS, BatchKey, Plan
+from detaug.pipeline.plan import TAILS, BatchKey
 from detaug.pipeline.producer import Pipeline, StreamEnded
 from detaug.processes.control import interrupts_deferred
 from detaug.processes.interpreters import mention_random_hashes
@@ -115,6 +115,9 @@ class DeterministicAugmenter:
         TypeError, ValueError: an argument cannot be right; the message says what is allowed.
     """
 
+    #: Batches behind ``batches_per_epoch`` are the same epoch's.
+    _goes_beyond = False
+
     def __init__(
         self,
         data_loader: Any,
@@ -186,16 +189,21 @@ class DeterministicAugmenter:
         self._source: Source = resolve_source(
             data_loader, arguments.optional_bool("stateless", stateless), self.batches_per_epoch
         )
-        arguments.enough_for_all_ranks(self.batches_per_epoch, self._source.num_steps, self.world_size, self.tail)
-        if self.tail == "pad" and self._total is None:
-            raise ValueError(
-                "tail='pad' needs the number of batches of an epoch, which the loader does not say: pass batches_per_epoch=..."
-            )
+        arguments.epoch_for_all_ranks(self.batches_per_epoch, self._source.num_steps, self.world_size, self.tail)
         self.generator = self._source.loader
         self.num_streams = (
             len(old_style)
             if old_style is not None
             else arguments.optional_positive("num_streams", num_streams) or self._source.default_num_streams
+        )
+        self._lengths = EpochLengths(
+            self._source,
+            self.batches_per_epoch,
+            self.num_streams,
+            self.rank,
+            self.world_size,
+            self.tail,
+            self._goes_beyond,
         )
         self._drawn = arguments.seed_will_be_drawn(seed, old_style)
         tree = SeedTree(old_style if old_style is not None else seed)
@@ -203,8 +211,9 @@ class DeterministicAugmenter:
         if self._drawn and self.world_size > 1:
             logger.warning("rank %d of %d drew its own seed: pass the same seed on all ranks", self.rank, world_size)
 
-        self._num_workers = self.num_processes if executor is None else executor.num_workers(self.num_processes)
-        self._pipeline = Pipeline(self._source, self.transform, self._travels, self.keep)
+        self._executor = self._own_executor() if executor is None else executor
+        self._num_workers = self._executor.num_workers(self.num_processes)
+        self._pipeline = Pipeline(self._source, self.transform, self._executor.travels, self.keep)
         self._declared = [
             *identity.describe(self._source.loader, "data_loader"),
             *identity.describe(self.transform, "transform"),
@@ -222,8 +231,11 @@ class DeterministicAugmenter:
         self._loaded_epoch: int | None = None
         self._rest_is_wanted = False
         self._finalizer: Any = None
-        if self._num_workers > 0:
-            self._warn_of_idle_processes()
+        idle = self._num_workers - self._schedule.busy_workers
+        if idle > 0 and not self._source.stateless:
+            logger.warning(
+                "%s", idle_told(idle, self._num_workers, type(self._source.loader).__name__, self.num_streams)
+            )
 
     @classmethod
     def from_dataset(
@@ -360,7 +372,7 @@ class DeterministicAugmenter:
         Raises:
             TypeError: epochs have no end, or the loader does not say where it is.
         """
-        number = self._total if self._total is not None else self._source.length_hint
+        number = self._source.length_hint if self._lengths.total is None else self._lengths.total
         if number is None:
             why = "its epochs have no end" if self._source.endless else "its loader does not say how many it gives"
             raise TypeError(f"this augmenter's number of batches is not known: {why}. Pass batches_per_epoch=...")
@@ -378,7 +390,7 @@ class DeterministicAugmenter:
             Exception: whatever the loader or the transform raises, as it is.
         """
         key = BatchKey(arguments.epoch(epoch), arguments.step(step, self.num_streams))
-        end = self._known_steps(self.batches_per_epoch if self._source.stateless else None)
+        end = self._lengths.known_steps(self.batches_per_epoch if self._source.stateless else None)
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
         try:
@@ -452,19 +464,17 @@ class DeterministicAugmenter:
         self._loaded_epoch = None
         if self._rest_is_wanted:
             return
-        source = self._source
-        cut = source.goes_on and not source.pass_per_epoch and source.turns_per_epoch(0, 1) is None
-        if cut and number > self.epoch and self._schedule.position.taken + self._schedule.position.before > 0:
+        left = self._schedule.position
+        if self._lengths.end_in_mid_pass and number > left.epoch and left.taken + left.before > 0:
             logger.warning(
                 "epoch %d begins where the loader's pass %d ends, so the rest of the pass before is walked through; if "
                 "%s has no end, pass batches_per_epoch=...",
                 number,
                 number - 1,
-                type(source.loader).__name__,
+                type(self._source.loader).__name__,
             )
-        before = self._schedule.position
         self._move(self._schedule.start_of(number))
-        self._epoch_is_over(before)
+        self._epoch_is_over(left)
 
     def state_dict(self) -> dict[str, int | str | list[int] | None]:
         """Where the stream stands and what it belongs to, as JSON-able integers and strings.
@@ -490,7 +500,9 @@ class DeterministicAugmenter:
         """
         loaded = State.from_dict(state)
         loaded.check_belongs_to(self._state(), any_seed=self._drawn)
-        position = loaded.position_for(self.rank, self.world_size, self._total if self.tail == "uneven" else None)
+        position = loaded.position_for(
+            self.rank, self.world_size, self._lengths.total if self.tail == "uneven" else None
+        )
         loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
             self._finish()
@@ -505,6 +517,51 @@ class DeterministicAugmenter:
         self._health.epoch_begins(position.taken)
         self._loaded_epoch = position.epoch
         self._rest_is_wanted = False
+
+    def _move(self, position: Position) -> None:
+        if self._engine is None:
+            self._schedule.position = position
+            return
+        self._check_owner()
+        self._engine.move(position)
+
+    def _pass_over_the_end(self) -> None:
+        """Go to the next epoch, if this one has no more batches."""
+        position = self._schedule.position
+        if self._schedule.is_over(position):
+            self._move(self._schedule.start_of(position.epoch + 1))
+        elif self._lengths.may_end_any_time and os.getpid() == self._owner:
+            if self._engine is None:
+                self._start()
+            assert self._engine is not None
+            try:
+                batch = self._engine.next()
+            except ReproducibilityError:
+                raise
+            except Exception:  # StopIteration, and the position is the next epoch's; what failed is raised again
+                return
+            self._engine.put_back(batch)
+
+    def _new_schedule(self) -> Schedule:
+        skips = self.max_skips if self.on_error == "skip" else None
+        return self._lengths.schedule(self._num_workers, self.num_cached, skips)
+
+    def _state(self) -> State:
+        position = self._schedule.position
+        return State(
+            seed=self.seed,
+            name=self.name,
+            epoch=position.epoch,
+            step=position.step,
+            taken=position.taken,
+            rank=self.rank,
+            world_size=self.world_size,
+            num_streams=self.num_streams,
+            pipeline=self._declared,
+            loader_states=self._loader_states.as_text(BatchKey(position.epoch, position.step)),
+            skipped=self._schedule.skips_before(position),
+            before=position.before if position.before or self._schedule.plan.phase_of(position.step) else None,
+        )
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -554,57 +611,18 @@ class DeterministicAugmenter:
         self._rank_seeds = RankSeeds(self.rank, self.world_size, self.name, self.seed)
         mention_same_numbers(self, self._tree.entropy, self._declared)
         warm_up(self.transform, self._source.loader)
-        if self._travels:
+        if self._executor.travels:
             mention_random_hashes()
         if self.ledger is not None and self._ledger is None:
             header = weakref.WeakMethod(self._ledger_header)  # the finalizer must not keep this object alive
             self._ledger = LedgerWriter(self.ledger, lambda: header()())  # type: ignore[misc]
             weakref.finalize(self, self._ledger.close)
-        executor, work = self._executor(), self._work()
+        work = self._work()
         with interrupts_deferred():  # or processes might run that no object knows of
-            engine = self._engine = executor.start(work)
+            engine = self._engine = self._executor.start(work)
             if engine.prefetches:
                 self._finalizer = weakref.finalize(self, engine.close)
         self._health.epoch_begins(self._schedule.position.taken)
-
-    @property
-    def _travels(self) -> bool:
-        """Whether the pipeline is sent to other interpreters."""
-        if self.executor is not None:
-            return self.executor.travels
-        return self.num_processes > 0 and self.start_method != "fork"
-
-    def _executor(self) -> Executor:
-        if self.executor is not None:
-            return self.executor
-        if self.num_processes == 0:
-            return InThisProcess()
-        return LocalProcesses(
-            Settings(
-                num_processes=self.num_processes,
-                start_method=self.start_method,
-                max_restarts=self.max_restarts,
-                stall_timeout=self.stall_timeout,
-                slots_kept=self._schedule.window // self.num_processes + 2,
-            )
-        )
-
-    def _work(self) -> Work:
-        return Work(
-            pipeline=self._pipeline,
-            job=self._job(),
-            schedule=self._schedule,
-            places=self._places(),
-            skip_errors=self.on_error == "skip",
-            pin_memory=self.pin_memory,
-            checks=self._checks,
-            on_mismatch=self.on_mismatch,
-            states=self._loader_states,
-            health=self._health,
-            num_processes=self.num_processes,
-            max_restarts=self.max_restarts,
-            stall_timeout=self.stall_timeout,
-        )
 
     def _check_owner(self, started: bool = True) -> None:
         """A fork of the process that made this augmenter has none of its threads, and would wait for ever.
@@ -632,68 +650,57 @@ class DeterministicAugmenter:
         self._schedule.position = before.position
         self._schedule.set_skips(before.skips_before(before.position))
 
-    def _move(self, position: Position) -> None:
-        if self._engine is None:
-            self._schedule.position = position
-            return
-        self._check_owner()
-        self._engine.move(position)
-
-    def _new_schedule(self) -> Schedule:
-        wraps_at = self._total if self.tail == "pad" else None
-        plan = Plan(self.num_streams, self.rank, self.world_size, self._known_steps(), self.tail, wraps_at)
-        limit = self.batches_per_epoch
-        # Ranks that have streams of their own would read for all others, only to see what batches_per_epoch tells them.
-        told = limit is not None and gcd(self.num_streams, self.world_size) > 1
-        known = told or self._source.endless or self._source.stateless or self._source.num_steps is not None
-        probing = not known and self.tail == "drop"
-        window = max(1, self._num_workers + self.num_cached) if self._num_workers else 1
-        skips = self.max_skips if self.on_error == "skip" else None
-        return Schedule(plan, window, max(1, self._num_workers), self._source.stateless, limit, probing, skips)
-
-    @property
-    def _total(self) -> int | None:
-        """An epoch's batches over all ranks, where the user or the loader says how many."""
-        limits = (self.batches_per_epoch, self._source.num_steps)
-        return min((number for number in limits if number is not None), default=None)
-
-    def _known_steps(self, limit: int | None = None) -> int | None:
-        """An epoch's steps over all ranks, where they are known; `limit` is one that the caller knows of."""
-        # Where copies go on from epoch to epoch, the steps behind an epoch's last are the next one's.
-        follows = self.batches_per_epoch if self._source.turns_per_epoch(0, 1) is not None else None
-        return min((number for number in (self._source.num_steps, follows, limit) if number is not None), default=None)
-
-    def _pass_over_the_end(self) -> None:
-        """Go to the next epoch, if this one has no more batches."""
-        position = self._schedule.position
-        if self._schedule.is_over(position):
-            self._move(self._schedule.start_of(position.epoch + 1))
-        elif self._may_end_any_time and os.getpid() == self._owner:
-            if self._engine is None:
-                self._start()
-            assert self._engine is not None
-            try:
-                batch = self._engine.next()
-            except ReproducibilityError:
-                raise
-            except Exception:  # StopIteration, and the position is the next epoch's; what failed is raised again
-                return
-            self._engine.put_back(batch)
-
-    @property
-    def _may_end_any_time(self) -> bool:
-        # What says that it has no end may be wrong.
-        return not self._source.stateless and self._source.num_steps is None
+    # --- what engines and ledgers are given -------------------------------------------------------------------------
 
     @property
     def branch(self) -> SeedBranch:
         """Where in the seed tree its batches are."""
         return SeedBranch.of(self._tree, self.num_streams)
 
+    def draws_like(self, entropy: tuple[int, ...], rank: int, declared: Sequence[str]) -> bool:
+        """Whether another pipeline would get the random numbers that this one gets."""
+        return (tuple(self._tree.entropy), self.rank) == (entropy, rank) and self._declared != list(declared)
+
+    def _own_executor(self) -> Executor:
+        if self.num_processes == 0:
+            return InThisProcess()
+        return LocalProcesses(
+            Settings(
+                num_processes=self.num_processes,
+                start_method=self.start_method,
+                max_restarts=self.max_restarts,
+                stall_timeout=self.stall_timeout,
+                slots_kept=(self.num_processes + self.num_cached) // self.num_processes + 2,
+            )
+        )
+
+    def _work(self) -> Work:
+        return Work(
+            pipeline=self._pipeline,
+            job=self._job(),
+            schedule=self._schedule,
+            places=self._places(),
+            skip_errors=self.on_error == "skip",
+            pin_memory=self.pin_memory,
+            checks=self._checks,
+            on_mismatch=self.on_mismatch,
+            states=self._loader_states,
+            health=self._health,
+            num_processes=self.num_processes,
+            max_restarts=self.max_restarts,
+            stall_timeout=self.stall_timeout,
+        )
+
     def _job(self) -> Job:
         settings = self._settings or ProcessSettings.here()
         noted = None if self.ledger is None else self.check_ignore
         return Job(self.branch, settings, self.guard, self.max_worker_memory, self.check_every, noted)
+
+    def _places(self) -> Places:
+        source, branch = self._source, self.branch
+        if not isinstance(source, DatasetSource):
+            return Places(branch)
+        return Places(branch, lambda key: source.indices(branch.batch(*key)))
 
     def _ledger_header(self) -> Record:
         return header(
@@ -711,50 +718,6 @@ class DeterministicAugmenter:
             tail=self.tail,
             left_out=list(self.check_ignore),
             **self.ledger_facts,
-        )
-
-    def _places(self) -> Places:
-        source, branch = self._source, self.branch
-        if not isinstance(source, DatasetSource):
-            return Places(branch)
-        return Places(branch, lambda key: source.indices(branch.batch(*key)))
-
-    def draws_like(self, entropy: tuple[int, ...], rank: int, declared: Sequence[str]) -> bool:
-        """Whether another pipeline would get the random numbers that this one gets."""
-        return (tuple(self._tree.entropy), self.rank) == (entropy, rank) and self._declared != list(declared)
-
-    def _state(self) -> State:
-        position = self._schedule.position
-        return State(
-            seed=self.seed,
-            name=self.name,
-            epoch=position.epoch,
-            step=position.step,
-            taken=position.taken,
-            rank=self.rank,
-            world_size=self.world_size,
-            num_streams=self.num_streams,
-            pipeline=self._declared,
-            loader_states=self._loader_states.as_text(BatchKey(position.epoch, position.step)),
-            skipped=self._schedule.skips_before(position),
-            before=position.before if position.before or self._schedule.plan.phase_of(position.step) else None,
-        )
-
-    def _warn_of_idle_processes(self) -> None:
-        busy = self._schedule.busy_workers
-        if self._source.stateless or busy >= self._num_workers:
-            return
-        logger.warning(
-            "%d of %d processes will be idle: %s keeps state between batches, and its %d stream%s can be made by %d process%s "
-            "at most. Pass num_streams=... if several copies of it may share the work (it changes the batches), or "
-            "stateless=True if it keeps nothing between batches.",
-            self._num_workers - busy,
-            self._num_workers,
-            type(self._source.loader).__name__,
-            self.num_streams,
-            "" if self.num_streams == 1 else "s",
-            busy,
-            "" if busy == 1 else "es",
         )
 
     def __repr__(self) -> str:

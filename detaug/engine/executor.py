@@ -2,8 +2,12 @@
 
 The augmenter knows what is to be made (`Work`); an `Executor` starts an `Engine` for it. A batch's bytes follow from the
 work alone, so an executor may choose where and when each is made, and nothing else. All of them share the `Schedule`, which
-says what is to be made next, what is due, and what becomes of the position. `tests/processes/engine/test_executors.py` is the
+says what is to be made next, what is due, and what becomes of the position. `tests/support/executor_suite.py` is the
 suite that every executor passes.
+
+An engine that makes batches ahead derives from `detaug.engine.prefetching.PrefetchingEngine`, which has all of the contract but
+`close` and `worker_pids`. An executor for other machines is a room of its own, as `detaug.ray` is; what workers of this machine
+and actors of a cluster do is the same: a `Producer` makes a batch, and `detaug.transport.transfer` packs it.
 """
 
 from __future__ import annotations

@@ -206,6 +206,17 @@ class Epoch:
         )
 
 
+def idle_told(idle: int, num_workers: int, loader: str, num_streams: int) -> str:
+    """That so many of the processes have nothing to do, since a loader that keeps state has fewer streams; and what helps."""
+    busy = num_workers - idle
+    return (
+        f"{idle} of {num_workers} processes will be idle: {loader} keeps state between batches, and its {num_streams} "
+        f"stream{'' if num_streams == 1 else 's'} can be made by {busy} process{'' if busy == 1 else 'es'} at most. Pass "
+        "num_streams=... if several copies of it may share the work (it changes the batches), or stateless=True if it keeps "
+        "nothing between batches."
+    )
+
+
 def costs_told(make: Callable[[], Any], transforms: Iterable[Any]) -> str:
     """What the transforms of a batch cost, in a sentence; nothing where it cannot be made."""
     try:

@@ -1,4 +1,5 @@
-"""What travels with a batch to its ledger: taken where the batch is made, so that the user's thread hashes nothing."""
+"""A batch's fingerprints on their way to its ledger line: taken where the batch is made, so that the user's thread hashes
+nothing."""
 
 from __future__ import annotations
 

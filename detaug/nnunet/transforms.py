@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from detaug.nnunet.spelling import either_spelling
+from detaug.nnunet.argument_names import either_spelling
 from detaug.transforms import (
     ApplyRandomBinaryOperator,
     BGContrast,

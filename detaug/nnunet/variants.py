@@ -14,8 +14,8 @@ import numpy as np
 
 from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
+from detaug.nnunet.argument_names import either_spelling
 from detaug.nnunet.compatibility import find_trainer, is_nnunets_own
-from detaug.nnunet.spelling import either_spelling
 from detaug.nnunet.transforms import (
     Arguments,
     default_pipeline,

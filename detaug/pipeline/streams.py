@@ -1,4 +1,4 @@
-"""One stream of a stream-bound loader: its own copy, stepped forward in order.
+"""One stream of a stream-bound loader (one that is not stateless): its own copy, stepped forward in order.
 
 Invariants:
 - `epoch` and `turn` name the batch that the copy gives next. A turn is used up by a batch, by an exception of the loader's

@@ -1,31 +1,26 @@
-"""The driver's side of the cluster engine: one thread that starts actors, hands out tasks and takes in batches.
+"""The driver's side of the cluster engine: one thread that hands out tasks and takes in batches.
 
 A batch's way: the thread calls `BatchMaker.make` of an actor → the actor's answer lies in its node's object store → Ray
 brings it to this node and tells of it from a thread of its own, which leaves an event → the thread maps the batch and puts it
 into the schedule.
 
-An actor's death: every call that was under way fails → the actor is forgotten with the first event, its tasks are open again,
-and another actor takes its index (streams belong to indices); after a pause where Ray ended it because its node had too little
-memory, and others go on. What a dead actor still has to say is not listened to. An answer that is lost with its node's object
-store is made again by anybody.
+An answer that is lost with its node's object store is made again by anybody. What follows an actor's death, `detaug.ray.pool`
+says.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import queue
-import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
 import torch
-from ray import exceptions
 
 from detaug.engine import failures
 from detaug.engine.error_record import describe
@@ -35,12 +30,11 @@ from detaug.engine.prefetching import PrefetchingEngine
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
-from detaug.ray.actors import Answer, BatchMaker, Made, Order
-from detaug.ray.handles import Actor, Event, first_line, is_alive, plain, writable
+from detaug.ray.actors import Answer, Made, Order
+from detaug.ray.handles import Actor, Event, first_line, writable
 from detaug.ray.head import HeadWatch
-from detaug.ray.nodes import NodeReport
+from detaug.ray.pool import ActorPool
 from detaug.ray.second_making import Checking
-from detaug.transport.payload import ship
 from detaug.transport.pinning import gpu_to_pin_for, pin
 from detaug.transport.transfer import unpack
 
@@ -57,26 +51,10 @@ _QUICK, _MOST_IN_A_CALL = 0.005, 16
 _DRIVER_SECONDS = 100e-6
 #: The thread looks at the time at least so often (seconds): for stalls, for actors that wait for CPUs, for the head.
 _LOOK_EVERY = 0.5
-#: While actors wait for a place, the head is asked for the cluster's free CPUs at most so often (seconds).
-_ASK_EVERY = 5.0
-#: How an actor's death is told of.
-_DEATHS = (
-    exceptions.RayActorError,
-    exceptions.OutOfMemoryError,
-    exceptions.WorkerCrashedError,
-    exceptions.NodeDiedError,
-)
-#: After so many seconds another actor is started for one that had too little memory.
-_MEMORY_PAUSE = 30.0
-#: Actors that fail to start this many times in a row end the run.
-_START_FAILURES = 3
 #: The share of an object store that batches may fill, before Ray writes them to the disk.
 _SHARE_OF_STORE = 0.6
-_MEMORY_ADVICE = (
-    "Have fewer actors on that node: pass a smaller num_actors, or memory= (bytes of an actor), which Ray heeds"
-)
-#: How long (seconds) `close` waits for checks, and for the actors' processes to end.
-_CLOSE_PATIENCE, _KILL_PATIENCE = 2.0, 5.0
+#: How long (seconds) `close` waits for checks.
+_CLOSE_PATIENCE = 2.0
 
 
 class RayEngine(PrefetchingEngine):
@@ -90,30 +68,20 @@ class RayEngine(PrefetchingEngine):
     def __init__(self, work: Work, settings: RayExecutor) -> None:
         super().__init__(work)
         self._states = work.states
-        self._settings = settings
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._woken = False
         self._gpu = gpu_to_pin_for(work.pin_memory)
-        self._ours = NodeReport.here()
         self._head = HeadWatch(ray.get_runtime_context().gcs_address, settings.patience)
-        self._actors: dict[int, Actor] = {}
-        self._pausing: list[tuple[float, int]] = []  # (when, index) of actors that are to be started again
-        self._numbers = self._tickets = 0
-        self._start_failures = 0
+        self._tickets = 0
         self._seconds = 0.0  # a batch takes, of late
         self._largest = 0  # bytes of a batch
-        self._said_missing = False
-        self._asked_what_is_missing = float("-inf")
         self._room: int | None = None  # batches that the object stores hold
         self._deaths: dict[BatchKey, int] = {}
         self._losses: dict[BatchKey, int] = {}
         self._checking = Checking(work.checks, work.on_mismatch, self)
-        self._maker = ray.remote(BatchMaker)
-        self._shipped = ray.put(ship(work.pipeline.freeze(), work.job))
-        self._num_local = work.num_processes  # whose indices come first
+        self._pool = ActorPool(work, settings, self, self._events.put)
         try:
-            for index in range(settings.num_workers(work.num_processes)):
-                self._start_actor(index)
+            self._pool.start()
             self._thread = threading.Thread(target=self._run, name="detaug-ray", daemon=True)
             self._thread.start()
         except BaseException:
@@ -149,11 +117,7 @@ class RayEngine(PrefetchingEngine):
 
     def worker_pids(self, ready: bool = False) -> list[int]:
         """The processes of actors on this node; Ray tells of them once they have set themselves up."""
-        return [
-            actor.report.pid
-            for actor in list(self._actors.values())
-            if actor.report is not None and actor.report.node_id == self._ours.node_id
-        ]
+        return self._pool.pids()
 
     # --- the engine's thread
 
@@ -183,165 +147,50 @@ class RayEngine(PrefetchingEngine):
             if event is None:
                 self._woken = False
             else:
-                self._take(event)
+                self._pool.take(event)
             try:
                 event = self._events.get_nowait()
             except queue.Empty:
                 return
 
-    def _take(self, event: Event) -> None:
-        actor = event.actor
-        if actor.number not in self._actors:  # it is dead to us; who asked it is told so
-            event.lost(actor, exceptions.ActorDiedError())
-            return
-        try:
-            answer = event.result()
-        except _DEATHS as error:
-            self._died(actor, error)
-            event.lost(actor, error)
-        except exceptions.ObjectLostError as error:
-            event.lost(actor, error)
-        else:
-            event.take(actor, answer)
-
-    def _call(
-        self,
-        actor: Actor,
-        method: str,
-        arguments: Sequence[Any],
-        take: Callable[[Actor, Any], None],
-        lost: Callable[[Actor, BaseException], None],
-    ) -> None:
-        reference = getattr(actor.handle, method).remote(*arguments)
-        future = reference.future()
-        # No reference to it is kept but the future's: the batch's memory is given back with the batch.
-        future.add_done_callback(lambda done: self._events.put(Event(actor, take, lost, done.result)))
-
-    # --- actors
-
-    def _start_actor(self, index: int) -> None:
-        self._numbers += 1
-        node = self._ours.node_id if index < self._num_local else None
-        handle = self._maker.options(**self._settings.options(node)).remote(self._shipped)
-        actor = self._actors[self._numbers] = Actor(self._numbers, index, handle, time.monotonic())
-        self._call(actor, "report", (), self._is_ready, lambda _actor, _error: None)
-
-    def _is_ready(self, actor: Actor, report: NodeReport) -> None:
-        if why := nodes.why_unusable(report, self._ours):
-            self.fail(RuntimeError(why))
-            return
-        for said in nodes.remarks(report, self._ours):
-            self.say_once(said)
-        actor.report = report
-        self._start_failures = 0
-
-    def _died(self, actor: Actor, error: exceptions.RayError) -> None:
-        """Its tasks are open again; another actor takes its place."""
-        del self._actors[actor.number]
-        self._work.health.restarts += 1
+    def _look_at_the_time(self) -> None:
         if self._fatal is not None:
             return
-        tasks = [task for call in actor.calls.values() for task in call]
-        why = plain(str(error))
-        pauses = False
-        if isinstance(error, exceptions.OutOfMemoryError):
-            with contextlib.suppress(Exception):
-                ray.kill(actor.handle)
-            why = f"{first_line(why)}. {_MEMORY_ADVICE}"
-            pauses = bool(self._actors)  # else there is nobody to go on
-        if pauses:
-            logger.warning(
-                "%s was ended; the others go on, another is tried in %g s: %s", actor.name, _MEMORY_PAUSE, why
-            )
-        elif actor.report is None:
-            if advice := nodes.advice_on(why):
-                why += f"\n{advice}"
-            self._start_failures += 1
-            if self._start_failures >= _START_FAILURES:
-                self.fail(RuntimeError(f"{_START_FAILURES} actors in a row could not start. The last one: {why}"))
-                return
-            logger.warning("%s could not start; starting another: %s", actor.name, why)
-        elif actor.leaving or nodes.is_gone(actor.report.node_id):
-            logger.warning("%s is gone (%s); another takes its place", actor.name, actor.leaving or "its node is")
-        elif not tasks:
-            logger.warning("%s ended between batches; starting another", actor.name)
-        if tasks and actor.report is not None and not nodes.is_gone(actor.report.node_id):
+        now = time.monotonic()
+        if lost := self._head.lost(now):
+            self.fail(RuntimeError(lost))
+        else:
+            self._pool.look(now)
+
+    # --- deaths of actors, see `detaug.ray.pool.Listener`
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there can be no more batches."""
+        return self._fatal is not None
+
+    def gone(self, actor: Actor, tasks: list[Task], why: str) -> None:
+        """See there."""
+        if why:
             self._blame(actor, tasks.pop(0), why)
         self._lose(tasks)
-        if pauses:
-            self._pausing.append((time.monotonic() + _MEMORY_PAUSE, actor.index))
-        else:
-            self._start_actor(actor.index)
-
-    def _retire(self, actor: Actor, private: int) -> None:
-        """It has more memory than it may have; no batch is to blame."""
-        self._work.health.retirements += 1
-        limit = self._work.job.max_memory
-        assert limit is not None
-        text = f"has {private / 2**20:.0f} MiB of memory to itself (max_worker_memory is {limit / 2**20:.0f} MiB)"
-        logger.info("%s %s and retires; another takes its place", actor.name, text)
-        del self._actors[actor.number]
-        ray.kill(actor.handle)
-        self._lose([task for call in actor.calls.values() for task in call])
-        self._start_actor(actor.index)
 
     def _blame(self, actor: Actor, task: Task, why: str) -> None:
-        """Its actor died while it made this batch, or one in the same call."""
         times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
         if times >= max(1, self._work.max_restarts):
             del self._deaths[task.key]
-            error = failures.died(task.key, self._work.places, times, None, 0, actor.leaving or first_line(why))
+            error = failures.died(task.key, self._work.places, times, None, 0, why)
             self._finish(task, self._failure(error))
             return
         text = "%s ended while making %s; another one makes it again (%s)"
-        logger.warning(text, actor.name, self._describe_task(task), actor.leaving or first_line(why))
+        logger.warning(text, actor.name, self._describe_task(task), why)
         self._lose([task])
-
-    def _look_at_the_time(self) -> None:
-        now = time.monotonic()
-        if self._fatal is not None:
-            return
-        if lost := self._head.lost(now):
-            self.fail(RuntimeError(lost))
-            return
-        while self._pausing and self._pausing[0][0] <= now:
-            self._start_actor(self._pausing.pop(0)[1])
-        waiting = [actor for actor in self._actors.values() if actor.report is None]
-        late = waiting and now - min(actor.started for actor in waiting) > self._settings.patience
-        if late and not self._said_missing and now - self._asked_what_is_missing > _ASK_EVERY:
-            self._asked_what_is_missing = now
-            self._say_what_is_missing(len(waiting))
-        for actor in list(self._actors.values()):
-            self._look_for_a_stall(actor, now)
-
-    def _say_what_is_missing(self, number: int) -> None:
-        free, all_cpus = nodes.cpus()
-        if free >= self._settings.num_cpus and not self._settings.resources:
-            return  # they are starting
-        self._said_missing = True
-        self.say_once(
-            f"{number} of {len(self._actors)} actors wait for a place: each wants {self._settings.num_cpus:g} CPUs"
-            f"{f' and {dict(self._settings.resources)}' if self._settings.resources else ''}, and of the cluster's "
-            f"{all_cpus:g} CPUs {free:g} are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on"
-        )
-
-    def _look_for_a_stall(self, actor: Actor, now: float) -> None:
-        limit = self._work.stall_timeout
-        if limit is None or not actor.calls or actor.leaving or now - actor.since < limit:
-            return
-        task = next(iter(actor.calls.values()))[0]
-        actor.leaving = f"killed after {limit:g} s at the same batch, as stall_timeout says"
-        logger.warning("%s has been making %s for %.0f s", actor.name, self._describe_task(task), now - actor.since)
-        ray.kill(actor.handle)
 
     # --- tasks
 
     def _assign(self) -> None:
         """Give tasks to every actor that has room, this node's first."""
-        ready = sorted(
-            (actor for actor in self._actors.values() if actor.report is not None and not actor.leaving),
-            key=lambda actor: actor.index,
-        )
+        ready = sorted(self._pool.ready(), key=lambda actor: actor.index)
         if not self._work.schedule.stateless:
             at_once = self._at_once(len(ready))
             for actor in ready:
@@ -403,7 +252,7 @@ class RayEngine(PrefetchingEngine):
         actor.calls[self._tickets] = tasks
         ticket = self._tickets
         states = self._states_for(actor, tasks)
-        self._call(actor, "make", (orders, states), partial(self._answered, ticket), partial(self._lost, ticket))
+        self._pool.call(actor, "make", (orders, states), partial(self._answered, ticket), partial(self._lost, ticket))
         return True
 
     def _states_for(self, actor: Actor, tasks: list[Task]) -> list[LoaderState]:
@@ -424,7 +273,7 @@ class RayEngine(PrefetchingEngine):
     def _lost(self, ticket: int, actor: Actor, error: BaseException) -> None:
         """The actor made the batches, and its node's object store lost them."""
         tasks = actor.calls.pop(ticket, [])
-        if actor.number not in self._actors:
+        if actor.number not in self._pool.actors:
             return  # it died, and they are open again already
         for task in tasks:
             times = self._losses[task.key] = self._losses.get(task.key, 0) + 1
@@ -457,7 +306,7 @@ class RayEngine(PrefetchingEngine):
         for task, made in zip(tasks, answer.made, strict=True):
             self._take_batch(actor, task, made)
         if answer.memory is not None:
-            self._retire(actor, answer.memory)
+            self._pool.retire(actor, answer.memory)
 
     def _take_batch(self, actor: Actor, task: Task, made: Made) -> None:
         self._deaths.pop(task.key, None)
@@ -510,13 +359,15 @@ class RayEngine(PrefetchingEngine):
         self, number: int | None, unlike: int, method: str, arguments: tuple[Any, ...], then: Callable[[Any], None]
     ) -> bool:
         """See there."""
-        ready = [actor for actor in self._actors.values() if actor.report is not None and not actor.leaving]
+        ready = self._pool.ready()
         if number is not None:
             ready = [actor for actor in ready if actor.number == number]
         if not ready:
             return False
         actor = min(ready, key=lambda each: (each.number == unlike, len(each.calls), each.index))
-        self._call(actor, method, arguments, lambda _actor, answer: then(answer), lambda _actor, _error: then(None))
+        self._pool.call(
+            actor, method, arguments, lambda _actor, answer: then(answer), lambda _actor, _error: then(None)
+        )
         return True
 
     # --- the end
@@ -524,17 +375,5 @@ class RayEngine(PrefetchingEngine):
     def _tear_down(self) -> None:
         with self._lock:
             self._schedule.forget_all()  # their memory goes now, not when garbage is collected
-        pids = self.worker_pids()
-        for actor in self._actors.values():
-            if self._head.is_there:  # or Ray waits for it, for a minute
-                with contextlib.suppress(Exception):  # the program may have left the cluster already
-                    ray.kill(actor.handle)
-        if not self._head.is_there:
-            for pid in pids:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-        self._actors.clear()
-        until = time.monotonic() + _KILL_PATIENCE
-        while any(is_alive(pid) for pid in pids) and time.monotonic() < until:
-            time.sleep(0.01)
+        self._pool.stop(self._head.is_there)
         self._tell_user()

@@ -1,4 +1,8 @@
-"""Sources of raw batches, and which of them fits a user's object."""
+"""Sources of raw batches: which of them fits a user's object, and so whether the loader counts as stateless (the
+user says so, or `detaug.sources.batchgenerators.draws_every_batch_anew` does).
+
+A source that is not stateless is stepped forward in order, a copy for each stream (`detaug.pipeline.streams`).
+"""
 
 from __future__ import annotations
 

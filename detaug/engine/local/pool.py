@@ -1,4 +1,4 @@
-"""The processes of an engine: the helper, its spares, the workers, and the worker in reserve.
+"""The processes of an engine, started, watched and replaced: the workers, the one in reserve, and the checker.
 
 All of it is called by the coordinator's thread alone, or before that is started.
 """
@@ -12,7 +12,6 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from detaug.engine.executor import Job
 from detaug.engine.local import messages
@@ -30,12 +29,12 @@ from detaug.engine.local.events import (
     Said,
     Woken,
 )
-from detaug.engine.local.handles import Helper, Worker, keep_from_helpers, leave_to_helpers, start_helper
+from detaug.engine.local.handles import Worker, keep_from_helpers, leave_to_helpers
+from detaug.engine.local.spares import NO_SPARE_LEFT, START_KILLS, Helpers
 from detaug.engine.local.stalls import StallWatch
 from detaug.engine.local.waker import Waker
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import signal_name
-from detaug.processes.interpreters import Surrounding
 from detaug.processes.whereabouts import Whereabouts
 from detaug.transport.channel import ChannelClosed
 from detaug.transport.slots import ParentSlots, Stock
@@ -44,12 +43,8 @@ logger = logging.getLogger("detaug")
 
 #: A worker that fails to start this many times in a row ends the run.
 _START_FAILURES = 3
-#: The same where they, or the helper, were killed from outside.
-_START_KILLS = 20
 #: The index of a worker that fills no place yet.
 _IN_RESERVE = -1
-#: How long (seconds) a spare may take to be there, at the start. A fork of a large process takes tens of milliseconds.
-_SPARE_SECONDS = 30.0
 #: Having slept for so many seconds longer than asked for, this process was stopped.
 _PAUSE = 2.0
 
@@ -83,21 +78,16 @@ class Pool:
         self, pipeline: Pipeline, job: Job, settings: Settings, waker: Waker, describe: Callable[[Worker], str]
     ) -> None:
         self.workers: dict[int, Worker] = {}
-        self._pipeline = pipeline
-        self._job = job
         self._settings = settings
         self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor, until `start`
         self._waker = waker
         self._events: list[Event] = []
         self._stock = Stock(settings.num_processes * settings.slots_kept)
-        self._helper: Helper | None = None
-        self._spares: list[Helper] = []
-        self._surrounding = Surrounding.here()
+        self._helpers = Helpers(pipeline, job, settings.start_method, self._take_from_helper, self._lose_helper)
         self._reserve: Worker | None = None
         self._checkers: set[int] = set()  # numbers of those that were forked for a check and have yet to end
         self._checker: Worker | None = None
-        self._stalls = StallWatch(settings.stall_timeout, describe, self._signal, self._abandon, self._kill_helper)
-        self._spares_possible = True
+        self._stalls = StallWatch(settings.stall_timeout, describe, self._signal, self._abandon, self._helpers.kill)
         self._numbers = 0
         self._start_failures = 0
         self._helper_losses = 0
@@ -112,9 +102,8 @@ class Pool:
         self._selector = selectors.DefaultSelector()  # each descriptor with the function that takes in what comes
         self._selector.register(self._waker, selectors.EVENT_READ, self._hear_waker)
         keep_from_helpers(self._selector)
-        helper = self._first_helper()
-        self._watch_spares()
-        self._start_all(helper)
+        self._helpers.start(self._selector)
+        self._start_workers()
 
     def stop(self) -> None:
         """End all processes."""
@@ -123,10 +112,7 @@ class Pool:
             if worker is not None:
                 worker.close()
         self.workers.clear()
-        for helper in [self._helper, *self._spares]:
-            if helper is not None:
-                helper.stop()
-        self._spares.clear()
+        self._helpers.stop()
         self._selector.close()
 
     @property
@@ -161,56 +147,7 @@ class Pool:
         """Say which workers hang, and kill those that do for too long."""
         self._stalls.look(self.workers.values())
 
-    def _first_helper(self) -> Helper:
-        """The helper, and its spares with it. Nothing has changed here yet, so one that is killed is made again."""
-        for _ in range(_START_KILLS):
-            helper = start_helper(self._settings.start_method, self._pipeline, self._job, self._surrounding)
-            self._helper = helper  # `stop` ends it should anything fail
-            self._ask_for_spares(helper)
-            # Without "fork" a helper can be made at any time, and its spares only save time.
-            if self._settings.start_method != "fork" or self._have_spares(helper):
-                return helper
-            for lost in [*self._spares, helper]:
-                lost.kill()
-                lost.reap()
-            self._helper = None
-            self._spares.clear()
-        raise RuntimeError(
-            f"the helper process, from which workers are forked, was killed {_START_KILLS} times at its start"
-        )
-
-    def _have_spares(self, helper: Helper) -> bool:
-        """Wait for all of them, or until it shows that there can be none."""
-        for spare in list(self._spares):
-            if spare.await_start(_SPARE_SECONDS):
-                continue
-            if not helper.is_alive():
-                return False
-            self._spares.remove(spare)
-            spare.kill()
-            spare.reap()
-        return helper.pidfd is None or helper.is_alive()
-
-    def _ask_for_spares(self, helper: Helper) -> None:
-        for detached in (False, True):
-            if self._spares_possible and not any(spare.detached == detached for spare in self._spares):
-                spare = helper.fork_spare(detached)
-                if spare is not None:
-                    self._spares.append(spare)
-
-    def _watch_spares(self) -> None:
-        for spare in self._spares:
-            for number in (spare.control.fileno(), spare.pidfd):
-                if number is not None and number not in self._selector.get_map():
-                    self._selector.register(number, selectors.EVENT_READ, partial(self._hear_spare, spare))
-
-    def _start_all(self, helper: Helper) -> None:
-        self._helper = helper
-        self._selector.register(helper.control, selectors.EVENT_READ, self._hear_helper)
-        if helper.pidfd is not None:
-            self._selector.register(helper.pidfd, selectors.EVENT_READ, self._lose_helper)
-        self._ask_for_spares(helper)
-        self._watch_spares()
+    def _start_workers(self) -> None:
         for index in range(self._settings.num_processes):
             self._start_worker(index)
 
@@ -230,10 +167,10 @@ class Pool:
             self._reserve = self._new_worker()
 
     def _new_worker(self) -> Worker | None:
-        assert self._helper is not None
+        assert self._helpers.current is not None
         self._numbers += 1
         try:
-            channel = self._helper.start_worker(self._numbers)
+            channel = self._helpers.current.start_worker(self._numbers)
         except ChannelClosed:
             return None  # the helper is dead; once that is noticed, all workers restart
         worker = Worker(self._numbers, _IN_RESERVE, channel, ParentSlots(self._settings.slots_kept, self._stock))
@@ -247,7 +184,7 @@ class Pool:
         reserve, which has nothing else to do.
         """
         forks = self._settings.start_method == "fork"
-        if forks and self._checker is None and self._helper is not None:
+        if forks and self._checker is None and self._helpers.current is not None:
             try:
                 self._checker = self._new_worker()
                 self._checkers.add(self._numbers)
@@ -279,16 +216,6 @@ class Pool:
                 return worker
         return self.workers.get(number)
 
-    def _hear_helper(self) -> None:
-        assert self._helper is not None
-        try:
-            arrived = self._helper.control.receive_ready()
-        except ChannelClosed:
-            self._lose_helper()
-            return
-        for message, _ in arrived:
-            self._take_from_helper(message)
-
     def _take_from_helper(self, message: messages.FromHelper) -> None:
         match message:
             case messages.Started(number, pid):
@@ -311,8 +238,6 @@ class Pool:
             case messages.Signalled(number):
                 if (worker := self._worker(number)) is not None:
                     worker.signalled = True
-            case messages.NoSpares():
-                self._spares_possible = False
             case messages.CannotStart(_, why):
                 self._fail(RuntimeError(why))
 
@@ -323,7 +248,7 @@ class Pool:
         self._remove(worker)
         if not worker.ready:
             self._start_failures += 1
-            if self._start_failures >= (_START_KILLS if exitcode == -signal.SIGKILL else _START_FAILURES):
+            if self._start_failures >= (START_KILLS if exitcode == -signal.SIGKILL else _START_FAILURES):
                 self._fail(RuntimeError(f"workers end while they start, the last with {signal_name(exitcode)}"))
                 return
         self._events.append(Died(worker, exitcode, peak))
@@ -342,18 +267,13 @@ class Pool:
         self._start_worker(worker.index)
 
     def _signal(self, worker: Worker, which: int) -> None:
-        assert self._helper is not None
+        assert self._helpers.current is not None
         with contextlib.suppress(ChannelClosed):
-            self._helper.signal_worker(worker.number, which)
+            self._helpers.current.signal_worker(worker.number, which)
 
     def _abandon(self, worker: Worker) -> None:
         logger.warning("worker %d (pid %d) cannot be killed and is abandoned", *worker.name)
         self._lose_worker(worker, -signal.SIGKILL, 0)
-
-    def _kill_helper(self) -> None:
-        assert self._helper is not None
-        logger.warning("the helper process (pid %d) does not answer and is killed", self._helper.pid)
-        self._helper.kill()
 
     def _remove(self, worker: Worker) -> None:
         # It is closed by the coordinator, which has yet to open what it sent last.
@@ -362,13 +282,13 @@ class Pool:
 
     def _lose_helper(self) -> None:
         """The helper was killed, and the kernel has killed its workers: restart all of them."""
-        assert self._helper is not None
-        logger.warning("the helper process (pid %d) has ended; starting it and the workers anew", self._helper.pid)
+        helper = self._helpers.current
+        assert helper is not None
+        logger.warning("the helper process (pid %d) has ended; starting it and the workers anew", helper.pid)
         self._helper_losses += 1
-        if self._helper_losses >= _START_KILLS:
-            self._fail(RuntimeError(f"the helper process ended {_START_KILLS} times before a worker was ready"))
-        self._unwatch(self._helper)
-        self._helper.reap()
+        if self._helper_losses >= START_KILLS:
+            self._fail(RuntimeError(f"the helper process ended {START_KILLS} times before a worker was ready"))
+        self._helpers.bury()
         self._lose_reserve()
         self._end_checker()
         self._events.append(CheckerLost())
@@ -378,55 +298,13 @@ class Pool:
             if worker.number in self.workers:  # else it has retired
                 self._remove(worker)
                 self._events.append(Gone(worker))
-        self._helper = None
-        if not self._failed:
-            helper = self._new_helper()
-            if helper is not None:
-                self._start_all(helper)
-
-    def _hear_spare(self, spare: Helper) -> None:
-        """It says that it is there; or its end of the channel, or itself, is gone."""
-        if not spare.pid and spare.await_start(0.0):
-            self._watch_spares()
+        self._helpers.current = None
+        if self._failed:
             return
-        self._drop_spare(spare)
-        if self._helper is not None:
-            with contextlib.suppress(OSError):  # no descriptors just now, which is no reason to end
-                self._ask_for_spares(self._helper)
-                self._watch_spares()
-
-    def _drop_spare(self, spare: Helper) -> None:
-        self._unwatch(spare)
-        self._spares.remove(spare)
-        spare.kill()
-        spare.reap()
-
-    def _unwatch(self, helper: Helper) -> None:
-        for number in (helper.control.fileno(), helper.pidfd):
-            if number is not None and number in self._selector.get_map():
-                self._selector.unregister(number)
-
-    def _new_helper(self) -> Helper | None:
-        """A spare; where all are gone, another like the first if that can be made."""
-        for spare in list(self._spares):
-            if spare.is_alive():
-                self._unwatch(spare)
-                self._spares.remove(spare)
-                return spare
-            self._drop_spare(spare)
-        if self._settings.start_method != "fork":
-            return start_helper(self._settings.start_method, self._pipeline, self._job, self._surrounding)
-        # By now the program has gone on: what it would fork has other globals, threads, locks, perhaps a CUDA context.
-        self._fail(
-            RuntimeError(
-                "the helper process, from which this augmenter's workers are forked, and its spares were killed at the "
-                "same time. Workers as they were at the start can no longer be made, and others might make other "
-                "batches. restart() starts workers from this program as it is now, at the start of the epoch; then "
-                "load_state_dict() with a state_dict() taken before goes on where it stood. With "
-                "start_method='forkserver' or 'spawn' workers can be made anew at any time."
-            )
-        )
-        return None
+        if self._helpers.replace():
+            self._start_workers()
+        else:
+            self._fail(RuntimeError(NO_SPARE_LEFT))
 
     def _hear_worker(self, worker: Worker) -> None:
         try:

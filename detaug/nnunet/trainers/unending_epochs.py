@@ -17,6 +17,8 @@ class UnendingEpochs(DeterministicAugmenter):
     ready when an epoch of the usual length is over.
     """
 
+    _goes_beyond = True
+
     def __next__(self) -> Any:
         """The batch that is due.
 
@@ -58,6 +60,3 @@ class UnendingEpochs(DeterministicAugmenter):
 
     def _pass_over_the_end(self) -> None:
         """There is none."""
-
-    def _known_steps(self, limit: int | None = None) -> int | None:
-        return self._source.num_steps

@@ -20,8 +20,8 @@ from ray.exceptions import OutOfMemoryError
 
 from detaug import DeterministicAugmenter, WorkerDied, current, fingerprint
 from detaug.ray import RayExecutor
-from detaug.ray import engine as engine_of_cluster
 from detaug.ray import nodes as nodes_of_cluster
+from detaug.ray import pool as pool_of_cluster
 from detaug.ray.handles import Event
 
 EPOCH = 40
@@ -194,7 +194,7 @@ class TestOneNode:
         self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As Ray tells of it where it ends one actor of several, which a test cannot have it do."""
-        monkeypatch.setattr(engine_of_cluster, "_MEMORY_PAUSE", 1.0)
+        monkeypatch.setattr(pool_of_cluster, "_MEMORY_PAUSE", 1.0)
 
         def tells() -> None:
             raise OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.\nPages follow")
@@ -203,7 +203,7 @@ class TestOneNode:
             found = [fingerprint(next(augmenter)) for _ in range(5)]
             engine = augmenter._engine
             before = wait_for(lambda: len(engine.worker_pids()) == 2 and engine.worker_pids())  # type: ignore[union-attr]
-            ended = next(each for each in engine._actors.values() if each.report.pid == before[0])  # type: ignore[union-attr]
+            ended = next(each for each in engine._pool.actors.values() if each.report.pid == before[0])  # type: ignore[union-attr]
             engine._events.put(Event(ended, lambda *_: None, lambda *_: None, tells))  # type: ignore[union-attr]
             found += [fingerprint(next(augmenter)) for _ in range(20)]
             assert wait_for(lambda: len(set(engine.worker_pids()) - {before[0]}) == 2)  # type: ignore[union-attr]

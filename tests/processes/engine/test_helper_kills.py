@@ -55,15 +55,15 @@ def augmenter() -> Iterator[DeterministicAugmenter]:
 
 
 def helper_of(augmenter: DeterministicAugmenter) -> Any:
-    helper = augmenter._engine._pool._helper  # type: ignore[union-attr]
+    helper = augmenter._engine._pool._helpers.current  # type: ignore[union-attr]
     assert helper is not None
     return helper
 
 
 def helpers_of(augmenter: DeterministicAugmenter) -> list[int]:
     """The helper and its spares, wherever they are in the tree of processes."""
-    pool = augmenter._engine._pool  # type: ignore[union-attr]
-    return [each.pid for each in [pool._helper, *pool._spares] if each is not None]
+    helpers = augmenter._engine._pool._helpers  # type: ignore[union-attr]
+    return [each.pid for each in [helpers.current, *helpers.spares] if each is not None]
 
 
 def kill(pid: int) -> None:
@@ -206,7 +206,8 @@ def test_another_augmenters_channels_are_not_kept_open_by_a_later_one() -> None:
     ):
         next(first)
         pool = first._engine._pool  # type: ignore[union-attr]
-        watched = [worker.channel.fileno() for worker in pool.workers.values()] + [pool._helper.control.fileno()]
+        channels = [*(worker.channel for worker in pool.workers.values()), pool._helpers.current.control]
+        watched = [channel.fileno() for channel in channels]
         ours = {os.readlink(f"/proc/self/fd/{number}") for number in watched}
         next(second)
         for pid in [*helpers_of(second), *second._engine.worker_pids()]:  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""What `detaug diff` and `detaug check` show: lines for people, and the same for programs."""
+"""What `detaug diff`, `detaug check` and `detaug replay` print: lines for people, and the same for programs."""
 
 from __future__ import annotations
 

@@ -1,0 +1,267 @@
+"""The actors, started, watched and replaced.
+
+An actor's death: every call that was under way fails → the actor is forgotten with the first event, its tasks are open again,
+and another actor takes its index (streams belong to indices); after a pause where Ray ended it because its node had too little
+memory, and others go on. What a dead actor still has to say is not listened to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import ray
+from ray import exceptions
+
+from detaug.engine import failures
+from detaug.engine.executor import Work
+from detaug.engine.order.outcomes import Task
+from detaug.ray import nodes
+from detaug.ray.actors import BatchMaker
+from detaug.ray.handles import Actor, Event, first_line, is_alive, plain
+from detaug.ray.nodes import NodeReport
+from detaug.transport.payload import ship
+
+if TYPE_CHECKING:
+    from detaug.ray.executor import RayExecutor
+
+logger = logging.getLogger("detaug")
+
+#: While actors wait for a place, the head is asked for the cluster's free CPUs at most so often (seconds).
+_ASK_EVERY = 5.0
+#: How an actor's death is told of.
+_DEATHS = (
+    exceptions.RayActorError,
+    exceptions.OutOfMemoryError,
+    exceptions.WorkerCrashedError,
+    exceptions.NodeDiedError,
+)
+#: After so many seconds another actor is started for one that had too little memory.
+_MEMORY_PAUSE = 30.0
+#: Actors that fail to start this many times in a row end the run.
+_START_FAILURES = 3
+_MEMORY_ADVICE = (
+    "Have fewer actors on that node: pass a smaller num_actors, or memory= (bytes of an actor), which Ray heeds"
+)
+#: How long (seconds) `stop` waits for the actors' processes to end.
+_KILL_PATIENCE = 5.0
+
+
+class Listener(Protocol):
+    """Is told what becomes of the actors."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there can be no more batches."""
+
+    def say_once(self, text: str, level: int = logging.WARNING) -> None:
+        """Tell the user, if that has not been said."""
+
+    def fail(self, error: BaseException) -> None:
+        """There can be no more batches."""
+
+    def gone(self, actor: Actor, tasks: list[Task], why: str) -> None:
+        """An actor is there no more, and these tasks are open again. `why`: it died at the first of them, or at one in the
+        same call; empty: no batch is to blame."""
+
+
+class ActorPool:
+    """Starts actors, watches them, and replaces them. All of it runs in the engine's thread, or before that is started.
+
+    Args:
+        work: what is to be made.
+        settings: of the actors. This process is connected to the cluster.
+        listener: is told what becomes of them.
+        post: takes an event from any thread; the engine's thread then gives it to `take`.
+
+    Attributes:
+        actors: those that are alive or start, by number.
+    """
+
+    def __init__(self, work: Work, settings: RayExecutor, listener: Listener, post: Callable[[Event], None]) -> None:
+        self.actors: dict[int, Actor] = {}
+        self._work = work
+        self._settings = settings
+        self._listener = listener
+        self._post = post
+        self._ours = NodeReport.here()
+        self._pausing: list[tuple[float, int]] = []  # (when, index) of actors that are to be started again
+        self._numbers = 0
+        self._start_failures = 0
+        self._said_missing = False
+        self._asked_what_is_missing = float("-inf")
+        self._maker = ray.remote(BatchMaker)
+        self._shipped = ray.put(ship(work.pipeline.freeze(), work.job))
+        self._num_local = work.num_processes  # whose indices come first
+
+    def start(self) -> None:
+        """Ask for all actors."""
+        for index in range(self._settings.num_workers(self._work.num_processes)):
+            self._start_actor(index)
+
+    def stop(self, head_is_there: bool) -> None:
+        """End all of them."""
+        pids = self.pids()
+        for actor in self.actors.values():
+            if head_is_there:  # or Ray waits for it, for a minute
+                with contextlib.suppress(Exception):  # the program may have left the cluster already
+                    ray.kill(actor.handle)
+        if not head_is_there:
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+        self.actors.clear()
+        until = time.monotonic() + _KILL_PATIENCE
+        while any(is_alive(pid) for pid in pids) and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def pids(self) -> list[int]:
+        """The processes of actors on this node; Ray tells of them once they have set themselves up."""
+        return [
+            actor.report.pid
+            for actor in list(self.actors.values())
+            if actor.report is not None and actor.report.node_id == self._ours.node_id
+        ]
+
+    def ready(self) -> list[Actor]:
+        """Those that can be asked for something."""
+        return [actor for actor in self.actors.values() if actor.report is not None and not actor.leaving]
+
+    def call(
+        self,
+        actor: Actor,
+        method: str,
+        arguments: Sequence[Any],
+        take: Callable[[Actor, Any], None],
+        lost: Callable[[Actor, BaseException], None],
+    ) -> None:
+        """Call a method of an actor: `take` is given what it returns, `lost` why it does not, both in the engine's thread."""
+        reference = getattr(actor.handle, method).remote(*arguments)
+        future = reference.future()
+        # No reference to it is kept but the future's: the batch's memory is given back with the batch.
+        future.add_done_callback(lambda done: self._post(Event(actor, take, lost, done.result)))
+
+    def take(self, event: Event) -> None:
+        """Hand on what a call has given, or that its actor died."""
+        actor = event.actor
+        if actor.number not in self.actors:  # it is dead to us; who asked it is told so
+            event.lost(actor, exceptions.ActorDiedError())
+            return
+        try:
+            answer = event.result()
+        except _DEATHS as error:
+            self._died(actor, error)
+            event.lost(actor, error)
+        except exceptions.ObjectLostError as error:
+            event.lost(actor, error)
+        else:
+            event.take(actor, answer)
+
+    def look(self, now: float) -> None:
+        """Start those whose pause is over, say what others wait for, and kill those that hang."""
+        while self._pausing and self._pausing[0][0] <= now:
+            self._start_actor(self._pausing.pop(0)[1])
+        waiting = [actor for actor in self.actors.values() if actor.report is None]
+        late = waiting and now - min(actor.started for actor in waiting) > self._settings.patience
+        if late and not self._said_missing and now - self._asked_what_is_missing > _ASK_EVERY:
+            self._asked_what_is_missing = now
+            self._say_what_is_missing(len(waiting))
+        for actor in list(self.actors.values()):
+            self._look_for_a_stall(actor, now)
+
+    def retire(self, actor: Actor, private: int) -> None:
+        """It has more memory than it may have; no batch is to blame."""
+        self._work.health.retirements += 1
+        limit = self._work.job.max_memory
+        assert limit is not None
+        text = f"has {private / 2**20:.0f} MiB of memory to itself (max_worker_memory is {limit / 2**20:.0f} MiB)"
+        logger.info("%s %s and retires; another takes its place", actor.name, text)
+        del self.actors[actor.number]
+        ray.kill(actor.handle)
+        self._listener.gone(actor, _tasks_of(actor), "")
+        self._start_actor(actor.index)
+
+    def _start_actor(self, index: int) -> None:
+        self._numbers += 1
+        node = self._ours.node_id if index < self._num_local else None
+        handle = self._maker.options(**self._settings.options(node)).remote(self._shipped)
+        actor = self.actors[self._numbers] = Actor(self._numbers, index, handle, time.monotonic())
+        self.call(actor, "report", (), self._is_ready, lambda _actor, _error: None)
+
+    def _is_ready(self, actor: Actor, report: NodeReport) -> None:
+        if why := nodes.why_unusable(report, self._ours):
+            self._listener.fail(RuntimeError(why))
+            return
+        for said in nodes.remarks(report, self._ours):
+            self._listener.say_once(said)
+        actor.report = report
+        self._start_failures = 0
+
+    def _died(self, actor: Actor, error: exceptions.RayError) -> None:
+        """Its tasks are open again; another actor takes its place."""
+        del self.actors[actor.number]
+        self._work.health.restarts += 1
+        if self._listener.has_failed:
+            return
+        tasks = _tasks_of(actor)
+        why = plain(str(error))
+        pauses = False
+        if isinstance(error, exceptions.OutOfMemoryError):
+            with contextlib.suppress(Exception):
+                ray.kill(actor.handle)
+            why = f"{first_line(why)}. {_MEMORY_ADVICE}"
+            pauses = bool(self.actors)  # else there is nobody to go on
+        if pauses:
+            logger.warning(
+                "%s was ended; the others go on, another is tried in %g s: %s", actor.name, _MEMORY_PAUSE, why
+            )
+        elif actor.report is None:
+            if advice := nodes.advice_on(why):
+                why += f"\n{advice}"
+            self._start_failures += 1
+            if self._start_failures >= _START_FAILURES:
+                self._listener.fail(
+                    RuntimeError(f"{_START_FAILURES} actors in a row could not start. The last one: {why}")
+                )
+                return
+            logger.warning("%s could not start; starting another: %s", actor.name, why)
+        elif actor.leaving or nodes.is_gone(actor.report.node_id):
+            logger.warning("%s is gone (%s); another takes its place", actor.name, actor.leaving or "its node is")
+        elif not tasks:
+            logger.warning("%s ended between batches; starting another", actor.name)
+        blames = tasks and actor.report is not None and not nodes.is_gone(actor.report.node_id)
+        self._listener.gone(actor, tasks, (actor.leaving or first_line(why)) if blames else "")
+        if pauses:
+            self._pausing.append((time.monotonic() + _MEMORY_PAUSE, actor.index))
+        else:
+            self._start_actor(actor.index)
+
+    def _say_what_is_missing(self, number: int) -> None:
+        free, all_cpus = nodes.cpus()
+        if free >= self._settings.num_cpus and not self._settings.resources:
+            return  # they are starting
+        self._said_missing = True
+        self._listener.say_once(
+            f"{number} of {len(self.actors)} actors wait for a place: each wants {self._settings.num_cpus:g} CPUs"
+            f"{f' and {dict(self._settings.resources)}' if self._settings.resources else ''}, and of the cluster's "
+            f"{all_cpus:g} CPUs {free:g} are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on"
+        )
+
+    def _look_for_a_stall(self, actor: Actor, now: float) -> None:
+        limit = self._work.stall_timeout
+        if limit is None or not actor.calls or actor.leaving or now - actor.since < limit:
+            return
+        task = next(iter(actor.calls.values()))[0]
+        what = failures.describe_batch(task.key, self._work.places)
+        actor.leaving = f"killed after {limit:g} s at the same batch, as stall_timeout says"
+        logger.warning("%s has been making %s for %.0f s", actor.name, what, now - actor.since)
+        ray.kill(actor.handle)
+
+
+def _tasks_of(actor: Actor) -> list[Task]:
+    return [task for call in actor.calls.values() for task in call]
