@@ -35,7 +35,16 @@ _OPTIMISED_FIRST = {
 
 def compile_lean() -> None:
     """From here on, in this process."""
-    for change in (_link_only, _prepare_definitions_only, _remember_types, _list_variables, _raise_short, _tell_nobody):
+    changes = (
+        _link_only,
+        _prepare_definitions_only,
+        _trust_modules,
+        _remember_types,
+        _list_variables,
+        _raise_short,
+        _tell_nobody,
+    )
+    for change in changes:
         with contextlib.suppress(ImportError, AttributeError):
             change()
 
@@ -48,6 +57,7 @@ def _link_only() -> None:
     context_of_cpu: Any = import_module("numba.core.cpu").CPUContext
     lowering: Any = import_module("numba.core.typed_passes").BaseNativeLowering
     make_function: Any = import_module("numba._dynfunc").make_function
+    external: Any = import_module("llvmlite.binding").Linkage.external
 
     class Linked(library_of_code):  # type: ignore[misc]
         def _optimize_final_module(self) -> None:
@@ -67,12 +77,23 @@ def _link_only() -> None:
             self._ensure_finalized()
             return 0
 
+        def _get_module_for_linking(self) -> Any:
+            """The module itself and not a copy, for no machine code is made of it."""
+            self._ensure_finalized()
+            if self._shared_module is None:
+                for function in self._final_module.functions:
+                    if not function.is_declaration and function.linkage == external:
+                        function.linkage = "linkonce_odr"
+                self._shared_module = self._final_module
+            return self._shared_module
+
     lower, executable = lowering.run_pass, context_of_cpu.get_executable
     for needed in (
         "_optimize_final_module",
         "_finalize_final_module",
         "_finalize_dynamic_globals",
         "_ensure_finalized",
+        "_get_module_for_linking",
     ):
         getattr(library_of_code, needed)
     getattr(lowered, "create_cfunc_wrapper")  # noqa: B009
@@ -113,8 +134,16 @@ def _prepare_definitions_only() -> None:
                 passes.run(function, builder)
 
     library._optimize_functions = optimize_functions
-    # a module is parsed for it before each that is compiled
+    # A module is parsed for it before each that is compiled.
     made._check_llvm_bugs = functools.cache(made._check_llvm_bugs)
+
+
+def _trust_modules() -> None:
+    """What Numba generates is well formed, or its users would meet that first. Where it is not, this process fails, and the
+    caller compiles as ever."""
+    module: Any = import_module("llvmlite.binding").ModuleRef
+    getattr(module, "verify")  # noqa: B009
+    module.verify = lambda self: None  # noqa: ARG005
 
 
 def _remember_types() -> None:
