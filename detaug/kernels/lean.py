@@ -60,6 +60,8 @@ def _link_only() -> None:
     external: Any = import_module("llvmlite.binding").Linkage.external
 
     class Linked(library_of_code):  # type: ignore[misc]
+        _shared_module: Any
+
         def _optimize_final_module(self) -> None:
             if self.name in _OPTIMISED_FIRST:
                 super()._optimize_final_module()
