@@ -13,7 +13,7 @@ from detaug.reports.progress import progress
 logger = logging.getLogger("detaug")
 
 #: What a kernel takes to compile, in seconds on an idle core: the mean over all.
-SECONDS_EACH = 0.8
+SECONDS_EACH = 0.6
 
 
 def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:

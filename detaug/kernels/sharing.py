@@ -43,7 +43,7 @@ def choose(waiting: Iterable[Kernel], parts: Mapping[Kernel, Parts], ours: Parts
     """
     lengths = {each: sum(parts[each].values()) for each in waiting}
     longest = max(lengths, key=lambda each: lengths[each])
-    if lengths[longest] * 2 * (1 + len(others)) > sum(lengths.values()):
+    if lengths[longest] * (1 + len(others)) > sum(lengths.values()):
         return longest  # the others would wait for whoever began it last
     return max(
         lengths,

@@ -48,6 +48,6 @@ def test_it_leaves_to_another_what_shares_code_with_that_ones() -> None:
 
 
 def test_the_longest_comes_first_where_it_would_be_waited_for() -> None:
-    waiting = {"long": {**own("long", 900), **SHARED}, **MANY}
+    waiting = {"long": {**own("long", 2500), **SHARED}, **MANY}
     assert chosen(waiting, {}, SHARED) == "long"
     assert chosen({"last": own("last", 1)}, {}, SHARED) == "last"
