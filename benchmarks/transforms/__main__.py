@@ -11,7 +11,7 @@ import click
 from benchmarks.command import common_options, measure_rows
 from benchmarks.measure import in_fresh_process
 from benchmarks.report import Row
-from benchmarks.transforms import k_space, mri, others, pipelines, resampling, table
+from benchmarks.transforms import compiling, k_space, mri, others, pipelines, resampling, table
 from benchmarks.transforms.timing import Settings
 from detaug.cli.options import Command
 
@@ -42,6 +42,8 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "gibbs-noise": k_space.measure_gibbs_noise,
     "motion": k_space.measure_motion,
     **{_short(name): others.measure(name) for name in others.OTHERS},
+    "compile-all": compiling.measure_all,
+    "compile-default-pipelines": compiling.measure_default_pipelines,
     **{f"{_short(name)}-in-place": others.measure_within(name) for name in others.WITHIN_A_PIPELINE},
 }
 

@@ -24,7 +24,7 @@ def warmup() -> None:
     console = Target().console()
     began = time.perf_counter()
     kernels = all_kernels()
-    compiled = compile_ahead(kernels)
+    compiled = compile_ahead(kernels, load=False)
     seconds = time.perf_counter() - began
     console.print(
         f"{len(kernels)} kernels: {compiled} compiled, {len(kernels) - compiled} already there, in {seconds:.1f} s",

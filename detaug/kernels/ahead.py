@@ -13,13 +13,17 @@ from detaug.reports.progress import progress
 logger = logging.getLogger("detaug")
 
 #: What a kernel takes to compile, in seconds on an idle core: the mean over all.
-SECONDS_EACH = 0.8
+SECONDS_EACH = 0.6
 
 
-def compile_ahead(kernels: Iterable[Kernel]) -> int:
+def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
     """Compile kernels, or load them from the cache on disk.
 
     Announces what has to be compiled in the log (INFO) where that is shown, else on stderr, with a bar on a terminal.
+
+    Args:
+        kernels: which.
+        load: whether this process will call them. Else those that are in the cache are left there.
 
     Returns:
         How many were not in the cache.
@@ -48,6 +52,7 @@ def compile_ahead(kernels: Iterable[Kernel]) -> int:
                 each.compile()
                 shown.advance()
         say(f"compiled {len(missing)} kernel{plural} in {time.perf_counter() - began:.0f} s")
-    for each in asked:
-        each.compile()
+    if load:
+        for each in asked:
+            each.compile()
     return len(missing)

@@ -2,8 +2,8 @@
 
 Numba optimises every function that a kernel calls, and makes machine code of it, before it links it into the kernel,
 where it is optimised once more; and it looks a call's types up again for every call. Here a function that is only linked
-is prepared for inlining and no more, and a call's types are looked up once. All of it is Numba's own machinery: a kernel
-computes the same, operation by operation.
+is prepared for inlining and no more, a call's types are looked up once, and what only serves debugging, measuring and
+detailed error messages is left out. All of it is Numba's own machinery: a kernel computes the same, operation by operation.
 
 What is changed here is not public. With a Numba that is made otherwise, kernels are compiled as ever.
 """
@@ -11,8 +11,10 @@ What is changed here is not public. With a Numba that is made otherwise, kernels
 from __future__ import annotations
 
 import contextlib
+import functools
+import types
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 #: Functions whose loops the compiler finds fit for vectors only before they are inlined; after it, they take up to 2.5
 #: times as long.
@@ -33,21 +35,33 @@ _OPTIMISED_FIRST = {
 
 def compile_lean() -> None:
     """From here on, in this process."""
-    with contextlib.suppress(ImportError, AttributeError):
-        _link_only()
-    with contextlib.suppress(ImportError, AttributeError):
-        _remember_types()
+    changes = (
+        _link_only,
+        _prepare_definitions_only,
+        _trust_modules,
+        _remember_types,
+        _list_variables,
+        _raise_short,
+        _tell_nobody,
+    )
+    for change in changes:
+        with contextlib.suppress(ImportError, AttributeError):
+            change()
 
 
 def _link_only() -> None:
     """Functions without a wrapper for Python get no machine code of their own: nobody calls them but kernels, into which
     they are linked."""
     library_of_code: Any = import_module("numba.core.codegen").JITCodeLibrary
+    lowered: Any = import_module("numba.core.lowering").BaseLower
     context_of_cpu: Any = import_module("numba.core.cpu").CPUContext
     lowering: Any = import_module("numba.core.typed_passes").BaseNativeLowering
     make_function: Any = import_module("numba._dynfunc").make_function
+    external: Any = import_module("llvmlite.binding").Linkage.external
 
     class Linked(library_of_code):  # type: ignore[misc]
+        _shared_module: Any
+
         def _optimize_final_module(self) -> None:
             if self.name in _OPTIMISED_FIRST:
                 super()._optimize_final_module()
@@ -65,14 +79,26 @@ def _link_only() -> None:
             self._ensure_finalized()
             return 0
 
+        def _get_module_for_linking(self) -> Any:
+            """The module itself and not a copy, for no machine code is made of it."""
+            self._ensure_finalized()
+            if self._shared_module is None:
+                for function in self._final_module.functions:
+                    if not function.is_declaration and function.linkage == external:
+                        function.linkage = "linkonce_odr"
+                self._shared_module = self._final_module
+            return self._shared_module
+
     lower, executable = lowering.run_pass, context_of_cpu.get_executable
     for needed in (
         "_optimize_final_module",
         "_finalize_final_module",
         "_finalize_dynamic_globals",
         "_ensure_finalized",
+        "_get_module_for_linking",
     ):
         getattr(library_of_code, needed)
+    getattr(lowered, "create_cfunc_wrapper")  # noqa: B009
 
     def run_pass(self: Any, state: Any) -> Any:
         if state.flags.no_cpython_wrapper:
@@ -90,6 +116,36 @@ def _link_only() -> None:
 
     lowering.run_pass = run_pass
     context_of_cpu.get_executable = get_executable
+    # Kernels have none; Numba makes one of each of its own functions that they call.
+    lowered.create_cfunc_wrapper = lambda self: None  # noqa: ARG005
+
+
+def _prepare_definitions_only() -> None:
+    """A module's functions are prepared for linking by one set of passes, not by a new one each, and those that the module
+    only names are left out."""
+    codegen: Any = import_module("numba.core.codegen")
+    library, made = codegen.CPUCodeLibrary, codegen.CPUCodegen
+    getattr(library, "_optimize_functions")  # noqa: B009
+    getattr(made, "_function_pass_manager")  # noqa: B009
+
+    def optimize_functions(self: Any, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+        passes, builder = self._codegen._function_pass_manager()
+        for function in module.functions:
+            if not function.is_declaration:
+                passes.run(function, builder)
+
+    library._optimize_functions = optimize_functions
+    # A module is parsed for it before each that is compiled.
+    made._check_llvm_bugs = functools.cache(made._check_llvm_bugs)
+
+
+def _trust_modules() -> None:
+    """What Numba generates is well formed, or its users would meet that first. Where it is not, this process fails, and the
+    caller compiles as ever."""
+    module: Any = import_module("llvmlite.binding").ModuleRef
+    getattr(module, "verify")  # noqa: B009
+    module.verify = lambda self: None  # noqa: ARG005
 
 
 def _remember_types() -> None:
@@ -105,3 +161,49 @@ def _remember_types() -> None:
         return known[key]
 
     function.get_call_type = get_call_type
+
+
+def _list_variables() -> None:
+    """A statement's variables are listed for it a dozen times, and most of what it consists of are none."""
+    ir: Any = import_module("numba.core.ir")
+    variable, instruction = ir.Var, ir.Inst
+    list_any = instruction._rec_list_vars
+    none = frozenset((ir.Loc, str, int, float, bool, type(None), types.BuiltinFunctionType))
+
+    def list_variables(self: Any, value: Any) -> list[Any]:
+        kind = type(value)
+        if kind is dict:
+            value = value.values()
+        elif kind is not list and kind is not tuple:
+            return cast("list[Any]", list_any(self, value))
+        found = []
+        for each in value:
+            kind = type(each)
+            if kind is variable:
+                found.append(each)
+            elif kind not in none:
+                found += list_variables(self, each)
+        return found
+
+    instruction._rec_list_vars = list_variables
+
+
+def _raise_short() -> None:
+    """Where an array is assigned to a slice of another shape, the error does not show the shapes: the code that prints them
+    is longer than most kernels, and is compiled into each that assigns a slice."""
+    arrays: Any = import_module("numba.np.arrayobj")
+    overload: Any = import_module("numba.extending").overload
+    short = arrays.ol_raise_with_shape_context_generic
+
+    def raise_short(src_shapes: Any, index_shape: Any) -> None:
+        raise NotImplementedError
+
+    overload(raise_short)(short)
+    arrays.raise_with_shape_context = raise_short
+
+
+def _tell_nobody() -> None:
+    """Numba tells listeners when each of its steps begins and ends. Nobody listens but for the times it keeps."""
+    event: Any = import_module("numba.core.event")
+    getattr(event, "start_event"), getattr(event, "end_event")  # noqa: B009
+    event.start_event = event.end_event = lambda *_, **__: None

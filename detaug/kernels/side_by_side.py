@@ -13,19 +13,19 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable
-from pathlib import Path
-
-import numba
+from typing import Any
 
 from detaug.kernels.compiling import Kernel, all_kernels
 from detaug.kernels.lean import compile_lean
+from detaug.kernels.sharing import choose, parts_of
 
 #: Imports are resolved as here, wherever the package lies.
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from detaug.kernels.side_by_side import serve; serve()"
 #: An interpreter takes about as long to start as so many kernels to compile.
 _WORTH = 3
+#: Numba colours messages as it makes them, also those that nobody reads. It asks when it is imported.
+_PLAIN = {"NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING": "1"}
 
 
 def processes_for(number: int) -> int:
@@ -36,14 +36,16 @@ def processes_for(number: int) -> int:
 
 
 def compile_side_by_side(kernels: Iterable[Kernel], processes: int, tell: Callable[[str, int], None]) -> None:
-    """Have kernels compiled; those of long modules, which take longest, first.
+    """Have kernels compiled, in the order that `detaug.kernels.sharing` finds.
 
     Args:
         kernels: those that are not in the cache.
         processes: how many interpreters.
         tell: is called with the name of each as soon as it is there, and how many there are by then.
     """
-    waiting = deque(each.name for each in sorted(kernels, key=_size, reverse=True))
+    waiting = {each.name: each for each in kernels}
+    parts = {each: parts_of(each) for each in waiting.values()}
+    has: dict[Any, dict[Any, int]] = {}
     compiled = 0
     program = _PROGRAM.format(path=sys.path)
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
@@ -55,8 +57,10 @@ def compile_side_by_side(kernels: Iterable[Kernel], processes: int, tell: Callab
                 stderr=subprocess.DEVNULL,
                 text=True,
                 bufsize=1,
+                env={**os.environ, **_PLAIN},
             )
             stack.callback(_end, interpreter)
+            has[interpreter] = {}
             selector.register(interpreter.stdout, selectors.EVENT_READ, interpreter)  # type: ignore[arg-type]
         while selector.get_map():
             for key, _ in selector.select():
@@ -65,20 +69,25 @@ def compile_side_by_side(kernels: Iterable[Kernel], processes: int, tell: Callab
                 if name := line.strip():
                     compiled += 1
                     tell(name, compiled)
-                if not line or not _told(interpreter, waiting):
+                if not line or not waiting:
                     selector.unregister(interpreter.stdout)
+                    continue
+                others = [theirs for each, theirs in has.items() if each is not interpreter]
+                chosen = choose(waiting.values(), parts, has[interpreter], others)
+                if not _told(interpreter, chosen.name):
+                    selector.unregister(interpreter.stdout)
+                    continue
+                del waiting[chosen.name]
+                has[interpreter].update(parts[chosen])
 
 
-def _told(interpreter: subprocess.Popen[str], waiting: deque[str]) -> bool:
-    """Give it the next kernel, if there is one and it is alive."""
+def _told(interpreter: subprocess.Popen[str], name: str) -> bool:
+    """Give it a kernel, if it is alive."""
     assert interpreter.stdin is not None
-    if not waiting:
-        return False
     try:
-        interpreter.stdin.write(waiting[0] + "\n")
+        interpreter.stdin.write(name + "\n")
     except OSError:
         return False
-    waiting.popleft()
     return True
 
 
@@ -90,15 +99,9 @@ def _end(interpreter: subprocess.Popen[str]) -> None:
     interpreter.wait()
 
 
-def _size(each: Kernel) -> int:
-    """Of its module, bytes."""
-    return Path(each.dispatcher.py_func.__code__.co_filename).stat().st_size
-
-
 def serve() -> None:
     """Such an interpreter: a line when it is ready, and one for each kernel that it was told."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's, who ends this process
-    numba.config.DISABLE_ERROR_MESSAGE_HIGHLIGHTING = 1  # type: ignore[attr-defined]  # of what nobody reads
     compile_lean()
     by_name = {each.name: each for each in all_kernels()}
     gc.disable()  # a tenth of the time; what compiling leaves behind goes with the process

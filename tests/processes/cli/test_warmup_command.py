@@ -22,6 +22,7 @@ FEW = {
     "compiling.py",
     "lean.py",
     "scalars.py",
+    "sharing.py",
     "side_by_side.py",
     "elementary.py",
     "normals.py",

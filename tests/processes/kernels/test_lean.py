@@ -58,3 +58,29 @@ def test_what_was_compiled_lean_is_loaded_as_ever(tmp_path: Path) -> None:
     _, made = output("lean", tmp_path)
     _, made_by_loaded = output("as ever", tmp_path)
     assert made == made_by_loaded
+
+
+SLICES = """
+import numba
+import numpy as np
+from detaug.kernels.lean import compile_lean
+
+compile_lean()
+
+@numba.njit
+def assign(values, given):
+    values[1:3] = given
+
+values = np.zeros(4)
+assign(values, np.ones(2))
+print(*values.astype(int))
+try:
+    assign(values, np.ones(3))
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_slice_of_another_shape_is_an_error_that_shows_no_shapes() -> None:
+    done = subprocess.run([sys.executable, "-c", SLICES], capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["0 1 1 0", "cannot assign slice from input of different size"], done.stderr
