@@ -32,6 +32,15 @@ def parts_of(kernel: Kernel) -> Parts:
     return found
 
 
+def work_of(kernels: Iterable[Kernel]) -> int:
+    """Bytes of bytecode that are compiled for kernels, shared ones once: the time goes by these."""
+    lengths: dict[Callable[..., Any], int] = {}
+    for each in kernels:
+        for function, length in parts_of(each).items():
+            lengths[function] = max(length, lengths.get(function, 0))
+    return sum(lengths.values())
+
+
 def choose(waiting: Iterable[Kernel], parts: Mapping[Kernel, Parts], ours: Parts, others: Sequence[Parts]) -> Kernel:
     """The kernel that an interpreter compiles next.
 

@@ -179,9 +179,10 @@ class Transform(ABC):
         return ()
 
     def warm_up(self) -> None:
-        """Compile all kernels that the transform may call, or load them from the cache."""
-        for each in self.kernels():
-            each.compile()
+        """Compile all kernels that the transform may call, or load them from the cache. What takes time is announced."""
+        from detaug.kernels.ahead import compile_ahead  # which imports what most calls do without
+
+        compile_ahead(self.kernels())
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         """Draw params; without this method there are none. ``context`` holds the image where a user's callable takes it;

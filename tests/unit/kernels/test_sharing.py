@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from detaug.kernels import labels, normals, threefry
 from detaug.kernels.compiling import Kernel
-from detaug.kernels.sharing import Parts, choose, parts_of
+from detaug.kernels.sharing import Parts, choose, parts_of, work_of
 
 
 def own(name: str, length: int) -> Parts:
@@ -34,6 +34,13 @@ def test_parts_are_the_kernel_and_what_it_calls_directly_or_not() -> None:
 def test_every_signature_counts() -> None:
     function = labels.pick.dispatcher.py_func
     assert parts_of(labels.pick)[function] == len(labels.pick.signatures) * len(function.__code__.co_code)
+
+
+def test_what_kernels_share_is_work_once() -> None:
+    alone = sum(parts_of(normals.add_normals).values())
+    assert work_of([normals.add_normals, normals.add_normals]) == work_of([normals.add_normals]) == alone
+    both = work_of([normals.add_normals, threefry.random_words])
+    assert alone < both < alone + sum(parts_of(threefry.random_words).values())
 
 
 def test_an_interpreter_goes_on_with_what_shares_code_with_its_own() -> None:
