@@ -54,6 +54,20 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 raise NotALedger(f"{path} is no ledger: it has a line of more than {LONGEST_LINE // 2**20} MiB")
 
 
+def first_bytes(path: Path, number: int) -> bytes:
+    """At most so many bytes of the text with which a file begins, of a line that was cut off as well.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        data = file.read(65_536)
+    if data[:2] == _MAGIC[: len(data)]:  # a single byte of one may be there too
+        with suppress(zlib.error):
+            return zlib.decompressobj(31).decompress(data, number)
+    return data[:number]
+
+
 _open: weakref.WeakSet[Appending] = weakref.WeakSet()
 
 
@@ -82,7 +96,6 @@ class Appending:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._compressed = path.suffix == ".gz"
         self._waiting: list[bytes] = []
         self._since = 0.0
         self._last = 0  # bytes of the last line
@@ -91,6 +104,7 @@ class Appending:
         try:
             self._lock()
             self._size = os.fstat(self._descriptor).st_size
+            self._compressed = self._is_compressed()
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -100,6 +114,10 @@ class Appending:
     def is_empty(self) -> bool:
         """Whether there is no whole line in it."""
         return self._size == 0
+
+    def _is_compressed(self) -> bool:
+        # A ledger that somebody has packed or unpacked since goes on as it is: by its name, all of it would be taken for torn.
+        return os.pread(self._descriptor, 2, 0) == _MAGIC if self._size else self.path.suffix == ".gz"
 
     def append(self, line: bytes) -> None:
         """Write a line. In a compressed file it waits for others, at most until `flush`.
@@ -175,6 +193,10 @@ class Appending:
 
     def repair(self) -> None:
         """Cut off what a crash has left behind the last whole line. Errors as `append`."""
+        self._cut_off()
+        self._compressed = self._is_compressed()
+
+    def _cut_off(self) -> None:
         if self._compressed:
             whole, torn = _whole_members(self.path)
             if whole < self._size:

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from detaug.ledger.course import Course
-from detaug.ledger.files import Appending, NotALedger, read_lines
-from detaug.ledger.header import IDENTITY, lasting, unlike
+from detaug.ledger.files import Appending, NotALedger, first_bytes, read_lines
+from detaug.ledger.header import BEGINNING, IDENTITY, lasting, unlike
 from detaug.ledger.lines import FIRST_LINK, Key, Record, encoded, own_link
 from detaug.ledger.notes import Note
 from detaug.ledger.reading import course_before, read_header
@@ -39,7 +39,7 @@ def check_place(path: Path) -> None:
         what = "a folder" if path.is_dir() else "no regular file"
         raise ValueError(f"ledger={os.fspath(path)!r} is {what}; pass a file, such as run.jsonl or run.jsonl.gz")
     try:
-        if path.is_file() and path.stat().st_size and next(read_lines(path), None) is not None:
+        if path.is_file() and _has_lines(path):
             read_header(path)
     except NotALedger as error:
         raise ValueError(f"ledger={os.fspath(path)!r} is there already, and is left as it is: {error}") from None
@@ -188,8 +188,8 @@ class LedgerWriter:
 
     def _put_aside(self, header: Record) -> bool:
         """Rename a file that another run has written. Whether there was one."""
-        if next(read_lines(self.path), None) is None:
-            return False  # new, or cut off in its first line
+        if not _has_lines(self.path):
+            return False
         different = unlike(read_header(self.path), header)
         if not different:
             return False
@@ -238,6 +238,20 @@ class LedgerWriter:
             key.text,
             why,
         )
+
+
+def _has_lines(path: Path) -> bool:
+    """Whether a ledger has begun there: a new one has no line, nor has one that was cut off in its first.
+
+    Raises:
+        NotALedger: what stands there was never the beginning of one.
+    """
+    if next(read_lines(path), None) is not None:
+        return True
+    found = first_bytes(path, len(BEGINNING))
+    if found != BEGINNING[: len(found)]:
+        raise NotALedger(f"{path} is no ledger: it does not begin as one")
+    return False
 
 
 def _last_line(path: Path) -> bytes:

@@ -279,12 +279,40 @@ def test_a_loaded_state_with_another_seed_begins_another_ledger(
     assert len(lines(tmp_path / "run.1.jsonl")) == 2
 
 
-@pytest.mark.parametrize("content", [b"\x93NUMPY\x01\x00v\x00\n123", b"{}\n", b'{"kind":"header"}\n', b"a,b\n1,2\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x93NUMPY\x01\x00v\x00\n123",
+        b"{}\n",
+        b'{"kind":"header"}\n',
+        b"a,b\n1,2\n",
+        b'{"without": "a line feed"}',
+        gzip.compress(b"without a line feed"),
+    ],
+)
 def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "case.npy").write_bytes(content)
     with pytest.raises(ValueError, match=r"case\.npy' is there already, and is left as it is: .* is no ledger"):
         augmenter(tmp_path / "case.npy")
     assert (tmp_path / "case.npy").read_bytes() == content
+
+
+def test_a_ledger_that_was_cut_off_in_its_first_line_begins_anew(path: Path) -> None:
+    whole = run(path, 2).read_bytes()
+    for length in (1, 20, 200):
+        path.write_bytes(whole[:length])
+        run(path, 2)
+        assert kinds(path) == ["header", "batch", "batch"]
+
+
+@pytest.mark.parametrize(("name", "changed"), [("run.jsonl", gzip.compress), ("run.jsonl.gz", gzip.decompress)])
+def test_a_ledger_that_was_packed_or_unpacked_under_its_name_goes_on(tmp_path: Path, name: str, changed: Any) -> None:
+    path = run(tmp_path / name, 6)
+    path.write_bytes(changed(path.read_bytes()))
+    with augmenter(path) as made:
+        made.set_epoch(1)
+        take(made, 4)
+    assert chain(path) == chain(run(tmp_path / "whole.jsonl", 8))
 
 
 def test_arguments_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
