@@ -99,6 +99,8 @@ class Appending:
         self._waiting: list[bytes] = []
         self._since = 0.0
         self._last = 0  # bytes of the last line
+        #: Lines that waited could not be written, and never will be.
+        self.has_lost_lines = False
         self._owner = os.getpid()
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
@@ -118,6 +120,11 @@ class Appending:
     def _is_compressed(self) -> bool:
         # A ledger that somebody has packed or unpacked since goes on as it is: by its name, all of it would be taken for torn.
         return os.pread(self._descriptor, 2, 0) == _MAGIC if self._size else self.path.suffix == ".gz"
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether lines wait for others."""
+        return bool(self._waiting)
 
     def append(self, line: bytes) -> None:
         """Write a line. In a compressed file it waits for others, at most until `flush`.
@@ -139,7 +146,11 @@ class Appending:
         """Nothing waits any more. Errors as `append`."""
         waiting, self._waiting = self._waiting, []
         if waiting and os.getpid() == self._owner:  # a fork of the process has copies of them
-            self._write(gzip.compress(b"".join(waiting), mtime=0))
+            try:
+                self._write(gzip.compress(b"".join(waiting), mtime=0))
+            except OSError:
+                self.has_lost_lines = True
+                raise
 
     def append_or_replace(self, line: bytes, instead: bytes) -> bool:
         """As a last word, where there may be no room: append `line`; or write `instead` over the last line, which must be longer,

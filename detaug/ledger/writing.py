@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from detaug.ledger.course import Course
 from detaug.ledger.files import Appending, NotALedger, first_bytes, read_lines
 from detaug.ledger.header import BEGINNING, IDENTITY, lasting, unlike
-from detaug.ledger.lines import FIRST_LINK, Key, Record, encoded, own_link
+from detaug.ledger.lines import FIRST_LINK, Key, Record, encoded, key_of, own_link
 from detaug.ledger.notes import Note
 from detaug.ledger.reading import course_before, read_header
 
@@ -65,8 +66,9 @@ class LedgerWriter:
         self._file: Appending | None = None
         self._stopped = False
         self._name = ""
-        self._last_is_a_batch = False
-        self._link = self._link_before = FIRST_LINK
+        self._last_batch: Key | None = None  # what the last line is about, if it is a batch's
+        self._link = self._link_before = self._link_in_file = FIRST_LINK
+        self._waits_from = Key(0, 0)
         self._header: Record = {}
         self._first: Key | None = None  # no batch that counts is before it
         self._owner = os.getpid()
@@ -108,7 +110,7 @@ class LedgerWriter:
     def epoch_ended(self) -> None:
         """The epoch of the last batch has no more."""
         if self._file is not None and self._course.epoch is not None:
-            with self._trying(self._course.last or Key(self._course.epoch, 0)):
+            with self._trying(Key(self._course.epoch, math.inf)):
                 self._write(self._file, self._course.end_epoch())
                 self._file.flush()
 
@@ -124,12 +126,11 @@ class LedgerWriter:
             file = self._file
             if file is None:
                 return
-            last = self._course.last or Key(0, 0)
-            self._file = None
-            try:
+            with self._trying(self._course.last or Key(0, 0)):
+                file.flush()
+            if self._file is not None:
+                self._file = None
                 file.close()
-            except OSError as error:
-                self._warn(last, error)
 
     @contextmanager
     def _trying(self, key: Key) -> Iterator[None]:
@@ -208,22 +209,30 @@ class LedgerWriter:
 
     def _write(self, file: Appending, record: Record) -> None:
         line, link = encoded(record, self._link)
+        if not file.has_waiting:
+            self._link_in_file = self._link
+            self._waits_from = Key(0, 0) if record["kind"] == "header" else key_of(record)
         file.append(line)
         self._link_before, self._link = self._link, link
-        self._last_is_a_batch = record["kind"] == "batch"
+        self._last_batch = key_of(record) if record["kind"] == "batch" else None
 
     def _stop(self, key: Key, error: Exception) -> None:
         """Nothing more is written by this object."""
         file, self._file = self._file, None
         self._stopped = True
         why = (error.strerror if isinstance(error, OSError) and error.strerror else str(error))[:_MOST_OF_A_REASON]
+        if file is not None and file.has_lost_lines:
+            key, self._link = self._waits_from, self._link_in_file
+        if key.place == math.inf:  # all of an epoch's batches are there
+            key = Key(key.epoch + 1, 0)
         if file is not None:
             stopped: Record = {"kind": "stopped", "epoch": key.epoch, "step": key.place, "why": why}
             # Where there is no room, the last line makes room: what stops then is one batch longer ago.
             earlier = dict(stopped)
-            if self._last_is_a_batch and self._course.last is not None:
-                earlier.update(epoch=self._course.last.epoch, step=self._course.last.place)
-            file.append_or_replace(encoded(stopped, self._link)[0], encoded(earlier, self._link_before)[0])
+            if self._last_batch is not None:
+                earlier.update(epoch=self._last_batch.epoch, step=self._last_batch.place)
+            if not file.is_empty:
+                file.append_or_replace(encoded(stopped, self._link)[0], encoded(earlier, self._link_before)[0])
             try:
                 file.close()
             except OSError:

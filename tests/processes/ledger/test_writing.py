@@ -24,6 +24,7 @@ from detaug.ledger.header import portable
 from detaug.ledger.lines import FIRST_LINK, Key, follows, leaf_of
 from detaug.ledger.notes import prints_of
 from detaug.ledger.reading import counting, course_before, read_header
+from detaug.ledger.summing_up import sum_up
 from tests.support.ledgers.runs import Draws, augmenter, chain, kinds, lines, run, steps, take
 
 
@@ -312,7 +313,8 @@ def test_a_ledger_that_was_packed_or_unpacked_under_its_name_goes_on(tmp_path: P
     with augmenter(path) as made:
         made.set_epoch(1)
         take(made, 4)
-    assert chain(path) == chain(run(tmp_path / "whole.jsonl", 8))
+    assert not sum_up(path).faults
+    assert sum_up(path).head == sum_up(run(tmp_path / "whole.jsonl", 8)).head
 
 
 def test_arguments_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
@@ -377,6 +379,38 @@ def test_where_the_disk_is_full_the_run_goes_on_and_one_warning_says_since_when(
         assert "epoch 1, step 1" in warnings[0]
     run(path, 12)  # there is room again
     assert chain(path) == chain(whole)
+
+
+@pytest.mark.parametrize("whole_lines", [4, 5, 6])  # the header, four batches, the epoch's end
+def test_a_disk_may_be_full_at_any_line(tmp_path: Path, whole_lines: int, caplog: pytest.LogCaptureFixture) -> None:
+    whole = run(tmp_path / "whole.jsonl", 6).read_bytes().splitlines(keepends=True)
+    with augmenter(tmp_path / "run.jsonl") as made, no_more_than(sum(map(len, whole[:whole_lines])) + 40):
+        assert len(take(made, 6)) == 6
+    found = sum_up(tmp_path / "run.jsonl")
+    assert found.faults == []
+    (stop,) = found.stops
+    assert (stop["epoch"], stop["step"]) == divmod(found.batches, 4)
+    assert caplog.text.count("stopped at epoch") == 1
+
+
+@pytest.mark.parametrize("saved", [0, 2])
+def test_a_packed_ledger_says_from_where_on_lines_were_lost(
+    tmp_path: Path, saved: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "run.jsonl.gz"
+    with augmenter(path) as made:
+        take(made, saved)
+        made.state_dict()  # all lines are in the file
+        with no_more_than((path.stat().st_size if saved else 0) + 160):  # room for a last word, and for nothing else
+            take(made, 3 - saved)
+            made.state_dict()
+            take(made, 3)
+    assert f"stopped at epoch 0, step {saved}: File too large" in caplog.text
+    if saved:
+        found = sum_up(path)
+        assert (found.batches, found.faults) == (2, [])
+        assert [(stop["epoch"], stop["step"]) for stop in found.stops] == [(0, 2)]
+    assert chain(run(path, 12)) == chain(run(tmp_path / "whole.jsonl", 12))
 
 
 def test_a_path_that_cannot_be_written_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
