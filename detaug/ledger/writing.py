@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from detaug.ledger.course import Course
 from detaug.ledger.files import Appending, NotALedger, first_bytes, read_lines
 from detaug.ledger.header import BEGINNING, IDENTITY, lasting, unlike
 from detaug.ledger.lines import FIRST_LINK, Key, Record, encoded, key_of, own_link
-from detaug.ledger.notes import Note
+from detaug.ledger.notes import Note, is_mute, without_print
 from detaug.ledger.reading import course_before, read_header
 
 logger = logging.getLogger("detaug")
@@ -64,7 +64,7 @@ class LedgerWriter:
         self._make_header = header
         self._lock = threading.RLock()  # a signal's handler may save a state in the middle of a line
         self._file: Appending | None = None
-        self._stopped = False
+        self._stopped = self._told = False
         self._name = ""
         self._last_batch: Key | None = None  # what the last line is about, if it is a batch's
         self._link = self._link_before = self._link_in_file = FIRST_LINK
@@ -106,6 +106,7 @@ class LedgerWriter:
             self._write(file, record)
             self._course.add(record, key)
             self._last_print = whole
+            self._tell_of_what_is_not_told(whole, keys)
 
     def epoch_ended(self) -> None:
         """The epoch of the last batch has no more."""
@@ -174,6 +175,18 @@ class LedgerWriter:
         if lasting(header["environment"]) != lasting(self._header["environment"]):
             resumed["environment"] = header["environment"]
         self._write(file, resumed)
+
+    def _tell_of_what_is_not_told(self, whole: str | None, keys: Mapping[str, str | None]) -> None:
+        unprinted = without_print(keys)
+        if self._told or not (unprinted or is_mute(whole, keys)):
+            return
+        self._told = True
+        logger.warning(
+            "the ledger %s has no fingerprint of %s: it is no array, tensor, number or string, nor a container of these, and has "
+            "no bytes that are the same in every process. What it holds is neither compared nor checked",
+            self.path,
+            f"the batch's {', '.join(map(repr, unprinted))}" if unprinted else "the batch",
+        )
 
     def _go_back(self, file: Appending, key: Key) -> None:
         file.flush()
