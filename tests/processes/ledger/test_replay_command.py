@@ -183,6 +183,8 @@ def test_images_are_found_in_samples_and_batches() -> None:
         {"image": image, "segmentation": labels},
         {"data": image[None], "target": [labels[None]]},
         {"x": image, "seg": labels},
+        {"img": image, "label": labels},
+        {"image": image, "mask": labels},
     ):
         sheet = sheet_of("", [("", arrays)])
         assert sheet is not None
