@@ -108,6 +108,8 @@ def _rates(result: Result, axes: Any, colours: Colours) -> None:
             for each in result.rates
             if each.system == system and each.taken
         ]
+        if not bars:  # it would be in the legend, in another system's colour
+            continue
         places = [place + (n - (len(SYSTEMS) - 1) / 2) * width for place, _ in bars]
         drawn = axes.bar(
             places, [rate for _, rate in bars], width * 0.92, color=_colour(system, colours), label=_short(system)
@@ -178,7 +180,9 @@ def _times(result: Result, axes: Any, colours: Colours) -> None:
 
 def _memory(result: Result, axes: Any, colours: Colours) -> None:
     for each in result.waits:
-        seconds, sizes = zip(*each.memory, strict=True) if each.memory else ((), ())
+        if not each.memory:
+            continue
+        seconds, sizes = zip(*each.memory, strict=True)
         axes.plot(
             seconds,
             [size / 1e6 for size in sizes],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from detaug.cli.options import Target, json_option, unreadable_told
+from detaug.cli.options import CannotRun, Target, json_option, unreadable_told
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -30,6 +30,8 @@ def diff(a: Path, b: Path, json_target: Target) -> None:
     with progress("diff", told=False) as shown, unreadable_told():
         shown.update("comparing batches")
         found = compare(a, b, shown.advance)
+    if found.is_mute:
+        raise CannotRun("the batches have no bytes that are the same everywhere, so that there is nothing to compare")
     console = json_target.console()
     for line in shown_comparison(found, str(a), str(b)):
         console.print(line, soft_wrap=True)

@@ -110,6 +110,8 @@ def _draw(found: Any, folder: Path) -> list[Path]:
     }
     if not found.after:
         sheets[f"epoch{found.epoch}_step{found.step}.png"] = sheet_of(place, [("batch", _arrays(found.batch))])
+    if not any(sheets.values()):
+        raise CannotRun("there is no image in the batch that could be drawn")
     drawn = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -121,8 +123,6 @@ def _draw(found: Any, folder: Path) -> list[Path]:
         raise CannotRun(str(error)) from error
     except OSError as error:
         raise CannotRun(f"cannot write to {str(folder)!r}: {error.strerror or error}") from error
-    if not drawn:
-        raise CannotRun("there is no image in the batch that could be drawn")
     return drawn
 
 

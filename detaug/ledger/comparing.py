@@ -9,11 +9,13 @@ from typing import Any
 
 from detaug.ledger.header import IDENTITY, lasting
 from detaug.ledger.lines import Key, Record, key_of
+from detaug.ledger.notes import is_mute, without_print
 from detaug.ledger.reading import counting, read_header
 
 #: Of the environment, by likelihood: what changes batches most easily comes first.
 _LIKELY = ("detaug", "packages", "variables", "cpu", "numpy", "python", "system", "gpu", "blas", "switches", "threads")
 _MOST_SHOWN = 8
+_MOST_COUNTED = 1000
 
 
 @dataclass
@@ -36,6 +38,8 @@ class Comparison:
         keys: in which keys the first one differs; empty where it is in one only.
         every_key: in how many batches each key differs.
         header: what differs in the headers, the most likely cause first.
+        untold: in how many batches each key has no fingerprint in either.
+        mute: of how many batches nothing has one in either; they are counted as equal.
     """
 
     equal: int = 0
@@ -47,6 +51,13 @@ class Comparison:
     keys: tuple[str, ...] = ()
     every_key: dict[str, int] = field(default_factory=dict)
     header: list[HeaderDifference] = field(default_factory=list)
+    untold: dict[str, int] = field(default_factory=dict)
+    mute: int = 0
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether nothing was compared, although both have batches."""
+        return self.mute > 0 and self.mute == self.equal and self.is_equal
 
     @property
     def is_equal(self) -> bool:
@@ -91,14 +102,18 @@ def _batches(path: Path) -> Iterator[tuple[Key, Record]]:
 
 
 def _compare_batch(found: Comparison, key: Key, one: Record, other: Record) -> None:
+    ours, theirs = (keys if isinstance(keys := each.get("keys"), dict) else {} for each in (one, other))
+    for name in without_print(ours, theirs):
+        if name in found.untold or len(found.untold) < _MOST_COUNTED:
+            found.untold[name] = found.untold.get(name, 0) + 1
     if one.get("whole") == other.get("whole") and one.get("keys") == other.get("keys"):
         found.equal += 1
+        found.mute += is_mute(one.get("whole"), ours)
         return
-    ours, theirs = one.get("keys") or {}, other.get("keys") or {}
     keys = [name for name in {**ours, **theirs} if ours.get(name, "") != theirs.get(name, "")]
     found.different += 1
     for name in keys:
-        if name in found.every_key or len(found.every_key) < 1000:
+        if name in found.every_key or len(found.every_key) < _MOST_COUNTED:
             found.every_key[name] = found.every_key.get(name, 0) + 1
     if found.first is None:
         found.keys = tuple(keys)

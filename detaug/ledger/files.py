@@ -54,6 +54,20 @@ def read_lines(path: Path) -> Iterator[bytes]:
                 raise NotALedger(f"{path} is no ledger: it has a line of more than {LONGEST_LINE // 2**20} MiB")
 
 
+def first_bytes(path: Path, number: int) -> bytes:
+    """At most so many bytes of the text with which a file begins, of a line that was cut off as well.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        data = file.read(65_536)
+    if data[:2] == _MAGIC[: len(data)]:  # a single byte of one may be there too
+        with suppress(zlib.error):
+            return zlib.decompressobj(31).decompress(data, number)
+    return data[:number]
+
+
 _open: weakref.WeakSet[Appending] = weakref.WeakSet()
 
 
@@ -82,15 +96,17 @@ class Appending:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._compressed = path.suffix == ".gz"
         self._waiting: list[bytes] = []
         self._since = 0.0
         self._last = 0  # bytes of the last line
+        #: Lines that waited could not be written, and never will be.
+        self.has_lost_lines = False
         self._owner = os.getpid()
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             self._lock()
             self._size = os.fstat(self._descriptor).st_size
+            self._compressed = self._is_compressed()
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -100,6 +116,15 @@ class Appending:
     def is_empty(self) -> bool:
         """Whether there is no whole line in it."""
         return self._size == 0
+
+    def _is_compressed(self) -> bool:
+        # A ledger that somebody has packed or unpacked since goes on as it is: by its name, all of it would be taken for torn.
+        return os.pread(self._descriptor, 2, 0) == _MAGIC if self._size else self.path.suffix == ".gz"
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether lines wait for others."""
+        return bool(self._waiting)
 
     def append(self, line: bytes) -> None:
         """Write a line. In a compressed file it waits for others, at most until `flush`.
@@ -121,7 +146,11 @@ class Appending:
         """Nothing waits any more. Errors as `append`."""
         waiting, self._waiting = self._waiting, []
         if waiting and os.getpid() == self._owner:  # a fork of the process has copies of them
-            self._write(gzip.compress(b"".join(waiting), mtime=0))
+            try:
+                self._write(gzip.compress(b"".join(waiting), mtime=0))
+            except OSError:
+                self.has_lost_lines = True
+                raise
 
     def append_or_replace(self, line: bytes, instead: bytes) -> bool:
         """As a last word, where there may be no room: append `line`; or write `instead` over the last line, which must be longer,
@@ -175,6 +204,10 @@ class Appending:
 
     def repair(self) -> None:
         """Cut off what a crash has left behind the last whole line. Errors as `append`."""
+        self._cut_off()
+        self._compressed = self._is_compressed()
+
+    def _cut_off(self) -> None:
         if self._compressed:
             whole, torn = _whole_members(self.path)
             if whole < self._size:

@@ -14,6 +14,8 @@ from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 FORMAT = 1
 WHAT = "detaug ledger"
+#: With what every ledger begins.
+BEGINNING = f'{{"kind":"header","what":"{WHAT}"'.encode()
 
 #: Two runs that are equal in these have the same batches; what they are called in messages.
 IDENTITY = {

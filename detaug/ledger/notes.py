@@ -4,7 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from detaug.fingerprints import fingerprint
@@ -36,6 +36,17 @@ def prints_of(batch: Any, left_out: Collection[str] = ()) -> tuple[str | None, d
         parts = [_print_of(item) for item in batch]
         return fingerprint(type(batch)(parts)), {str(i): part for i, part in enumerate(parts)}
     return _print_of(batch), {}
+
+
+def is_mute(whole: str | None, keys: Mapping[str, str | None]) -> bool:
+    """Whether fingerprints tell nothing of the batch: of a dict whose values have none, the whole is that of any such dict."""
+    return not any(keys.values()) if keys else whole is None
+
+
+def without_print(keys: Mapping[str, str | None], others: Mapping[str, str | None] | None = None) -> list[str]:
+    """The keys that have no fingerprint, nor any among the others'."""
+    others = keys if others is None else others
+    return [name for name, found in keys.items() if found is None and others.get(name, "") is None]
 
 
 def _print_of(value: Any) -> str | None:

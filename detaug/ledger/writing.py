@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from detaug.ledger.course import Course
-from detaug.ledger.files import Appending, NotALedger, read_lines
-from detaug.ledger.header import IDENTITY, lasting, unlike
-from detaug.ledger.lines import FIRST_LINK, Key, Record, encoded, own_link
-from detaug.ledger.notes import Note
+from detaug.ledger.files import Appending, NotALedger, first_bytes, read_lines
+from detaug.ledger.header import BEGINNING, IDENTITY, lasting, unlike
+from detaug.ledger.lines import FIRST_LINK, Key, Record, encoded, key_of, own_link
+from detaug.ledger.notes import Note, is_mute, without_print
 from detaug.ledger.reading import course_before, read_header
 
 logger = logging.getLogger("detaug")
@@ -39,7 +40,7 @@ def check_place(path: Path) -> None:
         what = "a folder" if path.is_dir() else "no regular file"
         raise ValueError(f"ledger={os.fspath(path)!r} is {what}; pass a file, such as run.jsonl or run.jsonl.gz")
     try:
-        if path.is_file() and path.stat().st_size and next(read_lines(path), None) is not None:
+        if path.is_file() and _has_lines(path):
             read_header(path)
     except NotALedger as error:
         raise ValueError(f"ledger={os.fspath(path)!r} is there already, and is left as it is: {error}") from None
@@ -63,10 +64,11 @@ class LedgerWriter:
         self._make_header = header
         self._lock = threading.RLock()  # a signal's handler may save a state in the middle of a line
         self._file: Appending | None = None
-        self._stopped = False
+        self._stopped = self._told = False
         self._name = ""
-        self._last_is_a_batch = False
-        self._link = self._link_before = FIRST_LINK
+        self._last_batch: Key | None = None  # what the last line is about, if it is a batch's
+        self._link = self._link_before = self._link_in_file = FIRST_LINK
+        self._waits_from = Key(0, 0)
         self._header: Record = {}
         self._first: Key | None = None  # no batch that counts is before it
         self._owner = os.getpid()
@@ -104,11 +106,12 @@ class LedgerWriter:
             self._write(file, record)
             self._course.add(record, key)
             self._last_print = whole
+            self._tell_of_what_is_not_told(whole, keys)
 
     def epoch_ended(self) -> None:
         """The epoch of the last batch has no more."""
         if self._file is not None and self._course.epoch is not None:
-            with self._trying(self._course.last or Key(self._course.epoch, 0)):
+            with self._trying(Key(self._course.epoch, math.inf)):
                 self._write(self._file, self._course.end_epoch())
                 self._file.flush()
 
@@ -124,12 +127,11 @@ class LedgerWriter:
             file = self._file
             if file is None:
                 return
-            last = self._course.last or Key(0, 0)
-            self._file = None
-            try:
+            with self._trying(self._course.last or Key(0, 0)):
+                file.flush()
+            if self._file is not None:
+                self._file = None
                 file.close()
-            except OSError as error:
-                self._warn(last, error)
 
     @contextmanager
     def _trying(self, key: Key) -> Iterator[None]:
@@ -174,6 +176,18 @@ class LedgerWriter:
             resumed["environment"] = header["environment"]
         self._write(file, resumed)
 
+    def _tell_of_what_is_not_told(self, whole: str | None, keys: Mapping[str, str | None]) -> None:
+        unprinted = without_print(keys)
+        if self._told or not (unprinted or is_mute(whole, keys)):
+            return
+        self._told = True
+        logger.warning(
+            "the ledger %s has no fingerprint of %s: it is no array, tensor, number or string, nor a container of these, and has "
+            "no bytes that are the same in every process. What it holds is neither compared nor checked",
+            self.path,
+            f"the batch's {', '.join(map(repr, unprinted))}" if unprinted else "the batch",
+        )
+
     def _go_back(self, file: Appending, key: Key) -> None:
         file.flush()
         if self._first is not None and key <= self._first:
@@ -188,8 +202,8 @@ class LedgerWriter:
 
     def _put_aside(self, header: Record) -> bool:
         """Rename a file that another run has written. Whether there was one."""
-        if next(read_lines(self.path), None) is None:
-            return False  # new, or cut off in its first line
+        if not _has_lines(self.path):
+            return False
         different = unlike(read_header(self.path), header)
         if not different:
             return False
@@ -208,22 +222,30 @@ class LedgerWriter:
 
     def _write(self, file: Appending, record: Record) -> None:
         line, link = encoded(record, self._link)
+        if not file.has_waiting:
+            self._link_in_file = self._link
+            self._waits_from = Key(0, 0) if record["kind"] == "header" else key_of(record)
         file.append(line)
         self._link_before, self._link = self._link, link
-        self._last_is_a_batch = record["kind"] == "batch"
+        self._last_batch = key_of(record) if record["kind"] == "batch" else None
 
     def _stop(self, key: Key, error: Exception) -> None:
         """Nothing more is written by this object."""
         file, self._file = self._file, None
         self._stopped = True
         why = (error.strerror if isinstance(error, OSError) and error.strerror else str(error))[:_MOST_OF_A_REASON]
+        if file is not None and file.has_lost_lines:
+            key, self._link = self._waits_from, self._link_in_file
+        if key.place == math.inf:  # all of an epoch's batches are there
+            key = Key(key.epoch + 1, 0)
         if file is not None:
             stopped: Record = {"kind": "stopped", "epoch": key.epoch, "step": key.place, "why": why}
             # Where there is no room, the last line makes room: what stops then is one batch longer ago.
             earlier = dict(stopped)
-            if self._last_is_a_batch and self._course.last is not None:
-                earlier.update(epoch=self._course.last.epoch, step=self._course.last.place)
-            file.append_or_replace(encoded(stopped, self._link)[0], encoded(earlier, self._link_before)[0])
+            if self._last_batch is not None:
+                earlier.update(epoch=self._last_batch.epoch, step=self._last_batch.place)
+            if not file.is_empty:
+                file.append_or_replace(encoded(stopped, self._link)[0], encoded(earlier, self._link_before)[0])
             try:
                 file.close()
             except OSError:
@@ -238,6 +260,20 @@ class LedgerWriter:
             key.text,
             why,
         )
+
+
+def _has_lines(path: Path) -> bool:
+    """Whether a ledger has begun there: a new one has no line, nor has one that was cut off in its first.
+
+    Raises:
+        NotALedger: what stands there was never the beginning of one.
+    """
+    if next(read_lines(path), None) is not None:
+        return True
+    found = first_bytes(path, len(BEGINNING))
+    if found != BEGINNING[: len(found)]:
+        raise NotALedger(f"{path} is no ledger: it does not begin as one")
+    return False
 
 
 def _last_line(path: Path) -> bytes:

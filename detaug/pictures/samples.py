@@ -13,7 +13,7 @@ from detaug.pictures.rendering import rendered, window_of
 from detaug.pictures.sheet import CELL, Cell, Sheet, SheetRow
 
 #: Under which keys images and labels are looked for first.
-IMAGES, LABELS = ("image", "data"), ("segmentation", "seg", "target")
+IMAGES, LABELS = ("image", "data", "img"), ("segmentation", "seg", "target", "label", "mask")
 
 
 def sheet_of(title: str, states: Sequence[tuple[str, Mapping[str, Any]]]) -> Sheet | None:
@@ -21,8 +21,8 @@ def sheet_of(title: str, states: Sequence[tuple[str, Mapping[str, Any]]]) -> She
 
     Args:
         title: above all.
-        states: (name, arrays by key): the first channel of ``image`` or ``data`` (C, X, Y[, Z]; floating point) is shown,
-            else that of the first array of such a kind, with labels from ``segmentation``, ``seg`` or ``target``; of a batch
+        states: (name, arrays by key): the first channel of one of `IMAGES` (C, X, Y[, Z]; floating point) is shown,
+            else that of the first array of such a kind, with labels from one of `LABELS`; of a batch
             of volumes the first sample.
     """
     names, cells, present = [], [], set()

@@ -383,7 +383,18 @@ def _call(transform: Any, item: Any) -> Any:
     except Exception as error:
         if (forgetful := handed_on_none(error)) is not None:
             raise returned_none(forgetful) from error
+        if isinstance(error, TypeError) and isinstance(item, Mapping) and _does_not_fit(error, item):
+            raise TypeError(
+                f"{error}. A batch that is a dict is passed as keyword arguments, transform(**batch), as batchgenerators does; a "
+                "transform that takes the dict itself goes into a function: def as_keywords(**batch): return transform(batch)"
+            ) from error
         raise
     if made is None and item is not None:
         raise returned_none(last_of(transform))
     return made
+
+
+def _does_not_fit(error: TypeError, batch: Mapping[Any, Any]) -> bool:
+    """Whether a transform was called with arguments that it does not take."""
+    was_not_begun = error.__traceback__ is not None and error.__traceback__.tb_next is None
+    return was_not_begun or any(f"unexpected keyword argument {key!r}" in str(error) for key in batch)

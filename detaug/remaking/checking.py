@@ -11,6 +11,7 @@ from detaug.ledger import receipt as receipts
 from detaug.ledger.comparing import HeaderDifference, environment_differences
 from detaug.ledger.header import IDENTITY, environment
 from detaug.ledger.lines import Record, key_of
+from detaug.ledger.notes import is_mute, without_print
 from detaug.ledger.summing_up import Sum, Taken, sum_up
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
@@ -27,6 +28,7 @@ class Sample:
         is_proven: its Merkle path leads to its epoch's root.
         keys: in which it differs; None: it was not made.
         differs: whether it does.
+        untold: keys that were not compared, for their values have no bytes that are the same everywhere.
     """
 
     epoch: int
@@ -34,6 +36,7 @@ class Sample:
     is_proven: bool
     differs: bool
     keys: tuple[str, ...] = ()
+    untold: tuple[str, ...] = ()
 
 
 @dataclass
@@ -116,6 +119,8 @@ def check(
     for taken in sorted(summed.taken, key=lambda each: key_of(each.record)):
         found.samples.append(_sample(maker, taken))
         shown.update(f"epoch {taken.record['epoch']}, step {taken.record['step']} made again", len(found.samples))
+    if untold := dict.fromkeys(name for each in found.samples for name in each.untold):
+        found.notes.append(f"not compared, without bytes that are the same everywhere: {', '.join(map(repr, untold))}")
     found.elsewhere = environment_differences(summed.header["environment"], environment())
     return found
 
@@ -163,10 +168,15 @@ def _compare_checkpoints(found: Checked, checkpoints: Sequence[Path]) -> None:
 def _sample(maker: Remaker, taken: Taken) -> Sample:
     record = taken.record
     whole, keys = maker.prints(maker.make(record["epoch"], record["step"]))
-    if whole is None and not keys:
-        raise CannotRemake(f"epoch {record['epoch']}, step {record['step']} has no bytes that are the same everywhere")
     noted = record["keys"]
+    if is_mute(whole, keys) and is_mute(record["whole"], noted):
+        raise CannotRemake(f"epoch {record['epoch']}, step {record['step']} has no bytes that are the same everywhere")
     differing = tuple(name for name in {**noted, **keys} if noted.get(name, "") != keys.get(name, ""))
     return Sample(
-        record["epoch"], record["step"], taken.is_proven, whole != record["whole"] or bool(differing), differing
+        record["epoch"],
+        record["step"],
+        taken.is_proven,
+        whole != record["whole"] or bool(differing),
+        differing,
+        tuple(without_print(keys, noted)),
     )

@@ -29,6 +29,9 @@ def _header_lines(differences: Sequence[HeaderDifference], a: str, b: str) -> It
 
 def shown_comparison(found: Comparison, a: str, b: str) -> Iterator[Text]:
     """One screen."""
+    if found.untold:
+        names = ", ".join(map(repr, list(found.untold)[:_MOST_KEYS]))
+        yield Text(f"not compared, without bytes that are the same everywhere: {names}", "yellow")
     if found.is_equal:
         yield Text(f"equal: all {found.equal:,} batches", "green")
         if found.header:
@@ -121,7 +124,11 @@ def shown_replay(found: Replayed) -> Iterator[Text]:
     yield Text(f"{name}: {found.whole or 'without stable bytes'}")
     for key, value in found.keys.items():
         yield Text(f"  {key!r}: {value or 'without stable bytes'}")
-    if found.differs is None:
+    if found.differs is None and found.record is not None:
+        yield Text(
+            "nothing of it can be compared with the ledger: it has no bytes that are the same everywhere", "yellow"
+        )
+    elif found.differs is None:
         yield Text("there is no ledger to compare it with")
     elif found.differs:
         yield Text(f"not as the ledger has it: it differs in {', '.join(map(repr, found.differs))}", "bold red")

@@ -109,3 +109,40 @@ class Nones(Ones):
 def test_batch_that_is_none_may_stay_none() -> None:
     with DeterministicAugmenter(Nones(), lambda batch: batch, 0, seed=1) as augmenter:
         assert next(augmenter) is None
+
+
+class TakesADict:
+    def __call__(self, data: dict[str, Any]) -> dict[str, Any]:
+        return data
+
+
+class TakesAnImage:
+    def __call__(self, image: Any) -> Any:
+        return image
+
+
+class IsWrongInside:
+    def __call__(self, **batch: Any) -> Any:
+        return sum(batch, 1, 2)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("transform", [TakesAnImage(), Compose([TakesAnImage()])])
+def test_a_transform_that_takes_no_keywords_is_told_how_it_can_be_used(transform: Any) -> None:
+    with DeterministicAugmenter(Ones(), transform, 0, seed=1) as augmenter, pytest.raises(TypeError) as raised:
+        next(augmenter)
+    assert "unexpected keyword argument 'data'. A batch that is a dict is passed as keyword arguments" in str(
+        raised.value
+    )
+
+
+def test_a_batch_whose_keys_are_no_strings_is_told_so_too() -> None:
+    loader = [{1: np.ones(3)}]
+    with DeterministicAugmenter(loader, TakesADict(), 0, seed=1) as augmenter, pytest.raises(TypeError) as raised:
+        next(augmenter)
+    assert "keywords must be strings. A batch that is a dict is passed as keyword arguments" in str(raised.value)
+
+
+def test_a_transform_that_fails_inside_is_told_as_it_is() -> None:
+    with DeterministicAugmenter(Ones(), IsWrongInside(), 0, seed=1) as augmenter, pytest.raises(TypeError) as raised:
+        next(augmenter)
+    assert "keyword arguments" not in str(raised.value)

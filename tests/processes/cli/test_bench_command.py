@@ -150,6 +150,8 @@ def test_pipeline_that_only_detaug_can_run_is_measured_with_it(folder: Path) -> 
     assert "torch's DataLoader: not measured, because" in flat
     assert "Time per transform: not measured, because its transforms are not known one by one" in flat
     assert page.stat().st_size > 10_000
+    assert ">detaug<" in page.read_text(), "legends name the systems"
+    assert ">NonDetMultiThreaded<" not in page.read_text(), "but none that was not measured"
 
 
 @pytest.mark.parametrize(

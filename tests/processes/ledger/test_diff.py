@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from detaug.cli import main
 from detaug.ledger.course import Course
 from detaug.ledger.lines import FIRST_LINK, encoded, key_of
+from tests.support.ledgers.pipelines import Boxed
 from tests.support.ledgers.runs import Draws, augmenter, lines, rewritten, run, take
 
 
@@ -161,3 +162,14 @@ def large(kept: Path, path: Path, batches: int, changed_at: int = -1) -> None:
             file.write(line)
             if number >= 0:
                 course.add(record, key_of(record))
+
+
+def test_what_has_no_stable_bytes_is_not_passed_off_as_equal(tmp_path: Path) -> None:
+    part = [run(tmp_path / f"part{seed}.jsonl", 3, loader=Boxed("data"), seed=seed) for seed in (1, 2)]
+    done = diff(*part)
+    assert done.exit_code == 0
+    assert "not compared, without bytes that are the same everywhere: 'data'\nequal: all 3 batches" in done.output
+    nothing = [run(tmp_path / f"nothing{seed}.jsonl", 3, loader=Boxed("data", "at"), seed=seed) for seed in (1, 2)]
+    done = diff(*nothing)
+    assert done.exit_code == 2
+    assert "there is nothing to compare" in done.output

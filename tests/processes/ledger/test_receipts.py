@@ -15,6 +15,7 @@ from detaug.cli import main
 from detaug.ledger import receipt as receipts
 from detaug.ledger.course import Course
 from detaug.ledger.lines import FIRST_LINK, encoded, key_of
+from tests.support.ledgers import pipelines
 from tests.support.ledgers.pipelines import Sums
 from tests.support.ledgers.runs import augmenter, chain, lines, rewritten, run, take
 
@@ -404,3 +405,23 @@ def test_a_ledger_without_a_batch_has_no_receipt(kept: Path, tmp_path: Path) -> 
     done = detaug("receipt", tmp_path / "run.jsonl")
     assert done.exit_code == 2
     assert "has no batch" in done.output
+
+
+def test_what_has_no_stable_bytes_is_not_passed_off_as_checked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    part = run(tmp_path / "part.jsonl", 8, loader=pipelines.Boxed("data"))
+    assert caplog.text.count("has no fingerprint of the batch's 'data'") == 1
+    done = check(receipt_of(part), part, "boxed")
+    assert (done.exit_code, "not compared, without bytes that are the same everywhere: 'data'" in done.output) == (
+        0,
+        True,
+    )
+    nothing = run(tmp_path / "nothing.jsonl", 8, loader=pipelines.Boxed("data", "at"))
+    done = check(receipt_of(nothing), nothing, "all_boxed")
+    assert done.exit_code == 2
+    assert "has no bytes that are the same everywhere" in done.output
+    for name, told in (("boxed", "as the ledger has it"), ("all_boxed", "nothing of it can be compared")):
+        ledger = part if name == "boxed" else nothing
+        done = detaug("replay", ledger, f"{pipelines.__name__}:{name}", "--epoch", 1, "--step", 0)
+        assert (done.exit_code, told in done.output) == (0, True), done.output

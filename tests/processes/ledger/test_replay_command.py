@@ -177,12 +177,21 @@ def test_pictures_of_before_and_after_are_saved(kept: dict[str, Path], tmp_path:
         assert marked[:, half].sum() > 20, "before and after have the outlines of the label"
 
 
+def test_where_there_is_no_image_no_folder_is_made(tmp_path: Path) -> None:
+    done = replay(run(tmp_path / "run.jsonl", 8), "plain", "--pictures", tmp_path / "pictures")
+    assert done.exit_code == 2
+    assert "there is no image in the batch that could be drawn" in done.output
+    assert not (tmp_path / "pictures").exists()
+
+
 def test_images_are_found_in_samples_and_batches() -> None:
     image, labels = np.zeros((1, 5, 6, 7), np.float32), np.ones((1, 5, 6, 7), np.int16)
     for arrays in (
         {"image": image, "segmentation": labels},
         {"data": image[None], "target": [labels[None]]},
         {"x": image, "seg": labels},
+        {"img": image, "label": labels},
+        {"image": image, "mask": labels},
     ):
         sheet = sheet_of("", [("", arrays)])
         assert sheet is not None

@@ -24,6 +24,7 @@ from detaug.ledger.header import portable
 from detaug.ledger.lines import FIRST_LINK, Key, follows, leaf_of
 from detaug.ledger.notes import prints_of
 from detaug.ledger.reading import counting, course_before, read_header
+from detaug.ledger.summing_up import sum_up
 from tests.support.ledgers.runs import Draws, augmenter, chain, kinds, lines, run, steps, take
 
 
@@ -279,12 +280,41 @@ def test_a_loaded_state_with_another_seed_begins_another_ledger(
     assert len(lines(tmp_path / "run.1.jsonl")) == 2
 
 
-@pytest.mark.parametrize("content", [b"\x93NUMPY\x01\x00v\x00\n123", b"{}\n", b'{"kind":"header"}\n', b"a,b\n1,2\n"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x93NUMPY\x01\x00v\x00\n123",
+        b"{}\n",
+        b'{"kind":"header"}\n',
+        b"a,b\n1,2\n",
+        b'{"without": "a line feed"}',
+        gzip.compress(b"without a line feed"),
+    ],
+)
 def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "case.npy").write_bytes(content)
     with pytest.raises(ValueError, match=r"case\.npy' is there already, and is left as it is: .* is no ledger"):
         augmenter(tmp_path / "case.npy")
     assert (tmp_path / "case.npy").read_bytes() == content
+
+
+def test_a_ledger_that_was_cut_off_in_its_first_line_begins_anew(path: Path) -> None:
+    whole = run(path, 2).read_bytes()
+    for length in (1, 20, 200):
+        path.write_bytes(whole[:length])
+        run(path, 2)
+        assert kinds(path) == ["header", "batch", "batch"]
+
+
+@pytest.mark.parametrize(("name", "changed"), [("run.jsonl", gzip.compress), ("run.jsonl.gz", gzip.decompress)])
+def test_a_ledger_that_was_packed_or_unpacked_under_its_name_goes_on(tmp_path: Path, name: str, changed: Any) -> None:
+    path = run(tmp_path / name, 6)
+    path.write_bytes(changed(path.read_bytes()))
+    with augmenter(path) as made:
+        made.set_epoch(1)
+        take(made, 4)
+    assert not sum_up(path).faults
+    assert sum_up(path).head == sum_up(run(tmp_path / "whole.jsonl", 8)).head
 
 
 def test_arguments_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
@@ -349,6 +379,38 @@ def test_where_the_disk_is_full_the_run_goes_on_and_one_warning_says_since_when(
         assert "epoch 1, step 1" in warnings[0]
     run(path, 12)  # there is room again
     assert chain(path) == chain(whole)
+
+
+@pytest.mark.parametrize("whole_lines", [4, 5, 6])  # the header, four batches, the epoch's end
+def test_a_disk_may_be_full_at_any_line(tmp_path: Path, whole_lines: int, caplog: pytest.LogCaptureFixture) -> None:
+    whole = run(tmp_path / "whole.jsonl", 6).read_bytes().splitlines(keepends=True)
+    with augmenter(tmp_path / "run.jsonl") as made, no_more_than(sum(map(len, whole[:whole_lines])) + 40):
+        assert len(take(made, 6)) == 6
+    found = sum_up(tmp_path / "run.jsonl")
+    assert found.faults == []
+    (stop,) = found.stops
+    assert (stop["epoch"], stop["step"]) == divmod(found.batches, 4)
+    assert caplog.text.count("stopped at epoch") == 1
+
+
+@pytest.mark.parametrize("saved", [0, 2])
+def test_a_packed_ledger_says_from_where_on_lines_were_lost(
+    tmp_path: Path, saved: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "run.jsonl.gz"
+    with augmenter(path) as made:
+        take(made, saved)
+        made.state_dict()  # all lines are in the file
+        with no_more_than((path.stat().st_size if saved else 0) + 160):  # room for a last word, and for nothing else
+            take(made, 3 - saved)
+            made.state_dict()
+            take(made, 3)
+    assert f"stopped at epoch 0, step {saved}: File too large" in caplog.text
+    if saved:
+        found = sum_up(path)
+        assert (found.batches, found.faults) == (2, [])
+        assert [(stop["epoch"], stop["step"]) for stop in found.stops] == [(0, 2)]
+    assert chain(run(path, 12)) == chain(run(tmp_path / "whole.jsonl", 12))
 
 
 def test_a_path_that_cannot_be_written_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
