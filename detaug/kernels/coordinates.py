@@ -148,14 +148,15 @@ def place_and_split(
     index: Any,
     rest: Any,
 ) -> tuple[Any, Any, Any, Any, Any]:
-    """`place_piece`, and `split_piece` of what may be read in pairs, for `LINEAR`.
+    """`place_piece`, and `split_piece` of what is read in pairs: with `LINEAR`.
 
     Returns:
         ``start, stop, low, high`` of `place_piece`; and whether the piece is in ``rows``. A straight piece within the source,
-        as most are, is split on the way, and its voxels are where `place_voxel` says.
+        as most are, is split on the way, and its voxels are where `place_voxel` says. With another mode nothing is read in
+        pairs: ``start`` and ``stop`` are ``low``.
     """
-    shape, _, _, _, flat = sampling
-    straight = (patch_map.displacement.size == 0) & _has_pairs(shape, 0, voxels, flat)
+    shape, mode, _, _, flat = sampling
+    straight = (mode == LINEAR) & (patch_map.displacement.size == 0) & _has_pairs(shape, 0, voxels, flat)
     # Rounded as they are, the coordinates along a straight piece lie between those of its ends.
     ends = _is_within(patch_map, i, j, begin, shape, flat) & _is_within(
         patch_map, i, j, begin + length - 1, shape, flat
@@ -164,7 +165,9 @@ def place_and_split(
         _split_straight(patch_map, i, j, begin, length, shape, flat, index, rest)
         return 0, length, 0, length, False
     start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, voxels)
-    if stop > start:
+    if mode != LINEAR:
+        start = stop = low
+    elif stop > start:
         split_piece(rows[start:], stop - start, shape, flat, index, rest)
     return start, stop, low, high, True
 

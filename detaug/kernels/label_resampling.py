@@ -14,7 +14,6 @@ from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
     LINE,
-    LINEAR,
     NEAREST,
     ORIGIN,
     PIECE,
@@ -26,7 +25,6 @@ from detaug.kernels.coordinates import (
     distance_ahead,
     nearest_voxel,
     place_and_split,
-    place_piece,
     place_voxel,
     tap_piece,
     touches_nothing,
@@ -390,14 +388,9 @@ def resample_labels(
             j = number // pieces % out.shape[2]
             begin = number % pieces * PIECE
             length = min(PIECE, out.shape[3] - begin)
-            placed = True
-            if mode == LINEAR:
-                start, stop, low, high, placed = place_and_split(
-                    rows, patch_map, i, j, begin, length, sampling, source.shape[1], index, parts
-                )
-            else:  # only pairs are compared first
-                start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
-                start = stop = low
+            start, stop, low, high, placed = place_and_split(
+                rows, patch_map, i, j, begin, length, sampling, source.shape[1], index, parts
+            )
             line = out[c, i, j, begin : begin + length]
             if stop > start:
                 count = stop - start

@@ -231,7 +231,9 @@ def small_median_filter(
             held = (together + s1 - 1) * pitch
             for a in range(-before, after + 1):
                 start = (reflected(i + a, n0, True) % slots) * plane_size + j * pitch
-                numbers[(a + before) * width : (a + before) * width + held] = keys[start : start + held]
+                to = (a + before) * width
+                for k in range(held):  # slices would be compiled for longer
+                    numbers[to + k] = keys[start + k]
             for t in range(steps.shape[0]):
                 n = _whole((together - 1 + steps[t, 9]) * pitch + n2 + steps[t, 10])
                 at_a = steps[t, 3] * width + steps[t, 4] * pitch + steps[t, 5]

@@ -146,9 +146,10 @@ def settle_axes(
                     end = min(begin + PIECE, n2)
                     a, b = planes[lower, y, begin:], planes[lower, y + 1, begin:]
                     c, d = planes[upper, y, begin:], planes[upper, y + 1, begin:]
-                    parts[: end - begin] = part0[i]
-                    parts[PITCH : PITCH + end - begin] = part1[j]
-                    parts[2 * PITCH : 2 * PITCH + end - begin] = part2[begin:end]
+                    for k in range(end - begin):  # slices would be compiled for longer
+                        parts[k] = part0[i]
+                        parts[PITCH + k] = part1[j]
+                        parts[2 * PITCH + k] = part2[begin + k]
                     found = settle_piece(a, b, c, d, parts, out[ch, i, j, begin:end], chosen, unsettled)
                     for m in range(found):
                         k = unsettled[m]
