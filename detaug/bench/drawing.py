@@ -191,7 +191,8 @@ def _memory(result: Result, axes: Any, colours: Colours) -> None:
             color=_colour(each.system, colours),
             label=_short(each.system),
         )
-    axes.set_ylim(bottom=0)
+    highest = max((size for each in result.waits for _, size in each.memory), default=1e6)
+    axes.set_ylim(0, 1.08 * highest / 1e6)
     axes.set_xlabel("seconds")
     axes.set_ylabel("MB")
     _legend(axes)
@@ -210,7 +211,7 @@ def _legend(axes: Any, columns: int = 2) -> None:
 
 
 def _number(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.2g}"
 
 
 def _plain(name: str) -> str:
