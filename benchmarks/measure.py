@@ -115,7 +115,11 @@ def interleaved(names: Sequence[str], rounds: int, measure: Callable[[str], T]) 
 
 
 def seconds_per_batch(
-    batches: Iterator[Any], warmup: int, count: int, consume: Callable[[Any], object] | None = None
+    batches: Iterator[Any],
+    warmup: int,
+    count: int,
+    consume: Callable[[Any], object] | None = None,
+    warmup_seconds: float = 0.0,
 ) -> float:
     """Steady-state seconds per batch for a consumer that asks for the next batch at once.
 
@@ -124,10 +128,15 @@ def seconds_per_batch(
         warmup: batches that are taken before the clock starts (processes start, buffers fill, caches warm up).
         count: batches that are timed.
         consume: called with every batch, inside the timed part.
+        warmup_seconds: how long, at least, from the first batch until the clock starts.
     """
     # No pause may come between warming up and timing: buffers would fill, and the batches in them be counted for free.
-    for _ in range(warmup):
+    taken, settled = 0, 0.0
+    while taken < warmup or time.perf_counter() < settled:
         batch = next(batches)
+        if not taken:
+            settled = time.perf_counter() + warmup_seconds
+        taken += 1
         if consume is not None:
             consume(batch)
     begin = time.perf_counter()

@@ -23,6 +23,9 @@ NAMES = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "to
 IN_SLOT = ("detaug", "bare processes")
 FLOOR = "clone + memcpy"
 WARMUP, BATCHES, ROUNDS = 40, 300, 7
+#: In the first second detaug makes its slots, and pays for the checks of the first batches (0.4 s of the workers' time at
+#: most); afterwards for one batch in a hundred.
+WARMUP_SECONDS = 1.5
 
 #: detaug's batches/s over theirs; at most twice the floor's time is at least half its batches/s.
 BOUNDS = {"NonDetMultiThreadedAugmenter": 6.0, "torch": 3.0, "Grain": 2.5, FLOOR: 0.5}
@@ -84,7 +87,8 @@ def system_seconds(system: str, settings: Settings, batches: int, touch: bool, i
     """Seconds per batch of one system, measured in this process."""
     loader = InSlotLoader if in_slot else ReadyLoader
     with SYSTEMS[system](loader(ready_batch()), settings) as iterator:
-        return seconds_per_batch(iterator, WARMUP, batches, read_every_page if touch else None)
+        settle = 0.0 if settings.quick else WARMUP_SECONDS
+        return seconds_per_batch(iterator, WARMUP, batches, read_every_page if touch else None, settle)
 
 
 def clone_and_copy(batches: int) -> float:

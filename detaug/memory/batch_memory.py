@@ -30,8 +30,9 @@ class _Allocator(threading.local):
 _allocator = _Allocator()
 
 
-def allocate_with(take: Callable[[int], Bytes | None]) -> None:
-    """From now on this thread's `empty` asks `take` for so many bytes, which begin at a multiple of 64; it may have none."""
+def allocate_with(take: Callable[[int], Bytes | None] | None) -> None:
+    """From now on this thread's `empty` asks `take` for so many bytes, which begin at a multiple of 64; it may have none.
+    None: NumPy's memory, as elsewhere."""
     _allocator.take = take
 
 

@@ -18,8 +18,10 @@ import errno
 import functools
 import itertools
 import logging
+import math
 import os
 import struct
+import time
 import weakref
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -46,6 +48,8 @@ _MOST_AT_ONCE = 1_000
 #: A loader that holds what it took from so many batches' slots in a row gets ordinary memory from then on.
 _MOST_HELD = 4
 _ENTRY_BYTES = 16
+#: A stock that is not much too large loses a slot in so many seconds.
+_BETWEEN_DROPS = 5.0
 
 
 class Parcel(NamedTuple):
@@ -282,16 +286,30 @@ class Stock:
     batches to make than others does not give up slots which it will soon have to make again. Making one costs as much as
     filling it several times.
 
+    What they have beyond that, up to twice as many, goes one by one. Quick workers that take turns in getting ahead of each
+    other would else make slots, fall behind meanwhile, and drop what came back, for ever.
+
     Args:
         most: of all workers.
+        clock: seconds.
 
     Attributes:
         here: how many they have.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.most = most
         self.here = 0
+        self._clock = clock
+        self._dropped = -math.inf  # when one went that there was room for
+
+    def is_full(self) -> bool:
+        """Whether what comes back now is to be dropped."""
+        if self.most <= self.here < 2 * self.most:
+            if (now := self._clock()) - self._dropped < _BETWEEN_DROPS:
+                return False
+            self._dropped = now
+        return self.here >= self.most
 
 
 class ParentSlots:
@@ -393,7 +411,7 @@ class ParentSlots:
             else:
                 free.append(delivery.slot)
         for number in free:
-            if len(self._at_worker) < self._keep or self._stock.here < self._stock.most:
+            if len(self._at_worker) < self._keep or not self._stock.is_full():
                 self._at_worker.add(number)
                 self._stock.here += 1
                 again.append(number)

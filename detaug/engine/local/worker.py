@@ -163,8 +163,9 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
                     if not forked and isinstance(task, messages.MakeAgain) and not detoured:
                         detoured = True
                         _detour(producer, task)
+                    allocate_with(None)  # it does not travel, and a new slot costs more than the batch
                     channel.send(_second_answer(producer, forked, task))
-                    slots.abandon()
+                    allocate_with(slots.take)
                     continue
                 _send(channel, *make(*task))
                 if job.max_memory is not None and (memory := private_memory()) > job.max_memory:

@@ -15,6 +15,16 @@ from detaug.transport.transfer import pack
 SHARE, WORKERS = 2, 2
 
 
+class Clock:
+    """Stands still."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
 class Pair:
     """Both sides of one worker's slots."""
 
@@ -48,15 +58,41 @@ def test_a_worker_that_makes_more_batches_than_its_share_keeps_their_slots() -> 
     assert (one.made, one.dropped) == (SHARE * WORKERS, 0)
 
 
-def test_beyond_what_all_may_have_slots_are_dropped() -> None:
-    one = Pair(Stock(SHARE * WORKERS))
-    one.deliver(SHARE * WORKERS + 3)
+def test_beyond_twice_what_all_may_have_slots_are_dropped() -> None:
+    one = Pair(Stock(SHARE * WORKERS, Clock()))
+    one.deliver(2 * SHARE * WORKERS + 3)
     one.return_slots()
     assert one.dropped == 3
 
 
+def test_beyond_what_all_may_have_one_slot_is_dropped_from_time_to_time() -> None:
+    clock = Clock()
+    one = Pair(Stock(SHARE * WORKERS, clock))
+    number = SHARE * WORKERS + 3
+    for dropped in (1, 1, 1):  # the time stands still: no more than one is dropped, and made again
+        one.deliver(number)
+        one.return_slots()
+        assert one.dropped == dropped
+    assert one.made == number + 1
+    for dropped in (2, 3, 4, 4):
+        clock.seconds += 60
+        one.deliver(SHARE)
+        one.return_slots()
+        assert one.dropped == dropped
+
+
+def test_workers_that_take_turns_in_getting_ahead_do_not_make_slots_for_ever() -> None:
+    stock = Stock(SHARE * WORKERS, Clock())
+    pairs = [Pair(stock) for _ in range(WORKERS)]
+    for turn in range(40):
+        pairs[turn % WORKERS].deliver(2 * SHARE)
+        pairs[turn % WORKERS].return_slots()
+    assert sum(pair.made for pair in pairs) <= WORKERS * 2 * SHARE + 1
+
+
 def test_another_worker_has_its_share_and_the_first_gives_up_what_is_beyond_its_own() -> None:
-    stock = Stock(SHARE * WORKERS)
+    clock = Clock()
+    stock = Stock(SHARE * WORKERS, clock)
     one, other = Pair(stock), Pair(stock)
     one.deliver(SHARE * WORKERS)
     one.return_slots()
@@ -64,8 +100,10 @@ def test_another_worker_has_its_share_and_the_first_gives_up_what_is_beyond_its_
         other.deliver(SHARE)
         other.return_slots()
     assert (other.made, other.dropped) == (SHARE, 0)
-    one.deliver(SHARE * WORKERS)
-    one.return_slots()
+    for _ in range(SHARE + 1):
+        clock.seconds += 60
+        one.deliver(SHARE)
+        one.return_slots()
     assert one.dropped == SHARE
     assert stock.here == stock.most
 
