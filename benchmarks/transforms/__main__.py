@@ -44,7 +44,8 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     **{_short(name): others.measure(name) for name in others.OTHERS},
     "compile-all": compiling.measure_all,
     "compile-default-pipelines": compiling.measure_default_pipelines,
-    **{f"{_short(name)}-in-place": others.measure_within(name) for name in others.WITHIN_A_PIPELINE},
+    **{f"{_short(name)}-within-a-pipeline": others.measure_within(name) for name in others.READ_AND_WRITE},
+    **{f"{_short(name)}-in-place": others.measure_in_place(name) for name in others.READ_AND_WRITE},
 }
 
 

@@ -199,8 +199,9 @@ def measure(name: str) -> Callable[[Settings], Row]:
     return measured
 
 
-#: Those that do little more than read and write memory: within a pipeline they write into what an earlier transform made.
-WITHIN_A_PIPELINE = ("brightness, added", "inversion", "blank rectangles", "image masked", "axes transposed")
+#: Those that do little more than read and write memory, for which it matters whether they may write into what they are given:
+#: within a pipeline, what an earlier transform made; alone, where the caller says so (`Transform.in_place`).
+READ_AND_WRITE = ("brightness, added", "inversion", "blank rectangles", "image masked", "axes transposed")
 
 
 def measure_within(name: str) -> Callable[[Settings], Row]:
@@ -209,9 +210,25 @@ def measure_within(name: str) -> Callable[[Settings], Row]:
     def measured(settings: Settings) -> Row:
         one_thread()
         ours, theirs, arrays = _made(OTHERS[name])
-        systems = {"detaug": peers.in_place(ours, arrays), BGV2: peers.composed_batchgeneratorsv2(theirs, arrays)}
+        systems = {
+            "detaug": peers.within_a_pipeline(ours, arrays),
+            BGV2: peers.composed_batchgeneratorsv2(theirs, arrays),
+        }
         shown = {"arguments": repr(OTHERS[name].arguments)}
         return row_of(f"{name}, within a pipeline", alternating(systems, settings), {BGV2: KERNEL}, shown)
+
+    return measured
+
+
+def measure_in_place(name: str) -> Callable[[Settings], Row]:
+    """The function that measures a row of transforms alone, which may write into their input in both libraries."""
+
+    def measured(settings: Settings) -> Row:
+        one_thread()
+        ours, theirs, arrays = _made(OTHERS[name])
+        systems = {"detaug": peers.detaug_in_place(ours, arrays), BGV2: peers.batchgeneratorsv2(theirs, arrays)}
+        shown = {"arguments": repr(OTHERS[name].arguments)}
+        return row_of(f"{name}, in place", alternating(systems, settings), {BGV2: AS_FAST}, shown)
 
     return measured
 

@@ -33,6 +33,20 @@ def detaug(transform: Any, arrays: Arrays) -> Prepare:
     return prepare
 
 
+def detaug_in_place(transform: Any, arrays: Arrays) -> Prepare:
+    """Ours, which may write into its input, as batchgeneratorsv2 does."""
+    from detaug import SeedTree
+
+    tree = SeedTree(SEED)
+
+    def prepare(draw: int) -> Callable[[], object]:
+        own = {key: value.clone() for key, value in arrays.items()}
+        rng = tree.generator(0, draw)
+        return lambda: _contiguous(transform.in_place(**own, rng=rng))
+
+    return prepare
+
+
 def batchgeneratorsv2(transform: Any, arrays: Arrays) -> Prepare:
     """Any transform of batchgeneratorsv2."""
 
@@ -50,7 +64,7 @@ def _contiguous(sample: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value.contiguous() if isinstance(value, torch.Tensor) else value for key, value in sample.items()}
 
 
-def in_place(transform: Any, arrays: Arrays) -> Prepare:
+def within_a_pipeline(transform: Any, arrays: Arrays) -> Prepare:
     """Ours within a `Compose` whose earlier transforms have made every array anew, as nnU-Net's pipelines do from the second
     transform on: it may write into them. Making them is not timed."""
     from detaug import SeedTree

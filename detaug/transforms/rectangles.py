@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import add, gt
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class BlankRectangle(ImageTransform):
         if len(ranges) != len(space):
             raise ValueError(f"rectangle_size is for {len(ranges)} axes, but the image has {len(space)}")
         size = [_drawn(rng, ranges[0])] * len(space) if self.force_square else [_drawn(rng, each) for each in ranges]
-        if any(n > length for n, length in zip(size, space, strict=True)):
+        if any(map(gt, size, space)):
             raise ValueError(f"a rectangle of {size} voxels does not fit into an image of {space}")
         return placed(rng, size, space)
 
@@ -80,15 +81,19 @@ class BlankRectangle(ImageTransform):
         if not any(params["rectangles"]):
             return
         image = workspace.writable("image")
+        asked = callable(self.rectangle_value)
         filled: list[list[float]] = []
         for channel, rectangles, values in zip(image, params["rectangles"], params["values"], strict=True):
-            filled.append([])
-            for corners, value in zip(rectangles, values, strict=True):
-                region = channel[within(corners)]
-                is_key = callable(self.rectangle_value) and isinstance(value, int)  # else drawn with one already
-                filled[-1].append(self._asked(region, value) if is_key else value)
-                region[...] = filled[-1][-1]
-        workspace.record(params, {**params, "values": filled})
+            if asked:  # those that are keys; else they were drawn with one already
+                values = list(values)
+            for number, (corners, value) in enumerate(zip(rectangles, values, strict=True)):
+                where = within(corners)
+                if asked and isinstance(value, int):
+                    value = values[number] = self._asked(channel[where], value)
+                channel[where] = value
+            filled.append(values)
+        if asked:
+            workspace.record(params, {**params, "values": filled})
 
     def _asked(self, region: np.ndarray, key: float) -> float:
         function: Any = self.rectangle_value
@@ -100,12 +105,12 @@ class BlankRectangle(ImageTransform):
 def placed(rng: np.random.Generator, size: Sequence[int], space: Sequence[int]) -> Corners:
     """Lower and upper corner of a rectangle, anywhere within a space that it fits into."""
     lower = [draws.integer(rng, length - n + 1) for n, length in zip(size, space, strict=True)]
-    return lower, [start + n for start, n in zip(lower, size, strict=True)]
+    return lower, list(map(add, lower, size))
 
 
 def within(corners: Corners) -> tuple[slice, ...]:
     """A rectangle's voxels, as an index of a channel."""
-    return tuple(slice(start, stop) for start, stop in zip(*corners, strict=True))
+    return tuple(map(slice, *corners))
 
 
 def _checked_sizes(wanted: Any) -> tuple[int, int] | list[tuple[int, int]]:

@@ -62,18 +62,36 @@ class Transform(ABC):
             ValueError: an array of the image's spatial shape under a key that is neither known nor in `keys`, or one that
                 has not as many axes as the transform is made for.
         """
+        return self._called(rng, arrays, False)
+
+    def in_place(self, *, rng: np.random.Generator | None = None, **arrays: Any) -> dict[str, Any]:
+        """As a call, and what it is given may be written into, as batchgeneratorsv2's transforms do: for arrays that nothing
+        else needs. It saves a copy, which is all that transforms such as `BlankRectangle` cost.
+
+        Returns:
+            The same keys, with the values of a call. An array may be the given one, changed, or a new one: go on with what is
+            returned. Written into are C-contiguous arrays and CPU tensors that share no memory with another one of the call,
+            images in float32.
+
+        Raises:
+            As a call. What was given may have been changed by then.
+        """
+        return self._called(rng, arrays, True)
+
+    def _called(self, rng: np.random.Generator | None, arrays: dict[str, Any], in_place: bool) -> dict[str, Any]:
         if rng is not None and not isinstance(rng, np.random.Generator):
             raise TypeError(_how_to_pass(rng))
         if is_batch(arrays, self.keys):
-            return apply_to_batch(self, arrays, rng)
+            return apply_to_batch(self, arrays, rng, in_place)
         roles = sample_roles(arrays, self.keys)
-        return self.of_sample(arrays, roles, rng if rng is not None else _generator_of_this_sample(type(self).__name__))
+        generator = rng if rng is not None else _generator_of_this_sample(type(self).__name__)
+        return self.of_sample(arrays, roles, generator, in_place)
 
     def of_sample(
-        self, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator
+        self, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator, in_place: bool = False
     ) -> dict[str, Any]:
         """Sample params for one sample, of whose arrays the roles are known, and apply them."""
-        return self._applied(arrays, roles, lambda shapes: self.sample(rng, shapes))
+        return self._applied(arrays, roles, lambda shapes: self.sample(rng, shapes), in_place=in_place)
 
     def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
         """Draw params.
@@ -108,11 +126,12 @@ class Transform(ABC):
         roles: Mapping[str, str],
         params_for: Callable[[Shapes], Params],
         drawn: dict[int, Params] | None = None,
+        in_place: bool = False,
     ) -> dict[str, Any]:
         check_dimensions(arrays, roles, self.spatial_dims())
 
         def transformed(sample: dict[str, Any]) -> dict[str, Any]:
-            workspace = Workspace(sample, drawn)
+            workspace = Workspace(sample, drawn, in_place)
             apply_observed(self, workspace, params_for(workspace.shapes()))
             return workspace.result()
 

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from detaug.transforms.building.base import Transform
 
 
-def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None) -> dict[str, Any]:
+def apply_to_batch(
+    transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None, in_place: bool = False
+) -> dict[str, Any]:
     """Each sample separately, with its own Generator: of the running augmenter's sample children, or, with ``rng``,
-    one keyed by a draw from it.
+    one keyed by a draw from it. ``in_place``: the batch may be written into.
 
     Raises:
         ValueError: no samples, or not the same number of them under every key; and as `Transform.__call__`.
@@ -31,12 +33,15 @@ def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.rando
     for name in roles:
         if len(batch[name]) != count:
             raise ValueError(f"{image} has {count} samples, but {name} has {len(batch[name])}")
+    samples = [{name: batch[name][index] for name in roles} for index in range(count)]
     results = []
-    for index in range(count):
-        sample = {name: batch[name][index] for name in roles}
+    for sample in samples:
         generator = draws.generator_of(draws.key(rng)) if rng is not None else _next_generator(transform)
-        results.append(transform.of_sample(sample, roles, generator))
-    changed = {name: _joined([result[name] for result in results], batch[name]) for name in roles}
+        results.append(transform.of_sample(sample, roles, generator, in_place))
+    changed = {}
+    for name in roles:
+        stayed = in_place and all(result[name] is sample[name] for result, sample in zip(results, samples, strict=True))
+        changed[name] = batch[name] if stayed else _joined([result[name] for result in results], batch[name])
     added = {name: [result[name] for result in results] for name in results[0] if name not in batch}
     return {**batch, **changed, **added}
 

@@ -22,8 +22,8 @@ _FLOAT32 = np.dtype(np.float32)
 class Workspace:
     """One sample's arrays on their way through transforms.
 
-    The caller's arrays are never written to: the first transform that changes an array makes a new one (in one
-    pass, from `source_and_destination`, where it can); that array is *owned*, and later transforms work in
+    The caller's arrays are not written to, unless that is asked for: the first transform that changes an array makes a new
+    one (in one pass, from `source_and_destination`, where it can); that array is *owned*, and later transforms work in
     place. Images are float32 while they are here.
 
     Args:
@@ -31,13 +31,16 @@ class Workspace:
             such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through unchanged. NumPy
             arrays or CPU tensors; the first three also a `LazyVolume`, of which only what is needed is read.
         drawn: where `record` writes; None for nowhere.
+        in_place: what was given is owned from the beginning, where it can be written into and shares no memory.
 
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
         ValueError: a shape with the wrong number of dimensions or an empty axis.
     """
 
-    def __init__(self, arrays: Mapping[str, Any], drawn: dict[int, dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self, arrays: Mapping[str, Any], drawn: dict[int, dict[str, Any]] | None = None, in_place: bool = False
+    ) -> None:
         self._drawn = drawn
         self._given = dict(arrays)
         self._arrays: dict[str, Any] = {}
@@ -48,6 +51,15 @@ class Workspace:
                 self._arrays[key] = value
             else:
                 self._arrays[key] = self._unchanged[key] = checked_array(key, value)
+        if in_place:
+            self._owned.update(key for key, array in self._unchanged.items() if self._can_be_owned(key, array))
+
+    def _can_be_owned(self, key: str, array: np.ndarray) -> bool:
+        is_kept = array.dtype == _FLOAT32 or key not in IMAGE_KEYS
+        if not (is_kept and array.flags.writeable and array.flags.c_contiguous):
+            return False
+        others = (other for name, other in self._given.items() if name != key)
+        return not any(np.may_share_memory(array, part) for other in others for part in _arrays_in(other))
 
     def __contains__(self, key: str) -> bool:
         return self._arrays.get(key) is not None
@@ -200,6 +212,15 @@ class Workspace:
         if min(array.strides, default=0) < 0:
             array = np.ascontiguousarray(array)
         return torch.from_numpy(array)
+
+
+def _arrays_in(value: Any) -> list[np.ndarray]:
+    """What may share memory with an array: a value, or those of a list."""
+    if isinstance(value, torch.Tensor):
+        return [value.detach().numpy()] if value.device.type == "cpu" and value.layout == torch.strided else []
+    if isinstance(value, (list, tuple)):
+        return [array for each in value for array in _arrays_in(each)]
+    return [value] if isinstance(value, np.ndarray) else []
 
 
 def shapes_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
