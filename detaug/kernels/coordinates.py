@@ -365,33 +365,35 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
 
 @inlined
 def _steps(shape: Any) -> Any:
-    """For `_split`: read here, so that the compiler need not read them again for every voxel."""
+    """For `_split`: read here, so that the compiler need not read them again for every voxel. All are float64, which holds
+    every index exactly: a coordinate is rounded down as it is, and only the index becomes an integer. To make integers of
+    the coordinates, and numbers of these, took a third of the time."""
     return (
-        np.int32(shape[PLANE]), np.int32(shape[LINE]), np.int32(shape[ORIGIN]),
-        np.int32(shape[0] - 2), np.int32(shape[1] - 2), np.int32(shape[2] - 2),
+        np.float64(shape[PLANE]), np.float64(shape[LINE]), np.float64(shape[ORIGIN]),
+        np.float64(shape[0] - 2), np.float64(shape[1] - 2), np.float64(shape[2] - 2),
     )  # fmt: skip
 
 
 @inlined
 def _split_flat(k: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> None:
     _, line, origin, _, last_y, last_z = steps
-    iy = min(np.int32(y), last_y)
-    iz = min(np.int32(z), last_z)
-    rest[PITCH + k] = np.float32(y - np.float64(iy))
-    rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
-    index[k] = np.int32(np.int32(iy * line) + np.int32(iz - origin))
+    iy = min(np.floor(y), last_y)
+    iz = min(np.floor(z), last_z)
+    rest[PITCH + k] = np.float32(y - iy)
+    rest[2 * PITCH + k] = np.float32(z - iz)
+    index[k] = np.int32(iy * line + (iz - origin))
 
 
 @inlined
 def _split(k: Any, x: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> None:
     plane, line, origin, last_x, last_y, last_z = steps
-    ix = min(np.int32(x), last_x)
-    iy = min(np.int32(y), last_y)
-    iz = min(np.int32(z), last_z)
-    rest[k] = np.float32(x - np.float64(ix))
-    rest[PITCH + k] = np.float32(y - np.float64(iy))
-    rest[2 * PITCH + k] = np.float32(z - np.float64(iz))
-    index[k] = np.int32(np.int32(np.int32(ix * plane) + np.int32(iy * line)) + np.int32(iz - origin))
+    ix = min(np.floor(x), last_x)
+    iy = min(np.floor(y), last_y)
+    iz = min(np.floor(z), last_z)
+    rest[k] = np.float32(x - ix)
+    rest[PITCH + k] = np.float32(y - iy)
+    rest[2 * PITCH + k] = np.float32(z - iz)
+    index[k] = np.int32(ix * plane + (iy * line + (iz - origin)))
 
 
 @inlined

@@ -75,11 +75,16 @@ def new_bundle() -> Any:
 
 @inlined
 def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: Any, pairs: Any) -> None:
-    """The neighbours of a piece's voxels, two in each of four parts. In a plane the upper neighbours along the first axis are
-    the lower ones once more."""
-    plane = np.intp(0) if flat else np.intp(shape[PLANE])
+    """The neighbours of a piece's voxels, two in each of four parts; in a plane there are two parts."""
     line = np.intp(shape[LINE])
-    for k in range(0, 0 if flat else count, STRIDE_AHEAD):  # a plane stays in the cache
+    if flat:
+        for k in range(count):
+            p = np.intp(index[k])
+            pairs[k] = load_label_pair(source, p)
+            pairs[PITCH + k] = load_label_pair(source, p + line)
+        return
+    plane = np.intp(shape[PLANE])
+    for k in range(0, count, STRIDE_AHEAD):
         p = np.intp(index[k]) + ahead
         prefetch(source, p)
         prefetch(source, p + line)
@@ -109,19 +114,21 @@ def add_to_bundle(
     places[n] = place
 
 
-def _majority_source() -> str:
+def _majority_source(flat: bool) -> str:
     """A function that settles, in float32, the voxels of a piece of which one label has more than half of the weight.
 
-    Looked for are the first neighbour's label, and the first other one.
+    Looked for are the first neighbour's label, and the first other one. In a plane there are four neighbours.
     """
-    corners = range(8)
+    halves = 1 if flat else 2
+    corners, pairs = range(4 * halves), ", ".join(f"pairs{number}" for number in range(2 * halves))
+    axes = ((1, "y"), (2, "z")) if flat else ((0, "x"), (1, "y"), (2, "z"))
     lines = [
-        "def settle(pairs0, pairs1, pairs2, pairs3, parts, count, chosen):",
+        f"def settle({pairs}, parts, count, chosen):",
         "for n in range(count):",
-        *(f"    {a}1 = parts[{number} * PITCH + n]" for number, a in enumerate("xyz")),
-        *(f"    {a}0 = f32(1.0) - {a}1" for a in "xyz"),
+        *(f"    {a}1 = parts[{number} * PITCH + n]" for number, a in axes),
+        *(f"    {a}0 = f32(1.0) - {a}1" for _, a in axes),
         *(f"    w{yz} = y{yz >> 1} * z{yz & 1}" for yz in range(4)),
-        *(f"    pair{number} = pairs{number}[n]" for number in range(4)),
+        *(f"    pair{number} = pairs{number}[n]" for number in range(2 * halves)),
     ]
     for c in corners:
         lines.append(
@@ -130,31 +137,32 @@ def _majority_source() -> str:
     lines.append("    b = l0")
     lines += [f"    b = l{c} if l{c} != l0 else b" for c in reversed(corners[1:])]
     for name, label in (("a", "l0"), ("b", "b")):
-        for x in range(2):
+        for x in range(halves):
             shares = [f"(w{yz} if l{4 * x + yz} == {label} else f32(0.0))" for yz in range(4)]
             lines.append(f"    of_{name}{x} = ({shares[0]} + {shares[1]}) + ({shares[2]} + {shares[3]})")
+    of_a, of_b = ("of_a0", "of_b0") if flat else ("x0 * of_a0 + x1 * of_a1", "x0 * of_b0 + x1 * of_b1")
     lines += [
-        "    label = i32(b) if x0 * of_b0 + x1 * of_b1 > MAJORITY else UNSETTLED",
-        "    chosen[n] = i32(l0) if x0 * of_a0 + x1 * of_a1 > MAJORITY else label",
+        f"    label = i32(b) if {of_b} > MAJORITY else UNSETTLED",
+        f"    chosen[n] = i32(l0) if {of_a} > MAJORITY else label",
     ]
     return "\n    ".join(lines)
 
 
-def _settle_majorities() -> Any:
+def _settle_majorities(flat: bool) -> Any:
     names: dict[str, Any] = {
         "i32": np.int32, "u32": np.uint32, "f32": np.float32, "PITCH": PITCH, "MAJORITY": _MAJORITY,
         "UNSETTLED": _UNSETTLED,
     }  # fmt: skip
-    exec(_majority_source(), names)
+    exec(_majority_source(flat), names)
     return inlined(names["settle"])
 
 
-_settle_majorities_of = _settle_majorities()
+_settle_majorities_of, _settle_majorities_of_flat = _settle_majorities(False), _settle_majorities(True)
 
 
 @inlined
 def settle_piece(
-    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, out: Any, chosen: Any, unsettled: Any
+    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, flat: Any, out: Any, chosen: Any, unsettled: Any
 ) -> Any:
     """The labels of a piece's voxels, but for those that it takes float64 to tell: their numbers go to ``unsettled``, and how
     many there are is the result.
@@ -162,19 +170,28 @@ def settle_piece(
     Args:
         pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_label_pair`).
         parts: how far each voxel lies from its lowest neighbour along x, y and z, `PITCH` apart.
+        flat: in a plane: only ``pairs0`` and ``pairs1``, and the parts along y and z, count.
         chosen: int32, scratch.
     """
     count = out.shape[0]
     different = np.uint32(0)
-    for n in range(count):
-        a = pairs0[n]
-        within = np.uint32((a ^ (a >> np.uint32(16))) & np.uint32(0xFFFF))
-        different |= np.uint32((a ^ pairs1[n]) | (a ^ pairs2[n]) | (a ^ pairs3[n]) | within)
+    if flat:
+        for n in range(count):
+            a = pairs0[n]
+            different |= np.uint32((a ^ pairs1[n]) | ((a ^ (a >> np.uint32(16))) & np.uint32(0xFFFF)))
+    else:
+        for n in range(count):
+            a = pairs0[n]
+            within = np.uint32((a ^ (a >> np.uint32(16))) & np.uint32(0xFFFF))
+            different |= np.uint32((a ^ pairs1[n]) | (a ^ pairs2[n]) | (a ^ pairs3[n]) | within)
     if different == 0:
         for n in range(count):
             out[n] = np.int16(pairs0[n])
         return 0
-    _settle_majorities_of(pairs0, pairs1, pairs2, pairs3, parts, count, chosen)
+    if flat:
+        _settle_majorities_of_flat(pairs0, pairs1, parts, count, chosen)
+    else:
+        _settle_majorities_of(pairs0, pairs1, pairs2, pairs3, parts, count, chosen)
     missing = np.int32(0)
     for n in range(count):
         missing |= np.int32(chosen[n] & _UNSETTLED)
@@ -396,22 +413,17 @@ def resample_labels(
                 count = stop - start
                 _gather(channel, count, shape, flat, index, ahead, pairs)
                 found = settle_piece(
-                    pairs,
-                    pairs[PITCH:],
-                    pairs[2 * PITCH :],
-                    pairs[3 * PITCH :],
-                    parts,
-                    line[start:stop],
-                    chosen,
+                    pairs, pairs[PITCH:], pairs[2 * PITCH :], pairs[3 * PITCH :], parts, flat, line[start:stop], chosen,
                     unsettled,
-                )
+                )  # fmt: skip
                 for m in range(found):
                     k = unsettled[m]
                     x, y, z = rows[start + k], rows[PITCH + start + k], rows[2 * PITCH + start + k]
                     if not placed:
                         x, y, z = place_voxel(patch_map, i, j, begin + k)
+                    upper = 0 if flat else 2 * PITCH  # in a plane the upper neighbours are the lower ones once more
                     add_to_bundle(
-                        bundle, bundled + m, pairs[k], pairs[PITCH + k], pairs[2 * PITCH + k], pairs[3 * PITCH + k],
+                        bundle, bundled + m, pairs[k], pairs[PITCH + k], pairs[upper + k], pairs[upper + PITCH + k],
                         0.0 if flat else x, y, z,
                         (i * out.shape[2] + j) * out.shape[3] + begin + start + k,
                     )  # fmt: skip

@@ -150,7 +150,7 @@ def settle_axes(
                         parts[k] = part0[i]
                         parts[PITCH + k] = part1[j]
                         parts[2 * PITCH + k] = part2[begin + k]
-                    found = settle_piece(a, b, c, d, parts, out[ch, i, j, begin:end], chosen, unsettled)
+                    found = settle_piece(a, b, c, d, parts, flat, out[ch, i, j, begin:end], chosen, unsettled)
                     for m in range(found):
                         k = unsettled[m]
                         add_to_bundle(
