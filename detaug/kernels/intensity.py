@@ -38,11 +38,15 @@ def stretch(source: Any, destination: Any, center: Any, factor: Any, low: Any, h
             destination[i] = _stretched(source[i], center, factor, low, high)
 
 
-@kernel("void(float32[::1], float32, float32, float32)")
-def scale_around(values: Any, center: Any, factor: Any, offset: Any) -> None:
-    """``(values - center) · factor + offset``, in place."""
-    for i in range(values.shape[0]):
-        values[i] = (values[i] - center) * factor + offset
+@kernel("void(float32[::1], float32[::1], float32, float32, float32)")
+def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset: Any) -> None:
+    """``(source - center) · factor + offset``; both may be one array."""
+    if source.ctypes.data == destination.ctypes.data:
+        for i in range(destination.shape[0]):
+            destination[i] = (destination[i] - center) * factor + offset
+    else:
+        for i in range(destination.shape[0]):
+            destination[i] = (source[i] - center) * factor + offset
 
 
 @inlined

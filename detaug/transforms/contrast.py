@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.kernels.intensity import stretch
+from detaug.kernels.intensity import scale_around, stretch
 from detaug.kernels.statistics import mean, moments
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -90,7 +90,7 @@ class Contrast(ImageTransform):
             stretch_around_mean(source, destination, factors[c], keep_range=self.preserve_range)
 
     def kernels(self) -> Iterable[Kernel]:
-        return mean, moments, stretch
+        return (moments, stretch) if self.preserve_range else (mean, scale_around)
 
 
 class InvertImage(ImageTransform):
@@ -123,7 +123,7 @@ class InvertImage(ImageTransform):
             stretch_around_mean(source, destination, -1.0, keep_range=False)
 
     def kernels(self) -> Iterable[Kernel]:
-        return mean, stretch
+        return mean, scale_around
 
 
 def stretch_around_mean(source: np.ndarray, destination: np.ndarray, factor: float, *, keep_range: bool) -> None:
@@ -131,11 +131,10 @@ def stretch_around_mean(source: np.ndarray, destination: np.ndarray, factor: flo
 
     Clamped to the source's range if that is to be kept. All NaN where the mean is not finite.
     """
-    if keep_range:
-        low, high, center, _ = moments(source)
-    else:
-        low, high, center = -math.inf, math.inf, mean(source)
-    if math.isfinite(center):
-        stretch(source, destination, *(np.float32(number) for number in (center, factor, low, high)))
-    else:
+    low, high, center, _ = moments(source) if keep_range else (0.0, 0.0, mean(source), 0.0)
+    if not math.isfinite(center):
         destination.fill(np.nan)
+    elif keep_range:
+        stretch(source, destination, *map(np.float32, (center, factor, low, high)))
+    else:
+        scale_around(source, destination, *map(np.float32, (center, factor, center)))
