@@ -56,7 +56,8 @@ class Workspace:
 
     def _can_be_owned(self, key: str, array: np.ndarray) -> bool:
         is_kept = array.dtype == _FLOAT32 or key not in IMAGE_KEYS
-        if not (is_kept and array.flags.writeable and array.flags.c_contiguous):
+        is_recorded = getattr(self._given[key], "requires_grad", False)
+        if is_recorded or not (is_kept and array.flags.writeable and array.flags.c_contiguous):
             return False
         others = (other for name, other in self._given.items() if name != key)
         return not any(np.may_share_memory(array, part) for other in others for part in _arrays_in(other))

@@ -78,6 +78,7 @@ NOT_WRITABLE = {
     "of another dtype": lambda image: image.astype(np.float64),
     "strided": lambda image: np.asfortranarray(image),
     "repeated": lambda image: np.broadcast_to(image[:, :1], image.shape),
+    "a tensor whose gradient is recorded": lambda image: torch.from_numpy(image).requires_grad_(),
     "a tensor that is a view in another order": lambda image: torch.from_numpy(image).permute(0, 2, 1, 3),
 }
 
