@@ -160,10 +160,10 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
             if tasks:
                 task = tasks.popleft()
                 if isinstance(task, (messages.MakeAgain, messages.Explain)):
+                    allocate_with(None)  # it does not travel, and a new slot costs more than the batch
                     if not forked and isinstance(task, messages.MakeAgain) and not detoured:
                         detoured = True
                         _detour(producer, task)
-                    allocate_with(None)  # it does not travel, and a new slot costs more than the batch
                     channel.send(_second_answer(producer, forked, task))
                     allocate_with(slots.take)
                     continue

@@ -21,6 +21,7 @@ from detaug.seeding.current import current
 from detaug.transforms.building import draws
 from detaug.transforms.building.batches import apply_to_batch
 from detaug.transforms.building.inverse import Inverse, Step
+from detaug.transforms.building.overlaps import may_overlap
 from detaug.transforms.building.roles import by_role, check_dimensions, is_batch, sample_roles
 from detaug.transforms.building.stages import Stage, apply_observed
 from detaug.transforms.building.texts import as_html, as_written, shown_params
@@ -70,8 +71,8 @@ class Transform(ABC):
 
         Returns:
             The same keys, with the values of a call. An array may be the given one, changed, or a new one: go on with what is
-            returned. Written into are C-contiguous arrays and CPU tensors that share no memory with another one of the call,
-            images in float32.
+            returned. Written into are C-contiguous arrays and CPU tensors, images in float32; nothing is where two arrays of the
+            call, or two samples of a batch, share memory.
 
         Raises:
             As a call. What was given may have been changed by then.
@@ -84,6 +85,7 @@ class Transform(ABC):
         if is_batch(arrays, self.keys):
             return apply_to_batch(self, arrays, rng, in_place)
         roles = sample_roles(arrays, self.keys)
+        in_place = in_place and not may_overlap(arrays.values())
         generator = rng if rng is not None else _generator_of_this_sample(type(self).__name__)
         return self.of_sample(arrays, roles, generator, in_place)
 

@@ -10,6 +10,7 @@ import torch
 
 from detaug.seeding.current import current
 from detaug.transforms.building import draws
+from detaug.transforms.building.overlaps import may_overlap
 from detaug.transforms.building.roles import batch_roles
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def apply_to_batch(
         if len(batch[name]) != count:
             raise ValueError(f"{image} has {count} samples, but {name} has {len(batch[name])}")
     samples = [{name: batch[name][index] for name in roles} for index in range(count)]
+    in_place = in_place and not may_overlap([samples, [batch[name] for name in batch if name not in roles]])
     results = []
     for sample in samples:
         generator = draws.generator_of(draws.key(rng)) if rng is not None else _next_generator(transform)

@@ -31,7 +31,7 @@ class Workspace:
             such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through unchanged. NumPy
             arrays or CPU tensors; the first three also a `LazyVolume`, of which only what is needed is read.
         drawn: where `record` writes; None for nowhere.
-        in_place: what was given is owned from the beginning, where it can be written into and shares no memory.
+        in_place: what was given is owned from the beginning, where it can be written into. No two arrays may share memory.
 
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
@@ -57,10 +57,7 @@ class Workspace:
     def _can_be_owned(self, key: str, array: np.ndarray) -> bool:
         is_kept = array.dtype == _FLOAT32 or key not in IMAGE_KEYS
         is_recorded = getattr(self._given[key], "requires_grad", False)
-        if is_recorded or not (is_kept and array.flags.writeable and array.flags.c_contiguous):
-            return False
-        others = (other for name, other in self._given.items() if name != key)
-        return not any(np.may_share_memory(array, part) for other in others for part in _arrays_in(other))
+        return is_kept and not is_recorded and array.flags.writeable and array.flags.c_contiguous
 
     def __contains__(self, key: str) -> bool:
         return self._arrays.get(key) is not None
@@ -213,15 +210,6 @@ class Workspace:
         if min(array.strides, default=0) < 0:
             array = np.ascontiguousarray(array)
         return torch.from_numpy(array)
-
-
-def _arrays_in(value: Any) -> list[np.ndarray]:
-    """What may share memory with an array: a value, or those of a list."""
-    if isinstance(value, torch.Tensor):
-        return [value.detach().numpy()] if value.device.type == "cpu" and value.layout == torch.strided else []
-    if isinstance(value, (list, tuple)):
-        return [array for each in value for array in _arrays_in(each)]
-    return [value] if isinstance(value, np.ndarray) else []
 
 
 def shapes_of(arrays: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,6 +102,39 @@ def test_arrays_that_share_memory_are_not_written_into(other: str) -> None:
     assert np.array_equal(image, sample(1, SHAPES[3])["image"])
 
 
+REPEATED = {
+    "one array for all samples": lambda image: torch.from_numpy(image).expand(3, *image.shape),
+    "one array twice in a list": lambda image: [image, image],
+    "samples that overlap": lambda image: torch.from_numpy(image).as_strided((2, 1, 9, 18, 14), (252, 1, 252, 14, 1)),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_samples_that_share_memory_are_not_written_into(name: str) -> None:
+    data = REPEATED[name](sample(1, SHAPES[3])["image"])
+    expected = fingerprint(contiguous(BRIGHTER(data=data, rng=rng())))
+    assert fingerprint(contiguous(BRIGHTER.in_place(data=data, rng=rng()))) == expected
+
+
+def test_a_batchs_other_keys_may_view_its_data() -> None:
+    data = np.stack([sample(seed, SHAPES[3])["image"] for seed in range(2)])
+    before = data[0, 0, 0].copy()
+    made = BRIGHTER.in_place(data=data, rng=rng(), kept={"row": data[0, 0, 0]})
+    assert np.array_equal(made["kept"]["row"], before)
+
+
+def test_other_keys_may_be_of_any_kind() -> None:
+    image = sample(1, SHAPES[3])["image"]
+    others = {
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "conjugate": torch.ones(3, dtype=torch.complex64).conj(),
+        "sparse": torch.eye(3).to_sparse(),
+        "meta": torch.ones(3, device="meta"),
+        "name": "case",
+    }
+    assert BRIGHTER.in_place(image=image, rng=rng(), **others)["image"] is image
+
+
 def test_keys_of_ones_own_names() -> None:
     image, label = sample(1, SHAPES[3])["image"], sample(1, SHAPES[3])["segmentation"]
     pipeline = t.Compose([BRIGHTER], keys={"scan": "image", "label": "segmentation"})
