@@ -115,7 +115,7 @@ def place_piece(
     margin = 1 if mode == CUBIC else 0
     place_row(rows, patch_map, i, j, begin, length)
     start, stop = 0, 0
-    if _has_pairs(shape, margin, voxels, flat):
+    if has_pairs(shape, margin, voxels, flat):
         if (padding != CONSTANT) & (mode == LINEAR):
             bring_inside(rows, length, shape, padding, align_corners, flat)
         start, stop = _inner_part(rows, length, shape, margin, flat, straight)
@@ -129,7 +129,7 @@ def place_piece(
 
 
 @inlined
-def _has_pairs(shape: Any, margin: Any, voxels: Any, flat: Any) -> Any:
+def has_pairs(shape: Any, margin: Any, voxels: Any, flat: Any) -> Any:
     """Pairs are found by 32-bit indices, and an axis of one voxel has none."""
     few = 1 + 2 * margin
     return (voxels < 2**31) & (shape[1] > few) & (shape[2] > few) & (flat | (shape[0] > few))
@@ -156,7 +156,7 @@ def place_and_split(
         pairs: ``start`` and ``stop`` are ``low``.
     """
     shape, mode, _, _, flat = sampling
-    straight = (mode == LINEAR) & (patch_map.displacement.size == 0) & _has_pairs(shape, 0, voxels, flat)
+    straight = (mode == LINEAR) & (patch_map.displacement.size == 0) & has_pairs(shape, 0, voxels, flat)
     # Rounded as they are, the coordinates along a straight piece lie between those of its ends.
     ends = _is_within(patch_map, i, j, begin, shape, flat) & _is_within(
         patch_map, i, j, begin + length - 1, shape, flat
@@ -203,7 +203,7 @@ def _split_straight(
     mx = matrix[0, 2]
     my = matrix[1, 2]
     mz = matrix[2, 2]
-    steps = _steps(shape)
+    steps = steps_within(shape)
     if flat:
         for k in range(length):
             step = np.float64(np.int32(begin + k))
@@ -211,7 +211,7 @@ def _split_straight(
         return
     for k in range(length):
         step = np.float64(np.int32(begin + k))
-        _split(k, bx + step * mx, by + step * my, bz + step * mz, steps, index, rest)
+        split(k, bx + step * mx, by + step * my, bz + step * mz, steps, PITCH, index, rest)
 
 
 @inlined
@@ -354,18 +354,18 @@ def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -
 @inlined
 def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
     """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
-    steps = _steps(shape)
+    steps = steps_within(shape)
     if flat:
         for k in range(count):
             _split_flat(k, rows[PITCH + k], rows[2 * PITCH + k], steps, index, rest)
         return
     for k in range(count):
-        _split(k, rows[k], rows[PITCH + k], rows[2 * PITCH + k], steps, index, rest)
+        split(k, rows[k], rows[PITCH + k], rows[2 * PITCH + k], steps, PITCH, index, rest)
 
 
 @inlined
-def _steps(shape: Any) -> Any:
-    """For `_split`: read here, so that the compiler need not read them again for every voxel. All are float64, which holds
+def steps_within(shape: Any) -> Any:
+    """For `split`: read here, so that the compiler need not read them again for every voxel. All are float64, which holds
     every index exactly: a coordinate is rounded down as it is, and only the index becomes an integer. To make integers of
     the coordinates, and numbers of these, took a third of the time."""
     return (
@@ -385,14 +385,15 @@ def _split_flat(k: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> No
 
 
 @inlined
-def _split(k: Any, x: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> None:
+def split(k: Any, x: Any, y: Any, z: Any, steps: Any, pitch: Any, index: Any, rest: Any) -> None:
+    """Number ``k`` of the indices, and of each part of the fractions, which are ``pitch`` apart, for a voxel at x, y, z."""
     plane, line, origin, last_x, last_y, last_z = steps
     ix = min(np.floor(x), last_x)
     iy = min(np.floor(y), last_y)
     iz = min(np.floor(z), last_z)
     rest[k] = np.float32(x - ix)
-    rest[PITCH + k] = np.float32(y - iy)
-    rest[2 * PITCH + k] = np.float32(z - iz)
+    rest[pitch + k] = np.float32(y - iy)
+    rest[pitch + pitch + k] = np.float32(z - iz)
     index[k] = np.int32(ix * plane + (iy * line + (iz - origin)))
 
 

@@ -19,7 +19,6 @@ from detaug.kernels.coordinates import (
     PIECE,
     PITCH,
     PLANE,
-    STRIDE_AHEAD,
     Map,
     Sampling,
     distance_ahead,
@@ -29,7 +28,21 @@ from detaug.kernels.coordinates import (
     tap_piece,
     touches_nothing,
 )
-from detaug.kernels.pointers import load_label_pair, prefetch
+from detaug.kernels.pointers import load_label_pair
+from detaug.kernels.tiles import (
+    DEPTH,
+    LENGTH,
+    LINES,
+    SHEET,
+    expect_sheet,
+    fetch,
+    is_tiled,
+    next_tile,
+    number_of,
+    place_tile,
+    put_sheet,
+    start_of,
+)
 
 # How equal weights are settled.
 TIE_NEAREST, TIE_LOWEST, TIE_HIGHEST = 0, 1, 2
@@ -74,7 +87,7 @@ def new_bundle() -> Any:
 
 
 @inlined
-def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: Any, pairs: Any) -> None:
+def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
     """The neighbours of a piece's voxels, two in each of four parts; in a plane there are two parts."""
     line = np.intp(shape[LINE])
     if flat:
@@ -84,12 +97,6 @@ def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: A
             pairs[PITCH + k] = load_label_pair(source, p + line)
         return
     plane = np.intp(shape[PLANE])
-    for k in range(0, count, STRIDE_AHEAD):
-        p = np.intp(index[k]) + ahead
-        prefetch(source, p)
-        prefetch(source, p + line)
-        prefetch(source, p + plane)
-        prefetch(source, p + plane + line)
     for k in range(count):
         p = np.intp(index[k])
         pairs[k] = load_label_pair(source, p)
@@ -391,55 +398,86 @@ def resample_labels(
     tap_index = np.zeros(12 * PITCH, np.int64)
     near_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
-    ahead = distance_ahead(matrix, shape)
+    sheet = np.empty(SHEET, np.int16)
+    rows_ahead = distance_ahead(matrix, shape)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, mode, padding, align_corners, flat)
     nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
-    pieces = (out.shape[3] + PIECE - 1) // PIECE
+    lines, length = out.shape[2], out.shape[3]
+    columns, pieces, tiles = number_of(lines, LINES), number_of(length, PIECE), number_of(length, LENGTH)
+    blocks = number_of(last - first, DEPTH) * columns
     for c in range(source.shape[0]):
         channel = source[c]
         whole = out[c].reshape(-1)
         bundled = 0
-        for number in range(first * out.shape[2] * pieces, last * out.shape[2] * pieces):
-            i = number // (out.shape[2] * pieces)
-            j = number // pieces % out.shape[2]
-            begin = number % pieces * PIECE
-            length = min(PIECE, out.shape[3] - begin)
-            start, stop, low, high, placed = place_and_split(
-                rows, patch_map, i, j, begin, length, sampling, source.shape[1], index, parts
-            )
-            line = out[c, i, j, begin : begin + length]
-            if stop > start:
-                count = stop - start
-                _gather(channel, count, shape, flat, index, ahead, pairs)
-                found = settle_piece(
-                    pairs, pairs[PITCH:], pairs[2 * PITCH :], pairs[3 * PITCH :], parts, flat, line[start:stop], chosen,
-                    unsettled,
-                )  # fmt: skip
-                for m in range(found):
-                    k = unsettled[m]
-                    x, y, z = rows[start + k], rows[PITCH + start + k], rows[2 * PITCH + start + k]
-                    if not placed:
-                        x, y, z = place_voxel(patch_map, i, j, begin + k)
-                    upper = 0 if flat else 2 * PITCH  # in a plane the upper neighbours are the lower ones once more
-                    add_to_bundle(
-                        bundle, bundled + m, pairs[k], pairs[PITCH + k], pairs[upper + k], pairs[upper + PITCH + k],
-                        0.0 if flat else x, y, z,
-                        (i * out.shape[2] + j) * out.shape[3] + begin + start + k,
+        for block in range(blocks):
+            i0 = first + block // columns * DEPTH
+            i1 = min(i0 + DEPTH, last)
+            j0 = start_of(block % columns, lines, LINES)
+            j1 = min(j0 + LINES, lines)
+            tiled = is_tiled(patch_map, i0, i1, j0, j1, out, sampling, source.shape[1])
+            if not tiled:
+                j0 = block % columns * LINES
+            parts_of_block = tiles if tiled else (j1 - j0) * pieces
+            for number in range((i1 - i0) * parts_of_block):
+                # a sheet of a tile, or a piece of a row, of `size` voxels from voxel (i, j, begin) on
+                if tiled:
+                    tile = number // (i1 - i0)
+                    i, j, size = i0 + number % (i1 - i0), j0, SHEET
+                    begin = start_of(tile, length, LENGTH)
+                    next_j, next_k, ahead = next_tile(tile, j0, length, matrix, shape)
+                    expect_sheet(out[c, i], next_j, next_k)
+                    place_tile(patch_map, i, i + 1, j, begin, shape, PITCH, index, parts)
+                    start, stop, low, high, placed = 0, SHEET, 0, SHEET, False
+                    line = sheet
+                else:
+                    i, j = i0 + number // parts_of_block, j0 + number % parts_of_block // pieces
+                    begin = number % pieces * PIECE
+                    size = min(PIECE, length - begin)
+                    ahead = rows_ahead
+                    start, stop, low, high, placed = place_and_split(
+                        rows, patch_map, i, j, begin, size, sampling, source.shape[1], index, parts
+                    )
+                    line = out[c, i, j, begin : begin + size]
+                if stop > start:
+                    count = stop - start
+                    if flat:
+                        _gather(channel, count, shape, True, index, pairs)
+                    else:
+                        fetch(channel, count, shape, index, ahead)
+                        _gather(channel, count, shape, False, index, pairs)
+                    found = settle_piece(
+                        pairs, pairs[PITCH:], pairs[2 * PITCH :], pairs[3 * PITCH :], parts, flat, line[start:stop], chosen,
+                        unsettled,
                     )  # fmt: skip
-                bundled += found
-            line[:low] = pad
-            line[high:] = pad
-            for side in range(2):
-                one, other = (low, start) if side == 0 else (stop, high)
-                if one < other:
-                    part = rows[one:]
-                    tap_piece(part, other - one, nearest, near_index, tap_weight)
-                    count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
-                    _settle_taps(
-                        channel, line[one:other], part, other - one, sampling, pad, tiebreak, count, tap_index,
-                        tap_weight, near_index, labels, scores,
-                    )  # fmt: skip
-            if (bundled > PIECE) | (number == last * out.shape[2] * pieces - 1):
-                settle_bundle(whole, bundled, shape, tiebreak, bundle, labels, scores)
-                bundled = 0
+                    for m in range(found):
+                        n = unsettled[m]
+                        at_j, at_k = (j + n // LENGTH, begin + n % LENGTH) if tiled else (j, begin + start + n)
+                        if placed:
+                            x, y, z = rows[start + n], rows[PITCH + start + n], rows[2 * PITCH + start + n]
+                        else:
+                            x, y, z = place_voxel(patch_map, i, at_j, at_k)
+                        upper = 0 if flat else 2 * PITCH  # in a plane the upper neighbours are the lower ones once more
+                        add_to_bundle(
+                            bundle, bundled + m, pairs[n], pairs[PITCH + n], pairs[upper + n], pairs[upper + PITCH + n],
+                            0.0 if flat else x, y, z, (i * lines + at_j) * length + at_k,
+                        )  # fmt: skip
+                    bundled += found
+                if tiled:
+                    put_sheet(sheet, out[c, i], j, begin)
+                else:
+                    line[:low] = pad
+                    line[high:] = pad
+                    for side in range(2):
+                        one, other = (low, start) if side == 0 else (stop, high)
+                        if one < other:
+                            part = rows[one:]
+                            tap_piece(part, other - one, nearest, near_index, tap_weight)
+                            count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                            _settle_taps(
+                                channel, line[one:other], part, other - one, sampling, pad, tiebreak, count, tap_index,
+                                tap_weight, near_index, labels, scores,
+                            )  # fmt: skip
+                if (bundled > PIECE) | ((block == blocks - 1) & (number == (i1 - i0) * parts_of_block - 1)):
+                    settle_bundle(whole, bundled, shape, tiebreak, bundle, labels, scores)
+                    bundled = 0

@@ -30,20 +30,26 @@ load_float_pair = _pair_loader("load_float_pair", 64, types.uint64)
 load_label_pair = _pair_loader("load_label_pair", 32, types.uint32)
 
 
-def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001
-    """Ask for the line of the cache that an element of a flat array lies in. Changes no value, and cannot fail: the index may
-    be anywhere."""
+def _prefetcher(name: str, written: int) -> Any:
+    def ask_for(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001
+        """Ask for the line of the cache that an element of a flat array lies in. Changes no value, and cannot fail: the index
+        may be anywhere."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        address, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        element = builder.bitcast(builder.gep(data, [arguments[1]]), address)
-        kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
-        ask = builder.module.declare_intrinsic("llvm.prefetch", [address], kind)
-        builder.call(ask, [element, number(0), number(3), number(1)])  # to be read, kept at hand, data
-        return context.get_dummy_value()
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+            address, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+            element = builder.bitcast(builder.gep(data, [arguments[1]]), address)
+            kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
+            ask = builder.module.declare_intrinsic("llvm.prefetch", [address], kind)
+            builder.call(ask, [element, number(written), number(3), number(1)])  # kept at hand, data
+            return context.get_dummy_value()
 
-    return types.void(array, types.intp), generate
+        return types.void(array, types.intp), generate
+
+    ask_for.__name__ = name
+    return intrinsic(ask_for)
 
 
-prefetch: Any = intrinsic(_prefetch)
+#: Of an element that will be read, and of one that will be written.
+prefetch: Any = _prefetcher("prefetch", 0)
+prefetch_to_write: Any = _prefetcher("prefetch_to_write", 1)

@@ -15,7 +15,6 @@ from detaug.kernels.coordinates import (
     PIECE,
     PITCH,
     PLANE,
-    STRIDE_AHEAD,
     Map,
     Sampling,
     distance_ahead,
@@ -24,33 +23,33 @@ from detaug.kernels.coordinates import (
     tap_piece,
     touches_nothing,
 )
-from detaug.kernels.pointers import load_float_pair, prefetch
-
-# Planes and lines of a patch that are worked on together.
-_TOGETHER = 4
+from detaug.kernels.pointers import load_float_pair
+from detaug.kernels.tiles import (
+    DEPTH,
+    LENGTH,
+    LINES,
+    SHEET,
+    TILE_PITCH,
+    expect_sheet,
+    fetch,
+    is_tiled,
+    next_tile,
+    number_of,
+    place_tile,
+    start_of,
+)
 
 
 @inlined
-def _bundles(count: Any) -> Any:
-    return (count + _TOGETHER - 1) // _TOGETHER
-
-
-@inlined
-def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: Any, pairs: Any) -> None:
-    plane = np.intp(shape[PLANE])
+def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
     line = np.intp(shape[LINE])
-    for k in range(0, 0 if flat else count, STRIDE_AHEAD):  # a plane stays in the cache
-        p = np.intp(index[k]) + ahead
-        prefetch(source, p)
-        prefetch(source, p + line)
-        prefetch(source, p + plane)
-        prefetch(source, p + plane + line)
     if flat:
         for k in range(count):
             p = np.intp(index[k])
             pairs[k] = load_float_pair(source, p)
             pairs[PITCH + k] = load_float_pair(source, p + line)
         return
+    plane = np.intp(shape[PLANE])
     for k in range(count):
         p = np.intp(index[k])
         pairs[k] = load_float_pair(source, p)
@@ -60,19 +59,23 @@ def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, ahead: A
 
 
 @inlined
-def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
-    """Along z, then y, then x; ``values`` holds both ends of each z pair beside each other."""
+def _blend(out: Any, count: Any, flat: Any, rest: Any, first: Any, pitch: Any, values: Any) -> None:
+    """Along z, then y, then x; ``values`` holds both ends of each z pair beside each other. The fractions, in parts that are
+    ``pitch`` apart, are those from ``first`` on."""
+    n = np.uint64(first)
+    y = np.uint64(first + pitch)
+    z = np.uint64(first + 2 * pitch)
     if flat:
         for k in range(count):
-            f = rest[2 * PITCH + k]
+            f = rest[z + np.uint64(k)]
             a = values[2 * k]
             b = values[2 * PITCH + 2 * k]
             a = a + f * (values[2 * k + 1] - a)
             b = b + f * (values[2 * PITCH + 2 * k + 1] - b)
-            out[k] = a + rest[PITCH + k] * (b - a)
+            out[k] = a + rest[y + np.uint64(k)] * (b - a)
         return
     for k in range(count):
-        f = rest[2 * PITCH + k]
+        f = rest[z + np.uint64(k)]
         a = values[2 * k]
         b = values[2 * PITCH + 2 * k]
         c = values[4 * PITCH + 2 * k]
@@ -81,10 +84,10 @@ def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
         b = b + f * (values[2 * PITCH + 2 * k + 1] - b)
         c = c + f * (values[4 * PITCH + 2 * k + 1] - c)
         d = d + f * (values[6 * PITCH + 2 * k + 1] - d)
-        f = rest[PITCH + k]
+        f = rest[y + np.uint64(k)]
         a = a + f * (b - a)
         c = c + f * (d - c)
-        out[k] = a + rest[k] * (c - a)
+        out[k] = a + rest[n + np.uint64(k)] * (c - a)
 
 
 @inlined
@@ -134,44 +137,69 @@ def resample_images(
         flat: two-dimensional (``shape[0] == 1``).
     """
     rows = np.empty(3 * PITCH, np.float64)
-    rest = np.empty(3 * PITCH, np.float32)
-    index = np.empty(PIECE, np.int32)
+    rest = np.empty(3 * TILE_PITCH, np.float32)
+    index = np.empty(TILE_PITCH, np.int32)
     pairs = np.empty(4 * PITCH, np.uint64)
     values = pairs.view(np.float32)
     tap_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
-    ahead = distance_ahead(matrix, shape)
-    # rows in bundles of few planes and lines, which lie near each other in the source
-    for bundle in range(_bundles(last - first) * _bundles(out.shape[2])):
-        first_i = first + bundle // _bundles(out.shape[2]) * _TOGETHER
-        first_j = bundle % _bundles(out.shape[2]) * _TOGETHER
-        for i in range(first_i, min(first_i + _TOGETHER, last)):
-            for j in range(first_j, min(first_j + _TOGETHER, out.shape[2])):
-                for begin in range(0, out.shape[3], PIECE):
-                    length = min(PIECE, out.shape[3] - begin)
-                    start, stop, low, high, _ = place_and_split(
-                        rows, patch_map, i, j, begin, length, sampling, source.shape[1], index, rest
-                    )
-                    if stop > start:
+    rows_ahead = distance_ahead(matrix, shape)
+    lines, length = out.shape[2], out.shape[3]
+    columns = number_of(lines, LINES)
+    for number in range(number_of(last - first, DEPTH) * columns):
+        i0 = first + number // columns * DEPTH
+        i1 = min(i0 + DEPTH, last)
+        j0 = start_of(number % columns, lines, LINES)
+        j1 = min(j0 + LINES, lines)
+        if is_tiled(patch_map, i0, i1, j0, j1, out, sampling, source.shape[1]):
+            for tile in range(number_of(length, LENGTH)):
+                k0 = start_of(tile, length, LENGTH)
+                place_tile(patch_map, i0, i1, j0, k0, shape, TILE_PITCH, index, rest)
+                next_j, next_k, ahead = next_tile(tile, j0, length, matrix, shape)
+                for c in range(source.shape[0]):
+                    for i in range(i0, i1):
+                        sheet = (i - i0) * SHEET
+                        expect_sheet(out[c, i], next_j, next_k)
+                        fetch(source[c], SHEET, shape, index[sheet:], ahead)
+                        _gather(source[c], SHEET, shape, False, index[sheet:], pairs)
+                        for j in range(LINES):
+                            at = j * LENGTH
+                            line = out[c, i, j0 + j, k0 : k0 + LENGTH]
+                            _blend(line, LENGTH, False, rest, sheet + at, TILE_PITCH, values[2 * at :])
+            continue
+        j0 = number % columns * LINES
+        for row in range((i1 - i0) * (j1 - j0)):
+            i = i0 + row // (j1 - j0)
+            j = j0 + row % (j1 - j0)
+            for begin in range(0, length, PIECE):
+                size = min(PIECE, length - begin)
+                start, stop, low, high, _ = place_and_split(
+                    rows, patch_map, i, j, begin, size, sampling, source.shape[1], index, rest
+                )
+                if stop > start:
+                    for c in range(source.shape[0]):
+                        if flat:  # a plane stays in the cache
+                            _gather(source[c], stop - start, shape, True, index, pairs)
+                        else:
+                            fetch(source[c], stop - start, shape, index, rows_ahead)
+                            _gather(source[c], stop - start, shape, False, index, pairs)
+                        _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, 0, PITCH, values)
+                if high - low < size:
+                    for c in range(source.shape[0]):
+                        out[c, i, j, begin : begin + low] = np.float32(value)
+                        out[c, i, j, begin + high : begin + size] = np.float32(value)
+                for side in range(2):
+                    one, other = (low, start) if side == 0 else (stop, high)
+                    if one < other:
+                        part = rows[one:]
+                        count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
                         for c in range(source.shape[0]):
-                            _gather(source[c], stop - start, shape, flat, index, ahead, pairs)
-                            _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
-                    if high - low < length:
-                        for c in range(source.shape[0]):
-                            out[c, i, j, begin : begin + low] = np.float32(value)
-                            out[c, i, j, begin + high : begin + length] = np.float32(value)
-                    for side in range(2):
-                        one, other = (low, start) if side == 0 else (stop, high)
-                        if one < other:
-                            part = rows[one:]
-                            count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
-                            for c in range(source.shape[0]):
-                                sample_taps(
-                                    source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
-                                    value, count, tap_index, tap_weight,
-                                )  # fmt: skip
+                            sample_taps(
+                                source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
+                                value, count, tap_index, tap_weight,
+                            )  # fmt: skip
 
 
 @kernel("void(float32[::1], float32[:,:,::1], int64[::1], int64[::1], float64[:,::1], float64[::1], float32, boolean)")
@@ -217,5 +245,9 @@ def resample_held(
                 line[high:] = outside
                 if low < high:
                     split_piece(rows[low:], high - low, shape, flat, index, rest)
-                    _gather(source, high - low, shape, flat, index, ahead, pairs)
-                    _blend(line[low:high], high - low, flat, rest, values)
+                    if flat:
+                        _gather(source, high - low, shape, True, index, pairs)
+                    else:
+                        fetch(source, high - low, shape, index, ahead)
+                        _gather(source, high - low, shape, False, index, pairs)
+                    _blend(line[low:high], high - low, flat, rest, 0, PITCH, values)
