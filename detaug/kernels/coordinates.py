@@ -25,6 +25,8 @@ PIECE = 512
 # Scratch arrays are flat, their parts this far apart. A constant distance lets the compiler see that they do not overlap, and
 # use vectors; no multiple of 512, or the parts would push each other, and the source's voxels, out of the first-level cache.
 PITCH = 640
+# The same for the fractions of voxels, of which there may be those of a whole tile.
+FRACTIONS = 2064
 
 
 # Voxels of a turned row lie in lines of memory that no CPU foresees. Those of the row that comes as many rows later, which are
@@ -211,7 +213,7 @@ def _split_straight(
         return
     for k in range(length):
         step = np.float64(np.int32(begin + k))
-        split(k, bx + step * mx, by + step * my, bz + step * mz, steps, PITCH, index, rest)
+        split(k, bx + step * mx, by + step * my, bz + step * mz, steps, index, rest)
 
 
 @inlined
@@ -360,7 +362,7 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
             _split_flat(k, rows[PITCH + k], rows[2 * PITCH + k], steps, index, rest)
         return
     for k in range(count):
-        split(k, rows[k], rows[PITCH + k], rows[2 * PITCH + k], steps, PITCH, index, rest)
+        split(k, rows[k], rows[PITCH + k], rows[2 * PITCH + k], steps, index, rest)
 
 
 @inlined
@@ -379,21 +381,22 @@ def _split_flat(k: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> No
     _, line, origin, _, last_y, last_z = steps
     iy = min(np.floor(y), last_y)
     iz = min(np.floor(z), last_z)
-    rest[PITCH + k] = np.float32(y - iy)
-    rest[2 * PITCH + k] = np.float32(z - iz)
+    rest[FRACTIONS + k] = np.float32(y - iy)
+    rest[2 * FRACTIONS + k] = np.float32(z - iz)
     index[k] = np.int32(iy * line + (iz - origin))
 
 
 @inlined
-def split(k: Any, x: Any, y: Any, z: Any, steps: Any, pitch: Any, index: Any, rest: Any) -> None:
-    """Number ``k`` of the indices, and of each part of the fractions, which are ``pitch`` apart, for a voxel at x, y, z."""
+def split(k: Any, x: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> None:
+    """Number ``k`` of the indices, and of each part of the fractions, for a voxel at x, y, z; ``k`` is unsigned where it is a
+    sum, which would be tested for its sign."""
     plane, line, origin, last_x, last_y, last_z = steps
     ix = min(np.floor(x), last_x)
     iy = min(np.floor(y), last_y)
     iz = min(np.floor(z), last_z)
     rest[k] = np.float32(x - ix)
-    rest[pitch + k] = np.float32(y - iy)
-    rest[pitch + pitch + k] = np.float32(z - iz)
+    rest[type(k)(FRACTIONS) + k] = np.float32(y - iy)
+    rest[type(k)(2 * FRACTIONS) + k] = np.float32(z - iz)
     index[k] = np.int32(ix * plane + (iy * line + (iz - origin)))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
+    FRACTIONS,
     LINE,
     NEAREST,
     ORIGIN,
@@ -132,7 +133,7 @@ def _majority_source(flat: bool) -> str:
     lines = [
         f"def settle({pairs}, parts, count, chosen):",
         "for n in range(count):",
-        *(f"    {a}1 = parts[{number} * PITCH + n]" for number, a in axes),
+        *(f"    {a}1 = parts[{number} * FRACTIONS + n]" for number, a in axes),
         *(f"    {a}0 = f32(1.0) - {a}1" for _, a in axes),
         *(f"    w{yz} = y{yz >> 1} * z{yz & 1}" for yz in range(4)),
         *(f"    pair{number} = pairs{number}[n]" for number in range(2 * halves)),
@@ -157,7 +158,7 @@ def _majority_source(flat: bool) -> str:
 
 def _settle_majorities(flat: bool) -> Any:
     names: dict[str, Any] = {
-        "i32": np.int32, "u32": np.uint32, "f32": np.float32, "PITCH": PITCH, "MAJORITY": _MAJORITY,
+        "i32": np.int32, "u32": np.uint32, "f32": np.float32, "FRACTIONS": FRACTIONS, "MAJORITY": _MAJORITY,
         "UNSETTLED": _UNSETTLED,
     }  # fmt: skip
     exec(_majority_source(flat), names)
@@ -176,7 +177,7 @@ def settle_piece(
 
     Args:
         pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_label_pair`).
-        parts: how far each voxel lies from its lowest neighbour along x, y and z, `PITCH` apart.
+        parts: how far each voxel lies from its lowest neighbour along x, y and z, `FRACTIONS` apart.
         flat: in a plane: only ``pairs0`` and ``pairs1``, and the parts along y and z, count.
         chosen: int32, scratch.
     """
@@ -296,7 +297,7 @@ def _among_many(
         4 * (np.int64(nearest_voxel(x)) - ix) + 2 * (np.int64(nearest_voxel(y)) - iy) + np.int64(nearest_voxel(z)) - iz
     )
     nearest = np.int16(0)
-    known = 0
+    known = np.intp(0)
     for corner in range(8):
         a, b, c = corner >> 2, (corner >> 1) & 1, corner & 1
         pair = pairs[(corner >> 1) * BUNDLE + n]
@@ -345,7 +346,7 @@ def _settle_taps(
         y = near[4 * PITCH + k]
         z = near[8 * PITCH + k]
         nearest = pad if (x < 0) | (y < 0) | (z < 0) else source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
-        known = 0
+        known = np.intp(0)
         for a in range(1 if flat else count):
             x = 0 if flat else index[a * PITCH + k]
             wx = 1.0 if flat else weight[a * PITCH + k]
@@ -388,7 +389,7 @@ def resample_labels(
     """
     rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)
-    parts = np.zeros(3 * PITCH, np.float32)
+    parts = np.zeros(3 * FRACTIONS, np.float32)
     pairs = np.zeros(4 * PITCH, np.uint32)
     chosen = np.empty(PIECE, np.int32)
     unsettled = np.empty(PIECE + 1, np.int64)
@@ -415,7 +416,7 @@ def resample_labels(
             i1 = min(i0 + DEPTH, last)
             j0 = start_of(block % columns, lines, LINES)
             j1 = min(j0 + LINES, lines)
-            tiled = is_tiled(patch_map, i0, i1, j0, j1, out, sampling, source.shape[1])
+            tiled = is_tiled(patch_map, i0, i1, j0, j1, out[0].size, length, sampling, source.shape[1])
             if not tiled:
                 j0 = block % columns * LINES
             parts_of_block = tiles if tiled else (j1 - j0) * pieces
@@ -427,7 +428,7 @@ def resample_labels(
                     begin = start_of(tile, length, LENGTH)
                     next_j, next_k, ahead = next_tile(tile, j0, length, matrix, shape)
                     expect_sheet(out[c, i], next_j, next_k)
-                    place_tile(patch_map, i, i + 1, j, begin, shape, PITCH, index, parts)
+                    place_tile(patch_map, i, i + 1, j, begin, shape, index, parts)
                     start, stop, low, high, placed = 0, SHEET, 0, SHEET, False
                     line = sheet
                 else:

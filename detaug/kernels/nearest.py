@@ -108,7 +108,7 @@ def resample_nearest(
         i1 = min(i0 + DEPTH, last)
         j0 = start_of(block % columns, lines, LINES)
         j1 = min(j0 + LINES, lines)
-        if is_tiled(patch_map, i0, i1, j0, j1, out, sampling, source.shape[1]):
+        if is_tiled(patch_map, i0, i1, j0, j1, out[0].size, length, sampling, source.shape[1]):
             for tile in range(number_of(length, LENGTH)):
                 k0 = start_of(tile, length, LENGTH)
                 next_j, next_k, ahead = next_tile(tile, j0, length, matrix, shape)

@@ -32,8 +32,8 @@ load_label_pair = _pair_loader("load_label_pair", 32, types.uint32)
 
 def _prefetcher(name: str, written: int) -> Any:
     def ask_for(typing_context: Any, array: Any, index: Any) -> Any:  # noqa: ARG001
-        """Ask for the line of the cache that an element of a flat array lies in. Changes no value, and cannot fail: the index
-        may be anywhere."""
+        """Ask for the line of the cache that an element of an array lies in, which is numbered from the array's first one on.
+        Changes no value, and cannot fail: the number may be any."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             data = context.make_array(signature.args[0])(context, builder, arguments[0]).data

@@ -9,6 +9,7 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
+    FRACTIONS,
     LINE,
     LINEAR,
     ORIGIN,
@@ -29,7 +30,7 @@ from detaug.kernels.tiles import (
     LENGTH,
     LINES,
     SHEET,
-    TILE_PITCH,
+    VOXELS,
     expect_sheet,
     fetch,
     is_tiled,
@@ -59,12 +60,12 @@ def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: A
 
 
 @inlined
-def _blend(out: Any, count: Any, flat: Any, rest: Any, first: Any, pitch: Any, values: Any) -> None:
-    """Along z, then y, then x; ``values`` holds both ends of each z pair beside each other. The fractions, in parts that are
-    ``pitch`` apart, are those from ``first`` on."""
+def _blend(out: Any, count: Any, flat: Any, rest: Any, first: Any, values: Any) -> None:
+    """Along z, then y, then x; ``values`` holds both ends of each z pair beside each other. The fractions are those that
+    ``rest`` has from ``first`` on."""
     n = np.uint64(first)
-    y = np.uint64(first + pitch)
-    z = np.uint64(first + 2 * pitch)
+    y = np.uint64(first + FRACTIONS)
+    z = np.uint64(first + 2 * FRACTIONS)
     if flat:
         for k in range(count):
             f = rest[z + np.uint64(k)]
@@ -137,8 +138,8 @@ def resample_images(
         flat: two-dimensional (``shape[0] == 1``).
     """
     rows = np.empty(3 * PITCH, np.float64)
-    rest = np.empty(3 * TILE_PITCH, np.float32)
-    index = np.empty(TILE_PITCH, np.int32)
+    rest = np.empty(3 * FRACTIONS, np.float32)
+    index = np.empty(VOXELS, np.int32)
     pairs = np.empty(4 * PITCH, np.uint64)
     values = pairs.view(np.float32)
     tap_index = np.zeros(12 * PITCH, np.int64)
@@ -153,21 +154,21 @@ def resample_images(
         i1 = min(i0 + DEPTH, last)
         j0 = start_of(number % columns, lines, LINES)
         j1 = min(j0 + LINES, lines)
-        if is_tiled(patch_map, i0, i1, j0, j1, out, sampling, source.shape[1]):
+        if is_tiled(patch_map, i0, i1, j0, j1, out[0].size, length, sampling, source.shape[1]):
             for tile in range(number_of(length, LENGTH)):
                 k0 = start_of(tile, length, LENGTH)
-                place_tile(patch_map, i0, i1, j0, k0, shape, TILE_PITCH, index, rest)
+                place_tile(patch_map, i0, i1, j0, k0, shape, index, rest)
                 next_j, next_k, ahead = next_tile(tile, j0, length, matrix, shape)
                 for c in range(source.shape[0]):
                     for i in range(i0, i1):
                         sheet = (i - i0) * SHEET
                         expect_sheet(out[c, i], next_j, next_k)
-                        fetch(source[c], SHEET, shape, index[sheet:], ahead)
-                        _gather(source[c], SHEET, shape, False, index[sheet:], pairs)
+                        fetch(source[c], np.intp(SHEET), shape, index[sheet:], ahead)
+                        _gather(source[c], np.intp(SHEET), shape, False, index[sheet:], pairs)
                         for j in range(LINES):
                             at = j * LENGTH
                             line = out[c, i, j0 + j, k0 : k0 + LENGTH]
-                            _blend(line, LENGTH, False, rest, sheet + at, TILE_PITCH, values[2 * at :])
+                            _blend(line, np.intp(LENGTH), np.bool_(False), rest, sheet + at, values[2 * at :])
             continue
         j0 = number % columns * LINES
         for row in range((i1 - i0) * (j1 - j0)):
@@ -185,7 +186,7 @@ def resample_images(
                         else:
                             fetch(source[c], stop - start, shape, index, rows_ahead)
                             _gather(source[c], stop - start, shape, False, index, pairs)
-                        _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, 0, PITCH, values)
+                        _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, np.intp(0), values)
                 if high - low < size:
                     for c in range(source.shape[0]):
                         out[c, i, j, begin : begin + low] = np.float32(value)
@@ -217,7 +218,7 @@ def resample_held(
         matrix, offset, flat: see `detaug.kernels.coordinates`.
     """
     rows = np.empty(3 * PITCH, np.float64)
-    rest = np.empty(3 * PITCH, np.float32)
+    rest = np.empty(3 * FRACTIONS, np.float32)
     index = np.empty(PIECE, np.int32)
     pairs = np.empty(4 * PITCH, np.uint64)
     values = pairs.view(np.float32)
@@ -250,4 +251,4 @@ def resample_held(
                     else:
                         fetch(source, high - low, shape, index, ahead)
                         _gather(source, high - low, shape, False, index, pairs)
-                    _blend(line[low:high], high - low, flat, rest, 0, PITCH, values)
+                    _blend(line[low:high], high - low, flat, rest, np.intp(0), values)

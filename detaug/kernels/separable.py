@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.coordinates import PIECE, PITCH
+from detaug.kernels.coordinates import FRACTIONS, PIECE
 from detaug.kernels.label_resampling import add_to_bundle, new_bundle, settle_bundle, settle_piece
 from detaug.kernels.pointers import load_float_pair, load_label_pair
 
@@ -118,7 +118,7 @@ def settle_axes(
     """
     n0, n1, n2 = place0.shape[0], place1.shape[0], place2.shape[0]
     planes = np.empty((2, distinct1.shape[0], n2), np.uint32)
-    parts = np.zeros(3 * PITCH, np.float32)
+    parts = np.zeros(3 * FRACTIONS, np.float32)
     chosen = np.empty(PIECE, np.int32)
     unsettled = np.empty(PIECE + 1, np.int64)
     labels = np.empty(64, np.int16)
@@ -148,8 +148,8 @@ def settle_axes(
                     c, d = planes[upper, y, begin:], planes[upper, y + 1, begin:]
                     for k in range(end - begin):  # slices would be compiled for longer
                         parts[k] = part0[i]
-                        parts[PITCH + k] = part1[j]
-                        parts[2 * PITCH + k] = part2[begin + k]
+                        parts[FRACTIONS + k] = part1[j]
+                        parts[2 * FRACTIONS + k] = part2[begin + k]
                     found = settle_piece(a, b, c, d, parts, flat, out[ch, i, j, begin:end], chosen, unsettled)
                     for m in range(found):
                         k = unsettled[m]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import inlined
+from detaug.kernels.compiling import inlined, shared
 from detaug.kernels.coordinates import LINE, LINEAR, PLANE, STRIDE_AHEAD, has_pairs, split, steps_within
 from detaug.kernels.pointers import prefetch, prefetch_to_write
 
@@ -19,8 +19,7 @@ from detaug.kernels.pointers import prefetch, prefetch_to_write
 DEPTH, LINES, LENGTH = 16, 8, 16
 # The voxels of a plane of a tile, which are read in one go.
 SHEET = LINES * LENGTH
-# Scratch arrays are flat, their parts this far apart (see `detaug.kernels.coordinates.PITCH`).
-TILE_PITCH = DEPTH * SHEET + 16
+VOXELS = DEPTH * SHEET  # of a tile: no more than `detaug.kernels.coordinates.FRACTIONS`
 
 # A patch of fewer voxels is read from the second-level cache, row by row in less time.
 _WORTH = 2**20
@@ -38,16 +37,16 @@ def start_of(number: Any, extent: Any, size: Any) -> Any:
     return max(min(number * size, extent - size), 0)
 
 
-@inlined
-def is_tiled(patch_map: Any, i0: Any, i1: Any, j0: Any, j1: Any, out: Any, sampling: Any, voxels: Any) -> Any:
-    """Whether rows ``j0`` to ``j1`` of planes ``i0`` to ``i1`` (both excluded) are worth tiles, and all of their voxels lie between
-    voxels of the source.
+@shared
+def is_tiled(
+    patch_map: Any, i0: Any, i1: Any, j0: Any, j1: Any, size: Any, length: Any, sampling: Any, voxels: Any
+) -> Any:
+    """Whether rows ``j0`` to ``j1`` of planes ``i0`` to ``i1`` (both excluded) are worth tiles, and have all voxels between
+    those of the source.
 
     Rounded as they are, coordinates grow or fall along each axis of the patch: the corners decide.
     """
     shape, mode, _, _, flat = sampling
-    length = out.shape[3]
-    size = out.shape[1] * out.shape[2] * length
     straight = (mode == LINEAR) & (patch_map.displacement.size == 0) & has_pairs(shape, 0, voxels, flat)
     if (not straight) | flat | (size < _WORTH) | (j1 - j0 < LINES) | (length < LENGTH):
         return False
@@ -65,11 +64,8 @@ def is_tiled(patch_map: Any, i0: Any, i1: Any, j0: Any, j1: Any, out: Any, sampl
 
 
 @inlined
-def place_tile(
-    patch_map: Any, i0: Any, i1: Any, j0: Any, k0: Any, shape: Any, pitch: Any, index: Any, rest: Any
-) -> None:
-    """Index of the lowest neighbour of each voxel of a tile, sheet by sheet, and the three fractions, in parts that are ``pitch``
-    apart."""
+def place_tile(patch_map: Any, i0: Any, i1: Any, j0: Any, k0: Any, shape: Any, index: Any, rest: Any) -> None:
+    """Index of the lowest neighbour of each voxel of a tile, sheet by sheet, and the three fractions."""
     matrix, offset, _, _ = patch_map
     mx = matrix[0, 2]
     my = matrix[1, 2]
@@ -84,11 +80,11 @@ def place_tile(
             bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
             for k in range(np.uint64(LENGTH)):
                 step = first + np.float64(np.int32(k))
-                split(n + k, bx + step * mx, by + step * my, bz + step * mz, steps, np.uint64(pitch), index, rest)
+                split(n + k, bx + step * mx, by + step * my, bz + step * mz, steps, index, rest)
             n += np.uint64(LENGTH)
 
 
-@inlined
+@shared
 def next_tile(tile: Any, j0: Any, length: Any, matrix: Any, shape: Any) -> tuple[Any, Any, Any]:
     """First line and voxel of the tile that comes after one in rows of a length; and how far its voxels are in the source from
     those of this one, in elements, nearly."""
@@ -118,9 +114,8 @@ def fetch(source: Any, count: Any, shape: Any, index: Any, ahead: Any) -> None:
 @inlined
 def expect_sheet(plane: Any, j0: Any, k0: Any) -> None:
     """Ask for the memory that a sheet is written to: its lines are too short for a CPU to foresee."""
-    flat = plane.reshape(-1)
     for j in range(LINES):
-        prefetch_to_write(flat, np.intp((j0 + j) * plane.shape[1] + k0))
+        prefetch_to_write(plane, np.intp((j0 + j) * plane.shape[1] + k0))
 
 
 @inlined
