@@ -205,7 +205,7 @@ def _split_straight(
     mx = matrix[0, 2]
     my = matrix[1, 2]
     mz = matrix[2, 2]
-    steps = steps_within(shape)
+    steps = _steps(shape)
     if flat:
         for k in range(length):
             step = np.float64(np.int32(begin + k))
@@ -213,7 +213,7 @@ def _split_straight(
         return
     for k in range(length):
         step = np.float64(np.int32(begin + k))
-        split(k, bx + step * mx, by + step * my, bz + step * mz, steps, index, rest)
+        _split(k, bx + step * mx, by + step * my, bz + step * mz, steps, index, rest)
 
 
 @inlined
@@ -356,18 +356,18 @@ def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -
 @inlined
 def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
     """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
-    steps = steps_within(shape)
+    steps = _steps(shape)
     if flat:
         for k in range(count):
             _split_flat(k, rows[PITCH + k], rows[2 * PITCH + k], steps, index, rest)
         return
     for k in range(count):
-        split(k, rows[k], rows[PITCH + k], rows[2 * PITCH + k], steps, index, rest)
+        _split(k, rows[k], rows[PITCH + k], rows[2 * PITCH + k], steps, index, rest)
 
 
 @inlined
-def steps_within(shape: Any) -> Any:
-    """For `split`: read here, so that the compiler need not read them again for every voxel. All are float64, which holds
+def _steps(shape: Any) -> Any:
+    """For `_split`: read here, so that the compiler need not read them again for every voxel. All are float64, which holds
     every index exactly: a coordinate is rounded down as it is, and only the index becomes an integer. To make integers of
     the coordinates, and numbers of these, took a third of the time."""
     return (
@@ -387,16 +387,14 @@ def _split_flat(k: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> No
 
 
 @inlined
-def split(k: Any, x: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> None:
-    """Number ``k`` of the indices, and of each part of the fractions, for a voxel at x, y, z; ``k`` is unsigned where it is a
-    sum, which would be tested for its sign."""
+def _split(k: Any, x: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> None:
     plane, line, origin, last_x, last_y, last_z = steps
     ix = min(np.floor(x), last_x)
     iy = min(np.floor(y), last_y)
     iz = min(np.floor(z), last_z)
     rest[k] = np.float32(x - ix)
-    rest[type(k)(FRACTIONS) + k] = np.float32(y - iy)
-    rest[type(k)(2 * FRACTIONS) + k] = np.float32(z - iz)
+    rest[FRACTIONS + k] = np.float32(y - iy)
+    rest[2 * FRACTIONS + k] = np.float32(z - iz)
     index[k] = np.int32(ix * plane + (iy * line + (iz - origin)))
 
 

@@ -399,6 +399,7 @@ def resample_labels(
     tap_index = np.zeros(12 * PITCH, np.int64)
     near_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
+    steps = np.empty(3 * LENGTH, np.float64)
     sheet = np.empty(SHEET, np.int16)
     rows_ahead = distance_ahead(matrix, shape)
     patch_map = Map(matrix, offset, displacement, first)
@@ -428,7 +429,7 @@ def resample_labels(
                     begin = start_of(tile, length, LENGTH)
                     next_j, next_k, ahead = next_tile(tile, j0, length, matrix, shape)
                     expect_sheet(out[c, i], next_j, next_k)
-                    place_tile(patch_map, i, i + 1, j, begin, shape, index, parts)
+                    place_tile(patch_map, i, i + 1, j, begin, shape, steps, index, parts)
                     start, stop, low, high, placed = 0, SHEET, 0, SHEET, False
                     line = sheet
                 else:

@@ -28,7 +28,18 @@ from detaug.kernels.coordinates import (
     place_row,
 )
 from detaug.kernels.pointers import prefetch
-from detaug.kernels.tiles import DEPTH, LENGTH, LINES, SHEET, expect_sheet, is_tiled, next_tile, number_of, start_of
+from detaug.kernels.tiles import (
+    DEPTH,
+    LENGTH,
+    LINES,
+    SHEET,
+    expect_sheet,
+    is_tiled,
+    next_tile,
+    number_of,
+    start_of,
+    step_along,
+)
 
 
 @inlined
@@ -56,26 +67,21 @@ def _find_piece(rows: Any, length: Any, shape: Any, flat: Any, places: Any) -> N
 
 
 @inlined
-def _find_sheet(patch_map: Any, i: Any, j0: Any, k0: Any, shape: Any, index: Any) -> None:
-    """The same for a plane of a tile, where all is inside, as an int32."""
+def _find_sheet(patch_map: Any, i: Any, j0: Any, shape: Any, steps: Any, index: Any) -> None:
+    """The same for a plane of a tile, where all is inside, as an int32. ``steps``: see `step_along`."""
     matrix, offset, _, _ = patch_map
-    mx = matrix[0, 2]
-    my = matrix[1, 2]
-    mz = matrix[2, 2]
     plane = np.float64(shape[PLANE])
     line = np.float64(shape[LINE])
     origin = np.float64(shape[ORIGIN])
-    first = np.float64(k0)
     n = np.uint64(0)
     for j in range(j0, j0 + LINES):
         bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
         by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
         bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
         for k in range(np.uint64(LENGTH)):
-            step = first + np.float64(np.int32(k))
-            x = nearest_voxel(bx + step * mx)
-            y = nearest_voxel(by + step * my)
-            z = nearest_voxel(bz + step * mz)
+            x = nearest_voxel(bx + steps[k])
+            y = nearest_voxel(by + steps[np.uint64(LENGTH) + k])
+            z = nearest_voxel(bz + steps[np.uint64(2 * LENGTH) + k])
             index[n + k] = np.int32(x * plane + (y * line + (z - origin)))
         n += np.uint64(LENGTH)
 
@@ -97,6 +103,7 @@ def resample_nearest(
     """
     rows = np.empty(3 * PITCH, np.float64)
     places = np.empty(PIECE, np.float64)
+    steps = np.empty(3 * LENGTH, np.float64)
     index = np.empty(SHEET, np.int32)
     rows_ahead = distance_ahead(matrix, shape)
     patch_map = Map(matrix, offset, displacement, first)
@@ -112,8 +119,9 @@ def resample_nearest(
             for tile in range(number_of(length, LENGTH)):
                 k0 = start_of(tile, length, LENGTH)
                 next_j, next_k, ahead = next_tile(tile, j0, length, matrix, shape)
+                step_along(matrix, k0, steps)
                 for i in range(i0, i1):
-                    _find_sheet(patch_map, i, j0, k0, shape, index)
+                    _find_sheet(patch_map, i, j0, shape, steps, index)
                     for c in range(source.shape[0]):
                         voxels = source[c]
                         expect_sheet(out[c, i], next_j, next_k)

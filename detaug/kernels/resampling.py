@@ -142,6 +142,7 @@ def resample_images(
     index = np.empty(VOXELS, np.int32)
     pairs = np.empty(4 * PITCH, np.uint64)
     values = pairs.view(np.float32)
+    steps = np.empty(3 * LENGTH, np.float64)
     tap_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
@@ -157,7 +158,7 @@ def resample_images(
         if is_tiled(patch_map, i0, i1, j0, j1, out[0].size, length, sampling, source.shape[1]):
             for tile in range(number_of(length, LENGTH)):
                 k0 = start_of(tile, length, LENGTH)
-                place_tile(patch_map, i0, i1, j0, k0, shape, index, rest)
+                place_tile(patch_map, i0, i1, j0, k0, shape, steps, index, rest)
                 next_j, next_k, ahead = next_tile(tile, j0, length, matrix, shape)
                 for c in range(source.shape[0]):
                     for i in range(i0, i1):

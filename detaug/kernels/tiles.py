@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, shared
-from detaug.kernels.coordinates import LINE, LINEAR, PLANE, STRIDE_AHEAD, has_pairs, split, steps_within
+from detaug.kernels.coordinates import FRACTIONS, LINE, LINEAR, ORIGIN, PLANE, STRIDE_AHEAD, has_pairs
 from detaug.kernels.pointers import prefetch, prefetch_to_write
 
 # A tile is so many planes deep, or fewer, and has so many lines of so many voxels in each of them.
@@ -58,29 +58,55 @@ def is_tiled(
             j = j0 if corner & 2 else j1 - 1
             k = np.float64(0 if corner & 1 else length - 1)
             place = offset[axis] + (matrix[axis, 0] * i + matrix[axis, 1] * j) + k * matrix[axis, 2]
-            if not ((place >= 0.0) & (place <= last)):
+            if not ((place >= 0.0) & (place < last)):
                 return False
     return True
 
 
 @inlined
-def place_tile(patch_map: Any, i0: Any, i1: Any, j0: Any, k0: Any, shape: Any, index: Any, rest: Any) -> None:
-    """Index of the lowest neighbour of each voxel of a tile, sheet by sheet, and the three fractions."""
-    matrix, offset, _, _ = patch_map
+def step_along(matrix: Any, k0: Any, steps: Any) -> None:
+    """What the voxels of a line add to the place of its first one, along each axis: the same for all lines of a tile."""
     mx = matrix[0, 2]
     my = matrix[1, 2]
     mz = matrix[2, 2]
-    steps = steps_within(shape)
-    first = np.float64(k0)
-    n = np.uint64(0)  # unsigned, here and below: a signed index would be tested for its sign
+    for k in range(LENGTH):
+        step = np.float64(np.int32(k0 + k))
+        steps[k] = step * mx
+        steps[LENGTH + k] = step * my
+        steps[2 * LENGTH + k] = step * mz
+
+
+@inlined
+def place_tile(
+    patch_map: Any, i0: Any, i1: Any, j0: Any, k0: Any, shape: Any, steps: Any, index: Any, rest: Any
+) -> None:
+    """Index of the lowest neighbour of each voxel of a tile, sheet by sheet, and the three fractions.
+
+    Args:
+        steps: (3 · `LENGTH`,) float64, scratch.
+    """
+    matrix, offset, _, _ = patch_map
+    step_along(matrix, k0, steps)
+    plane = np.float64(shape[PLANE])
+    line = np.float64(shape[LINE])
+    origin = np.float64(shape[ORIGIN])
+    n = np.uint64(0)  # unsigned: a signed index would be tested for its sign
     for i in range(i0, i1):
         for j in range(j0, j0 + LINES):
             bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
             by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
             bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
             for k in range(np.uint64(LENGTH)):
-                step = first + np.float64(np.int32(k))
-                split(n + k, bx + step * mx, by + step * my, bz + step * mz, steps, index, rest)
+                x = bx + steps[k]
+                y = by + steps[np.uint64(LENGTH) + k]
+                z = bz + steps[np.uint64(2 * LENGTH) + k]
+                ix = np.floor(x)
+                iy = np.floor(y)
+                iz = np.floor(z)
+                rest[n + k] = np.float32(x - ix)
+                rest[np.uint64(FRACTIONS) + n + k] = np.float32(y - iy)
+                rest[np.uint64(2 * FRACTIONS) + n + k] = np.float32(z - iz)
+                index[n + k] = np.int32(ix * plane + (iy * line + (iz - origin)))
             n += np.uint64(LENGTH)
 
 
