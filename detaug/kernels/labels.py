@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import kernel
-from detaug.kernels.pointers import fetch_line
 
 _UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 _COMPARED = (*_UNSIGNED, "float32", "float64")
 _SIGNED = ("int8", "int16", "int32", "int64", "float32", "float64")
-_AHEAD = 4  # so many lines before one is read, it is asked for
 _BLOCK = 4096  # voxels that stay in the first-level cache while they are compared with one label after another
 
 
@@ -73,13 +71,10 @@ def set_where_negative(source: Any, labels: Any, value: Any, destination: Any) -
 @kernel(*(f"void({t}[:, :, :, ::1], int64[::1], int64[::1], int64[::1], {t}[:, :, :, ::1])" for t in _UNSIGNED))
 def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> None:
     """``destination[c, i, j, k] = source[c, rows0[i], rows1[j], rows2[k]]``."""
-    last = rows1.shape[0] - 1
     for c in range(destination.shape[0]):
         for i in range(destination.shape[1]):
-            plane = source[c, rows0[i]]
             for j in range(destination.shape[2]):
-                fetch_line(plane, rows1[min(j + _AHEAD, last)], rows2)
-                row = plane[rows1[j]]
+                row = source[c, rows0[i], rows1[j]]
                 out = destination[c, i, j]
                 for k in range(destination.shape[3]):
                     out[k] = row[np.uint64(rows2[k])]
