@@ -5,11 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import llvmlite.ir as ir
-import numpy as np
 from numba import types
 from numba.extending import intrinsic
-
-from detaug.kernels.compiling import inlined
 
 
 def _pair_loader(name: str, bits: int, result: Any) -> Any:
@@ -56,12 +53,3 @@ def _prefetcher(name: str, written: int) -> Any:
 #: Of an element that will be read, and of one that will be written.
 prefetch: Any = _prefetcher("prefetch", 0)
 prefetch_to_write: Any = _prefetcher("prefetch_to_write", 1)
-
-
-@inlined
-def fetch_line(plane: Any, y: Any, places: Any) -> None:
-    """Ask for what voxels at ascending places draw on of a line of a plane: each line is too short for a CPU to foresee where
-    the next one begins. There need be no such line."""
-    first = y * plane.shape[1]
-    for k in range(places[0], places[places.shape[0] - 1] + 2, 64 // plane.itemsize):
-        prefetch(plane, np.intp(first + k))

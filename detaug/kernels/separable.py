@@ -14,10 +14,19 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import FRACTIONS, PIECE
 from detaug.kernels.label_resampling import add_to_bundle, new_bundle, settle_bundle, settle_piece
-from detaug.kernels.pointers import fetch_line, load_float_pair, load_label_pair
+from detaug.kernels.pointers import load_float_pair, load_label_pair, prefetch
 
 # So many lines of the source ahead of the one that is worked on, one is asked for.
 _AHEAD = 2
+
+
+@inlined
+def _fetch_line(plane: Any, y: Any, low2: Any) -> None:
+    """Ask for what voxels draw on of a line of a plane: each line is too short for a CPU to foresee where the next one begins.
+    There need be no such line."""
+    first = y * plane.shape[1]
+    for k in range(low2[0], low2[low2.shape[0] - 1] + 2, 64 // plane.itemsize):
+        prefetch(plane, np.intp(first + k))
 
 
 @inlined
@@ -39,7 +48,7 @@ def _plane_between(plane: Any, low1: Any, part1: Any, low2: Any, part2: Any, pai
                 continue
             row = plane[y]
             line = lines[1] if y % 2 else lines[0]
-            fetch_line(plane, y + _AHEAD, low2)
+            _fetch_line(plane, y + _AHEAD, low2)
             for k in range(n2):
                 pairs[k] = load_float_pair(row, low2[k])
             for k in range(n2):
@@ -97,7 +106,7 @@ def _gathered(plane: Any, distinct1: Any, low2: Any, out: Any) -> None:
     for y in range(distinct1.shape[0]):
         row = plane[distinct1[y]]
         line = out[y]
-        fetch_line(plane, distinct1[y] + _AHEAD, low2)
+        _fetch_line(plane, distinct1[y] + _AHEAD, low2)
         for k in range(low2.shape[0]):
             line[k] = load_label_pair(row, low2[k])
 
