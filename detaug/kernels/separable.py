@@ -140,7 +140,7 @@ def settle_axes(
     bundle = new_bundle()
     for ch in range(source.shape[0]):
         whole = out[ch].reshape(-1)
-        bundled = 0
+        bundled = np.intp(0)  # of the type that it will have: Numba compiles what a literal is handed to once more
         even: Any = -1
         odd: Any = -1
         for i in range(n0):
@@ -174,5 +174,5 @@ def settle_axes(
                     bundled += found
                     if bundled > PIECE:
                         settle_bundle(whole, bundled, shape, tiebreak, bundle, labels, scores)
-                        bundled = 0
+                        bundled = np.intp(0)
         settle_bundle(whole, bundled, shape, tiebreak, bundle, labels, scores)
