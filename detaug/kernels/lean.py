@@ -41,6 +41,8 @@ def compile_lean() -> None:
         _trust_modules,
         _remember_types,
         _list_variables,
+        _look_for_lives_last,
+        _leave_wrappers_as_they_are,
         _raise_short,
         _tell_nobody,
     )
@@ -186,6 +188,41 @@ def _list_variables() -> None:
         return found
 
     instruction._rec_list_vars = list_variables
+
+
+def _look_for_lives_last() -> None:
+    """Which variables live where is found anew after each of some ten passes, and read only where their ends are marked,
+    and in generators."""
+    found: Any = import_module("numba.core.postproc")
+    canonical: Any = import_module("numba.core.transforms").canonicalize_cfg
+    processor, lifetime = found.PostProcessor, found.VariableLifetime
+    process = processor.run
+
+    def run(self: Any, emit_dels: bool = False, extend_lifetimes: bool = False) -> None:
+        code = self.func_ir
+        if emit_dels or code.is_generator:
+            process(self, emit_dels, extend_lifetimes)
+            return
+        code.blocks = canonical(code.blocks)
+        code.variable_lifetime = lifetime(code.blocks)  # finds what it is asked for when it is asked
+        code.generator_info = None
+
+    processor.run = run
+
+
+def _leave_wrappers_as_they_are() -> None:
+    """What unpacks a call's arguments runs once for each call of a kernel: it is made into machine code unoptimised."""
+    wrapper: Any = import_module("numba.core.callwrapper").PyCallWrapper
+    build = wrapper.build
+
+    def build_plain(self: Any) -> Any:
+        made = build(self)
+        attributes = self.module.get_global(self.fndesc.llvm_cpython_wrapper_name).attributes
+        attributes.add("noinline")  # the other asks for it
+        attributes.add("optnone")
+        return made
+
+    wrapper.build = build_plain
 
 
 def _raise_short() -> None:
