@@ -31,6 +31,26 @@ _OPTIMISED_FIRST = {
     "unit_power",
     "power",
 }
+#: Kernels that take as long without: their loops wait for memory, or are unrolled where they are written.
+_NOT_UNROLLED = {
+    "convolve",
+    "convolve_periodic",
+    "dilate",
+    "evaluate_plane",
+    "filter_lines",
+    "from_k_space",
+    "interpolate_axes",
+    "keep_ball",
+    "largest_magnitude",
+    "median_filter",
+    "project",
+    "resample_held",
+    "resample_images",
+    "resample_labels",
+    "settle_axes",
+    "small_median_filter",
+    "to_k_space",
+}
 
 
 def compile_lean() -> None:
@@ -38,6 +58,7 @@ def compile_lean() -> None:
     changes = (
         _link_only,
         _prepare_definitions_only,
+        _leave_loops_as_they_are,
         _trust_modules,
         _remember_types,
         _list_variables,
@@ -140,6 +161,30 @@ def _prepare_definitions_only() -> None:
     library._optimize_functions = optimize_functions
     # A module is parsed for it before each that is compiled.
     made._check_llvm_bugs = functools.cache(made._check_llvm_bugs)
+
+
+def _leave_loops_as_they_are() -> None:
+    """Copies of loops' bodies are a fifth of the larger kernels' machine code."""
+    codegen: Any = import_module("numba.core.codegen")
+    binding: Any = import_module("llvmlite.binding")
+    library_of_code, make_builder = codegen.JITCodeLibrary, codegen.create_pass_builder
+    optimize = library_of_code._optimize_final_module
+
+    def builder_without(machine: Any, opt: int, loop_vectorize: bool, slp_vectorize: bool) -> Any:
+        options = binding.create_pipeline_tuning_options(speed_level=opt)
+        options.loop_vectorization = loop_vectorize
+        options.slp_vectorization = slp_vectorize
+        options.loop_unrolling = False
+        return binding.create_pass_builder(machine, options)
+
+    def optimize_final_module(self: Any) -> None:
+        codegen.create_pass_builder = builder_without if self.name in _NOT_UNROLLED else make_builder
+        try:
+            optimize(self)
+        finally:
+            codegen.create_pass_builder = make_builder
+
+    library_of_code._optimize_final_module = optimize_final_module
 
 
 def _trust_modules() -> None:
