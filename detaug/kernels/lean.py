@@ -59,6 +59,7 @@ def compile_lean() -> None:
         _link_only,
         _prepare_definitions_only,
         _leave_loops_as_they_are,
+        _import_no_scipy,
         _trust_modules,
         _remember_types,
         _list_variables,
@@ -185,6 +186,13 @@ def _leave_loops_as_they_are() -> None:
             codegen.create_pass_builder = make_builder
 
     library_of_code._optimize_final_module = optimize_final_module
+
+
+def _import_no_scipy() -> None:
+    """Numba imports all of SciPy's linear algebra to see whether there is a BLAS, which no kernel calls."""
+    linear_algebra: Any = import_module("numba.np.linalg")
+    getattr(linear_algebra, "ensure_blas")  # noqa: B009
+    linear_algebra.ensure_blas = lambda: None
 
 
 def _trust_modules() -> None:
