@@ -9,14 +9,14 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.limits import copy_and_measure, least_and_largest
-from detaug.kernels.regions import fill_evenly, shuffle
+from detaug.kernels.regions import fill, fill_evenly, shuffle
 from detaug.kernels.threefry import key_words
 from detaug.transforms.building import buffers, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, random_scalar
 from detaug.transforms.building.per_channel import flat_planes
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.rectangles import Corners, placed, within
+from detaug.transforms.rectangles import Corners, overwrite, placed, region_of, within
 
 Size = int | Sequence[int]
 
@@ -123,7 +123,7 @@ class CoarseDropout(_Regions):
         return min(low for low, _ in limits), max(high for _, high in limits)
 
     def kernels(self) -> Iterable[Kernel]:
-        return least_and_largest, copy_and_measure, fill_evenly
+        return least_and_largest, copy_and_measure, fill, fill_evenly
 
 
 class CoarseShuffle(_Regions):
@@ -171,14 +171,10 @@ class CoarseShuffle(_Regions):
 
 def _fill(channel: np.ndarray, corners: Corners, low: float, high: float, key: int | None, stream: int) -> None:
     if key is None or low == high:
-        channel[within(corners)] = low
+        overwrite(channel, corners, low)
         return
-    volume = channel if channel.ndim == 3 else channel[None]
-    missing = [0] * (3 - channel.ndim)
-    lower = np.array([*missing, *corners[0]], np.int64)
-    upper = np.array([*(n + 1 for n in missing), *corners[1]], np.int64)
     extent = np.float32(high - low)
-    fill_evenly(volume, lower, upper, np.float32(low), extent, *key_words(key), np.uint32(stream))
+    fill_evenly(*region_of(channel, corners), np.float32(low), extent, *key_words(key), np.uint32(stream))
 
 
 def _checked(name: str, wanted: Size) -> int | tuple[int, ...]:

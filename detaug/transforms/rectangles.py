@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import add, gt
 from typing import Any
 
 import numpy as np
 
+from detaug.kernels.compiling import Kernel
+from detaug.kernels.regions import fill
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.callables import asks_for
@@ -87,13 +89,15 @@ class BlankRectangle(ImageTransform):
             if asked:  # those that are keys; else they were drawn with one already
                 values = list(values)
             for number, (corners, value) in enumerate(zip(rectangles, values, strict=True)):
-                where = within(corners)
                 if asked and isinstance(value, int):
-                    value = values[number] = self._asked(channel[where], value)
-                channel[where] = value
+                    value = values[number] = self._asked(channel[within(corners)], value)
+                overwrite(channel, corners, value)
             filled.append(values)
         if asked:
             workspace.record(params, {**params, "values": filled})
+
+    def kernels(self) -> Iterable[Kernel]:
+        return (fill,)
 
     def _asked(self, region: np.ndarray, key: float) -> float:
         function: Any = self.rectangle_value
@@ -111,6 +115,19 @@ def placed(rng: np.random.Generator, size: Sequence[int], space: Sequence[int]) 
 def within(corners: Corners) -> tuple[slice, ...]:
     """A rectangle's voxels, as an index of a channel."""
     return tuple(map(slice, *corners))
+
+
+def overwrite(channel: np.ndarray, corners: Corners, value: float) -> None:
+    """One value for all voxels of a rectangle."""
+    fill(*region_of(channel, corners), np.float32(value))
+
+
+def region_of(channel: np.ndarray, corners: Corners) -> tuple[Any, ...]:
+    """A rectangle of a channel as kernels are told it (`detaug.kernels.regions`): in a volume, a slice is one of depth 1."""
+    lower, upper = corners
+    if channel.ndim == 3:
+        return channel, *lower, *upper
+    return channel[None], 0, *lower, 1, *upper
 
 
 def _checked_sizes(wanted: Any) -> tuple[int, int] | list[tuple[int, int]]:

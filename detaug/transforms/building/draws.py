@@ -36,7 +36,8 @@ def happens(rng: np.random.Generator, probability: float) -> bool:
 
 def integer(rng: np.random.Generator, count: int) -> int:
     """An even draw from 0 ... count - 1."""
-    return min(int(float(rng.random()) * count), count - 1)
+    number = int(rng.random() * count)
+    return number if number < count else count - 1
 
 
 def integer_between(rng: np.random.Generator, low: int, high: int) -> int:
