@@ -20,7 +20,7 @@ def fill(volume: Any, i0: Any, j0: Any, k0: Any, i1: Any, j1: Any, k1: Any, valu
     """The value for each voxel of a region."""
     for i in range(max(i0, 0), min(i1, volume.shape[0])):
         for j in range(max(j0, 0), min(j1, volume.shape[1])):
-            line = volume[i, j, max(k0, 0) : k1]
+            line = volume[i, j, max(k0, 0) : max(k1, 0)]
             for k in range(line.shape[0]):
                 line[k] = value
 
@@ -48,7 +48,7 @@ def fill_evenly(
     piece, used = 0, PIECE
     for i in range(max(i0, 0), min(i1, volume.shape[0])):
         for j in range(max(j0, 0), min(j1, volume.shape[1])):
-            line = volume[i, j, max(k0, 0) : k1]
+            line = volume[i, j, max(k0, 0) : max(k1, 0)]
             begin = 0
             while begin < line.shape[0]:
                 if used == PIECE:

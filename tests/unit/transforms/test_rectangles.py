@@ -84,6 +84,23 @@ def test_without_rectangles_it_is_the_very_same_object_and_the_input_always_stay
     assert (image == 1).all()
 
 
+@pytest.mark.parametrize("space", [(6, 7), (5, 6, 7)])
+def test_of_rectangles_of_a_larger_image_the_part_within_is_filled(space):
+    axes = len(space)
+    corners = [(-3, 4), (2, 90), (-5, -2), (4, 6), (50, 60), (3, 3)]
+    rectangles = [([lower] * axes, [upper] * axes) for lower, upper in corners]
+    rectangles.append(([0] * (axes - 1) + [-5], [3] * (axes - 1) + [-2]))
+    image = np.random.default_rng(0).normal(size=(1, *space)).astype(np.float32)
+    for number in range(1, len(rectangles) + 1):
+        chosen = rectangles[:number]
+        params = {"apply_channel": [True], "rectangles": [chosen], "values": [list(range(5, 5 + number))]}
+        found = BlankRectangle(2, 0.0, 1).apply({"image": image}, params)["image"]
+        expected = image.copy()
+        for (lower, upper), value in zip(chosen, params["values"][0], strict=True):
+            expected[0][tuple(slice(max(a, 0), max(b, 0)) for a, b in zip(lower, upper, strict=True))] = value
+        np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
