@@ -30,6 +30,7 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "spatial-2-labels": table.measure_spatial_two_labels,
     "spatial-4-labels": table.measure_spatial_four_labels,
     "pipeline-2d": pipelines.measure_pipeline_2d,
+    "pipeline-2d-by-turns": pipelines.measure_pipeline_2d_by_turns,
     "elastic": table.measure_elastic,
     **resampling.ROWS,
     "noise": table.measure_noise,

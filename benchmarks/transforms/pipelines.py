@@ -3,6 +3,9 @@
 The gates make one sample cost ten times another. So params are drawn first, many of them; samples are chosen from
 these such that each gate opens as often as its probability says; and batchgeneratorsv2 applies the same transforms to
 the same samples: those whose gate opened, to as many channels.
+
+The two take turns batch by batch: nnU-Net's loader transforms the samples of a batch one after another, so that code and
+memory are in the caches for all but the first of them. `measure_pipeline_2d_by_turns` shows what that is worth.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from benchmarks.transforms.timing import Settings, clock, one_thread
 BGV2 = "batchgeneratorsv2"
 SAMPLES = 50
 CANDIDATES, CHOICES = 1000, 400
+#: nnU-Net's batch sizes for the patches that it plans its references with (`UNet_reference_val_corresp_bs_3d`, `_2d`).
+BATCH_3D, BATCH_2D = 2, 12
 
 LITTLE, MUCH = math.radians(30), math.radians(180)
 SCALES = [1 / 2**level for level in range(5)]
@@ -66,6 +71,13 @@ def measure_pipeline_2d(settings: Settings) -> Row:
     """822×602 → 512×512, 1 channel."""
     volume = inputs.slice_of_volume(inputs.FLAT_ENLARGED)
     return _measure("nnU-Net's 2-D pipeline", "nnUNetTrainer", volume, inputs.FLAT_PATCH, MUCH, 7.0, settings)
+
+
+def measure_pipeline_2d_by_turns(settings: Settings) -> Row:
+    """The same, one sample of each at a time: every sample finds the caches full of the other's code and arrays."""
+    volume = inputs.slice_of_volume(inputs.FLAT_ENLARGED)
+    name = "nnU-Net's 2-D pipeline, by turns"
+    return _measure(name, "nnUNetTrainer", volume, inputs.FLAT_PATCH, MUCH, None, settings, batch=1)
 
 
 def measure_extended_pipeline_3d(settings: Settings) -> Row:
@@ -120,9 +132,10 @@ def _measure(
     sample: tuple[torch.Tensor, torch.Tensor],
     patch: Sequence[int],
     angle: float,
-    bound: float,
+    bound: float | None,
     settings: Settings,
     samples: int = SAMPLES,
+    batch: int | None = None,
 ) -> Row:
     from detaug import SeedTree
     from detaug.nnunet import TRAINING_TRANSFORMS
@@ -131,6 +144,7 @@ def _measure(
     one_thread()
     arrays = {"image": sample[0], "segmentation": sample[1]}
     dims = len(patch)
+    batch = batch or (BATCH_2D if dims == 2 else BATCH_3D)
     arguments = (tuple(patch), (-angle, angle), [[s] * dims for s in SCALES], tuple(range(dims)), False)
     ours: Any = TRAINING_TRANSFORMS[trainer](*arguments)
     theirs = find_trainer(trainer).get_training_transforms(*arguments)
@@ -146,19 +160,20 @@ def _measure(
     rounds, began = 0, time.perf_counter()
     while rounds == 0 or (not settings.quick and (rounds < 3 or time.perf_counter() - began < settings.seconds)):
         times: dict[str, list[float]] = {"detaug": [], BGV2: []}
-        for number, (draw, own) in enumerate(zip(draws, params, strict=True)):
-            order = ("detaug", BGV2) if (number + rounds) % 2 == 0 else (BGV2, "detaug")
+        for first in range(0, count, batch):
+            order = ("detaug", BGV2) if (first // batch + rounds) % 2 == 0 else (BGV2, "detaug")
             for system in order:
-                given = {key: value.clone() for key, value in arrays.items()}
-                if system == "detaug":
-                    rng = generator(0, draw)
-                    begin = clock()
-                    result = ours(**given, rng=rng)
-                    times[system].append(clock() - begin)
-                else:
-                    elapsed, result = _Same(theirs, own)(given, draw)
-                    times[system].append(elapsed)
-                del result, given
+                for draw, own in zip(draws[first : first + batch], params[first : first + batch], strict=True):
+                    given = {key: value.clone() for key, value in arrays.items()}
+                    if system == "detaug":
+                        rng = generator(0, draw)
+                        begin = clock()
+                        result = ours(**given, rng=rng)
+                        times[system].append(clock() - begin)
+                    else:
+                        elapsed, result = _Same(theirs, own)(given, draw)
+                        times[system].append(elapsed)
+                    del result, given
         for system, values in times.items():
             seconds[system].append(sum(values) / len(values))
             per_sample[system].append(values)
@@ -171,7 +186,7 @@ def _measure(
             ratio_check(BGV2, 1e3 * median(seconds[BGV2]), Ratio.of(seconds[BGV2], seconds["detaug"]), ">=", bound)
         ],
         repeats=rounds,
-        settings={"samples": count, "shape": list(sample[0].shape), "patch": list(patch)},
+        settings={"samples": count, "batch": batch, "shape": list(sample[0].shape), "patch": list(patch)},
         details={"seconds": seconds, "seconds_per_sample": per_sample, "draws": draws},
     )
 
