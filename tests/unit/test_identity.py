@@ -153,7 +153,7 @@ PAIRS = {
     "slices": (slice(1, 2), slice(1, 3)),
     "complex numbers": (1j, 2j),
     "dates": (datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)),
-    "times": (datetime.datetime(2020, 1, 1, tzinfo=datetime.timezone.utc), datetime.datetime(2020, 1, 1)),
+    "times": (datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), datetime.datetime(2020, 1, 1)),
     "spans of time": (datetime.timedelta(1), datetime.timedelta(2)),
     "fractions": (Fraction(1, 3), Fraction(1, 2)),
     "decimals": (Decimal("0.1"), Decimal("0.10")),

@@ -123,7 +123,7 @@ class _Call:
         self._recorder = recorder
         code = frame.f_code
         self._file = code.co_filename
-        self._function = getattr(code, "co_qualname", code.co_name)  # Python 3.11
+        self._function = code.co_qualname
         owner = frame.f_locals.get("self")
         self._owner = "" if owner is None else type(owner).__qualname__
         self._names = code.co_names

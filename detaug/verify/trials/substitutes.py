@@ -222,7 +222,7 @@ class Substitutes:
 
             @classmethod
             def utcnow(cls) -> Any:
-                return cls.now(datetime.timezone.utc).replace(tzinfo=None)
+                return cls.now(datetime.UTC).replace(tzinfo=None)
 
             @classmethod
             def today(cls) -> Any:
