@@ -4,6 +4,8 @@ state, settings and thread counts are as they were afterwards."""
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +27,19 @@ from detaug.seeding.libraries import preserved_libraries
 from detaug.transport.transfer import pack, unpack
 
 logger = logging.getLogger("detaug")
+
+#: Held while a batch is made here. The global generators and settings are the process's, so it is one lock for all augmenters.
+_making = threading.RLock()
+
+
+def _renew_lock() -> None:
+    """In a fork. The thread that held it may not be there to let it go."""
+    global _making
+    _making = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Replayer:
@@ -84,7 +99,13 @@ class Replayer:
     @contextmanager
     def _as_in_a_worker(self) -> Iterator[Producer]:
         pristine, job = self._pipeline.pristine, self._job
-        with preserved_global_rngs(), preserved_libraries(), pristine.shared.preserved(), job.settings.applied():
+        with (
+            _making,
+            preserved_global_rngs(),
+            preserved_libraries(),
+            pristine.shared.preserved(),
+            job.settings.applied(),
+        ):
             if self._producer is None:
                 self._producer = Producer(pristine, job.branch, self._pipeline.say_once, job.guard, states=self._states)
             yield self._producer
@@ -125,6 +146,10 @@ class InProcess:
         self._skip_log = SkipLog()
 
     def next(self) -> Any:
+        with _making:  # several threads may ask
+            return self._next()
+
+    def _next(self) -> Any:
         while True:
             taken = self._schedule.take()
             for skipped in taken.passed:
@@ -141,13 +166,15 @@ class InProcess:
             self._make(task)
 
     def put_back(self, batch: Any) -> None:
-        self._schedule.put_back(self._schedule.before(self._schedule.position), Delivered(batch))
+        with _making:
+            self._schedule.put_back(self._schedule.before(self._schedule.position), Delivered(batch))
 
     def move(self, position: Position) -> None:
-        if position != self._schedule.position:
-            self._schedule.position = position
-            self._schedule.forget_all()
-        self._schedule.forget_failures()
+        with _making:
+            if position != self._schedule.position:
+                self._schedule.position = position
+                self._schedule.forget_all()
+            self._schedule.forget_failures()
 
     def close(self) -> None:
         """There is nothing to end."""

@@ -6,6 +6,8 @@ A module imports the tests from here and has a fixture ``run``, which starts eng
 from __future__ import annotations
 
 import os
+import random
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +40,7 @@ class Running:
     """An engine, and the augmenter that made its work."""
 
     def __init__(self, executor: Executor, **options: Any) -> None:
-        loader = Numbers(options.pop("fails_at", None))
+        loader = options.pop("loader", None) or Numbers(options.pop("fails_at", None))
         self.augmenter = DeterministicAugmenter(
             loader, None, 2, seed=5, executor=executor, **{"batches_per_epoch": 4, **options}
         )
@@ -141,6 +143,74 @@ def test_ranks_without_a_batch_in_the_last_round_get_one_of_the_first(run: Calla
     with pytest.raises(StopIteration):
         running.engine.next()
     assert running.take(1) == [(1, 2)]
+
+
+class Draws(DataLoader):
+    """Of global generators, with other threads given their turn in between."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 1, infinite=True)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        drawn = []
+        for _ in range(20):
+            drawn.append((random.random(), np.random.random()))
+            os.sched_yield()
+            np.random.random((40, 40)) @ np.ones((40, 40))
+        return {"at": (current().epoch, current().step), "data": np.array(drawn)}
+
+
+def taken_by_threads(number: int, take: Callable[[], Any], most: int) -> list[Any]:
+    """What `number` threads take that ask `most` times each, in the order in which they got it."""
+    taken: list[Any] = []
+
+    def ask() -> None:
+        for _ in range(most):
+            taken.append(take())
+
+    threads = [threading.Thread(target=ask) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return taken
+
+
+def test_several_threads_get_each_batch_once_and_right(run: Callable[..., Running]) -> None:
+    running = run(loader=Draws(), batches_per_epoch=100, check_every=7)
+    taken = taken_by_threads(5, lambda: next(running.augmenter), 12)
+    assert sorted(batch["at"] for batch in taken) == [(0, step) for step in range(60)]
+    for batch in taken[::6]:
+        assert fingerprint(batch) == fingerprint(running.augmenter.replay(*batch["at"]))
+
+
+def test_replays_in_other_threads_change_nothing(run: Callable[..., Running]) -> None:
+    running = run(loader=Draws(), batches_per_epoch=100)
+    expected = {step: fingerprint(running.augmenter.replay(0, step)) for step in range(20)}
+    steps = iter([*range(20)] * 2)
+    replayed: list[str] = []
+    other = threading.Thread(
+        target=lambda: replayed.extend(fingerprint(running.augmenter.replay(0, step)) for step in steps)
+    )
+    other.start()
+    taken = taken_by_threads(2, lambda: next(running.augmenter), 10)
+    other.join()
+    assert {batch["at"][1]: fingerprint(batch) for batch in taken} == expected
+    assert replayed == [*expected.values()] * 2
+
+
+def test_failures_reach_every_thread(run: Callable[..., Running]) -> None:
+    running = run(fails_at=3, batches_per_epoch=100)
+    running.take(3)
+
+    def take() -> str:
+        with pytest.raises(BatchError) as caught:
+            running.engine.next()
+        return str(caught.value)
+
+    told = taken_by_threads(4, take, 5)
+    assert len(told) == 20
+    assert all("no such case" in text for text in told)
 
 
 def test_work_is_checked(run: Callable[..., Running]) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, fingerprint
 from detaug.engine.executor import Executor, Work
 from detaug.engine.in_process import InThisProcess
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.local.pool import Settings
 from tests.support.executor_suite import *  # noqa: F403
-from tests.support.executor_suite import Numbers, Running, running
+from tests.support.executor_suite import Draws, Numbers, Running, running
 
 EXECUTORS: dict[str, Callable[[], Executor]] = {
     "in process": InThisProcess,
@@ -39,3 +40,19 @@ def test_an_executor_of_the_users_own_is_asked() -> None:
         found = [batch["at"] for batch in augmenter]
     assert found == [(0, step) for step in range(4)]
     assert len(asked) == 1
+
+
+def test_two_augmenters_of_two_threads_do_not_mix_their_global_generators() -> None:
+    augmenters = [DeterministicAugmenter(Draws(), None, 0, seed=seed, batches_per_epoch=30) for seed in (5, 6)]
+    expected = [[fingerprint(each.replay(0, step)) for step in range(30)] for each in augmenters]
+    found: list[list[str]] = [[], []]
+
+    def take(number: int) -> None:
+        found[number].extend(fingerprint(batch) for batch in augmenters[number])
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == expected
