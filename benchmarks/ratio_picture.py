@@ -20,7 +20,6 @@ ROWS = {
     "nnU-Net's 3-D pipeline, mean per sample": ("its 3-D transforms alone", "batchgeneratorsv2"),
     "nnU-Net's 2-D pipeline, mean per sample": ("its 2-D transforms alone", "batchgeneratorsv2"),
     "transport": ("a ready 25 MB batch, between processes", "NonDetMultiThreadedAugmenter"),
-    "one integer, 2 processes": ("a batch of one integer", "NonDetMultiThreadedAugmenter"),
 }
 
 

@@ -18,7 +18,6 @@ from benchmarks.engine.memory import measure_memory
 from benchmarks.engine.nnunet import measure_nnunet
 from benchmarks.engine.seeding_cost import measure_seeding_cost
 from benchmarks.engine.settings import Settings
-from benchmarks.engine.tiny_batches import measure_tiny_batches, measure_tiny_batches_of_sixteen, measure_window
 from benchmarks.engine.transport import (
     measure_transport,
     measure_transport_busy,
@@ -35,9 +34,6 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "transport-busy": measure_transport_busy,
     "transport-in-slot-busy": measure_transport_in_slot_busy,
     "transport-touched": measure_transport_touched,
-    "integers": measure_tiny_batches,
-    "integers-16": measure_tiny_batches_of_sixteen,
-    "integers-windows": measure_window,
     "nnunet": measure_nnunet,
     "heavy-tail": measure_heavy_tail,
     "heavy-tail-small": measure_heavy_tail_small_window,

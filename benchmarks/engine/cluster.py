@@ -12,10 +12,9 @@ from typing import Any
 import psutil
 from batchgenerators.dataloading.data_loader import DataLoader
 
-from benchmarks.engine.loaders import ReadyLoader, ready_batch
+from benchmarks.engine.loaders import Integers, ReadyLoader, ready_batch
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SEED
-from benchmarks.engine.tiny_batches import Integers
 from benchmarks.measure import Ratio, in_fresh_process, interleaved, seconds_per_batch
 from benchmarks.report import Check, Row, ratio_check
 

@@ -13,10 +13,6 @@ A batch's way, with worker processes:
                     Schedule.finish() ────────┘ the user is woken if that was the due one
     user            its arrays are views of the slot; when the last is garbage-collected, the slot goes back to its worker
 
-Where small batches come by the thousand per second, a lane (`detaug.engine.local.lane`) takes the place of the messages: the
-workers make steps unasked, each into its entry of a ring in shared memory, and `Schedule.due()` reads it there. Anything
-unusual ends the lane (`Lanes.end`), and its steps are wanted and begun like all others.
-
 A worker's death:
 
     kernel          ends the worker (SIGKILL, out of memory, a crash)

@@ -7,7 +7,6 @@ the parent      coordinator   one thread: gives tasks, takes batches in, has a d
                 handles       one worker, one helper, as the parent knows them
                 stalls        workers that do not answer
                 second_making the run-time check
-                lanes, lane   quick batches through shared memory, without messages
                 waker         from the user's thread to the coordinator's
 other processes helper        forks workers
                 worker        makes batches

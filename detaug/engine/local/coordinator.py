@@ -24,10 +24,8 @@ from detaug.engine import failures
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Work
 from detaug.engine.local import events, messages
-from detaug.engine.local.assignments import QUICK, Assignments
+from detaug.engine.local.assignments import Assignments
 from detaug.engine.local.handles import Worker
-from detaug.engine.local.lane import Lane
-from detaug.engine.local.lanes import LOOK, Lanes
 from detaug.engine.local.pool import Pool, Settings
 from detaug.engine.local.second_making import Checking
 from detaug.engine.local.waker import Waker
@@ -45,6 +43,8 @@ logger = logging.getLogger("detaug")
 
 #: How long (seconds) `close` waits for checks that are under way.
 _CLOSE_PATIENCE = 2.0
+#: How long (seconds) a worker is left alone that has not read what it was sent.
+_REST = 0.005
 
 
 @dataclass(frozen=True)
@@ -81,23 +81,12 @@ class Coordinator(PrefetchingEngine):
         # Written under the lock, in one go with what is known of the position then: whether a moved one is news.
         self._hungry = True
         self._resting: list[Worker] = []  # workers that read too little to be sent anything
-        self._assignments: Assignments[Worker] = Assignments(work.schedule, settings.num_processes)
+        self._assignments: Assignments[Worker] = Assignments(work.schedule)
         self._gpu = gpu_to_pin_for(work.pin_memory)
         self._deaths: dict[BatchKey, int] = {}
         self._not_taken: dict[BatchKey, int] = {}
         self._memory_kills = MemoryKills()
         self._checking = Checking(work.checks, work.on_mismatch, self)
-        in_a_lane = work.job.max_memory is None and self._gpu is None and not work.states.enabled
-        self._lanes = Lanes(
-            work.schedule,
-            self._lock,
-            self._assignments,
-            work.checks,
-            work.health,
-            self._tell_user,
-            self._assign_all,
-            in_a_lane,
-        )
         self._waker = Waker()
         self._pool = Pool(work.pipeline, work.job, settings, self._waker, self._describe)
         try:
@@ -120,27 +109,7 @@ class Coordinator(PrefetchingEngine):
         self._waker.wake(always=always)
 
     def _is_news(self, moved: bool, outcome: Outcome | EpochEnd | None) -> bool:
-        return moved and self._hungry and self._schedule.lane is None
-
-    def _sleep(self, position: Position) -> None:
-        lane = self._schedule.lane
-        if not isinstance(lane, Lane) or not lane.covers(position):
-            super()._sleep(position)
-            return
-        with self._lock:
-            if self._schedule.lane is lane:
-                lane.will_wait(position.step)
-            if lane.stopped:
-                self._schedule.leave_lane()
-        if lane.stopped:
-            self._waker.wake()
-        else:
-            lane.wait(position.step)
-
-    def _tell_user(self) -> None:
-        super()._tell_user()
-        if isinstance(lane := self._schedule.lane, Lane):
-            lane.bell.ring()
+        return moved and self._hungry
 
     @property
     def _is_checking(self) -> bool:
@@ -184,14 +153,11 @@ class Coordinator(PrefetchingEngine):
             if self._gpu is not None:
                 torch.cuda.set_device(self._gpu)
             while not self._closing:
-                self._lanes.look(self._pool.workers.values())
                 self._assign_all()
                 self._checking.go_on(self._pool)
-                # Quick workers may begin a task before it is taken from them: whether they did is seen a little later.
-                soon = self._resting or self._assignments.may_take_over
                 # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
                 self._tell_what_is_due()
-                happened = self._pool.wait(QUICK if soon else LOOK if self._lanes.is_open else None)
+                happened = self._pool.wait(_REST if self._resting else None)
                 for event in happened:
                     self._take_note(event)
                 self._pool.look_for_stalls()
@@ -204,7 +170,6 @@ class Coordinator(PrefetchingEngine):
             self._tear_down()
 
     def _tear_down(self) -> None:
-        self._lanes.end()
         with self._lock:
             self._schedule.forget_all()  # their memory goes now, not when garbage is collected
         self._pool.stop()
@@ -220,7 +185,6 @@ class Coordinator(PrefetchingEngine):
             case events.Died(worker, exitcode, peak):
                 self._died(worker, exitcode, peak)
             case events.Gone(worker, private):
-                self._lanes.end()
                 if private:
                     self._tell_of_retirement(worker, private)
                 self._leave(worker)
@@ -249,7 +213,6 @@ class Coordinator(PrefetchingEngine):
         worker.close()
 
     def _died(self, worker: Worker, exitcode: int, peak: int) -> None:
-        self._lanes.end()  # which tells what it was at
         self._work.health.restarts += 1
         self._leave(worker)
         tasks = list(worker.tasks)
@@ -300,9 +263,6 @@ class Coordinator(PrefetchingEngine):
         while self._resting:
             self._assignments.wake(self._resting.pop())
         self._assign()
-        while self._fatal is None and (found := self._assignments.to_take_over(time.monotonic())) is not None:
-            self._take_back(*found)
-            self._assign()
 
     def _assign(self) -> None:
         sent = False
@@ -313,13 +273,6 @@ class Coordinator(PrefetchingEngine):
             sent = True
             for worker, entries in given:
                 sent = self._sent(worker, entries) and sent
-
-    def _send_all_wanted(self) -> None:
-        """Give workers all that is wanted of their streams."""
-        with self._lock:
-            given = self._assignments.give_all()
-        for worker, entries in given:
-            self._sent(worker, entries)
 
     def _sent(self, worker: Worker, entries: list[tuple[int, Task]]) -> bool:
         """False: it took none of them, and others may."""
@@ -366,17 +319,17 @@ class Coordinator(PrefetchingEngine):
     def _take_back(self, worker: Worker, ticket: int, key: BatchKey) -> None:
         with contextlib.suppress(ChannelClosed):
             worker.cancel(ticket)
-        self._assignments.taken_back(worker, ticket, key)
+        self._assignments.done(worker, ticket, key)
         with self._lock:
             self._schedule.lose(key)
 
     def _answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
-        self._lanes.answered(answer)
         if answer.state is not None:
             self._states.add(answer.state, BatchKey(*self._schedule.position[:2]))
         seconds = time.monotonic() - worker.since
         task = worker.answered(answer.ticket)
-        self._assignments.answered(worker, answer.ticket, task, seconds)
+        if task is not None:
+            self._assignments.done(worker, answer.ticket, task.key)
         self._checking.checks.worked(seconds)
         if not isinstance(answer, messages.Exists):
             self._work.health.worked(worker.number, seconds, len(self._schedule.outcomes))

@@ -54,7 +54,6 @@ class Worker:
         leaving: why it was killed.
         batches: how many it has made.
         told: the streams whose states it knows of, each with the generation of states that was current then.
-        has_bell: it has been sent the lanes' bell.
     """
 
     number: int
@@ -73,7 +72,6 @@ class Worker:
     leaving: str = ""
     batches: int = 0
     told: dict[int, int] = field(default_factory=dict)
-    has_bell: bool = False
     whereabouts: Whereabouts | None = None
     _begun: int = 0
 
@@ -109,17 +107,6 @@ class Worker:
             ChannelClosed: it is gone, and nothing is left to read.
         """
         return [(_named(message), descriptor) for message, descriptor in self.channel.receive_ready()]
-
-    def nudge(self) -> None:
-        """It sleeps in a lane, and there is room."""
-        with contextlib.suppress(ChannelClosed, ChannelFull):
-            self.channel.send(messages.Nudge(), wait=False)
-
-    def is_at(self, ticket: int, task: Task) -> None:
-        """It has begun that task unasked."""
-        if not self.tasks:
-            self._begin()
-        self.tasks.appendleft((ticket, task))
 
     def cancel(self, ticket: int) -> None:
         """Take a waiting task back; if the worker has begun it meanwhile, its answer is one that nobody waits for.

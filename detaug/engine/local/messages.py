@@ -112,31 +112,6 @@ class Make(NamedTuple):
     dropped: Any
 
 
-class Bell(NamedTuple):
-    """What wakes the user's threads; its descriptor goes with it."""
-
-
-class Lane(NamedTuple):
-    """Make your share of these batches unasked: see `detaug.engine.local.lane`. The descriptor of its memory goes with it.
-
-    Attributes:
-        epoch, first, stride: the steps from `first` on.
-        place: yours among the workers.
-        period, numbers: of every so many batches these are yours.
-    """
-
-    epoch: int
-    first: int
-    stride: int
-    place: int
-    period: int
-    numbers: tuple[int, ...]
-
-
-class Nudge(NamedTuple):
-    """There is room in the lane again."""
-
-
 class Cancel(NamedTuple):
     """Leave a task out."""
 

@@ -12,14 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
 from detaug.engine.checking import is_checked, make_again
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Job
 from detaug.engine.local import messages
-from detaug.engine.local.lane import PATIENCE, TICKET, OwnLane
 from detaug.ledger.notes import note_of
 from detaug.memory.batch_memory import allocate_with
 from detaug.memory.limits import private_memory
@@ -44,8 +42,6 @@ from detaug.transport.transfer import pack
 
 #: Batches up to this size (bytes) travel in the message itself.
 _INLINE = 16_384
-#: Between two batches messages are looked for once this time (seconds) is over.
-_LOOK_AFTER = 0.001
 
 
 def main(channel: int, payload: int, helper: int) -> None:
@@ -111,38 +107,13 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
         report = partial(_report, channel, made) if reported else None
         return _answer(producer, slots, ticket, epoch, step, probe, report, job.noted)
 
-    def leave(lane: OwnLane | None) -> None:
-        if lane is not None and (last := lane.leave()) is not None:
-            _send(channel, *last)
-
     try:
         channel.send(messages.Ready(os.getpid()), whereabouts.descriptor)
         tasks: deque[messages.Order | messages.MakeAgain | messages.Explain] = deque()
         detoured = False
-        lane: OwnLane | None = None
-        bell: int | None = None
-        looked = 0.0
         while True:
-            if lane is not None and lane.ended:
-                leave(lane)
-                lane = None
-            # Where a batch takes microseconds, so does looking for messages: not before each of them.
-            look = not tasks or time.monotonic() - looked > _LOOK_AFTER
-            if lane is not None and not tasks:
-                received = _work_in(lane, channel, make)
-            elif look:
-                received = _messages(channel, wait=not tasks)
-            else:
-                received = []
-            for message, descriptor in received:
+            for message, _ in _messages(channel, wait=not tasks):
                 match messages.Make(*message) if type(message) is tuple else message:
-                    case messages.Lane():
-                        leave(lane)
-                        lane = None
-                        with suppress(OSError):  # nobody makes its share then, and the parent ends the lane
-                            lane = OwnLane(message, descriptor, bell)
-                    case messages.Bell():
-                        bell = descriptor
                     case messages.Make(orders, given_back, dropped):
                         tasks.extend(orders)
                         slots.give_back(given_back)
@@ -155,8 +126,6 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
                         states.give(state)
                     case messages.Quit():
                         return
-            if look:
-                looked = time.monotonic()
             if tasks:
                 task = tasks.popleft()
                 if isinstance(task, (messages.MakeAgain, messages.Explain)):
@@ -173,47 +142,6 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
                     return
     except ChannelClosed:
         return
-
-
-def _work_in(
-    lane: OwnLane, channel: Channel, make: Callable[[int, int, int], tuple[messages.Answer, int | None]]
-) -> list[tuple[Any, int | None]]:
-    """Make batches until the lane ends, or something has been heard from the parent, which is returned."""
-    since = _Since()
-    while not lane.ended:
-        if not lane.has_room:
-            lane.worked(since.seconds())
-            try:
-                received = [channel.receive(PATIENCE)]
-            except TimeoutError:
-                received = []
-            lane.awake()
-            since = _Since()
-        elif time.perf_counter() - since.clock > _LOOK_AFTER:
-            received = channel.receive_ready()
-            lane.worked(since.seconds())
-            since = _Since()
-        else:
-            step = lane.begin()
-            lane.finish(*make(TICKET | step, lane.epoch, step))
-            continue
-        if received := [each for each in received if type(each[0]) is not messages.Nudge]:
-            return received
-    return []
-
-
-class _Since:
-    """A moment, and the work that was done since."""
-
-    def __init__(self) -> None:
-        self.clock = time.perf_counter()
-        self._work = time.thread_time()
-        self._waits = getrusage(RUSAGE_SELF).ru_nvcsw
-
-    def seconds(self) -> float:
-        """Of work; by the clock where the process has waited for something but its turn."""
-        waited = getrusage(RUSAGE_SELF).ru_nvcsw != self._waits
-        return time.perf_counter() - self.clock if waited else time.thread_time() - self._work
 
 
 def _send(channel: Channel, answer: messages.Answer, descriptor: int | None) -> None:

@@ -29,7 +29,6 @@ import heapq
 from collections import deque
 from math import gcd
 
-from detaug.engine.order.lane import Lane
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Taken, Task
 from detaug.engine.order.stream_ends import StreamEnds
 from detaug.pipeline.plan import BatchKey, Plan
@@ -70,7 +69,6 @@ class Schedule:
         self.window = window
         self.stateless = stateless
         self._wraps_at = plan.wraps_at
-        self._lane: Lane | None = None
         self.ended: Position | None = None  # where the last epoch was over that was taken to its end
         self.end_after(limit)
         self.max_skips = max_skips
@@ -93,10 +91,7 @@ class Schedule:
         self._places: dict[BatchKey, BatchKey] = {}  # of what is wanted at a place that has another step's batch
         self._own = 0  # how many of those wanted are this rank's
         self._open: dict[int, list[BatchKey]] = {owner: [] for owner in range(self.busy_workers)}
-        self._refilled: set[int] = set()
         self._dropped: list[BatchKey] = []
-        self._ahead: dict[BatchKey, Outcome] = {}  # made in a lane that has ended, and not wanted yet
-        self._begun_ahead: set[BatchKey] = set()
 
     @property
     def busy_workers(self) -> int:
@@ -140,89 +135,11 @@ class Schedule:
         self._settle()
         return len(self._wanted) - len(self.outcomes) - len(self.in_flight & self._wanted.keys())
 
-    def take_refilled(self) -> set[int]:
-        """The workers (0 for all, where any may make any batch) for which there are new tasks since the last call."""
-        self._settle()
-        refilled, self._refilled = self._refilled, set()
-        return refilled
-
     def take_dropped(self) -> list[BatchKey]:
         """What is in flight, and became unwanted since the last call."""
         self._settle()
         dropped, self._dropped = self._dropped, []
         return dropped
-
-    # --- steps that need not be asked for
-
-    @property
-    def lane(self) -> Lane | None:
-        """The one that is open."""
-        return self._lane
-
-    def lane_start(self) -> tuple[Position, int | None] | None:
-        """Where a lane may begin: the first step that was not wanted yet, and how many of this rank's there are from it to
-        the epoch's end, where that is known. None: nowhere just now; not before what an earlier
-        one has made is taken, for streams have gone on behind it."""
-        self._settle()
-        self._forget_passed()  # begun in an earlier one, and done after a jump past it
-        start = self._frontier
-        if (
-            self.probing
-            or self._ahead
-            or self._begun_ahead
-            or self._ends.epochs
-            or self._lane is not None
-            or start.epoch != self.position.epoch
-        ):
-            return None
-        if self._wraps_at is not None:
-            return None  # a lane's places are steps
-        share, last = self._bounds(start)
-        ends = [] if share is None else [share - start.taken]
-        if last is not None:
-            ends.append(-(-(last - start.step) // self.plan.world_size))
-        return start, min(ends, default=None)
-
-    def lane_shares(self, start: Position) -> dict[int, tuple[int, ...]]:
-        """Where streams belong to workers: which of every `lane_period` steps from `start` on each of them makes."""
-        shares: dict[int, list[int]] = {}
-        for number in range(self.lane_period):
-            stream = self.plan.stream_of(start.step + number * self.plan.world_size)
-            shares.setdefault(self._owner_of(stream), []).append(number)
-        return {owner: tuple(numbers) for owner, numbers in shares.items()}
-
-    @property
-    def lane_period(self) -> int:
-        """After so many of this rank's steps the same streams follow each other again."""
-        return self.plan.num_streams // gcd(self.plan.num_streams, self.plan.world_size)
-
-    def open_lane(self, lane: Lane) -> None:
-        """From `lane_start` on nothing is wanted until `leave_lane`."""
-        self._lane = lane
-        lane.advance(self.position)
-
-    def start_ahead(self, key: BatchKey) -> None:
-        """A worker is at that step of a lane, which ends; it may lie beyond the window."""
-        self.start(key)
-        self._begun_ahead.add(key)
-
-    def leave_lane(self) -> None:
-        """Its steps are wanted as all others; those that were made are, also those beyond the window: their streams have
-        gone on behind them."""
-        lane = self._lane
-        if lane is None:
-            return
-        self._settled = None
-        self._lane = None
-        lane.stop()
-        self._ahead.update({key: made for key in lane.made() if (made := self._from(lane, key)) is not None})
-
-    @staticmethod
-    def _from(lane: Lane, key: BatchKey) -> Delivered | None:
-        if key.epoch != lane.first.epoch or key.step < lane.first.step:
-            return None
-        made = lane.batch(key.step)
-        return None if made is None else Delivered(made[0])
 
     # --- what happens
 
@@ -233,7 +150,6 @@ class Schedule:
     def lose(self, key: BatchKey) -> None:
         """Its worker is gone; it is to be made again."""
         self.in_flight.discard(key)
-        self._begun_ahead.discard(key)
         self._settle()
         if key in self._wanted and key not in self.outcomes:
             self._offer(key)
@@ -244,16 +160,12 @@ class Schedule:
         self.in_flight.discard(key)
         if key in self._wanted:
             self.outcomes[key] = outcome
-        elif key in self._begun_ahead:
-            self._ahead[key] = outcome
-        self._begun_ahead.discard(key)
 
     def end_stream(self, key: BatchKey) -> None:
         """There is no such batch: its stream has ended."""
         if self._wraps_at is not None:
             self.finish(key, Failed(_ended_too_soon(key, self._wraps_at)))
             return
-        self.leave_lane()
         self._settle()
         settled, self._settled = self._settled, None
         self.in_flight.discard(key)
@@ -291,10 +203,7 @@ class Schedule:
             self.outcomes.pop(key, None)
             self.position = then
             self._settled = settled  # of before, so that the books follow step by step
-            if self._lane is not None:
-                self._lane.advance(then)
         elif isinstance(outcome, EpochEnd):
-            self.leave_lane()
             self.ended = position
             self.position = outcome.then
         elif position != self.position:
@@ -328,7 +237,6 @@ class Schedule:
 
     def put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         """What `hand_out` took, or was about to, is due again."""
-        self.leave_lane()
         self._settled = None
         if isinstance(outcome, Delivered):
             self.outcomes[self.key_at(position)] = outcome
@@ -337,17 +245,14 @@ class Schedule:
 
     def forget_failures(self) -> None:
         """What failed may be tried again."""
-        self.leave_lane()
         self._settled = None
         for key in [key for key, outcome in self.outcomes.items() if isinstance(outcome, Failed)]:
             del self.outcomes[key]
 
     def forget_all(self) -> None:
         """Drop every outcome; what is in flight will be dropped as it arrives."""
-        self.leave_lane()
         self._settled = None
         self.outcomes.clear()
-        self._ahead.clear()
 
     # --- what is due
 
@@ -366,8 +271,6 @@ class Schedule:
             if self.probing and not self._round_known(position):
                 return position, None
             outcome = self.outcomes.get(key)
-            if outcome is None and self._lane is not None:
-                outcome = self._from(self._lane, key)
             if isinstance(outcome, Skipped):
                 skips += 1
                 if self.max_skips is not None and skips > self.max_skips and outcome.error is not None:
@@ -383,7 +286,6 @@ class Schedule:
 
     def end_after(self, limit: int | None) -> None:
         """From now on an epoch has so many batches over all ranks; None: it has no end but the loader's."""
-        self.leave_lane()
         self.limit = limit
         self._share = None if limit is None else self.plan.share_of(limit)
 
@@ -467,7 +369,6 @@ class Schedule:
 
     def _begin_anew(self) -> None:
         self._frontier = self.position
-        self._forget_passed()
         self._own = 0
         self._wanted.clear()
         self._in_order.clear()
@@ -479,15 +380,9 @@ class Schedule:
             del self.outcomes[key]
         self._dropped = [key for key in self.in_flight if key not in self._wanted]
 
-    def _forget_passed(self) -> None:
-        if self._ahead:
-            self._ahead = {key: outcome for key, outcome in self._ahead.items() if key >= self.position[:2]}
-
     def _extend(self) -> None:
         """Want as many steps as the window has room for."""
         last_epoch = self.position.epoch + self.window
-        if self._lane is not None:
-            return
         while self._own < self.window and self._frontier.epoch <= last_epoch:
             position = self._frontier
             end = self._end_at(position)
@@ -512,15 +407,12 @@ class Schedule:
         key = task.key
         self._wanted[key] = task
         self._in_order.append(key if self._wraps_at is None else self._places.get(key, key))
-        if self._ahead and key in self._ahead:
-            self.outcomes[key] = self._ahead.pop(key)
         if key not in self.outcomes and key not in self.in_flight:
             self._offer(key)
 
     def _offer(self, key: BatchKey) -> None:
         owner = 0 if self.stateless else self._owner_of(self.plan.stream_of(key.step))
         heapq.heappush(self._open[owner], key if self._wraps_at is None else self._places.get(key, key))
-        self._refilled.add(owner)
 
     def _owner_of(self, stream: int) -> int:
         return stream // self._stride % self._num_workers

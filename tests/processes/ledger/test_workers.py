@@ -1,4 +1,4 @@
-"""A ledger of batches from worker processes: by slots and by lanes, with workers killed, and with the program itself killed."""
+"""A ledger of batches from worker processes: with workers killed, and with the program itself killed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detaug.engine.local import lanes
 from detaug.engine.local.coordinator import Coordinator
-from detaug.ledger.notes import prints_of
 from tests.support.ledgers.runs import Draws, augmenter, chain, kinds, lines, run, steps, take
 from tests.support.preloaded import run_code
 from tests.support.processes import wait_until
@@ -49,26 +47,6 @@ def test_killed_workers_are_counted_and_change_nothing_else(tmp_path: Path) -> N
     assert [line["restarts"] for line in lines(tmp_path / "run.jsonl")[1:4]] == [0, 0, 0]
     assert lines(tmp_path / "run.jsonl")[-2]["restarts"] == 2
     assert chain(tmp_path / "run.jsonl") == chain(run(tmp_path / "whole.jsonl", 24))
-
-
-@pytest.mark.skipif(not hasattr(os, "eventfd"), reason="there are no eventfds here")
-def test_tiny_batches_come_through_lanes_with_their_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "_OPENS_AFTER", 16)
-    monkeypatch.setattr(lanes, "_OPENS_AT", 40.0)
-    seen = 0
-    with augmenter(tmp_path / "run.jsonl", 2, batches_per_epoch=1500) as made:
-        for _ in range(2):
-            for batch in made:
-                seen += made._schedule.lane is not None
-                assert len(batch) == 2
-        made.set_epoch(1)  # a jump in the middle of a lane, or before it
-        take(made, 40)
-    assert seen > 100, "a lane was open"
-    found = lines(tmp_path / "run.jsonl")
-    assert steps(tmp_path / "run.jsonl") == [(e, s) for e in (0, 1) for s in range(1500)] + [(1, s) for s in range(40)]
-    with augmenter(None, batches_per_epoch=1500) as here:
-        for line in (found[1], found[1000], found[2500], found[-1]):
-            assert (line["whole"], line["keys"]) == prints_of(here.replay(line["epoch"], line["step"]))
 
 
 PROGRAM = """

@@ -10,19 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detaug.engine.local.assignments import QUICK, Assignments
+from detaug.engine.local.assignments import Assignments
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Task
 from detaug.engine.order.schedule import Schedule
 from detaug.pipeline.plan import Plan
-
-SLOW = 10 * QUICK
 
 
 @dataclass
 class Place:
     number: int
     index: int
-    since: float = 0.0
     tasks: deque[tuple[int, Task]] = field(default_factory=deque)
     begun: int = 0
 
@@ -33,12 +30,13 @@ class Place:
 class World:
     """Workers that exist in a list only."""
 
-    def __init__(self, schedule: Schedule, num_workers: int) -> None:
+    def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
-        self.assignments: Assignments[Place] = Assignments(schedule, num_workers)
-        self.places = [Place(i, i) for i in range(num_workers)]
+        self.assignments: Assignments[Place] = Assignments(schedule)
+        self.places: list[Place] = []
 
-    def join_all(self) -> None:
+    def join_all(self, num_workers: int) -> None:
+        self.places = [Place(i, i) for i in range(num_workers)]
         for place in self.places:
             self.assignments.join(place)
 
@@ -46,9 +44,9 @@ class World:
         for place, entries in self.assignments.give_out():
             place.tasks.extend(entries)
 
-    def answer(self, place: Place, seconds: float) -> None:
+    def answer(self, place: Place) -> None:
         ticket, task = place.tasks.popleft()
-        self.assignments.answered(place, ticket, task, seconds)
+        self.assignments.done(place, ticket, task.key)
         self.schedule.finish(task.key, Delivered(task.key))
 
     def steps(self, place: Place) -> list[int]:
@@ -56,92 +54,27 @@ class World:
 
 
 def test_each_worker_has_a_first_task_before_any_has_a_second():
-    world = World(Schedule(Plan(1), 6, 4, True), 4)
-    world.join_all()
+    world = World(Schedule(Plan(1), 6, 4, True))
+    world.join_all(4)
     world.give_out()
     assert sorted(len(place.tasks) for place in world.places) == [1, 1, 2, 2]
     assert sorted(place.tasks[0][1].key.step for place in world.places) == [0, 1, 2, 3]
 
 
-def test_slow_workers_have_two_tasks_and_quick_ones_more():
-    world = World(Schedule(Plan(1), 100, 2, True), 2)
-    world.join_all()
-    quick, slow = world.places
+def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting():
+    world = World(Schedule(Plan(1), 100, 2, True))
+    world.join_all(2)
     for _ in range(60):
         world.give_out()
-        world.answer(quick, QUICK / 2)
-        world.answer(slow, SLOW)
+        assert [len(place.tasks) for place in world.places] == [2, 2]
+        world.answer(random.Random(0).choice(world.places))
         while isinstance(world.schedule.due()[1], Delivered):
             world.schedule.hand_out(*world.schedule.due())
-    world.give_out()
-    assert len(slow.tasks) == 2
-    assert 8 <= len(quick.tasks) <= 16
-
-
-def test_nobody_is_given_more_than_a_share_of_the_window():
-    world = World(Schedule(Plan(1), 8, 2, True), 2)
-    world.assignments.join(world.places[0])
-    for _ in range(30):
-        world.give_out()
-        assert len(world.places[0].tasks) <= 4
-        world.answer(world.places[0], QUICK / 2)
-        world.schedule.hand_out(*world.schedule.due())
-
-
-def test_idle_worker_takes_over_what_waits_behind_a_slow_batch():
-    world = World(Schedule(Plan(1), 3, 2, True), 2)
-    world.join_all()
-    world.give_out()
-    behind = next(place for place in world.places if len(place.tasks) == 2)
-    other = next(place for place in world.places if place is not behind)
-    assert world.assignments.to_take_over(now=1.0) is None, "nobody is idle"
-    waiting = behind.tasks[1]
-    world.answer(other, SLOW)
-    assert world.assignments.to_take_over(now=1.0) == (behind, waiting[0], waiting[1].key)
-    behind.tasks.remove(waiting)
-    world.assignments.taken_back(behind, waiting[0], waiting[1].key)
-    world.schedule.lose(waiting[1].key)
-    world.give_out()
-    assert [entry[1] for entry in other.tasks] == [waiting[1]]
-    assert world.assignments.to_take_over(now=1.0) is None
-
-
-def test_batch_that_was_begun_is_not_taken_over_though_earlier_answers_have_yet_to_come():
-    world = World(Schedule(Plan(1), 22, 2, True), 2)
-    place, other = world.places
-    world.assignments.join(place)
-    for _ in range(20):
-        world.give_out()
-        world.answer(place, QUICK / 2)
-        world.schedule.hand_out(*world.schedule.due())
-    world.give_out()
-    assert len(place.tasks) > 5
-    world.assignments.join(other)
-    place.begun = 4
-    taken = []
-    while (found := world.assignments.to_take_over(now=2 * QUICK)) is not None:
-        _, ticket, key = found
-        taken.append(key)
-        world.assignments.taken_back(place, ticket, key)
-    assert place.tasks[4][1].key not in taken
-    assert place.tasks[5][1].key in taken
-
-
-def test_stream_bound_tasks_are_never_taken_over():
-    world = World(Schedule(Plan(2), 6, 2, stateless=False), 2)
-    world.join_all()
-    world.give_out()
-    first, second = world.places
-    while second.tasks:
-        world.answer(second, SLOW)
-    assert len(first.tasks) == 2
-    assert world.assignments.to_take_over(now=1.0) is None
-    assert not world.assignments.may_take_over
 
 
 def test_worker_that_is_gone_or_cannot_read_is_given_nothing():
-    world = World(Schedule(Plan(1), 8, 2, True), 2)
-    world.join_all()
+    world = World(Schedule(Plan(1), 8, 2, True))
+    world.join_all(2)
     world.assignments.leave(world.places[0])
     world.assignments.rest(world.places[1])
     assert world.assignments.give_out() == []
@@ -163,8 +96,8 @@ def test_worker_that_is_gone_or_cannot_read_is_given_nothing():
 def test_every_task_is_given_out_whatever_happens(num_workers, window, num_streams, stateless, lengths, seed):
     chance = random.Random(seed)
     schedule = Schedule(Plan(num_streams), window, num_workers, stateless)
-    world = World(schedule, num_workers)
-    world.join_all()
+    world = World(schedule)
+    world.join_all(num_workers)
     taken = []
     while True:
         position, outcome = schedule.due()
@@ -186,7 +119,7 @@ def test_every_task_is_given_out_whatever_happens(num_workers, window, num_strea
             world.assignments.join(world.places[place.index])
             continue
         ticket, task = place.tasks.popleft()
-        world.assignments.answered(place, ticket, task, chance.choice([QUICK / 500, QUICK / 2, SLOW]))
+        world.assignments.done(place, ticket, task.key)
         if task.key.step // num_streams >= lengths[task.key.step % num_streams]:
             schedule.end_stream(task.key)
         else:
@@ -196,11 +129,11 @@ def test_every_task_is_given_out_whatever_happens(num_workers, window, num_strea
 
 @pytest.mark.parametrize("stateless", [True, False])
 def test_workers_without_work_make_a_moved_position_news(stateless):
-    world = World(Schedule(Plan(4), 2, 2, stateless), 2)
-    world.join_all()
+    world = World(Schedule(Plan(4), 2, 2, stateless))
+    world.join_all(2)
     world.give_out()
     assert world.assignments.hungry, "each has but one"
-    wide = World(Schedule(Plan(4), 8, 2, stateless), 2)
-    wide.join_all()
+    wide = World(Schedule(Plan(4), 8, 2, stateless))
+    wide.join_all(2)
     wide.give_out()
     assert not wide.assignments.hungry

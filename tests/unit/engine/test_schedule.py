@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 from collections import deque
 
@@ -340,100 +339,3 @@ def lines_per_batch(window, stateless, ended):
     finally:
         sys.settrace(before)
     return lines / 200
-
-
-class Ring:
-    """A lane whose batches a test makes."""
-
-    def __init__(self, first: Position, stride: int) -> None:
-        self.first, self.stride = first, stride
-        self.keys: set[BatchKey] = set()
-        self.reached = first
-        self.stopped = False
-
-    def batch(self, step: int) -> tuple[BatchKey] | None:
-        key = BatchKey(self.first.epoch, step)
-        return (key,) if key in self.keys else None
-
-    def made(self) -> list[BatchKey]:
-        return sorted(self.keys)
-
-    def advance(self, position: Position) -> None:
-        self.reached = position
-
-    def stop(self) -> None:
-        self.stopped = True
-
-
-@pytest.mark.parametrize("seed", range(50))
-def test_lanes_open_and_end_anywhere_and_every_batch_comes_once_and_in_order(seed: int) -> None:
-    chance = random.Random(seed)
-    world, window, limit = chance.randint(1, 4), chance.randint(1, 6), chance.randint(20, 60)
-    rank, stateless = chance.randrange(world), chance.random() < 0.5
-    schedule = Schedule(Plan(6, rank, world), window, 3, stateless, limit=limit * world)
-    before = chance.choice([0, chance.randint(1, 9)])  # taken by more or fewer ranks
-    schedule.position = Position(0, before + rank, 0, before)
-    taken, working, lane, begun, unread = [], {}, None, set(), set()
-    while schedule.position.epoch < 2:
-        event = chance.choice(["take", "take", "take", "ask", "finish", "lane", "make", "leave", "back"])
-        if event == "take":
-            position, outcome = schedule.due()
-            schedule.hand_out(position, outcome)
-            if isinstance(outcome, Delivered):
-                taken.append(outcome.batch)
-                assert outcome.batch == position[:2]
-        elif event == "back" and taken and taken[-1].epoch == schedule.position.epoch:
-            schedule.put_back(schedule.before(schedule.position), Delivered(taken.pop()))
-            unread.clear()  # the window moves back, and what falls out of it is made again
-        elif event == "ask":
-            worker = chance.randrange(3)
-            if worker not in working and (task := schedule.next_for(worker)) is not None:
-                assert task.key not in begun
-                schedule.start(task.key)
-                working[worker] = task.key
-        elif event == "finish" and working:
-            key = working.pop(chance.choice(sorted(working)))
-            schedule.finish(key, Delivered(key))
-            begun.discard(key)
-        elif event == "lane" and schedule.lane is None and (start := schedule.lane_start()) is not None:
-            lane = Ring(start[0], world)
-            number = start[1]
-            schedule.open_lane(lane)
-        elif event == "make" and schedule.lane is lane is not None and len(lane.keys) < number:
-            key = BatchKey(lane.first.epoch, lane.first.step + len(lane.keys) * world)
-            assert key not in unread, "its stream has gone on behind it"
-            lane.keys.add(key)
-        elif event == "leave" and schedule.lane is not None:
-            if len(lane.keys) < number and 9 not in working:  # a worker is at the next one
-                key = BatchKey(lane.first.epoch, lane.first.step + len(lane.keys) * world)
-                schedule.start_ahead(key)
-                working[9] = key
-                begun.add(key)
-            schedule.leave_lane()
-            unread |= lane.keys
-            assert lane.stopped
-    rounds = (limit * world - before) // world
-    steps = [range(before + rank, before + rank + rounds * world, world), range(rank, rank + limit * world, world)]
-    assert taken == [BatchKey(epoch, step) for epoch in range(2) for step in steps[epoch]]
-
-
-@pytest.mark.parametrize("then", [Position(5, 0, 0), Position(1, 0, 0), Position(0, 500, 500)])
-def test_what_was_begun_in_a_lane_and_is_jumped_over_keeps_no_other_from_opening(
-    then: Position,
-) -> None:
-    schedule = Schedule(Plan(1), 4, 1, True)
-    while (task := schedule.next_for(0)) is not None:
-        schedule.start(task.key)
-        schedule.finish(task.key, Delivered(task.key))
-    start = schedule.lane_start()
-    assert start is not None
-    lane = Ring(start[0], 1)
-    schedule.open_lane(lane)
-    made, begun = (BatchKey(0, start[0].step + number) for number in range(2))
-    lane.keys.add(made)
-    schedule.start_ahead(begun)
-    schedule.leave_lane()
-    schedule.position = then
-    assert schedule.lane_start() is None, "a worker is still at what it began"
-    schedule.finish(begun, Delivered(begun))
-    assert schedule.lane_start() is not None
