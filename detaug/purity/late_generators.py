@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def made_late(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]
         if isinstance(value, _KINDS):
             found[path[:200]] = fingerprint(_seed_of(value))
         else:
-            pending.extend((path + label, part) for label, part in parts_of(value))
+            pending.extend((path + label, part) for label, part in islice(parts_of(value), _MOST_VALUES))
     return found
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,11 +26,17 @@ _MOST_VALUES = 20_000
 #: It has to fit into a message, as do the fingerprints of a batch.
 _MOST_CHARACTERS = 30_000
 _MOST_KEYS = 300
+#: How many Python objects of a batch are looked at: each takes as long as 100 kB of an array. Of longer lists and dicts, parts at
+#: even distances count. A key of many has room for `_LEAST_PARTS` at any rate.
+_MOST_PARTS, _LEAST_PARTS = 4_000, 200
+#: How deep containers are looked into; an object counts for eight.
+_DEEPEST = 24
 #: Numbers that are looked at before all of them are.
 _FEW = 4096
 #: Where Python's, NumPy's and torch's generators are defined.
 _GENERATORS = ("random", "numpy.random", "torch")
 _NOT_COMPARABLE = "not comparable"
+_CONTAINERS = (dict, list, tuple, set, frozenset)
 
 
 @dataclass(frozen=True)
@@ -68,9 +74,13 @@ class Explanation:
 
 
 def prints_of(batch: Any) -> dict[str, str]:
-    """A fingerprint for each key of a mapping, or for the whole of anything else."""
+    """A fingerprint for each key of a mapping, or for the whole of anything else.
+
+    Of arrays and tensors all bytes count, of Python objects some thousand.
+    """
     if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS:
-        return {str(key)[:60]: _print_of(value) for key, value in batch.items()}
+        room = max(_LEAST_PARTS, _MOST_PARTS // max(1, len(batch)))
+        return {str(key)[:60]: _print_of(value, room) for key, value in batch.items()}
     return {WHOLE: _print_of(batch)}
 
 
@@ -97,18 +107,49 @@ def _items_of(batch: Any) -> Any:
     return batch.items() if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS else [(WHOLE, batch)]
 
 
-def _print_of(value: Any, depth: int = 3) -> str:
-    attributes = attributes_of(value)
-    try:
-        return fingerprint(value)
-    except Exception:  # no bytes that are the same everywhere
-        pass
-    if isinstance(attributes, dict) and depth:
-        parts = {str(name): _print_of(part, depth - 1) for name, part in attributes.items()}
-        return fingerprint([f"{type(value).__module__}.{type(value).__qualname__}", parts])
-    if isinstance(value, (list, tuple)) and depth:
-        return fingerprint([_print_of(part, depth - 1) for part in value])
-    return _NOT_COMPARABLE
+def _print_of(value: Any, room: int = _MOST_PARTS, depth: int = _DEEPEST) -> str:
+    if fits := _fits(value, room):
+        try:
+            return fingerprint(value)
+        except Exception:  # no bytes that are the same everywhere
+            pass
+    count, parts = _parts_in(value, room if fits else room // 8)  # each may have parts as well
+    if count is None or depth <= 0:
+        return _NOT_COMPARABLE
+    room //= max(1, len(parts))
+    depth -= 1 if isinstance(value, _CONTAINERS) else 8
+    kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    return fingerprint([kind, count, [_print_of(part, room, depth) for part in parts]])
+
+
+def _fits(value: Any, room: int) -> bool:
+    """Whether no more Python objects than that are in it."""
+    pending = [value]
+    for each in pending:  # which grows meanwhile
+        count, parts = _parts_in(each, room)
+        if count and len(pending) - 1 + count > room:
+            return False
+        pending.extend(parts)
+    return True
+
+
+def _parts_in(value: Any, most: int) -> tuple[int | None, Sequence[Any]]:
+    """How many parts a container or an object has (None: it is neither), and so many of them, at even distances."""
+    keyed = value if isinstance(value, dict) else None
+    if isinstance(value, (np.ndarray, torch.Tensor)):  # its bytes count, not its attributes
+        value = np.asarray(value).reshape(-1) if isinstance(value, np.ndarray) and value.dtype.hasobject else ()
+    elif not isinstance(value, _CONTAINERS):
+        keyed = value = attributes_of(value)
+        if not isinstance(value, dict):
+            return None, ()
+    count = len(value)
+    if isinstance(value, (dict, set, frozenset)):
+        try:
+            value = sorted(value)
+        except Exception:  # keys of different kinds
+            value = list(value)
+    value = value[:: max(1, -(-count // max(1, most)))]
+    return count, value if keyed is None else [(key, keyed[key]) for key in value]
 
 
 def _holds_process_number(value: Any, depth: int = 2) -> bool:
@@ -129,11 +170,15 @@ def _varies(value: Any) -> bool:
 
 
 def _has_two_values(value: Any) -> bool:
+    # Without the subclass: to index one, or to compare two of its numbers, may take it as long as all the rest of the batch.
     if isinstance(value, torch.Tensor):
+        value = value.as_subclass(torch.Tensor)
         if not value.dtype.is_floating_point or value.device.type != "cpu":
             return False
     elif not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return False
+    else:
+        value = np.asarray(value)
     # Nearly always the first few tell, and the rest need not be read.
     flat = value.reshape(-1)
     return len(flat) > 1 and (bool((flat[:_FEW] != flat[0]).any()) or bool((flat[_FEW:] != flat[0]).any()))

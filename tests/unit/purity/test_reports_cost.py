@@ -1,0 +1,155 @@
+"""A report looks at a bounded number of Python objects, whatever a batch is made of, and at all bytes of arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.purity.late_generators import made_late
+from detaug.purity.reports import prints_of, random_keys, report_of
+
+MANY = 8_000
+
+
+class CountedTensor(torch.Tensor):
+    """Its every operation is seen, as MONAI's and TorchIO's tensors see theirs."""
+
+    operations = 0
+
+    @classmethod
+    def __torch_function__(cls, *arguments: Any) -> Any:
+        CountedTensor.operations += 1
+        return super().__torch_function__(*arguments)
+
+    def __getitem__(self, index: Any) -> Any:
+        CountedTensor.operations += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+
+class CountedArray(np.ndarray):
+    operations = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        CountedArray.operations += 1
+        return super().__getitem__(index)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        CountedArray.operations += sum(each.size for each in inputs)
+        plain = [np.asarray(each) for each in inputs]
+        return getattr(ufunc, method)(*plain, **options)
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+
+
+class Plain:
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions it calls, those in C as well."""
+    calls = Counter[str]()
+
+    def count(_: Any, event: str, __: Any) -> None:
+        calls[event] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls["call"] + calls["c_call"]
+
+
+def report(batch: Any) -> Any:
+    return report_of(prints_of(batch), random_keys(batch), batch)
+
+
+@pytest.mark.parametrize("fill", [torch.rand, torch.zeros])
+def test_a_subclass_of_tensors_is_read_as_a_tensor(fill: Any) -> None:
+    operations = []
+    for side in (4, 40):
+        batch = {"image": fill(2, 1, side, side, side).as_subclass(CountedTensor)}
+        CountedTensor.operations = 0
+        assert report(batch).random == (("image",) if fill is torch.rand else ())
+        operations.append(CountedTensor.operations)
+    assert operations[0] == operations[1] < 30
+
+
+def test_a_subclass_of_arrays_is_read_as_an_array() -> None:
+    CountedArray.operations = 0
+    batch = {"image": np.random.default_rng(0).random((2, 40, 40, 40)).view(CountedArray)}
+    assert report(batch).random == ("image",)
+    assert CountedArray.operations < 30
+
+
+LONG = {
+    "numbers": lambda n: [float(i) for i in range(n)],
+    "pairs": lambda n: [[i, str(i)] for i in range(n)],
+    "a dict": lambda n: {i: (i, i) for i in range(n)},
+    "an ordered dict": lambda n: OrderedDict((str(i), [i]) for i in range(n)),
+    "a set": lambda n: set(range(n)),
+    "objects": lambda n: [Plain(i) for i in range(n)],
+    "data classes": lambda n: [Point(i) for i in range(n)],
+    "what has no fingerprint, at the end": lambda n: [*range(n), object()],
+    "an array of objects": lambda n: np.array([str(i) for i in range(n)], dtype=object),
+    "a table": lambda n: pytest.importorskip("pandas").DataFrame({"x": np.arange(n), "name": ["a"] * n}),
+    "lists in lists": lambda n: [[[[float(i + j)] for i in range(5)] for j in range(4)] for _ in range(n // 20)],
+    "one long list far inside": lambda n: {"a": [{"b": ([float(i) for i in range(n)],)}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_of_many_objects_a_bounded_number_is_looked_at(what: str) -> None:
+    long, longer = LONG[what](MANY), LONG[what](2 * MANY)
+    for form in (lambda value: value, lambda value: {"data": value, "image": np.zeros(3)}):
+        assert calls_of(lambda form=form: report(form(longer))) < 1.3 * calls_of(lambda form=form: report(form(long)))
+    assert calls_of(lambda: made_late({"transform": longer}, [])) < 1.3 * calls_of(
+        lambda: made_late({"transform": long}, [])
+    )
+
+
+@pytest.mark.parametrize("what", [what for what in LONG if what != "a table"])
+def test_and_they_show_a_change_that_is_everywhere(what: str) -> None:
+    value = {"data": LONG[what](MANY)}
+    assert prints_of(value) == prints_of({"data": LONG[what](MANY)})
+    assert prints_of(value) != prints_of(_changed(value))
+
+
+def _changed(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return np.array([each + "!" for each in value], dtype=object)
+    if isinstance(value, dict):
+        return type(value)((key, _changed(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple, set)):
+        return type(value)(_changed(item) for item in value)
+    if isinstance(value, (Plain, Point)):
+        return type(value)(value.x + 1)
+    return value + 1 if isinstance(value, (int, float)) else value
+
+
+def test_a_dict_that_cannot_be_hashed_as_a_whole_shows_what_changed_in_it() -> None:
+    one, other = ({"case": [Plain(1), {"where": x}], "odd": object()} for x in (1, 2))
+    assert prints_of({"meta": one}) != prints_of({"meta": other})
+    backwards = dict(reversed(one.items()))
+    assert prints_of({"meta": one}) == prints_of({"meta": backwards})
+
+
+def test_what_contains_itself_is_reported_on() -> None:
+    ring: list[Any] = [1]
+    ring.append(ring)
+    assert prints_of({"ring": ring}) == prints_of({"ring": ring})
