@@ -169,6 +169,7 @@ def time_transforms(made: HandedIn, run: Run) -> Times:
     augmenter = DeterministicAugmenter(
         made.source, made.transform, 0, seed=run.settings.seed, name=made.name, num_streams=made.num_streams,
         batches_per_epoch=made.batches_per_epoch, keep=made.keep, check_every=0,
+        rank=0, world_size=1,
     )  # fmt: skip
     with augmenter, one_thread(), compositions_through(staged), observed(observe):
         batches = _endless(lambda: iter(augmenter))

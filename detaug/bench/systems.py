@@ -44,6 +44,7 @@ def _detaug(run: Run, made: HandedIn) -> Iterator[Epochs]:
     augmenter = DeterministicAugmenter(
         made.source, made.transform, run.processes, NUM_CACHED, seed=run.settings.seed, num_streams=made.num_streams,
         batches_per_epoch=made.batches_per_epoch, keep=made.keep, check_every=0,
+        rank=0, world_size=1,
     )  # fmt: skip
     with augmenter:
         yield lambda: iter(augmenter)

@@ -36,7 +36,7 @@ from detaug.processes.control import interrupts_deferred
 from detaug.processes.interpreters import mention_random_hashes
 from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.branch import SeedBranch
-from detaug.seeding.ranks import common_seed, known_rank, known_world_size
+from detaug.seeding.ranks import check_all_are_known, common_seed, known_place
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.sources import DatasetSource, Source, resolve_source
 from detaug.transport.importing import check_not_imported_by_worker
@@ -76,7 +76,8 @@ class DeterministicAugmenter:
         num_streams: logical workers. Part of the result, unlike `num_processes`. None: what the loader declares.
         stateless: whether any copy of the loader may make any batch. None: only where that is known to be safe.
         rank, world_size: this process takes steps rank, rank + world_size, ... of the one global stream: a round of steps
-            after the other. A state that was saved with any number of ranks loads in any other.
+            after the other. A state that was saved with any number of ranks loads in any other. None: 0 of 1, which is an
+            error where more processes train together; 0 and 1 themselves give each of them all batches.
         tail: what becomes of an epoch's last round if it has fewer batches than there are ranks. "drop": no rank gets any of
             them, all have equally many. "pad": all of them are given, and the ranks that would have none get the epoch's first
             batches (step 0, 1, ...) once more, so that all have equally many; the number of batches must be known
@@ -113,6 +114,8 @@ class DeterministicAugmenter:
 
     Raises:
         TypeError, ValueError: an argument cannot be right; the message says what is allowed.
+        ValueError: `torch.distributed` or the launcher (torchrun, srun, mpirun) has more ranks than `world_size`, which was
+            not given.
     """
 
     #: Batches behind ``batches_per_epoch`` are the same epoch's.
@@ -133,8 +136,8 @@ class DeterministicAugmenter:
         batches_per_epoch: int | None = None,
         num_streams: int | None = None,
         stateless: bool | None = None,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         tail: str = "drop",
         start_method: str | None = None,
         max_restarts: int = DEFAULT_MAX_RESTARTS,
@@ -158,7 +161,8 @@ class DeterministicAugmenter:
         self._rank_seeds: RankSeeds | None = None
         self.num_processes = arguments.count("num_processes", num_processes)
         self.num_cached = arguments.count("num_cached", num_cached)
-        self.rank, self.world_size = arguments.rank_of(rank, world_size)
+        self.rank, self.world_size = arguments.rank_of(rank or 0, 1 if world_size is None else world_size)
+        self._ranks_are_given = world_size is not None
         self.tail = arguments.one_of("tail", tail, TAILS)
         self.batches_per_epoch = arguments.optional_positive("batches_per_epoch", batches_per_epoch)
         self.max_restarts = arguments.count("max_restarts", max_restarts)
@@ -189,6 +193,7 @@ class DeterministicAugmenter:
         self._source: Source = resolve_source(
             data_loader, arguments.optional_bool("stateless", stateless), self.batches_per_epoch
         )
+        self._check_ranks()
         arguments.epoch_for_all_ranks(self.batches_per_epoch, self._source.num_steps, self.world_size, self.tail)
         self.generator = self._source.loader
         self.num_streams = (
@@ -271,9 +276,7 @@ class DeterministicAugmenter:
         return cls(source, transform, num_processes, **options)
 
     @classmethod
-    def from_torch_distributed(
-        cls, data_loader: Any, transform: Callable[..., Any] | None, num_processes: int, *arguments: Any, **options: Any
-    ) -> DeterministicAugmenter:
+    def from_torch_distributed(cls, data_loader: Any, *arguments: Any, **options: Any) -> DeterministicAugmenter:
         """An augmenter with this process's rank and world size, and a seed that all ranks have in common.
 
         They are `torch.distributed`'s where that is initialised, else the launcher's: torchrun, Slurm's srun, Open MPI's
@@ -282,19 +285,21 @@ class DeterministicAugmenter:
         state dict that is loaded.
 
         Args:
-            data_loader, transform, num_processes, arguments, options: as for DeterministicAugmenter, but for ``rank`` and
-                ``world_size``.
+            data_loader, arguments, options: as for DeterministicAugmenter, or, with ``batch_size=...``, for `from_dataset`; but
+                for ``rank`` and ``world_size``.
 
         Raises:
-            RankUnknown: (a ValueError) no seed was given, and without a process group each of several processes would draw
-                another.
+            RankUnknown: (a ValueError) the launcher's variables do not say which rank this is (Lightning's before ``fit``); or
+                no seed was given, and without a process group each of several processes would draw another.
             ValueError: the launcher's variables are no numbers.
         """
-        rank, world_size = known_rank() or 0, known_world_size() or 1
+        rank, world_size = known_place()
         common = options.get("seed") is None and options.get("seeds") is None and world_size > 1
         if common:
             options["seed"] = common_seed(rank, world_size)
-        augmenter = cls(data_loader, transform, num_processes, *arguments, rank=rank, world_size=world_size, **options)
+        make = cls.from_dataset if "batch_size" in options or (arguments and isinstance(arguments[0], int)) else cls
+        augmenter = make(data_loader, *arguments, rank=rank, world_size=world_size, **options)
+        augmenter._ranks_are_given = False  # the process group may come later
         augmenter._drawn = augmenter._drawn or (common and not os.environ.get(SEED_VARIABLE))
         return augmenter
 
@@ -607,6 +612,7 @@ class DeterministicAugmenter:
             raise RuntimeError("this augmenter was closed; restart() brings it back")
         self._check_owner(started=False)
         check_not_imported_by_worker()
+        self._check_ranks()
         self._settings = ProcessSettings.here()
         self._rank_seeds = RankSeeds(self.rank, self.world_size, self.name, self.seed)
         mention_same_numbers(self, self._tree.entropy, self._declared)
@@ -623,6 +629,13 @@ class DeterministicAugmenter:
             if engine.prefetches:
                 self._finalizer = weakref.finalize(self, engine.close)
         self._health.epoch_begins(self._schedule.position.taken)
+
+    def _check_ranks(self) -> None:
+        """More ranks than are known of, and not on the user's word, would all get the same batches."""
+        if not self._ranks_are_given:
+            of_dataset = isinstance(self._source, DatasetSource)
+            call = "(dataset, batch_size=..., ...)" if of_dataset else "(data_loader, transform, num_processes, ...)"
+            check_all_are_known(self.world_size, f"DeterministicAugmenter.from_torch_distributed{call}")
 
     def _check_owner(self, started: bool = True) -> None:
         """A fork of the process that made this augmenter has none of its threads, and would wait for ever.

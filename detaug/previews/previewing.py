@@ -203,7 +203,7 @@ def _producer(made: HandedIn, seed: Seed | None) -> tuple[Producer, Seed, int]:
     try:
         augmenter = DeterministicAugmenter(
             made.source, made.transform, 0, seed=seed, name=made.name, num_streams=made.num_streams, keep=made.keep,
-            check_every=0,
+            check_every=0, rank=0, world_size=1,
         )  # fmt: skip
         with augmenter:
             pipeline = Pipeline(made.source, made.transform, must_travel=False, keep=made.keep)

@@ -148,6 +148,8 @@ def remaker_of(factory: Factory, header: Mapping[str, Any]) -> Remaker:
             batches_per_epoch=handed.batches_per_epoch or header.get("batches_per_epoch"),
             version=header.get("version", "") if own is None else own.version,
             keep=tuple(header.get("keep", ())) if own is None else own.keep,
+            rank=0,
+            world_size=1,
             check_every=0,
         )
     except (TypeError, ValueError) as error:

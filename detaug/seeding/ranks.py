@@ -24,6 +24,9 @@ LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
 )
 
+#: Advice.
+WHERE_RANKS_ARE_KNOWN = "where the process group is initialised (in Lightning: in train_dataloader())"
+
 
 def launcher() -> tuple[str, str]:
     """The two variables of the launcher that started this process; torchrun's where none did."""
@@ -64,6 +67,70 @@ def known_world_size() -> int | None:
     malformed), else None."""
     group = process_group()
     return group[1] if group is not None else _from_environment(launcher()[1])
+
+
+def place() -> tuple[int | None, int | None]:
+    """(rank, number of processes that train together), by the process group, else by the launcher; (0, 1) where nothing
+    speaks of ranks. None is what nothing says: Lightning's processes have ``LOCAL_RANK`` and ``WORLD_SIZE``, and no rank
+    before ``fit`` makes the group.
+
+    Raises:
+        ValueError: the launcher's variables are no numbers.
+    """
+    group = process_group()
+    if group is not None:
+        return group
+    rank, processes = known_rank(), known_world_size()
+    if processes == 1 or (rank, processes, _local_rank()) == (None, None, None):
+        return rank or 0, 1
+    return rank, processes
+
+
+def known_place(rank_alone: bool = False) -> tuple[int, int]:
+    """(rank, number of processes that train together); `rank_alone`: their number does not matter, and may be 1 instead.
+
+    Raises:
+        RankUnknown: nothing says which of several this process is.
+        ValueError: the launcher's variables are no numbers.
+    """
+    rank, processes = place()
+    if rank is None or (processes is None and not rank_alone):
+        found = {name: os.environ[name] for name in (*launcher(), "LOCAL_RANK") if os.environ.get(name)}
+        told = ", ".join(f"{name}={value}" for name, value in found.items())
+        raise RankUnknown(
+            f"{told} in the environment does not say which of how many ranks this process is: do this {WHERE_RANKS_ARE_KNOWN}, "
+            "or pass the numbers"
+        )
+    return rank, processes or 1
+
+
+def check_all_are_known(world_size: int, mend: str) -> None:
+    """Ranks that something does not know of would be given what the others are given.
+
+    Args:
+        world_size: how many it knows of.
+        mend: the line that mends it.
+
+    Raises:
+        ValueError: more processes train together.
+    """
+    try:
+        (rank, processes), local_rank = place(), _local_rank()
+    except ValueError:
+        return  # variables that are no numbers are not a launcher's
+    least = max(rank or 0, local_rank or 0) + 1 if processes is None else processes
+    if least > world_size:
+        this = f"rank {rank}" if rank is not None else f"local rank {local_rank}"
+        raise ValueError(
+            f"{'' if processes else 'at least '}{least} processes train together (this is {this}), and {world_size} is "
+            f"known of here, so that each would be given the same batches. Write {mend}, {WHERE_RANKS_ARE_KNOWN}, or pass "
+            "rank= and world_size=; rank=0, world_size=1 gives every process all batches"
+        )
+
+
+def _local_rank() -> int | None:
+    """This process's number on its machine; some launchers write -1 for none."""
+    return None if os.environ.get("LOCAL_RANK") == "-1" else _from_environment("LOCAL_RANK")
 
 
 def _from_environment(variable: str) -> int | None:

@@ -25,7 +25,7 @@ from torch.utils.data import DistributedSampler, get_worker_info
 
 from detaug.errors import StateMismatch
 from detaug.seeding.global_generators import reseed_global_rngs
-from detaug.seeding.ranks import common_seed, known_rank, known_world_size
+from detaug.seeding.ranks import check_all_are_known, common_seed, known_place, known_rank
 from detaug.seeding.tree import SeedTree, non_negative_int, positive_int, spawn_key_element
 from detaug.sources.dataset import epoch_order
 from detaug.versions import SEED_SCHEME
@@ -45,7 +45,7 @@ def worker_init_fn(worker_id: int) -> None:
     info = get_worker_info()
     if info is None:
         raise RuntimeError("worker_init_fn seeds a DataLoader's worker, and this is none: pass it to the DataLoader")
-    tree = SeedTree(info.seed - info.id).child(f"data_loader/worker/rank {_rank(None)}")
+    tree = SeedTree(info.seed - info.id).child(f"data_loader/worker/rank {known_rank() or 0}")
     reseed_global_rngs(tree.sequence(0, stream=worker_id))
 
 
@@ -97,7 +97,8 @@ class EpochSampler(DistributedSampler[int]):
 
     Raises:
         TypeError: the data set has no length; a number is no integer.
-        ValueError: `rank` is not below `num_replicas`; several ranks, no seed, and no process group to share one.
+        ValueError: `rank` is not below `num_replicas`; several ranks, no seed, and no process group to share one; nothing says
+            which of several ranks this is; ``iter()`` finds more ranks than there were.
     """
 
     def __init__(
@@ -111,7 +112,8 @@ class EpochSampler(DistributedSampler[int]):
     ) -> None:
         if not isinstance(dataset, Sized):
             raise TypeError(f"dataset must have a length, got {type(dataset).__name__}")
-        replicas = positive_int("num_replicas", known_world_size() or 1 if num_replicas is None else num_replicas)
+        replicas = positive_int("num_replicas", known_place()[1] if num_replicas is None else num_replicas)
+        self._replicas_are_given = num_replicas is not None
         super().__init__(dataset, replicas, _rank(rank), bool(shuffle), drop_last=bool(drop_last))  # type: ignore[arg-type]
         self._length = len(dataset)
         if seed is None and replicas > 1:
@@ -128,6 +130,8 @@ class EpochSampler(DistributedSampler[int]):
         self.epoch = number
 
     def __iter__(self) -> Iterator[int]:
+        if not self._replicas_are_given:  # the process group may have come since
+            check_all_are_known(self.num_replicas, "EpochSampler(dataset, seed=...)")
         start, self._resume_at = self._resume_at, 0
         self._latest, self._handed_out = object(), start
         return self._walk(self._indices(), start, self._latest)
@@ -197,4 +201,4 @@ class EpochSampler(DistributedSampler[int]):
 
 def _rank(rank: int | None) -> int:
     """The one given (a data-parallel rank need not be the process group's), else the one known, else 0."""
-    return spawn_key_element("rank", (known_rank() or 0) if rank is None else rank)
+    return spawn_key_element("rank", known_place(rank_alone=True)[0] if rank is None else rank)

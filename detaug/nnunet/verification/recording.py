@@ -141,7 +141,14 @@ class Recording(TrainerAttributes):
         generator.transforms = forced_open(generator.transforms, gate)
         moment = Moment(self.part.settings.epochs, FORCED, number)
         with DeterministicAugmenter(
-            generator, None, 0, seed=self.part.settings.seed, name=f"gate/{number}", check_every=0
+            generator,
+            None,
+            0,
+            seed=self.part.settings.seed,
+            name=f"gate/{number}",
+            check_every=0,
+            rank=0,
+            world_size=1,
         ) as forced:
             for name, value in leaves(next(forced), ""):
                 moment.add(DATA, f"{name}, with {gate.name} applied", value)

@@ -187,6 +187,8 @@ class RealRuns:
                 start_method=method,
                 max_restarts=_MANY_RESTARTS,
                 keep=made.keep,
+                rank=0,
+                world_size=1,
                 check_every=0,  # verify itself makes every batch again
             )
         except (TypeError, ValueError) as error:

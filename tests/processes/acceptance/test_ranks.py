@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from detaug import DeterministicAugmenter
-from detaug.seeding.ranks import LAUNCHERS
+from detaug.seeding.ranks import LAUNCHERS, RankUnknown
+from detaug.training import EpochSampler
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
 from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
@@ -100,13 +102,79 @@ def test_impossible_ranks_are_refused(make: Maker, rank: int, world_size: int) -
 def test_a_launchers_variables_are_filled_in(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], place: tuple[int, int]
 ) -> None:
-    for name in [name for pair in LAUNCHERS for name in pair]:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    only(monkeypatch, variables)
     augmenter = DeterministicAugmenter.from_torch_distributed(RandomSampler(), None, 0, seed=6)
     assert (augmenter.rank, augmenter.world_size) == place
     assert steps([next(augmenter)]) == [place[0]]
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "4"}, "4 processes train together (this is rank 1)"),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "3"}, "3 processes train together (this is rank 0)"),
+        ({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "6"}, "6 processes train together (this is rank 5)"),
+        ({"LOCAL_RANK": "1", "WORLD_SIZE": "2", "NODE_RANK": "0"}, "2 processes train together (this is local rank 1)"),
+        ({"LOCAL_RANK": "2"}, "at least 3 processes train together (this is local rank 2)"),
+        ({"RANK": "7"}, "at least 8 processes train together (this is rank 7)"),
+    ],
+)
+def test_ranks_that_nobody_told_of_are_an_error_with_the_line_that_mends_it(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], told: str
+) -> None:
+    by_call = {
+        "(data_loader, transform": lambda **ranks: DeterministicAugmenter(RandomSampler(), None, 0, seed=6, **ranks),
+        "(dataset, batch_size": lambda **ranks: DeterministicAugmenter.from_dataset(
+            Samples(4), 2, num_processes=0, seed=6, **ranks
+        ),
+    }
+    only(monkeypatch, variables)
+    for call, augmenter in by_call.items():
+        with pytest.raises(
+            ValueError, match=re.escape(f"Write DeterministicAugmenter.from_torch_distributed{call}")
+        ) as e:
+            augmenter()
+        assert str(e.value).startswith(told)
+        next(augmenter(rank=0, world_size=1))  # all batches to every rank, on the user's word
+    only(monkeypatch, {})
+    made_before = by_call["(data_loader, transform"]()
+    only(monkeypatch, variables)
+    with pytest.raises(ValueError, match=re.escape(told)):
+        next(made_before)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"RANK": "gold"},
+        {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"},
+        {"LOCAL_RANK": "-1"},
+        {"LOCAL_RANK": "0"},
+        {"SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_LOCALID": "0"},
+        {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},
+    ],
+)
+def test_one_process_is_not_taken_for_several(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    only(monkeypatch, variables)
+    assert steps([next(DeterministicAugmenter(RandomSampler(), None, 0, seed=6))]) == [0]
+
+
+@pytest.mark.parametrize(
+    "variables", [{"LOCAL_RANK": "0"}, {"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, {"WORLD_SIZE": "2"}, {"RANK": "1"}]
+)
+def test_a_rank_that_nothing_says_is_not_filled_in(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    only(monkeypatch, variables)
+    for make in (DeterministicAugmenter.from_torch_distributed, lambda *_, seed: EpochSampler([1, 2], seed=seed)):
+        with pytest.raises(RankUnknown, match=next(iter(variables)) + r".*train_dataloader\(\)"):
+            make(RandomSampler(), None, 0, seed=6)
+
+
+def only(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    """No launcher's variables but these."""
+    for name in ("LOCAL_RANK", *(name for pair in LAUNCHERS for name in pair)):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
 
 
 def test_ranks_that_would_each_draw_a_seed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

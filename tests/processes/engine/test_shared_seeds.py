@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 import torch.distributed
 
 from detaug import DeterministicAugmenter, current
+from detaug.training import EpochSampler
 
 
 class Loader:
@@ -32,13 +33,23 @@ class Loader:
 
 
 def run_rank(rank: int, folder: str) -> None:
+    made_before = DeterministicAugmenter(Loader(), None, 0, seed=1)
+    found_before = DeterministicAugmenter.from_torch_distributed(Loader(), None, 0, seed=1)
+    sampler = EpochSampler([1, 2], seed=1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     found: dict[str, list[str]] = {}
     cases = {"same": (5, "train"), "different": (5 + rank, "train"), "drawn": (None, "val"), "same again": (6, "train")}
     for case, (seed, name) in cases.items():
         augmenter = DeterministicAugmenter(Loader(), None, 0, seed=seed, name=name, rank=rank, world_size=2)
         found[case] = [outcome_of_next(augmenter) for _ in range(3)]
-    found["ranks of its own"] = [outcome_of_next(DeterministicAugmenter(Loader(), None, 0, seed=5 + rank))]
+    own = DeterministicAugmenter(Loader(), None, 0, seed=5 + rank, rank=0, world_size=1)
+    found["ranks of its own"] = [outcome_of_next(own)]
+    found["not told of the ranks"] = [outcome_of_next(each) for each in (made_before, found_before)]
+    found["not told of the ranks"] += [refusal(lambda: DeterministicAugmenter(Loader(), None, 0, seed=1))]
+    found["not told of the ranks"] += [refusal(lambda: DeterministicAugmenter.from_dataset([1, 2], 1))]
+    found["a sampler"] = [refusal(lambda: next(iter(sampler)))]
+    both = DeterministicAugmenter.from_torch_distributed(list(range(8)), batch_size=2, num_processes=0, seed=3)
+    found["a data set"] = [str(sorted(int(i) for batch in both for i in batch))]
     filled_in = DeterministicAugmenter.from_torch_distributed(Loader(), None, 0, name="filled in")
     found["filled in"] = [
         str(filled_in.seed),
@@ -67,6 +78,14 @@ def outcome_of_next(augmenter: DeterministicAugmenter) -> str:
     return ""
 
 
+def refusal(function: Callable[[], Any]) -> str:
+    try:
+        function()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]]:
     folder = tmp_path_factory.mktemp("ranks")
@@ -89,6 +108,21 @@ def test_rank_world_size_and_a_common_seed_are_filled_in(ranks: list[dict[str, l
 def test_ranks_of_one_seed_go_on(ranks: list[dict[str, list[str]]], case: str) -> None:
     for found in ranks:
         assert set(found[case]) == {""}
+
+
+def test_what_was_not_told_of_the_ranks_is_refused_when_made_or_at_its_first_batch(
+    ranks: list[dict[str, list[str]]],
+) -> None:
+    for rank, found in enumerate(ranks):
+        for message in (*found["not told of the ranks"], *found["a sampler"]):
+            assert f"2 processes train together (this is rank {rank}), and 1 is known of here" in message
+        assert all("from_torch_distributed(" in message for message in found["not told of the ranks"])
+
+
+def test_a_data_set_is_shared_out_among_ranks_that_are_filled_in(ranks: list[dict[str, list[str]]]) -> None:
+    first, second = (json.loads(found["a data set"][0]) for found in ranks)
+    assert sorted(first + second) == list(range(8))
+    assert len(first) == len(second) == 4
 
 
 def test_nobody_waits_for_ranks_that_make_no_augmenter(ranks: list[dict[str, list[str]]]) -> None:
