@@ -100,9 +100,9 @@ class DeterministicAugmenter:
         keep: names of attributes that go on from batch to batch although transforms start each one as they were handed in:
             caches (an atlas that is read on first use), and what cannot be copied (an open file, an inference session).
             They are shared as they are, so that a batch may depend on others through them.
-        check_every: the first, second, fourth, eighth ... batch of each worker, and then one in so many, is made a second
-            time, from a pristine copy in another process, and compared, for at most about 1 % of the workers' time;
-            0: none.
+        check_every: the second, fourth, eighth ... batch of each worker, and then one in so many, is made a second time, from
+            a pristine copy in another process, and compared, for at most about 1 % of the workers' time or 0.4 s
+            (docs/purity.md); 1: every batch is, whatever it costs; 0: none.
         on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn", or None: an error
             among a worker's first batches, a warning later, when a training is under way.
         check_ignore: keys of a batch that may differ from one making to the next, such as a process number.
@@ -406,7 +406,8 @@ class DeterministicAugmenter:
     def stats(self) -> dict[str, Any]:
         """What has happened so far, JSON-able.
 
-        ``checked``, ``mismatches``: batches that were made a second time, and how many of them differed. ``batches``,
+        ``checked``, ``mismatches``: batches that were made a second time, and how many of them differed; ``informative``: those
+        of them in which what is carried from batch to batch can show (docs/purity.md). ``batches``,
         ``seconds``, ``batches_per_second``: what the loop has taken, and the time that its epochs took; ``waited``: seconds of
         these that it waited for a batch (they grow only where none lies ready); ``starting``: seconds until the first
         batch. ``window``, ``ready``: how many batches may be made ahead, and how many lie ready on average when one comes.
@@ -414,7 +415,13 @@ class DeterministicAugmenter:
         ``batches`` that each process made and the ``seconds`` that took; 0 is the calling process.
         """
         told = self._health.as_dict(self._schedule.position.taken, self._schedule.window)
-        return {"checked": self._checks.done, "mismatches": self._checks.different, **told}
+        checks = self._checks
+        return {
+            "checked": checks.done,
+            "informative": checks.informative,
+            "mismatches": checks.different,
+            **told,
+        }
 
     def _epoch_is_over(self, end: Position) -> None:
         """Tell if the loop had to wait for it, and what would help."""

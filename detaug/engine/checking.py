@@ -2,14 +2,19 @@
 
 Everything here is arithmetic on reports; processes are the coordinator's business.
 
-A check costs what a batch costs. It is paid from an account: a small amount at the beginning, and a share of the workers'
-time from then on. A check that is due waits until the account has what it will probably take, so that quick pipelines are
-checked thoroughly at once, and slow ones a little at a time, for a known share of the throughput.
+Checks are ordered by what they can reveal. What is carried from batch to batch shows in a batch only if the process that made
+it had made others before: such a check is informative. The first one is the second batch of some worker. Where there are so
+many workers that none has made a second one soon, a first batch is made again by a process that has made another one before.
+Then come batches after a long history, and the first batch of one worker.
+
+A check costs what a batch costs. The first informative one is made at any rate; others wait until all of them together take
+no more than a small amount of time, or a share of the workers' time. So quick pipelines are checked thoroughly at once, and
+slow ones a little at a time, for a known share of the throughput.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,8 +25,12 @@ from detaug.pipeline.producer import Producer
 from detaug.purity.reports import BatchReport, Explanation, differing_keys, what_diverged
 
 DEFAULT_CHECK_EVERY = 100
-#: Seconds of work that the first checks may take, and the share of the workers' time that all others may.
+#: What all checks may take: seconds, or a share of the workers' time, whichever is more.
 _ALLOWANCE, _SHARE = 0.4, 0.01
+#: A check that takes as long as so many batches, and longer than the allowance, is left out.
+_MOST_COSTLY = 20
+#: Once so many batches were made and none of them is a worker's second one, a first one is made again after another.
+_SECOND_BY = 12
 #: Differences in a worker's first batches are errors; later a training is under way.
 _FIRST_BATCHES = 8
 #: Checks that wait for their turn; what comes beyond is left out.
@@ -45,6 +54,7 @@ class Check(NamedTuple):
         number: the how-manieth batch of its worker it was, from 1.
         worker: that worker's number; 0 in the calling process.
         state: of its stream's loader before it, if that is known.
+        after: the process that makes it again makes this one before it.
     """
 
     key: BatchKey
@@ -52,6 +62,12 @@ class Check(NamedTuple):
     number: int
     worker: int
     state: LoaderState | None = None
+    after: BatchKey | None = None
+
+    @property
+    def is_informative(self) -> bool:
+        """Whether what is carried from batch to batch can show in it."""
+        return self.number > 1 or self.after is not None
 
 
 class Again(NamedTuple):
@@ -74,13 +90,18 @@ def make_again(
     step: int,
     stepped: bool,
     state: LoaderState | None,
+    after: BatchKey | None,
     caught: type[BaseException] = Exception,
 ) -> Again:
-    """Make a batch again, from a pristine copy (`stepped`) and from a state. What is `caught` is part of the answer."""
+    """Make a batch again, from a pristine copy (`stepped`; which makes the one before that it comes `after`) and from a state.
+    What is `caught` is part of the answer."""
     report: BatchReport | str | None = None
     restored = None
     if stepped:
         producer.start_over()
+        if after is not None:
+            with suppress(caught):
+                producer.make(*after)
         try:
             report = producer.make_reported(epoch, step)[1]
         except caught as error:
@@ -127,7 +148,8 @@ class Checks:
         every: as `is_checked` has it; where every batch is to be checked, none waits for the account.
 
     Attributes:
-        done, different: how many were made again, and how many of them differed.
+        done, informative, different: how many were made again, how many of these could show what is carried from batch to
+            batch, and how many differed.
         about_process: keys that were left out of the last comparison, for they hold the number of the process.
         about_states: what the last comparison said of the loader's states; empty: nothing.
     """
@@ -135,7 +157,7 @@ class Checks:
     def __init__(
         self, ignore: tuple[str, ...], num_streams: int, stateless: bool, states: LoaderStates, every: int = 0
     ) -> None:
-        self.done = self.different = 0
+        self.done = self.informative = self.different = 0
         self.about_process: tuple[str, ...] = ()
         self.about_states = ""
         self._ignore = ignore
@@ -143,65 +165,101 @@ class Checks:
         self._stateless = stateless
         self._thorough = every == 1
         self._states = states
-        self._account = _ALLOWANCE
+        self._batches = 0
+        self._worked = self._paid = 0.0
         self._batch_seconds = 0.0
-        self._waiting: deque[Check] = deque()
+        self._patience: float | None = None
+        self._waiting: list[Check] = []
         self._seen: dict[tuple[int, str, str, str], BatchKey] = {}
         self._said_same: set[str] = set()
 
     def worked(self, seconds: float, batches: int = 1) -> None:
         """That many batches took so long each."""
         self._batch_seconds += ((seconds - self._batch_seconds) / 8) if self._batch_seconds else seconds
-        self._account = min(self._account + _SHARE * seconds * batches, max(_ALLOWANCE, 20 * self._batch_seconds))
+        self._worked += seconds * batches
+        self._batches += batches
+
+    def paid(self, seconds: float) -> None:
+        """A check took so long."""
+        self._paid += seconds
+
+    def end_is_near(self, seconds: float) -> None:
+        """The epoch's or the program's end waits so long for checks: what can be said by then is not to wait for more batches."""
+        self._patience = seconds
 
     def reported(self, check: Check) -> None:
         """The report on a batch has come."""
-        self._waiting.append(check)
+        firsts = sum(each.number == 1 for each in self._waiting)
+        if self._thorough or check.number > 1 or (firsts < 2 and not self.done):
+            self._waiting.append(check)
         if len(self._waiting) > _MOST_WAITING and not self._thorough:
-            # Workers' first batches are what errors come of: where all are such, the latest makes room, else the oldest other.
-            others = (number for number, each in enumerate(self._waiting) if each.number > _FIRST_BATCHES)
-            del self._waiting[next(others, _MOST_WAITING)]
+            self._waiting.remove(min(self._waiting, key=lambda each: each.number))
 
     def next(self) -> Check | None:
-        """The check to be made now, if there is one and the account allows it."""
-        if self._states.used and self._batch_seconds:
-            while self._waiting and self._waiting[0].state is None and not self._affords(self._waiting[0]):
-                self._waiting.popleft()  # the next one of its stream has a state and costs no more than a batch
-        return self._waiting.popleft() if self.waits else None
-
-    def is_stepped(self, check: Check) -> bool:
-        """Whether that check's batch is made by a copy that is stepped forward from the start. Where a state tells as
-        much for less, only if it is not too far."""
-        return check.state is None or self._is_first or self._cost_of(check.key) <= self._account
+        """The check to be made now, if there is one that can be paid for."""
+        check = self._chosen()
+        if check is not None:
+            self._waiting = [each for each in self._waiting if each.key != check.key]
+            if check.number == 1 and not self._thorough:
+                self._waiting = [each for each in self._waiting if each.number > 1]  # one is enough
+        return check
 
     @property
     def waits(self) -> bool:
         """Whether `next` would give one."""
-        return bool(self._waiting) and (self._thorough or self._affords(self._waiting[0]))
+        return self._chosen() is not None
+
+    def _chosen(self) -> Check | None:
+        if not self._waiting:
+            return None
+        if self._thorough:
+            first = self._waiting[0]
+            # What counts batches would otherwise count in step with a process that makes all of them again.
+            return first if self.done else first._replace(after=first.key)
+        if self.informative:
+            affordable = [each for each in self._waiting if self._affords(each)]
+            return max(affordable, key=lambda each: each.number, default=None)
+        later = [each for each in self._waiting if each.number > 1 and (self._is_urgent or self._affords(each))]
+        if later:
+            return min(later, key=lambda each: self._cost_of(each.key))
+        return self._waiting[0]._replace(after=self._waiting[-1].key) if self._is_urgent and self._is_late else None
+
+    def is_stepped(self, check: Check) -> bool:
+        """Whether that check's batch is made by a copy that is stepped forward from the start. Where a state tells as
+        much for less, only if it is not too far."""
+        return check.state is None or self._is_urgent or self._cost_of(check.key) <= self._left
+
+    @property
+    def _is_urgent(self) -> bool:
+        # One that tells something is made at any rate, unless this run went on from states: the start may be very far away.
+        return not self.informative and not self._states.used
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether the second batch of some worker is waited for no longer."""
+        if self._batches >= _SECOND_BY:
+            return True
+        return self._patience is not None and 2 * self._batch_seconds < self._patience
+
+    @property
+    def _left(self) -> float:
+        return max(_ALLOWANCE, _SHARE * self._worked) - self._paid
 
     def _affords(self, check: Check) -> bool:
         if self._states.used and not self._batch_seconds:
             return False  # the report comes before its batch, so the cost of a step from the start is not known yet
         cost = self._cost_of(check.key) if check.state is None else self._batch_seconds
-        return self._is_first or cost <= self._account
-
-    @property
-    def _is_first(self) -> bool:
-        # It is made at any rate, unless this run went on from states: the start may be very far away then.
-        return not self.done and not self._states.used
+        return cost <= min(self._left, max(_ALLOWANCE, _MOST_COSTLY * self._batch_seconds))
 
     def _cost_of(self, key: BatchKey) -> float:
         batches = 1 if self._stateless else 1 + key.step // self._num_streams
         return batches * self._batch_seconds
 
-    def paid(self, seconds: float) -> None:
-        """A check took so long."""
-        self._account -= seconds
-
     def compare(self, check: Check, again: Again) -> Difference | None:
         """What a second making says of the first, and of the loader's states."""
         states = self._states
         self.done += 1
+        self.informative += check.is_informative
         self.about_process, self.about_states = (), ""
         difference = None
         if again.report is not None:

@@ -80,7 +80,7 @@ class Replayer:
     def make_again(self, check: Check, stepped: bool) -> Again:
         """Make the batch of a check; see `detaug.engine.checking.make_again`."""
         with self._as_in_a_worker() as producer:
-            return make_again(producer, *check.key, stepped, check.state)
+            return make_again(producer, *check.key, stepped, check.state, check.after)
 
     def start_over(self) -> None:
         """The next batch is made by a pristine copy of a stateless loader."""

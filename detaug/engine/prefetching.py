@@ -162,6 +162,7 @@ class PrefetchingEngine:
 
     def _await_checks(self, seconds: float) -> None:
         """Wait for checks that are under way, so that what they find is not said too late."""
+        self._work.checks.end_is_near(seconds)
         until = time.monotonic() + seconds
         while self._is_checking and self._fatal is None and not self._closing and time.monotonic() < until:
             if not self._is_running:

@@ -14,6 +14,7 @@ from detaug.ledger.notes import note_of
 from detaug.memory.blocks import Bytes
 from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
+from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.processes.control import keep_freed_memory
 from detaug.processes.surroundings import leave_autocast
@@ -126,11 +127,13 @@ class BatchMaker:
         logs, self._logs[:] = list(self._logs), []
         return Answer(made, time.perf_counter() - began, logs, too_much)
 
-    def make_again(self, epoch: int, step: int, stepped: bool, state: LoaderState | None) -> tuple[Again, float]:
+    def make_again(
+        self, epoch: int, step: int, stepped: bool, state: LoaderState | None, after: BatchKey | None
+    ) -> tuple[Again, float]:
         """A batch of another actor, from a pristine copy, and the seconds it took. See `detaug.engine.checking`."""
         began = time.perf_counter()
         self._job.settings.renew()
-        again = make_again(self._second_producer(), epoch, step, stepped, state, BaseException)
+        again = make_again(self._second_producer(), epoch, step, stepped, state, after, BaseException)
         return again, time.perf_counter() - began
 
     def explain(self, epoch: int, step: int, fresh: bool) -> Explanation:

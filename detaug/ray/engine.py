@@ -299,7 +299,7 @@ class RayEngine(PrefetchingEngine):
         actor.since = time.monotonic()
         each = answer.seconds / len(tasks)
         self._seconds = each if not self._seconds else 0.9 * self._seconds + 0.1 * each
-        self._work.checks.worked(answer.seconds)
+        self._work.checks.worked(each, len(tasks))
         self._work.health.worked(actor.number, answer.seconds, len(self._schedule.outcomes), len(tasks))
         for text in answer.logs:
             self.say_once(text)

@@ -73,7 +73,7 @@ class Checking:
             self._check = self.checks.next()
         check = self._check
         if check is not None:
-            arguments = (*check.key, self.checks.is_stepped(check), check.state)
+            arguments = (*check.key, self.checks.is_stepped(check), check.state, check.after)
             self._asked = self._engine.ask(None, check.worker, "make_again", arguments, self._compare)
 
     def _compare(self, answer: Any) -> None:

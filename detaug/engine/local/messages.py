@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from detaug.engine.checking import Again
     from detaug.engine.error_record import ErrorRecord
     from detaug.pipeline.loader_states import LoaderState
+    from detaug.pipeline.plan import BatchKey
     from detaug.purity.reports import BatchReport, Explanation
     from detaug.transport.slots import Parcel
 
@@ -125,12 +126,13 @@ class Restore(NamedTuple):
 
 
 class MakeAgain(NamedTuple):
-    """Make a batch a second time, for the run-time check."""
+    """Make a batch a second time, for the run-time check; see `detaug.engine.checking.make_again`."""
 
     epoch: int
     step: int
     stepped: bool
     state: LoaderState | None
+    after: BatchKey | None
 
 
 class Explain(NamedTuple):

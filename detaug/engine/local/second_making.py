@@ -66,7 +66,9 @@ class Checking:
             self._asked = pool.ask_checker(messages.Explain(*self._inquiry.difference.check.key))
         elif self._check is not None:
             stepped = self.checks.is_stepped(self._check)
-            self._asked = pool.ask_checker(messages.MakeAgain(*self._check.key, stepped, self._check.state))
+            self._asked = pool.ask_checker(
+                messages.MakeAgain(*self._check.key, stepped, self._check.state, self._check.after)
+            )
 
     def heard(
         self, pool: Pool, worker: Worker, message: messages.Report | messages.Checked | messages.Explained

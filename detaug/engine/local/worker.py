@@ -110,7 +110,6 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
     try:
         channel.send(messages.Ready(os.getpid()), whereabouts.descriptor)
         tasks: deque[messages.Order | messages.MakeAgain | messages.Explain] = deque()
-        detoured = False
         while True:
             for message, _ in _messages(channel, wait=not tasks):
                 match messages.Make(*message) if type(message) is tuple else message:
@@ -130,9 +129,6 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
                 task = tasks.popleft()
                 if isinstance(task, (messages.MakeAgain, messages.Explain)):
                     allocate_with(None)  # it does not travel, and a new slot costs more than the batch
-                    if not forked and isinstance(task, messages.MakeAgain) and not detoured:
-                        detoured = True
-                        _detour(producer, task)
                     channel.send(_second_answer(producer, forked, task))
                     allocate_with(slots.take)
                     continue
@@ -201,14 +197,6 @@ def _report(
     channel.send(messages.Report(number, epoch, step, report, state_before))
 
 
-def _detour(producer: Producer, task: messages.MakeAgain) -> None:
-    """Before the first check in a process that makes many: what counts batches in a class or a module would otherwise count
-    here as it does in a worker whose batches are all made again, in their order, and nothing would differ."""
-    with suppress(Exception):
-        producer.start_over()
-        producer.make(task.epoch, task.step)
-
-
 def _second_answer(
     producer: Producer, forked: bool, task: messages.MakeAgain | messages.Explain
 ) -> messages.Checked | messages.Explained:
@@ -216,6 +204,6 @@ def _second_answer(
     if isinstance(task, messages.Explain):
         return messages.Explained(producer.explain(task.epoch, task.step))
     began, used = time.perf_counter(), time.process_time()
-    again = make_again(producer, task.epoch, task.step, task.stepped, task.state, BaseException)
+    again = make_again(producer, *task, BaseException)
     seconds = 0.0 if forked else max(time.perf_counter() - began, time.process_time() - used)
     return messages.Checked(again, seconds)

@@ -1,0 +1,177 @@
+"""Which batches are made a second time, when, and for how much of the time; and what a comparison says."""
+
+from __future__ import annotations
+
+import heapq
+import random
+
+import pytest
+
+from detaug.engine.checking import Again, Check, Checks, is_checked
+from detaug.pipeline.loader_states import LoaderStates
+from detaug.pipeline.plan import BatchKey
+from detaug.purity.reports import BatchReport
+from detaug.sources import resolve_source
+
+EVERY = 100
+#: Batches of an epoch, nnU-Net's.
+EPOCH = 250
+#: What all checks may take of an epoch; and the seconds that they may take of a run in any case.
+SHARE, AT_FIRST = 0.015, 0.4
+
+
+def checks_of(ignore=(), stateless=True, every=EVERY, num_streams=1):
+    return Checks(ignore, num_streams, stateless, LoaderStates(resolve_source([1]), num_streams), every)
+
+
+def check(step, number=1, worker=1):
+    return Check(BatchKey(0, step), BatchReport({}, {"x": "1"}), number, worker)
+
+
+def answer(checks, made, seconds):
+    checks.paid(seconds)
+    checks.compare(made, Again(BatchReport({}, {"x": "1"}), None))
+
+
+class Run:
+    """A run by the clock of its workers: each makes batches one after the other, of which the checks hear.
+
+    Attributes:
+        told: how many batches were made when the first check was made that shows what is carried; 0: none was.
+        spent: seconds that checks took.
+        worked: seconds of all workers.
+        made: the checks.
+    """
+
+    def __init__(self, workers, seconds, batches, spread=0.0):
+        self.checks = checks_of()
+        self.told, self.spent, self.worked, self.made = 0, 0.0, 0.0, []
+        vary = random.Random(workers)
+        free = [(0.0, worker) for worker in range(1, workers + 1)]
+        numbers = dict.fromkeys(range(1, workers + 1), 0)
+        for step in range(batches):
+            now, worker = heapq.heappop(free)
+            cost = seconds * vary.uniform(1 - spread, 1 + spread)
+            heapq.heappush(free, (now + cost, worker))
+            numbers[worker] += 1
+            if is_checked(numbers[worker], EVERY):
+                self.checks.reported(check(step, numbers[worker], worker))
+            self.checks.worked(cost)
+            self.worked += cost
+            self._check(seconds, step + 1)
+        self.checks.end_is_near(10 * seconds)
+        self._check(seconds, batches)
+
+    def _check(self, seconds, batches):
+        while (due := self.checks.next()) is not None:
+            cost = seconds * (2 if due.after is not None else 1)
+            answer(self.checks, due, cost)
+            self.spent += cost
+            self.made.append(due)
+            if not self.told and self.checks.informative:
+                self.told = batches
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.7])
+@pytest.mark.parametrize("seconds", [0.001, 0.01, 0.05, 0.1, 0.2, 0.6, 2.0])
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 11, 12, 13, 16, 19, 20, 24, 32, 48, 64])
+def test_what_is_carried_is_told_by_the_twentieth_batch_for_little_of_an_epoch(workers, seconds, spread):
+    for epochs in (1, 3):
+        run = Run(workers, seconds, epochs * EPOCH, spread)
+        assert 0 < run.told <= 20
+        assert run.made[0].is_informative
+        assert run.checks.informative >= len(run.made) - 1  # first batches once at most
+        assert run.spent <= max(
+            SHARE * run.worked, AT_FIRST + spread * seconds + 1e-9
+        )  # a batch may cost more than expected
+
+
+@pytest.mark.parametrize("batches", range(2, 20))
+@pytest.mark.parametrize("workers", [1, 2, 4, 8, 16, 64])
+def test_what_is_carried_is_told_before_a_short_program_ends(workers, batches):
+    assert Run(workers, 0.2, batches).told
+
+
+def test_many_workers_first_batches_are_made_again_after_another_one():
+    made = Run(64, 2.0, 20).made
+    assert [(each.number, each.after is not None and each.after != each.key) for each in made] == [(1, True)]
+
+
+def test_later_checks_take_batches_after_the_longest_history():
+    numbers = [each.number for each in Run(8, 0.05, 8 * EPOCH).made]
+    assert numbers[0] == 2
+    assert numbers[-1] >= 100
+    assert numbers.count(1) == 1
+
+
+def test_a_check_that_came_to_nothing_is_followed_by_another():
+    checks = checks_of()
+    for step in range(4):
+        checks.reported(check(step, number=2, worker=step + 1))
+        checks.worked(5.0)
+    assert checks.next() is not None
+    assert checks.next() is not None  # it was not answered
+    answer(checks, check(1, number=2), 5.0)
+    assert checks.next() is None  # it has cost more than there is
+
+
+def test_first_second_fourth_and_then_one_in_so_many():
+    assert [n for n in range(1, 400) if is_checked(n, 100)] == [1, 2, 4, 8, 16, 32, 64, 100, 200, 300]
+    assert [n for n in range(1, 10) if is_checked(n, 1)] == list(range(1, 10))
+    assert not any(is_checked(n, 0) for n in range(1, 100))
+
+
+def test_slow_batches_are_checked_for_one_per_cent_of_the_time():
+    run = Run(10, 0.5, 10_000)
+    assert run.checks.done > 5
+    assert run.spent < 0.011 * run.worked
+
+
+def test_quick_batches_are_checked_at_once():
+    checks = checks_of()
+    for step in range(1, 10):
+        checks.worked(0.001)
+        checks.reported(check(step, number=step + 1))
+        made = checks.next()
+        assert made is not None
+        answer(checks, made, 0.001)
+
+
+def test_all_are_checked_where_that_is_asked_for_and_the_first_after_itself():
+    checks, made = checks_of(every=1), []
+    for step in range(50):
+        checks.worked(2.0)
+        checks.reported(check(step, number=1 + step // 5))
+        while (due := checks.next()) is not None:
+            answer(checks, due, 2.0)
+            made.append(due)
+    assert [each.key.step for each in made] == list(range(50))
+    assert [each.after for each in made] == [made[0].key, *[None] * 49]
+
+
+def test_late_batches_of_a_stream_cost_those_before_them():
+    checks = checks_of(stateless=False)
+    checks.reported(check(1, number=2))
+    made = checks.next()
+    assert made is not None
+    answer(checks, made, 0.02)
+    checks.worked(0.01)
+    checks.reported(check(5_000, number=100))
+    assert checks.next() is None
+    checks.reported(check(7, number=4))
+    made = checks.next()
+    assert made is not None
+    assert made.key.step == 7
+
+
+def test_a_difference_says_whether_the_loader_made_it():
+    checks = checks_of(("pid",))
+    first = Check(BatchKey(0, 3), BatchReport({"x": "raw"}, {"x": "a", "pid": "1"}), 40, 2)
+    assert checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "a", "pid": "2"}), None)) is None
+    found = checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "b", "y": "c", "pid": "1"}), None))
+    assert found is not None
+    assert (found.keys, found.in_loader, found.early) == (["x", "y"], False, False)
+    found = checks.compare(first, Again(BatchReport({"x": "other"}, {"x": "b", "pid": "1"}), None))
+    assert found is not None
+    assert found.in_loader
+    assert (checks.done, checks.informative, checks.different) == (3, 3, 2)
