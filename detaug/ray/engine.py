@@ -76,6 +76,7 @@ class RayEngine(PrefetchingEngine):
         self._seconds = 0.0  # a batch takes, of late
         self._largest = 0  # bytes of a batch
         self._room: int | None = None  # batches that the object stores hold
+        self._missing: set[int] = set()  # indices whose streams other actors have
         self._deaths: dict[BatchKey, int] = {}
         self._losses: dict[BatchKey, int] = {}
         self._checking = Checking(work.checks, work.on_mismatch, self)
@@ -159,8 +160,13 @@ class RayEngine(PrefetchingEngine):
         now = time.monotonic()
         if lost := self._head.lost(now):
             self.fail(RuntimeError(lost))
-        else:
-            self._pool.look(now)
+            return
+        self._pool.look(now)
+        missing = self._pool.missing(now)
+        if missing != self._missing:
+            self._missing = missing
+            with self._lock:
+                self._schedule.set_missing(missing)
 
     # --- deaths of actors, see `detaug.ray.pool.Listener`
 

@@ -167,12 +167,20 @@ class ActorPool:
         while self._pausing and self._pausing[0][0] <= now:
             self._start_actor(self._pausing.pop(0)[1])
         waiting = [actor for actor in self.actors.values() if actor.report is None]
-        late = waiting and now - min(actor.started for actor in waiting) > self._settings.patience
+        late = any(self._is_late(actor, now) for actor in waiting)
         if late and not self._said_missing and now - self._asked_what_is_missing > _ASK_EVERY:
             self._asked_what_is_missing = now
             self._say_what_is_missing(len(waiting))
         for actor in list(self.actors.values()):
             self._look_for_a_stall(actor, now)
+
+    def missing(self, now: float) -> set[int]:
+        """The indices for which there has been no actor for long, or will be none for a while."""
+        late = (each.index for each in self.actors.values() if each.report is None and self._is_late(each, now))
+        return {*late, *(index for _, index in self._pausing)}
+
+    def _is_late(self, actor: Actor, now: float) -> bool:
+        return now - actor.started > self._settings.patience
 
     def retire(self, actor: Actor, private: int) -> None:
         """It has more memory than it may have; no batch is to blame."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,29 @@ class Numbers(DataLoader):
         return {"at": (now.epoch, now.step), "data": np.random.default_rng(now.step).random((1, 1, 40, 40)), "pid": 0}
 
 
+class Finite(DataLoader):
+    """Ends, and has three streams. Its batches say which process made them."""
+
+    def __init__(self) -> None:
+        super().__init__(list(range(29)), 2, 3, return_incomplete=True, infinite=False)
+        self.indices = list(range(29))
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"cases": self.get_indices(), "data": np.random.random(3), "made by": os.getpid()}
+
+
 class Running:
     """An engine, and the augmenter that made its work."""
 
     def __init__(self, executor: Executor, **options: Any) -> None:
         loader = options.pop("loader", None) or Numbers(options.pop("fails_at", None))
         self.augmenter = DeterministicAugmenter(
-            loader, None, 2, seed=5, executor=executor, **{"batches_per_epoch": 4, **options}
+            loader,
+            None,
+            options.pop("num_processes", 2),
+            seed=5,
+            executor=executor,
+            **{"batches_per_epoch": 4, **options},
         )
         self.augmenter._start()
         assert self.augmenter._engine is not None
@@ -174,6 +190,31 @@ def taken_by_threads(number: int, take: Callable[[], Any], most: int) -> list[An
     for thread in threads:
         thread.join()
     return taken
+
+
+def made_by(batches: Iterable[Any], expected: Iterable[Any]) -> list[int]:
+    """The processes that made these batches, which are what they are to be."""
+    makers = []
+    for batch, other in zip(batches, expected, strict=True):
+        makers.append(batch.pop("made by"))
+        other.pop("made by")
+        assert fingerprint(batch) == fingerprint(other)
+    return makers
+
+
+def test_streams_go_to_workers_that_run_and_to_those_that_join(
+    few: Callable[..., tuple[Running, Callable[[], None]]],
+) -> None:
+    """Of three that were asked for one runs, for a whole epoch; then one more does."""
+    running, let_one_join = few(loader=Finite(), num_processes=3, batches_per_epoch=None, check_every=0)
+    with DeterministicAugmenter(Finite(), None, 0, seed=5, check_every=0) as alone:
+        makers = made_by(running.augmenter, alone)
+        window = running.augmenter._schedule.window  # others may have begun it before they were lost
+        assert len({*makers[window:]}) == 1
+        let_one_join()
+        makers = made_by(running.augmenter, alone)
+        assert len({*makers}) >= (2 if running.engine.prefetches else 1)
+        made_by(running.augmenter, alone)
 
 
 def test_several_threads_get_each_batch_once_and_right(run: Callable[..., Running]) -> None:

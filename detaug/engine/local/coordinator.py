@@ -85,6 +85,7 @@ class Coordinator(PrefetchingEngine):
         self._gpu = gpu_to_pin_for(work.pin_memory)
         self._deaths: dict[BatchKey, int] = {}
         self._not_taken: dict[BatchKey, int] = {}
+        self._missing: set[int] = set()  # places whose streams other workers have
         self._memory_kills = MemoryKills()
         self._checking = Checking(work.checks, work.on_mismatch, self)
         self._waker = Waker()
@@ -182,6 +183,9 @@ class Coordinator(PrefetchingEngine):
                 self._answered(worker, answer, descriptor)
             case events.Ready(worker):
                 self._assignments.join(worker)
+                self._set_missing(self._missing - {worker.index})
+            case events.Missing(worker):
+                self._set_missing(self._missing | {worker.index})
             case events.Died(worker, exitcode, peak):
                 self._died(worker, exitcode, peak)
             case events.Gone(worker, private):
@@ -211,6 +215,12 @@ class Coordinator(PrefetchingEngine):
         """Nothing more is to be had of it."""
         self._assignments.leave(worker)
         worker.close()
+
+    def _set_missing(self, places: set[int]) -> None:
+        if places != self._missing:
+            self._missing = places
+            with self._lock:
+                self._schedule.set_missing(places)
 
     def _died(self, worker: Worker, exitcode: int, peak: int) -> None:
         self._work.health.restarts += 1

@@ -18,6 +18,12 @@ class Ready(NamedTuple):
     worker: Worker
 
 
+class Missing(NamedTuple):
+    """The place of this worker is empty, and will stay so for a while."""
+
+    worker: Worker
+
+
 class Answered(NamedTuple):
     """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
 
@@ -82,4 +88,17 @@ class Failed(NamedTuple):
     error: BaseException
 
 
-Event = Woken | Ready | Answered | Died | Gone | Reported | CheckerReady | CheckerTook | CheckerLost | Said | Failed
+Event = (
+    Woken
+    | Ready
+    | Missing
+    | Answered
+    | Died
+    | Gone
+    | Reported
+    | CheckerReady
+    | CheckerTook
+    | CheckerLost
+    | Said
+    | Failed
+)

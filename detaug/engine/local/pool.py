@@ -24,6 +24,7 @@ from detaug.engine.local.events import (
     Event,
     Failed,
     Gone,
+    Missing,
     Ready,
     Reported,
     Said,
@@ -41,6 +42,8 @@ from detaug.transport.slots import ParentSlots, Stock
 
 logger = logging.getLogger("detaug")
 
+#: After so many seconds another worker is started for one that could not be.
+_START_PAUSE = 30.0
 #: A worker that fails to start this many times in a row ends the run.
 _START_FAILURES = 3
 #: The index of a worker that fills no place yet.
@@ -87,9 +90,12 @@ class Pool:
         self._reserve: Worker | None = None
         self._checkers: set[int] = set()  # numbers of those that were forked for a check and have yet to end
         self._checker: Worker | None = None
-        self._stalls = StallWatch(settings.stall_timeout, describe, self._signal, self._abandon, self._helpers.kill)
+        self._stalls = StallWatch(
+            settings.stall_timeout, describe, self._signal, self._abandon, self._is_missing, self._helpers.kill
+        )
         self._numbers = 0
         self._start_failures = 0
+        self._pausing: list[tuple[float, int]] = []  # (when, index) of workers that are to be started again
         self._helper_losses = 0
         self._failed = False
 
@@ -125,6 +131,8 @@ class Pool:
         """What has happened, in order, as soon as something has; nothing after `most` seconds. Looks after workers that
         hang meanwhile."""
         seconds, before = self._stalls.seconds_to_next_look(self.workers.values()), time.monotonic()
+        if self._pausing:
+            seconds = max(0.0, min(self._pausing[0][0] - before, _PAUSE if seconds is None else seconds))
         if most is not None:
             seconds = most if seconds is None else min(most, seconds)
         ready = self._selector.select(0.0 if self._events else seconds)
@@ -144,10 +152,13 @@ class Pool:
         self._events.append(Woken())
 
     def look_for_stalls(self) -> None:
-        """Say which workers hang, and kill those that do for too long."""
+        """Say which workers hang, kill those that do for too long, and start those whose pause is over."""
+        while self._pausing and self._pausing[0][0] <= time.monotonic():
+            self._start_worker(self._pausing.pop(0)[1])
         self._stalls.look(self.workers.values())
 
     def _start_workers(self) -> None:
+        self._pausing.clear()
         for index in range(self._settings.num_processes):
             self._start_worker(index)
 
@@ -238,8 +249,8 @@ class Pool:
             case messages.Signalled(number):
                 if (worker := self._worker(number)) is not None:
                     worker.signalled = True
-            case messages.CannotStart(_, why):
-                self._fail(RuntimeError(why))
+            case messages.CannotStart(number, why):
+                self._lack_worker(number, why)
 
     def _lose_worker(self, worker: Worker, exitcode: int, peak: int) -> None:
         self._hear_worker(worker)  # it may have sent its batch before it ended
@@ -253,6 +264,29 @@ class Pool:
                 return
         self._events.append(Died(worker, exitcode, peak))
         self._start_worker(worker.index)
+
+    def _lack_worker(self, number: int, why: str) -> None:
+        """It could not be started: those that are there go on without it for a while."""
+        worker = self._worker(number)
+        if worker is None:
+            return
+        if worker is self._reserve:
+            self._lose_reserve()
+        elif worker is self._checker:
+            self._end_checker()
+            self._events.append(CheckerLost())
+        else:
+            self._remove(worker)
+            if not self.workers:
+                self._fail(RuntimeError(why))
+                return
+            logger.warning("%s. The others go on; another is tried in %g s", why.rstrip("."), _START_PAUSE)
+            self._is_missing(worker)
+            self._events.append(Gone(worker))
+            self._pausing.append((time.monotonic() + _START_PAUSE, worker.index))
+
+    def _is_missing(self, worker: Worker) -> None:
+        self._events.append(Missing(worker))
 
     def _lose_reserve(self) -> None:
         if self._reserve is not None:  # the next worker that is ready brings another

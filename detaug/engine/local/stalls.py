@@ -15,6 +15,8 @@ logger = logging.getLogger("detaug")
 
 #: A batch that takes longer than this (seconds) is mentioned, and again each time that doubles; so is a worker's start.
 SLOW_SECONDS = 60.0
+#: Whose start takes longer than this (seconds), others stand in for: to step its streams forward in vain costs more than a start.
+LATE_SECONDS = 20.0
 #: How long (seconds) a worker may take to say where it is. One that is stopped, or waits in the kernel, never does.
 _ANSWER_SECONDS = 0.3
 #: A worker whose channel is closed has this long (seconds) to exit.
@@ -32,6 +34,7 @@ class StallWatch:
         describe: a worker's batch in words.
         send: has the helper send a signal to a worker.
         abandon: called with a worker that cannot be killed.
+        late: called, again and again, with a worker that takes long to start.
         kill_helper: is called when the helper does not answer.
     """
 
@@ -41,12 +44,14 @@ class StallWatch:
         describe: Callable[[Worker], str],
         send: Callable[[Worker, int], None],
         abandon: Callable[[Worker], None],
+        late: Callable[[Worker], None],
         kill_helper: Callable[[], None],
     ) -> None:
         self._limit = limit
         self._describe = describe
         self._send = send
         self._abandon = abandon
+        self._late = late
         self._kill_helper = kill_helper
         # Thousands of messages a second may come, and each would have every worker looked at.
         self._looked = -math.inf
@@ -80,6 +85,8 @@ class StallWatch:
             if worker.left:
                 self._hurry(worker, now)
             elif not worker.ready:
+                if now - worker.since > LATE_SECONDS:
+                    self._late(worker)
                 if self._is_news(worker, now - worker.since):
                     logger.warning("worker %d (pid %d) has been starting for %.0f s", *worker.name, now - worker.since)
             elif worker.tasks:

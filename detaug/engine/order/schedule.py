@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from collections.abc import Collection
 from math import gcd
 
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Taken, Task
@@ -90,13 +91,36 @@ class Schedule:
         self._in_order: deque[BatchKey] = deque()  # places in the order in which they became wanted; some no longer are
         self._places: dict[BatchKey, BatchKey] = {}  # of what is wanted at a place that has another step's batch
         self._own = 0  # how many of those wanted are this rank's
-        self._open: dict[int, list[BatchKey]] = {owner: [] for owner in range(self.busy_workers)}
+        self._open: dict[int, list[BatchKey]] = {owner: [] for owner in range(1 if stateless else self._num_workers)}
+        self._stand_ins: dict[int, int] = {}  # for workers that are missing: which other one has a group of streams
         self._dropped: list[BatchKey] = []
 
     @property
     def busy_workers(self) -> int:
         """How many workers can be kept busy."""
         return min(self._num_workers, self.plan.num_streams // self._stride)
+
+    def set_missing(self, workers: Collection[int]) -> None:
+        """These workers are not there. Each of their streams goes to one that is, and comes back once they are there; where
+        none is, it stays."""
+        loads = {worker: 0 for worker in range(self._num_workers) if worker not in workers}
+        stand_ins: dict[int, int] = {}
+        if loads and not self.stateless:
+            homeless = []
+            for group in range(self.plan.num_streams // self._stride):
+                if (home := group % self._num_workers) in loads:
+                    loads[home] += 1
+                else:
+                    homeless.append(group)
+            for group in homeless:
+                # Who has it already goes on: another would have to step it forward.
+                before = self._stand_ins.get(group, -1)
+                owner = before if before in loads else min(loads, key=loads.__getitem__)
+                stand_ins[group] = owner
+                loads[owner] += 1
+        if stand_ins != self._stand_ins:
+            self._settled = None  # whose heaps the open steps lie in changes
+            self._stand_ins = stand_ins
 
     def start_of(self, epoch: int) -> Position:
         """This rank's first position in an epoch."""
@@ -415,7 +439,8 @@ class Schedule:
         heapq.heappush(self._open[owner], key if self._wraps_at is None else self._places.get(key, key))
 
     def _owner_of(self, stream: int) -> int:
-        return stream // self._stride % self._num_workers
+        group = stream // self._stride
+        return self._stand_ins.get(group, group % self._num_workers)
 
     def _unwant(self, key: BatchKey, count: bool = True) -> bool:
         """A step leaves the window. Returns whether it was this rank's; `count`: the steps behind it were numbered as if

@@ -23,6 +23,7 @@ from detaug.ray import RayExecutor
 from detaug.ray import nodes as nodes_of_cluster
 from detaug.ray import pool as pool_of_cluster
 from detaug.ray.handles import Event
+from tests.support.executor_suite import Finite, made_by
 
 EPOCH = 40
 
@@ -303,6 +304,32 @@ class TestSeveralNodes:
             found += [fingerprint(batch) for batch in augmenter]
             found += [fingerprint(batch) for batch in augmenter]
         assert found == expected(Slow(delay=0)) + expected(Slow(delay=0), 1)
+
+    def test_streams_of_an_actor_without_a_place_go_to_the_others(self, caplog: pytest.LogCaptureFixture) -> None:
+        """Three nodes with a CPU each, and four actors, two of which are to be on this node."""
+        import ray
+        from ray.cluster_utils import Cluster
+
+        ray.shutdown()
+        one = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+        made = Cluster(initialize_head=True, head_node_args=one)
+        try:
+            for _ in range(2):
+                made.add_node(**one)
+            made.wait_for_nodes()
+            made.connect()
+            with (
+                DeterministicAugmenter(
+                    Finite(), None, 2, seed=5, check_every=0, executor=RayExecutor(2, patience=2.0)
+                ) as augmenter,
+                DeterministicAugmenter(Finite(), None, 0, seed=5, check_every=0) as alone,
+            ):
+                made_by(augmenter, alone)
+                made_by(augmenter, alone)
+        finally:
+            ray.shutdown()
+            made.shutdown()
+        assert "of 4 actors wait for a place" in caplog.text
 
     def test_a_killed_raylet_takes_its_batches_along(self, nodes: Any) -> None:
         other = nodes.add_node(num_cpus=4, object_store_memory=200 * 2**20)
