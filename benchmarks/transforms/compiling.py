@@ -15,7 +15,7 @@ from benchmarks.transforms import inputs
 from benchmarks.transforms.timing import Settings
 
 ROUNDS = 3
-ALL, DEFAULT = 20.0, 10.0  # seconds, on two idle cores
+ALL, DEFAULT = 45.0, 25.0  # seconds, on two idle cores
 
 _WARMUP = "from detaug.cli import main; main(['warmup'], prog_name='detaug')"
 #: Prints how long compiling takes; the imports are those of every training.

@@ -16,15 +16,15 @@ pytestmark = pytest.mark.timeout(240)
 
 PROGRAM = """
 import sys
-from detaug.kernels import ahead, side_by_side
+from detaug.kernels import ahead
 from detaug.kernels.compiling import all_kernels
 
 names = {"bits.pack", "bits.unpack", "limits.clamp", "components.count_runs", "intensity.stretch", "intensity.scale_around"}
 kernels = [each for each in all_kernels() if each.name in names]
 assert len(kernels) == 6
-side_by_side.processes_for = ahead.processes_for = lambda number: 2
+ahead._processes_for = lambda number: 2
 if sys.argv[1:]:
-    side_by_side._PROGRAM = sys.argv[1]
+    ahead._PROGRAM = sys.argv[1]
 print(ahead.compile_ahead(kernels), all(each.is_compiled() for each in kernels))
 for each in kernels:
     stats = each.dispatcher.stats
@@ -56,7 +56,7 @@ def test_the_caller_only_loads_what_others_compiled(tmp_path: Path) -> None:
     "program",
     [
         pytest.param("raise SystemExit('cannot start')", marks=pytest.mark.slow),
-        "import sys; print(flush=True); sys.stdin.readline(); import os; os.kill(os.getpid(), 9)",
+        "import sys; sys.stdin.readline(); import os; os.kill(os.getpid(), 9)",
     ],
     ids=["cannot start", "killed at its first kernel"],
 )
@@ -69,7 +69,7 @@ def test_what_others_cannot_compile_the_caller_compiles(tmp_path: Path, program:
 
 @pytest.mark.slow
 def test_ctrl_c_ends_them_all(tmp_path: Path) -> None:
-    process = start(tmp_path, "import sys, time; print(flush=True); sys.stdin.readline(); time.sleep(100)")
+    process = start(tmp_path, "import sys, time; sys.stdin.readline(); time.sleep(100)")
     children: list[psutil.Process] = []
     while len(children) < 2:
         assert process.poll() is None
