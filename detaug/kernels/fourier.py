@@ -1,10 +1,13 @@
 """Discrete Fourier transforms in float32 with a fixed order of operations, of many lines at once.
 
 A transform of n voxels is done in place in stages, one for each factor of n: 4 as often as possible, then 2, then odd
-primes, the least first (a prime factor p costs p additions and multiplications a voxel, so that no length is out of the
-question). The forward transform splits off the factors first and leaves its frequencies in the order `Plan.frequency`;
-the backward one begins with that order. What lies between, a product with gains, is done in that order too, so nothing is
-ever sorted. Twiddle factors are float64 sines and cosines of `detaug.kernels.scalars`, rounded once to float32.
+primes, the least first. The forward transform splits off the factors first and leaves its frequencies in the order
+`Plan.frequency`; the backward one begins with that order. What lies between, a product with gains, is done in that order too,
+so nothing is ever sorted. Twiddle factors are float64 sines and cosines of `detaug.kernels.scalars`, rounded once to float32.
+
+A prime factor p costs p additions and multiplications a voxel. Where one is above `LARGEST_RADIX`, the transform is a
+convolution with a chirp instead (Bluestein, "A linear filtering approach to the computation of discrete Fourier transform",
+1970): k r = (k^2 + r^2 - (k - r)^2) / 2. The convolution is a product in the frequencies of a longer transform of small factors.
 
 Lines lie beside each other: row r of ``work`` holds voxel r of all of them, first their real parts and ``imaginary``
 elements further on their imaginary parts; ``width`` of them, a multiple of `LANES`. With a real, symmetric gain a complex
@@ -19,21 +22,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detaug.kernels.compiling import inlined
+from detaug.kernels.compiling import inlined, shared
 from detaug.kernels.lanes import LANES, everywhere, load, store
 from detaug.kernels.scalars import cosine, sine
 
+#: Measured: from the next prime on a chirp is faster.
+LARGEST_RADIX = 31
+
 # Of a type of their own: for each number that is written out in a call, Numba would compile the called function once more.
 _ZERO, _ONE = np.int64(0), np.int64(1)
+
+# Lines at a time that a chirp stretches: they stay in the second-level cache.
+_STRETCH = np.int64(16)
 
 
 class Plan(NamedTuple):
     """What a transform of n voxels needs.
 
     Attributes:
-        radices: int64, the factor of each stage.
+        radices: int64, the factor of each stage; their product m is n, or more for a transform by a chirp.
         twiddles: float32, for each stage of radix p over ``length`` voxels: real and imaginary parts of exp(-2 pi i k / p)
-            for k < p, then those of exp(-2 pi i j q / length) for j < length / p and 0 < q < p.
+            for k < p, then those of exp(-2 pi i j q / length) for j < length / p and 0 < q < p. Behind them for a chirp: those
+            of exp(-pi i k^2 / n) for k < n, and of the conjugate chirp's m frequencies, over m, in the order of the stages.
         frequency: int64, the frequency, 0 to n - 1, that the forward transform leaves in each row.
         row: int64, its inverse: the row of each frequency.
     """
@@ -54,6 +64,8 @@ def roots_of_unity(n: int) -> np.ndarray:
 @lru_cache(maxsize=64)
 def plan_of(n: int) -> Plan:
     """The plan for n voxels."""
+    if max(_factors(n), default=1) > LARGEST_RADIX:
+        return _chirp_plan_of(n)
     roots = roots_of_unity(n) * (1.0, -1.0)
     radices = _factors(n)
     twiddles, frequency, length = [np.empty((0, 2))], np.zeros(1, np.int64), n
@@ -70,6 +82,20 @@ def plan_of(n: int) -> Plan:
         frequency,
         np.argsort(frequency, kind="stable"),
     )
+
+
+def _chirp_plan_of(n: int) -> Plan:
+    m = 2 * n - 1
+    while m // (m & -m) not in (1, 3, 5):  # nearly all factors are 4, the fastest
+        m += 1
+    stages, voxels = plan_of(m), np.arange(n)
+    chirp = roots_of_unity(2 * n)[voxels**2 % (2 * n)]
+    cosines = roots_of_unity(m)[:, :1]
+    spectrum = np.zeros((m, 2))
+    for k in voxels:  # the chirp is the same at k and at -k
+        spectrum += (1 if k == 0 else 2) / m * chirp[k] * cosines[k * stages.frequency % m]
+    behind = np.concatenate([chirp * (1.0, -1.0), spectrum]).astype(np.float32).ravel()
+    return Plan(stages.radices, np.concatenate([stages.twiddles, behind]), voxels, voxels)
 
 
 def _factors(n: int) -> list[int]:
@@ -212,15 +238,18 @@ class Axis(NamedTuple):
     radices: Any
     twiddles: Any
     spare: Any
+    stretch: Any
 
 
 @inlined
 def axis_of(n: Any, radices: Any, twiddles: Any) -> Any:
     """For `forward` and `backward`."""
-    largest = 1
+    largest, length = 1, 1
     for s in range(radices.shape[0]):
         largest = max(largest, radices[s])
-    return Axis(n, radices, twiddles, np.empty(2 * LANES * largest, np.float32))
+        length *= radices[s]
+    stretch = np.empty(0 if length == n else 2 * _STRETCH * length, np.float32)
+    return Axis(n, radices, twiddles, np.empty(2 * LANES * largest, np.float32), stretch)
 
 
 @inlined
@@ -232,13 +261,10 @@ def forward(work: Any, first: Any, imaginary: Any, pitch: Any, width: Any, axis:
         pitch: from one row to the next.
         axis: an `Axis`.
     """
-    n, radices, twiddles, spare = axis
-    length, roots = n, _ZERO
-    for s in range(radices.shape[0]):
-        radix = radices[s]
-        _stage(work, first, first + imaginary, pitch, width, n, length, radix, twiddles, roots, _ZERO, spare)
-        roots += 2 * (radix + (length // radix) * (radix - 1))
-        length //= radix
+    if axis.stretch.shape[0] > 0:
+        _by_chirp(work, first, first + imaginary, pitch, width, axis)
+    else:
+        _stages_forward(work, first, imaginary, pitch, width, axis.n, axis)
 
 
 @inlined
@@ -248,10 +274,61 @@ def backward(work: Any, first: Any, imaginary: Any, pitch: Any, width: Any, axis
     Stages run the other way round, and twiddles are multiplied before instead of after. Their conjugates are had by
     exchanging real and imaginary parts: the forward transform of i conj(x) is i conj of the backward transform of x.
     """
-    n, radices, twiddles, spare = axis
-    length, roots = _ONE, twiddles.shape[0]
+    if axis.stretch.shape[0] > 0:
+        _by_chirp(work, first + imaginary, first, pitch, width, axis)
+    else:
+        _stages_backward(work, first, imaginary, pitch, width, axis.n, axis)
+
+
+@inlined
+def _stages_forward(work: Any, first: Any, imaginary: Any, pitch: Any, width: Any, n: Any, axis: Any) -> None:
+    radices, twiddles, spare = axis.radices, axis.twiddles, axis.spare
+    length, roots = n, _ZERO
+    for s in range(radices.shape[0]):
+        radix = radices[s]
+        _stage(work, first, first + imaginary, pitch, width, n, length, radix, twiddles, roots, _ZERO, spare)
+        roots += 2 * (radix + (length // radix) * (radix - 1))
+        length //= radix
+
+
+@inlined
+def _stages_backward(work: Any, first: Any, imaginary: Any, pitch: Any, width: Any, n: Any, axis: Any) -> None:
+    radices, twiddles, spare = axis.radices, axis.twiddles, axis.spare
+    length, roots = _ONE, 2 * (n - 1 + radices.sum())
     for s in range(radices.shape[0] - 1, -1, -1):
         radix = radices[s]
         roots -= 2 * (radix + length * (radix - 1))
         length *= radix
         _stage(work, first + imaginary, first, pitch, width, n, length, radix, twiddles, roots, _ONE, spare)
+
+
+@inlined
+def _multiply(
+    source: Any, re: Any, im: Any, pitch: Any, rows: Any, width: Any, factors: Any, at: Any, out: Any, out_re: Any,
+    out_im: Any, out_pitch: Any,
+) -> None:  # fmt: skip
+    """Each row by its own complex number, the first one at ``factors[at]``."""
+    for r in range(rows):
+        for k in range(0, width, LANES):
+            here, there = r * pitch + k, r * out_pitch + k
+            x_re, x_im = _times(load(source, re + here), load(source, im + here), factors, at + 2 * r)
+            store(out, out_re + there, x_re)
+            store(out, out_im + there, x_im)
+
+
+@shared
+def _by_chirp(work: Any, re: Any, im: Any, pitch: Any, width: Any, axis: Any) -> None:
+    """The forward transform, a few lines at a time, in the order of the frequencies."""
+    n, twiddles, stretch = axis.n, axis.twiddles, axis.stretch
+    both = 2 * _STRETCH
+    m = stretch.shape[0] // both
+    spectrum = twiddles.shape[0] - 2 * m
+    chirp = spectrum - 2 * n
+    for k in range(0, width, _STRETCH):
+        wide = min(_STRETCH, width - k)
+        stretch[n * both :] = np.float32(0)
+        _multiply(work, re + k, im + k, pitch, n, wide, twiddles, chirp, stretch, _ZERO, _STRETCH, both)
+        _stages_forward(stretch, _ZERO, _STRETCH, both, wide, m, axis)
+        _multiply(stretch, _ZERO, _STRETCH, both, m, wide, twiddles, spectrum, stretch, _ZERO, _STRETCH, both)
+        _stages_backward(stretch, _ZERO, _STRETCH, both, wide, m, axis)
+        _multiply(stretch, _ZERO, _STRETCH, both, n, wide, twiddles, chirp, work, re + k, im + k, pitch)

@@ -15,6 +15,7 @@ from detaug.cli import main
 from detaug.ledger import receipt as receipts
 from detaug.ledger.course import Course
 from detaug.ledger.lines import FIRST_LINK, encoded, key_of
+from detaug.versions import NUMERICS
 from tests.support.ledgers import pipelines
 from tests.support.ledgers.pipelines import Sums
 from tests.support.ledgers.runs import augmenter, chain, lines, rewritten, run, take
@@ -269,7 +270,11 @@ WRONG = {
     "an exchanged chain": (exchange_chain, "line 11 (epoch) does not follow", "epoch 1: its last line is not chained"),
     "a truncated file": (cut_off, "6 of the receipt's 12 batches; it ends at epoch 1, step 1", "6 of the receipt's 12"),
     "another seed": (other_seed, "seed: 1 in the receipt, 2 in the ledger", "seed: 1 in the receipt, 2 in the ledger"),
-    "other numerics": (other_numerics, "numerics version: 2 in the receipt, 1 in the ledger", "numerics version: 2 in"),
+    "other numerics": (
+        other_numerics,
+        f"numerics version: {NUMERICS} in the receipt, 1 in the ledger",
+        f"numerics version: {NUMERICS} in",
+    ),
     "keys that are none": (no_keys, "line 9 (epoch 1, step 2) does not follow", "its fingerprints are not by key"),
     "a foreign kind": (other_kind, "line 9 (bach) does not follow", "there are no lines of the kind 'bach'"),
 }
@@ -366,7 +371,7 @@ def test_receipts_of_other_versions_are_refused_with_both_numbers(kept: Path, tm
     file = tmp_path / "receipt.json"
     for changes, why in (
         ({"num_streams": "many"}, "the header makes no augmenter: num_streams must be"),
-        ({"numerics": 1}, "numerics version: the receipt has 1, this detaug has 2"),
+        ({"numerics": 1}, f"numerics version: the receipt has 1, this detaug has {NUMERICS}"),
         ({"seed_scheme": 1}, "seed scheme: the receipt has 1, this detaug has 2"),
         ({"format": 2}, "has format 2; this version of detaug reads 1"),
         ({"what": "something else"}, "is no receipt"),

@@ -25,6 +25,7 @@ from detaug.ledger.lines import FIRST_LINK, Key, follows, leaf_of
 from detaug.ledger.notes import prints_of
 from detaug.ledger.reading import counting, course_before, read_header
 from detaug.ledger.summing_up import sum_up
+from detaug.versions import NUMERICS
 from tests.support.ledgers.runs import Draws, augmenter, chain, kinds, lines, run, steps, take
 
 
@@ -47,7 +48,7 @@ def test_a_header_then_a_line_for_every_batch_and_every_epoch(path: Path) -> Non
         made.num_streams,
         "v2",
     )
-    assert (header["seed_scheme"], header["numerics"], header["declared"]) == (2, 2, declared)
+    assert (header["seed_scheme"], header["numerics"], header["declared"]) == (2, NUMERICS, declared)
     assert header["environment"]["packages"]["numpy"] == np.__version__
     assert [line["kind"] for line in rest] == ["batch"] * 4 + ["epoch", "batch"]
     for line, batch in zip([rest[0], rest[5]], [taken[0], taken[4]], strict=True):

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_info
 
 from detaug import SeedTree, fingerprint
 from detaug.nnunet import TRAINING_TRANSFORMS, training_transforms, validation_transforms
-from detaug.transforms import Transform
+from detaug.transforms import Compose, Ghosting, GibbsNoise, Transform
 from detaug.versions import NUMERICS
 from tests.support.transforms.every_transform import EVERY
 
@@ -77,6 +77,7 @@ def pipelines() -> dict[str, tuple[Transform, tuple[int, ...], int]]:
         "dummy 2-D": (training_transforms(slabs, (-MUCH, MUCH), SCALES, (0, 1, 2), True), (6, 46, 39), 1),
         "cascade": (training_transforms(cubic, (-LITTLE, LITTLE), SCALES, None, False, **cascade), (32, 29, 26), 1),
         "DA5": (da5((18, 18, 12), (-LITTLE, LITTLE), SCALES, (0, 1, 2), False), (30, 30, 24), 1),
+        "k-space, large primes": (Compose([GibbsNoise((0.2, 0.8)), Ghosting()]), (37, 6, 41), 1),
         "validation": (validation_transforms(SCALES, **cascade), cubic, 1),
     }
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from detaug.kernels.fourier import plan_of, roots_of_unity
+from detaug.kernels.fourier import LARGEST_RADIX, plan_of, roots_of_unity
 from detaug.transforms.building.k_space import filter_axis
 
-# one voxel; powers of 2 and 4; mixed; odd primes, alone and with others; nnU-Net's enlarged patches
-LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 30, 32, 41, 49, 60, 64, 66, 97, 100, 128, 205, 249, 731)
+# one voxel; powers of 2 and 4; mixed; odd primes, alone and with others; nnU-Net's enlarged patches; the MNI grid
+LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 30, 31, 32, 37, 41, 49, 60, 64, 66, 74, 97, 100, 127, 128, 193, 205, 229, 249,
+           251, 254, 731, 1009)  # fmt: skip
 
 
 @pytest.mark.parametrize("n", LENGTHS)
@@ -28,12 +29,21 @@ def test_a_filter_of_any_length_is_the_formula_in_float64(n):
         assert np.sqrt(np.mean((found - exact) ** 2)) < 2e-7
 
 
+def is_prime(n):
+    return n > 1 and all(n % factor for factor in range(2, int(n**0.5) + 1))
+
+
 def test_a_plan_holds_each_frequency_once():
     for n in range(1, 300):
         plan = plan_of(n)
         assert sorted(plan.frequency) == list(range(n))
         assert (plan.frequency[plan.row] == np.arange(n)).all()
-        assert np.prod(plan.radices) == n
+        small = all(n % prime for prime in range(LARGEST_RADIX + 1, n + 1) if is_prime(prime))
+        assert np.prod(plan.radices) == n if small else np.prod(plan.radices) >= 2 * n - 1
+
+
+def test_no_stage_has_a_large_prime():
+    assert max(max(plan_of(n).radices) for n in range(2, 1200, 7)) <= LARGEST_RADIX
 
 
 def test_roots_of_unity_err_by_less_than_1e_15():
