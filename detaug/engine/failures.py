@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
 from detaug.seeding.branch import SeedBranch
 
+_CRASHES = signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT
 _MOST_INDICES = 32  # that a message names
 
 
@@ -68,11 +70,15 @@ def died(key: BatchKey, places: Places, times: int, exitcode: int | None, peak: 
     how = "" if exitcode is None else f", the last with {signal_name(exitcode)}"
     if exitcode == -9 and not why:
         advice = " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
+    crashed = exitcode in [-each for each in _CRASHES]
+    warning = (
+        " (compiled code crashes here: this ends the process; python -X faulthandler shows where)" if crashed else ""
+    )
     error = WorkerDied(
         f"{describe_batch(key, places)} ended {times} worker{'s' if times > 1 else ''} in a row"
         f"{how}{memory}.{advice}\n"
         f"seed path: {places.branch.line(*key)}\n"
-        f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})"
+        f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step}){warning}"
     )
     error.exitcode = exitcode
     _placed(error, key, places, "")

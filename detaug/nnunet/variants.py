@@ -183,12 +183,21 @@ class _Builders(dict[str, Callable[..., Compose]]):
             build = without_dummy_2d(build)
         return build
 
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.get(name) is not None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
     def inherited_by(self, trainer: type) -> Callable[..., Compose] | None:
         """What stands for a trainer's `get_training_transforms`, where that is nnU-Net's own; else None."""
         owner = next((base for base in trainer.__mro__ if "get_training_transforms" in vars(base)), None)
         if owner is None or not is_nnunets_own(owner):
             return None
-        return self.get(owner.__name__)
+        return dict.get(self, owner.__name__)
 
 
 #: The trainer's name -> what builds its pipeline; all take the arguments of `training_transforms`. Other trainers of

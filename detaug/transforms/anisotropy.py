@@ -13,6 +13,7 @@ from detaug.kernels.slices import slices_of_lines, slices_of_rows
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import CHANNELS, axis, for_each, number, takes
 from detaug.transforms.building.per_channel import for_channels
 from detaug.transforms.building.workspace import Workspace
 
@@ -74,10 +75,15 @@ class Anisotropy(ImageTransform):
         axis, distance = [each[0] for each in found], [each[1] for each in found]
         return {"apply_to_channel": channels, "axes": axis, "downsampling": distance}
 
+    @takes(
+        apply_to_channel=CHANNELS,
+        axes=for_each("apply_to_channel", axis),
+        downsampling=for_each("apply_to_channel", number(1)),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         chosen = zip(params["apply_to_channel"], params["axes"], params["downsampling"], strict=True)
-        wanted = {c: (a, _distance(d)) for c, a, d in chosen if d != 1 and shape[a] > 1}
+        wanted = {c: (a, float(d)) for c, a, d in chosen if d != 1 and shape[a] > 1}
         for c, before, after in workspace.chosen_channels(wanted):
             axis, distance = wanted[c]
             tables = slice_tables(shape[axis], distance, self.profile == "box")
@@ -91,12 +97,6 @@ class Anisotropy(ImageTransform):
 
     def kernels(self) -> Iterable[Kernel]:
         return slices_of_rows, slices_of_lines
-
-
-def _distance(value: float) -> float:
-    if checks.finite("downsampling", value) < 1:
-        raise ValueError(f"downsampling must not be less than 1, got {value!r}")
-    return float(value)
 
 
 def slice_tables(n: int, distance: float, box: bool) -> Tables:

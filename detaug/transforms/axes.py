@@ -18,6 +18,7 @@ from detaug.transforms.building import buffers, draws
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import UNSIGNED, axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import AXES, Given, Refused, check_params, distinct, for_each, integer, many, takes
 from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import move_points, spatial_shape
@@ -80,7 +81,7 @@ class _AxisTransform(Transform):
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         raise NotImplementedError
 
-    def change(self, workspace: Workspace, params: Params) -> None:
+    def _rearranged(self, workspace: Workspace, params: Params) -> None:
         source = spatial_shape(workspace.shapes())
         wanted = self.axis_map(params, len(source))
         if not wanted.changes(source):
@@ -112,6 +113,10 @@ class _Undone(_AxisTransform):
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         return self._transform.axis_map(params, dims).inverse()
 
+    def change(self, workspace: Workspace, params: Params) -> None:
+        check_params(self._transform, params, workspace.shapes)
+        self._rearranged(workspace, params)
+
 
 class Mirror(_AxisTransform):
     """Reverses each of the allowed axes with a probability of 1/2.
@@ -132,8 +137,12 @@ class Mirror(_AxisTransform):
         axes("allowed_axes", self.allowed_axes, len(spatial_shape(shapes)))
         return {"axes": [axis for axis in self.allowed_axes if draws.happens(rng, 0.5)]}
 
+    @takes(axes=AXES)
+    def change(self, workspace: Workspace, params: Params) -> None:
+        self._rearranged(workspace, params)
+
     def axis_map(self, params: Params, dims: int) -> AxisMap:
-        return _mirrored(axes("axes", params["axes"], dims), dims)
+        return _mirrored(tuple(params["axes"]), dims)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return dict(shapes)
@@ -181,10 +190,17 @@ class Rot90(_AxisTransform):
             planes.append(sorted(axis + 1 for axis in draws.shuffled(rng, self.allowed_axes)[:2]))
         return {"num_rot_per_combination": turns, "axis_combinations": planes}
 
+    @takes(
+        num_rot_per_combination=many(integer(-(2**31))),
+        axis_combinations=for_each("num_rot_per_combination", distinct(many(integer(1, Given.dims), 2))),
+    )
+    def change(self, workspace: Workspace, params: Params) -> None:
+        self._rearranged(workspace, params)
+
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         result = AxisMap.identity(dims)
         for turns, plane in zip(params["num_rot_per_combination"], params["axis_combinations"], strict=True):
-            first, second = axes("axis_combinations", [axis - 1 for axis in plane], dims)
+            first, second = (int(axis) - 1 for axis in plane)
             if turns % 2:
                 exchanged = list(range(dims))
                 exchanged[first], exchanged[second] = second, first
@@ -192,6 +208,12 @@ class Rot90(_AxisTransform):
             elif turns % 4 == 2:
                 result = result.then_flip(first).then_flip(second)
         return result
+
+
+def _check_order(given: Given, value: Any) -> None:
+    distinct(many(integer(0, Given.dims), given.dims() + 1))(given, value)
+    if value[0] != 0:
+        raise Refused(ValueError, f"must be 0 and then 1 to {given.dims()} in some order, got {value!r}")
 
 
 class TransposeAxes(_AxisTransform):
@@ -224,11 +246,12 @@ class TransposeAxes(_AxisTransform):
                 order[axis + 1] = taken + 1
         return {"axis_order": order}
 
+    @takes(axis_order=_check_order)
+    def change(self, workspace: Workspace, params: Params) -> None:
+        self._rearranged(workspace, params)
+
     def axis_map(self, params: Params, dims: int) -> AxisMap:
-        order = [axis - 1 for axis in params["axis_order"]]
-        if sorted(order) != list(range(-1, dims)) or order[0] != -1:
-            raise ValueError(f"axis_order must be 0 and then 1 to {dims} in some order, got {params['axis_order']!r}")
-        return AxisMap(tuple(order[1:]), (False,) * dims)
+        return AxisMap(tuple(int(axis) - 1 for axis in params["axis_order"][1:]), (False,) * dims)
 
 
 @lru_cache(maxsize=64)

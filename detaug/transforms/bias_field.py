@@ -15,11 +15,16 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import CHANNELS, Given, for_each, many, number, takes
 from detaug.transforms.building.per_channel import for_channels, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 HIGHEST_ORDER = 10
 _CENTRE = np.zeros(1)
+
+
+def _terms(given: Given) -> int:
+    return len(_degrees(given.transform.order, given.dims()))
 
 
 class BiasField(ImageTransform):
@@ -72,6 +77,7 @@ class BiasField(ImageTransform):
         coefficients = for_channels(drawn, channels, synchronized=self.synchronize_channels)
         return {"apply_to_channel": channels, "coefficients": coefficients}
 
+    @takes(apply_to_channel=CHANNELS, coefficients=for_each("apply_to_channel", many(number(-1e3, 1e3), _terms)))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         chosen = zip(params["apply_to_channel"], params["coefficients"], strict=True)
@@ -83,11 +89,6 @@ class BiasField(ImageTransform):
     def _powers(self, coefficients: Sequence[float], shape: Sequence[int]) -> np.ndarray:
         """The coefficients of powers of the volume's places."""
         degrees = _degrees(self.order, len(shape))
-        if len(coefficients) != len(degrees):
-            raise ValueError(
-                f"a bias field of order {self.order} in {len(shape)} dimensions has {len(degrees)} coefficients, "
-                f"got {len(coefficients)}"
-            )
         terms = _legendre(self.order) if self.basis == "legendre" else [[(n, 1.0)] for n in range(self.order + 1)]
         powers = np.zeros((self.order + 1,) * len(shape))
         for own, coefficient in zip(degrees, coefficients, strict=True):

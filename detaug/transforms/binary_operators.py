@@ -16,11 +16,18 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import channels, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.footprints import apply_operator, ball, disk
+from detaug.transforms.building.gate import Given, channel_from_either_end, for_each, many, number, one_of, takes
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.labels import as_list
 
+LARGEST_RADIUS = 256.0  # voxels: footprints are made point by point
 OPERATORS = ("dilation", "erosion", "closing", "opening")
 Operator = str | Callable[[torch.Tensor, torch.Tensor], Any]
+
+
+def _check_operator(given: Given, value: Any) -> None:
+    if not callable(value):
+        one_of(*OPERATORS)(given, value)
 
 
 class ApplyRandomBinaryOperator(ImageTransform):
@@ -56,7 +63,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
         self.any_of_these = [_operator(each) for each in any_of_these]
         if not self.any_of_these:
             raise ValueError("any_of_these must name at least one operator")
-        self.strel_size = random_scalar("strel_size", strel_size, minimum=0)
+        self.strel_size = random_scalar("strel_size", strel_size, minimum=0, maximum=LARGEST_RADIUS)
         self.p_per_label = probability("p_per_label", p_per_label)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
@@ -66,6 +73,11 @@ class ApplyRandomBinaryOperator(ImageTransform):
         sizes = [draws.scalar(rng, self.strel_size, {**context, "channel": channel}) for channel in applied]
         return {"apply_to_channels": applied, "operators": operators, "strel_size": sizes}
 
+    @takes(
+        apply_to_channels=many(channel_from_either_end),
+        operators=for_each("apply_to_channels", _check_operator),
+        strel_size=for_each("apply_to_channels", number(0, LARGEST_RADIUS)),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         if not params["apply_to_channels"]:
             return

@@ -13,13 +13,20 @@ from detaug.kernels.scalars import exponential
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import finite, probability, random_scalar
+from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import LARGEST_SIGMA, SIGMA, Given, each_axis, each_channel, flag, many, takes
 from detaug.transforms.building.per_channel import length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 _NO_WINDOW = (np.empty(0), np.empty(0), np.empty(0, np.float32), 0.0, 0.0, np.float32(0))
 _JUST_THE_CENTRE = np.ones(1, np.float32)
+
+
+def _check_sigmas(given: Given, value: Any) -> None:
+    applied = sum(map(bool, given.params["apply_to_channel"]))
+    wanted = each_axis(SIGMA) if given.transform.synchronize_channels else many(each_axis(SIGMA), applied)
+    wanted(given, value)
 
 
 class GaussianBlur(ImageTransform):
@@ -52,7 +59,7 @@ class GaussianBlur(ImageTransform):
         p_per_channel: float = 1,
         benchmark: bool = False,
     ) -> None:
-        self.blur_sigma = random_scalar("blur_sigma", blur_sigma, minimum=0)
+        self.blur_sigma = random_scalar("blur_sigma", blur_sigma, minimum=0, maximum=LARGEST_SIGMA)
         self.synchronize_channels = synchronize_channels
         self.synchronize_axes = synchronize_axes
         self.p_per_channel = probability("p_per_channel", p_per_channel)
@@ -71,6 +78,7 @@ class GaussianBlur(ImageTransform):
             return [draws.scalar(rng, self.blur_sigma, {**context, "shape": shape, "dim": None})] * dims
         return [draws.scalar(rng, self.blur_sigma, {**context, "shape": shape, "dim": d + 1}) for d in range(dims)]
 
+    @takes(apply_to_channel=each_channel(flag), sigmas=_check_sigmas)
     def change(self, workspace: Workspace, params: Params) -> None:
         channels = [c for c, applied in enumerate(params["apply_to_channel"]) if applied]
         each = [params["sigmas"]] * len(channels) if self.synchronize_channels else params["sigmas"]
@@ -106,11 +114,6 @@ def gaussian_weights(sigma: float, radius: int) -> np.ndarray:
 
 def blur_weights(shape: Sequence[int], sigmas: Sequence[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The weights along the three axes of the image's volume."""
-    if len(sigmas) != len(shape):
-        raise ValueError(f"sigmas must hold one sigma per spatial axis, got {sigmas!r} for an image of shape {shape}")
-    for sigma in sigmas:
-        if finite("a blur's sigma", sigma) < 0:
-            raise ValueError(f"a blur's sigma must not be negative, got {sigma!r}")
     axes = axes_of_volume(shape)
     x, y, z = (gaussian_weights(sigma, kernel_size(sigma) // 2) for sigma in per_axis(sigmas, axes, 0.0))
     return x, y, z

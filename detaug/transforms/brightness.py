@@ -11,6 +11,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import finite, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import CHANNELS, each_channel, for_each, none_without_channels, number, takes
 from detaug.transforms.building.per_channel import flat_channels, scalars
 from detaug.transforms.building.workspace import Workspace
 
@@ -36,6 +37,7 @@ class MultiplicativeBrightness(ImageTransform):
         multipliers = scalars(rng, self.multiplier_range, channels, context, synchronized=self.synchronize_channels)
         return {"apply_to_channel": channels, "multipliers": multipliers}
 
+    @takes(apply_to_channel=CHANNELS, multipliers=for_each("apply_to_channel", number()))
     def change(self, workspace: Workspace, params: Params) -> None:
         chosen = zip(params["apply_to_channel"], params["multipliers"], strict=True)
         multipliers = {c: multiplier for c, multiplier in chosen if multiplier != 1}
@@ -83,11 +85,11 @@ class BrightnessAdditive(ImageTransform):
             shift = [draws.normal(rng, self.mu, self.sigma) for _ in range(count)]
         return {"apply_to_channel": channels, "shift": shift}
 
+    @takes(apply_to_channel=CHANNELS, shift=none_without_channels(each_channel(number())))
     def change(self, workspace: Workspace, params: Params) -> None:
         shift = params["shift"]
         if shift is None:
             return
-        workspace.check_channels(params["apply_to_channel"])
         shifts = {c: shift[c] for c in params["apply_to_channel"] if shift[c] != 0}
         for c, source, destination in flat_channels(workspace, shifts):
             np.add(source, np.float32(shifts[c]), out=destination)

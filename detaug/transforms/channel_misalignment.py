@@ -15,6 +15,7 @@ from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import channels, finite, probability
+from detaug.transforms.building.gate import MATRIX, PLACE, each_axis, nothing, optional, takes
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.geometry.affine import Matrix, applied, identity, rotation_and_scaling
 from detaug.transforms.labels import as_list
@@ -100,14 +101,13 @@ class ChannelMisalignment(ImageTransform):
             "center_location_in_pixels": center,
         }
 
+    @takes(affine=optional(MATRIX), elastic_offsets=nothing, center_location_in_pixels=each_axis(PLACE))
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
-        affine = [[float(value) for value in row] for row in params["affine"]] if params["affine"] is not None else None
+        affine = params["affine"] if params["affine"] is None else [list(map(float, row)) for row in params["affine"]]
         if affine == identity(len(space)):
             affine = None
         shift = [math.floor(c) - n // 2 for c, n in zip(params["center_location_in_pixels"], space, strict=True)]
-        if params["elastic_offsets"] is not None:
-            raise ValueError("elastic_offsets must be None: this transform deforms by an affine map only")
         if affine is None and not any(shift):
             return
         for _, source, destination in workspace.chosen_channels(self._channels(len(workspace["image"]))):

@@ -13,6 +13,7 @@ from detaug.kernels.labels import indicator
 from detaug.transforms.building import buffers
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import channels, finite
+from detaug.transforms.building.gate import takes
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 from detaug.transforms.labels import as_label, as_list, comparable
 
@@ -41,6 +42,7 @@ class MoveSegAsOneHotToData(Transform):
             finite("all_labels", label)
         self.remove_channel_from_source = remove_channel_from_source
 
+    @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
         if len(space) < 2 or space["image"] != space["segmentation"]:
@@ -102,6 +104,7 @@ class MoveChannels(Transform):
                 f"{target_key!r}"
             )
 
+    @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         if self.source_key not in workspace:
             raise ValueError(f"the sample has no {self.source_key} to move channels from: it has {workspace.keys()}")

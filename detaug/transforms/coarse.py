@@ -14,9 +14,10 @@ from detaug.kernels.threefry import key_words
 from detaug.transforms.building import buffers, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, random_scalar
+from detaug.transforms.building.gate import KEY, many, needed_if, takes
 from detaug.transforms.building.per_channel import flat_planes
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.rectangles import Corners, overwrite, placed, region_of, within
+from detaug.transforms.rectangles import CORNERS, Corners, overwrite, placed, region_of, within
 
 Size = int | Sequence[int]
 
@@ -93,6 +94,7 @@ class CoarseDropout(_Regions):
             params["key"] = draws.key(rng)
         return params
 
+    @takes(holes=many(CORNERS), key=needed_if(lambda given: not isinstance(given.transform.fill_value, float), KEY))
     def change(self, workspace: Workspace, params: Params) -> None:
         holes, key = params["holes"], params.get("key")
         if self.dropout_holes:
@@ -155,6 +157,7 @@ class CoarseShuffle(_Regions):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         return {"holes": self.draw_holes(rng, shapes["image"][1:]), "key": draws.key(rng)}
 
+    @takes(holes=many(CORNERS), key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
         image = workspace.writable("image")
         key, holes = key_words(params["key"]), params["holes"]

@@ -14,6 +14,7 @@ from detaug.kernels.components import count_runs, find_runs, join_runs, set_comp
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import channels, finite, probability
+from detaug.transforms.building.gate import KEY, channel_from_either_end, many, takes
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.labels import as_list
 
@@ -57,6 +58,7 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
         applied = draws.channels_drawn(rng, draws.shuffled(rng, self.channel_idx), self.p_per_label)
         return {"apply_to_channels": applied, "key": draws.key(rng)}
 
+    @takes(apply_to_channels=many(channel_from_either_end), key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
         rng = draws.generator_of(params["key"])
         count = len(workspace["image"])

@@ -14,6 +14,7 @@ from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import probability
+from detaug.transforms.building.gate import anything, flag, integer, many, needed_if, takes
 from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.roles import Keys, checked_keys
 from detaug.transforms.building.stages import Stage
@@ -23,7 +24,17 @@ from detaug.transforms.building.workspace import Workspace
 _transforms: set[type] = set()
 
 
-class Compose(Transform):
+class _Composition(Transform):
+    """A transform made of transforms, which look after themselves."""
+
+    def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
+        return self.draw(rng, shapes, {})  # it has no scalar of its own that could want the image
+
+    def apply_in(self, workspace: Workspace, params: Params) -> None:
+        self.change(workspace, params)
+
+
+class Compose(_Composition):
     """Transforms one after another.
 
     Args:
@@ -62,9 +73,6 @@ class Compose(Transform):
         self._check_parts()
         return self.dim if self.dim is not None else _first_known(self.transforms)
 
-    def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
-        return self.draw(rng, shapes, {})  # it has no scalar of its own that could want the image
-
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         params = []
         self._check_parts()
@@ -74,6 +82,7 @@ class Compose(Transform):
             shapes = transform.output_shapes(shapes, own)
         return {"transforms": params}
 
+    @takes(transforms=many(anything, lambda given: len(given.transform.transforms)))
     def change(self, workspace: Workspace, params: Params) -> None:
         for transform, own in zip(self.transforms, params["transforms"], strict=True):
             transform.apply_in(workspace, own)
@@ -143,6 +152,7 @@ class TimedCompose(Compose):
         for timing in self._timings:
             timing.seconds, timing.calls = 0.0, 0
 
+    @takes(transforms=many(anything, lambda given: len(given.transform.transforms)))
     def change(self, workspace: Workspace, params: Params) -> None:
         for transform, own, timing in zip(self.transforms, params["transforms"], self._timings, strict=True):
             with _added_to(timing):
@@ -161,7 +171,7 @@ def _added_to(timing: Timing) -> Iterator[None]:
     timing.calls += 1
 
 
-class RandomApply(Transform):
+class RandomApply(_Composition):
     """A transform that is applied with a probability.
 
     Params: ``{"apply_transform": bool}``, and if so ``"params"`` of the transform.
@@ -171,14 +181,12 @@ class RandomApply(Transform):
         (self.transform,) = checked_transforms([transform])
         self.apply_probability = probability("apply_probability", apply_probability)
 
-    def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
-        return self.draw(rng, shapes, {})
-
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         if not draws.happens(rng, self.apply_probability):
             return {"apply_transform": False}
         return {"apply_transform": True, "params": self.transform.sample(rng, shapes)}
 
+    @takes(apply_transform=flag, params=needed_if(lambda given: given.params["apply_transform"], anything))
     def change(self, workspace: Workspace, params: Params) -> None:
         if params["apply_transform"]:
             self.transform.apply_in(workspace, params["params"])
@@ -204,7 +212,7 @@ class RandomApply(Transform):
         return self.transform.kernels()
 
 
-class OneOf(Transform):
+class OneOf(_Composition):
     """One of several transforms, each as likely as the others; their own probabilities hold as well.
 
     Params: ``{"chosen": number, "params": params of that one}``.
@@ -219,6 +227,7 @@ class OneOf(Transform):
         chosen = draws.integer(rng, len(self.list_of_transforms))
         return {"chosen": chosen, "params": self.list_of_transforms[chosen].sample(rng, shapes)}
 
+    @takes(chosen=integer(0, lambda given: len(given.transform.list_of_transforms) - 1), params=anything)
     def change(self, workspace: Workspace, params: Params) -> None:
         self.list_of_transforms[params["chosen"]].apply_in(workspace, params["params"])
 

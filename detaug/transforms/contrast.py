@@ -15,6 +15,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import CHANNELS, flag, for_each, none_without_channels, number, takes
 from detaug.transforms.building.per_channel import flat_channels, scalars
 from detaug.transforms.building.workspace import Workspace
 
@@ -83,8 +84,11 @@ class Contrast(ImageTransform):
         factors = scalars(rng, self.contrast_range, channels, context, synchronized=self.synchronize_channels)
         return {"apply_to_channel": channels, "multipliers": factors if channels else None}
 
+    @takes(apply_to_channel=CHANNELS, multipliers=none_without_channels(for_each("apply_to_channel", number())))
     def change(self, workspace: Workspace, params: Params) -> None:
-        chosen = zip(params["apply_to_channel"], params["multipliers"] or [], strict=True)
+        if params["multipliers"] is None:
+            return
+        chosen = zip(params["apply_to_channel"], params["multipliers"], strict=True)
         factors = {c: factor for c, factor in chosen if factor != 1}
         for c, source, destination in flat_channels(workspace, factors):
             stretch_around_mean(source, destination, factors[c], keep_range=self.preserve_range)
@@ -117,6 +121,7 @@ class InvertImage(ImageTransform):
             return {"apply": True, "apply_to_channel": list(range(count))}
         return {"apply": True, "apply_to_channel": draws.channels_drawn(rng, range(count), self.p_per_channel)}
 
+    @takes(apply=flag, apply_to_channel=CHANNELS)
     def change(self, workspace: Workspace, params: Params) -> None:
         chosen = params["apply_to_channel"] if params["apply"] else []
         for _, source, destination in flat_channels(workspace, chosen):

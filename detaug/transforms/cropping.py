@@ -12,6 +12,7 @@ from detaug.kernels.labels import pick
 from detaug.transforms.building import buffers, draws
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import finite, representable, spatial_size
+from detaug.transforms.building.gate import check_params, each_axis, takes, whole_number
 from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.lazy_volumes import read_around
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
@@ -104,10 +105,11 @@ class _Crop(Transform):
         self.padding_value_image = finite("padding_value_image", padding_value_image)
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
 
+    @takes(center=each_axis(whole_number(-(10**9), 10**9)))
     def change(self, workspace: Workspace, params: Params) -> None:
         if self.pad_mode == "constant":
             check_padding(workspace, self.padding_value_seg)
-        space, center = spatial_shape(workspace.shapes()), _whole_numbers("center", params["center"])
+        space, center = spatial_shape(workspace.shapes()), [int(c) for c in params["center"]]
         starts = [c - n // 2 for c, n in zip(center, self.crop_size, strict=True)]
         if self.crop_size == space and not any(starts):
             return
@@ -123,8 +125,9 @@ class _Crop(Transform):
         return {**shapes, **changed}
 
     def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
-        center = _whole_numbers("center", params["center"])
-        return [undone_crop(self.crop_size, center, original_space(shapes, type(self).__name__))]
+        space = original_space(shapes, type(self).__name__)
+        check_params(self, params, lambda: shapes or {})
+        return [undone_crop(self.crop_size, [int(c) for c in params["center"]], space)]
 
     def kernels(self) -> Iterable[Kernel]:
         return () if self.pad_mode == "constant" else KERNELS

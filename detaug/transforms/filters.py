@@ -15,10 +15,13 @@ from detaug.kernels.sharpening import sharpen
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import finite, probability, random_scalar
+from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import each_channel, flag, integer, number, takes
 from detaug.transforms.building.per_channel import length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
+
+LARGEST_BOX = 255  # voxels along an axis, so that those of a box can be counted
 
 
 class MedianFilter(ImageTransform):
@@ -64,10 +67,11 @@ class MedianFilter(ImageTransform):
     def _size(rng: np.random.Generator, sizes: tuple[int, int]) -> int:
         return sizes[0] + draws.integer(rng, sizes[1] - sizes[0])
 
+    @takes(filter_sizes=each_channel(integer(1, LARGEST_BOX)), apply_channel=each_channel(flag))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         pairs = zip(params["apply_channel"], params["filter_sizes"], strict=True)
-        sizes = {c: _sizes(int(size)) for c, (applied, size) in enumerate(pairs) if applied and size != 1}
+        sizes = {c: int(size) for c, (applied, size) in enumerate(pairs) if applied and size != 1}
         for c, before, after in plane_channels(workspace, sizes if max(shape) > 1 else ()):
             box = per_axis([sizes[c]] * len(shape), axes_of_volume(shape), 1)
             if sizes[c] > LARGEST:
@@ -117,10 +121,11 @@ class Sharpening(ImageTransform):
         applied = [draws.happens(rng, self.p_per_channel) for _ in range(channels)]
         return {"strengths": strengths, "clamp_intensities": clamped, "apply_channel": applied}
 
+    @takes(strengths=each_channel(number()), clamp_intensities=each_channel(flag), apply_channel=each_channel(flag))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         pairs = zip(params["apply_channel"], params["strengths"], strict=True)
-        strengths = {c: finite("strength", s) for c, (applied, s) in enumerate(pairs) if applied and s != 0.0}
+        strengths = {c: float(s) for c, (applied, s) in enumerate(pairs) if applied and s != 0.0}
         for c, before, after in plane_channels(workspace, strengths if max(shape) > 1 else ()):
             limits = least_and_largest(before) if params["clamp_intensities"][c] else None
             sharpen(before, after, length_of_lines(shape), strengths[c])
@@ -134,11 +139,11 @@ class Sharpening(ImageTransform):
 def _sizes(wanted: Any) -> Any:
     """A checked size, or a range of them."""
     numbers = wanted if isinstance(wanted, (tuple, list)) else (wanted,)
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+    for size in numbers:
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
             raise TypeError(f"filter_size must be an integer or two of them, got {wanted!r}")
-        if number < 1:
-            raise ValueError(f"filter_size must be at least 1, got {wanted!r}")
+        if not 1 <= size <= LARGEST_BOX + 1:
+            raise ValueError(f"filter_size must be at least 1 and at most {LARGEST_BOX}, got {wanted!r}")
     if not isinstance(wanted, (tuple, list)):
         return int(wanted)
     if len(wanted) != 2 or wanted[0] >= wanted[1]:

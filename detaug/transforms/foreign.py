@@ -11,8 +11,9 @@ import torch
 from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.gate import KEY, takes
 from detaug.transforms.building.inverse import Step
-from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace, shapes_of
+from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
 _KEYS = (*VOXEL_KEYS, "keypoints", "bbox")
 
@@ -56,8 +57,8 @@ class ForeignTransform(Transform):
     def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
         raise ValueError(f"whether {self._name} moves voxels is not known: it cannot be undone")
 
+    @takes(key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
-        promised = self.output_shapes(workspace.shapes(), params)
         given = {key: torch.from_numpy(workspace.writable(key)) for key in _KEYS if key in workspace}
         with preserved_global_rngs():
             reseed_global_rngs(np.random.SeedSequence(params["key"]))
@@ -65,16 +66,13 @@ class ForeignTransform(Transform):
         if not isinstance(made, Mapping):
             raise TypeError(f"{self._name} must give a dictionary, got {type(made).__name__}")
         arrays = {key: self._array(key, made[key]) for key in _KEYS if made.get(key) is not None}
-        for key, shape in shapes_of(arrays).items():
-            if key in promised and shape != tuple(promised[key]):
-                raise ValueError(
-                    f"{self._name} gave {key} of shape {shape}, but {tuple(promised[key])} was expected: pass shapes_after= to "
-                    "ForeignTransform, so that the params of later transforms can be drawn"
-                )
         for key, array in arrays.items():
             # its memory may be the transform's own, unless it is what the transform was given
             mine = key in given and not isinstance(array, list) and np.shares_memory(array, given[key].numpy())
             workspace.put(key, array, owned=mine)
+
+    def _how_to_announce(self, key: str, shape: tuple[int, ...]) -> str:
+        return f'pass ForeignTransform({self._name}, shapes_after=lambda shapes: {{"{key}": {shape}}})'
 
     @property
     def _name(self) -> str:

@@ -17,6 +17,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import exponents, probability
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import CHANNELS, EXPONENT, flag, for_each, none_without_channels, takes
 from detaug.transforms.building.per_channel import flat_channels, rescale, scalars
 from detaug.transforms.building.workspace import Workspace
 
@@ -63,14 +64,18 @@ class Gamma(ImageTransform):
         gammas = scalars(rng, self.gamma, channels, context, synchronized=self.synchronize_channels)
         return {"apply_to_channel": channels, "retain_stats": retain, "invert_image": invert, "gamma": gammas}
 
+    @takes(
+        apply_to_channel=CHANNELS,
+        retain_stats=none_without_channels(for_each("apply_to_channel", flag)),
+        invert_image=none_without_channels(for_each("apply_to_channel", flag)),
+        gamma=none_without_channels(for_each("apply_to_channel", EXPONENT)),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         if not params["apply_to_channel"]:
             return
         chosen = zip(
             params["apply_to_channel"], params["gamma"], params["invert_image"], params["retain_stats"], strict=True
         )
-        for gamma in params["gamma"]:
-            exponents("gamma", gamma)
         curves = {c: (gamma, invert, retain) for c, gamma, invert, retain in chosen if gamma != 1}
         for c, source, destination in flat_channels(workspace, curves):
             bend(source, destination, *curves[c])

@@ -14,7 +14,8 @@ from detaug.kernels.limits import least_and_largest
 from detaug.kernels.piecewise import map_piecewise
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import finite, integer, probability
+from detaug.transforms.building.checks import integer, probability
+from detaug.transforms.building.gate import CHANNELS, for_each, many, number, takes
 from detaug.transforms.building.per_channel import flat_channels, flat_planes, for_channels
 from detaug.transforms.building.workspace import Workspace
 
@@ -68,11 +69,11 @@ class HistogramShift(ImageTransform):
             points[n] = draws.uniform(rng, points[n - 1], points[n + 1])
         return points
 
+    @takes(apply_to_channel=CHANNELS, control_points=for_each("apply_to_channel", many(number(0, 1), least=3)))
     def change(self, workspace: Workspace, params: Params) -> None:
         curves = dict(zip(params["apply_to_channel"], params["control_points"], strict=True))
         if not curves:
             return
-        workspace.check_channels(curves)
         image = workspace.image()
         whole = range(len(image)) if self.synchronize_channels else ()
         limits = {c: least_and_largest(flat_planes(image[c])) for c in whole or curves}
@@ -92,12 +93,10 @@ class HistogramShift(ImageTransform):
 
 def _pieces(points: Sequence[float], low: float, extent: float) -> tuple[Any, ...]:
     """What `map_piecewise` takes after its arrays."""
-    if len(points) < 3 or any(not 0 <= finite("a control point", point) <= 1 for point in points):
-        raise ValueError(f"control points must be at least 3 numbers from 0 to 1, got {points!r}")
     count = len(points) - 1
     knots = low + extent * (np.arange(count) / count)
-    values = low + extent * np.array(points[:-1])
-    slopes = np.array([(after - before) * count for before, after in pairwise(points)])
+    values = low + extent * np.array(points[:-1], np.float64)
+    slopes = np.array([(after - before) * count for before, after in pairwise(points)], np.float64)
     rounded = knots.astype(np.float32)
     values += (rounded.astype(np.float64) - knots) * slopes
     return np.float32(low), np.float32(min(count / extent, 3e38)), rounded, values, slopes

@@ -17,6 +17,18 @@ from detaug.kernels.waves import add_waves
 from detaug.transforms.building import buffers, checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import (
+    CHANNELS,
+    axis,
+    each_axis,
+    fields,
+    for_each,
+    integer,
+    many,
+    number,
+    optional,
+    takes,
+)
 from detaug.transforms.building.k_space import filter_axis, shifted
 from detaug.transforms.building.per_channel import flat_planes, for_channels
 from detaug.transforms.building.workspace import Workspace
@@ -77,6 +89,13 @@ class Ghosting(ImageTransform):
             "ghosts": for_channels(lambda _: ghosts(), channels, synchronized=self.synchronize_channels),
         }
 
+    @takes(
+        apply_to_channel=CHANNELS,
+        ghosts=for_each(
+            "apply_to_channel",
+            fields(num_ghosts=integer(), axis=axis, intensity=number(0), restore=optional(number(0, 1))),
+        ),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
         made = zip(params["apply_to_channel"], params["ghosts"], strict=True)
@@ -150,6 +169,10 @@ class Spikes(ImageTransform):
             "spikes": for_channels(lambda _: spikes(), channels, synchronized=self.synchronize_channels),
         }
 
+    @takes(
+        apply_to_channel=CHANNELS,
+        spikes=for_each("apply_to_channel", fields(positions=many(each_axis(number(0, 1))), intensity=number())),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         made = zip(params["apply_to_channel"], params["spikes"], strict=True)
         spikes = {c: each for c, each in made if each["intensity"] != 0 and each["positions"]}
@@ -215,6 +238,7 @@ class GibbsNoise(ImageTransform):
         )
         return {"apply_to_channel": channels, "alphas": alphas}
 
+    @takes(apply_to_channel=CHANNELS, alphas=for_each("apply_to_channel", number(0, 1)))
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
         farthest = sum((n - 1) ** 2 for n in space)

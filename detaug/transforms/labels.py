@@ -13,6 +13,7 @@ from detaug.kernels.labels import is_any_of, pick, replace_label, set_where_nega
 from detaug.transforms.building import buffers
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import UNSIGNED, channels, finite
+from detaug.transforms.building.gate import takes
 from detaug.transforms.building.per_channel import flat_channels
 from detaug.transforms.building.workspace import Workspace
 
@@ -47,6 +48,7 @@ class RemoveLabel(_LabelTransform):
         self.set_to = set_to
         self.segmentation_channels = None if segmentation_channels is None else as_list(segmentation_channels)
 
+    @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         dtype, count = workspace["segmentation"].dtype, len(workspace["segmentation"])
         wanted = range(count) if self.segmentation_channels is None else self.segmentation_channels
@@ -85,6 +87,7 @@ class ConvertSegmentationToRegions(_LabelTransform):
             finite("regions", label)
         self.channel_in_seg = channel_in_seg
 
+    @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         labels = workspace.labels("segmentation")
         (channel,) = channels("channel_in_seg", [self.channel_in_seg], len(labels))
@@ -126,6 +129,7 @@ class MaskImage(Transform):
         self.channel_idx_in_seg = channel_idx_in_seg
         self.set_outside_to = finite("set_outside_to", set_outside_to)
 
+    @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         if not self.apply_to_channels:
             return
@@ -169,6 +173,7 @@ class DownsampleSegForDS(_LabelTransform):
     def spatial_dims(self) -> int | None:
         return next((len(scale) for scale in self.ds_scales if isinstance(scale, tuple)), None)
 
+    @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         full = workspace.contiguous("segmentation")
         source = _as_bits_of_volume(full)

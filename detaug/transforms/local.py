@@ -18,12 +18,31 @@ from detaug.transforms.blur import gaussian_weights
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes
 from detaug.transforms.building.callables import asked_by_name
-from detaug.transforms.building.checks import exponents, finite, random_scalar
+from detaug.transforms.building.checks import exponents, random_scalar
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.local_transform import LocalTransform, effective_windows
+from detaug.transforms.building.gate import (
+    EXPONENT,
+    LARGEST_SIGMA,
+    SIGMA,
+    Given,
+    each_channel,
+    fields,
+    number,
+    optional,
+    takes,
+)
+from detaug.transforms.building.local_transform import WINDOW, LocalTransform, effective_windows
 from detaug.transforms.building.local_window import LocalWindow
 from detaug.transforms.building.per_channel import flat_planes, length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
+
+WINDOWS = each_channel(optional(fields(**WINDOW)))
+NUMBERS = each_channel(optional(number()))
+
+
+def _check_sigma(given: Given, value: Any) -> None:
+    if value is not None or any(window is not None for window in given.params["kernels"]):
+        SIGMA(given, value)
 
 
 class BrightnessGradientAdditive(LocalTransform):
@@ -64,8 +83,9 @@ class BrightnessGradientAdditive(LocalTransform):
         applied = self.channels_applied(rng, channels)
         windows, strengths = self.draw_channels(rng, applied, shape, self.max_strength, context)
         pairs = zip(windows, strengths, strict=True)
-        return {"kernels": [None if w is None else {**w, "strength": finite("max_strength", s)} for w, s in pairs]}
+        return {"kernels": [None if w is None else {**w, "strength": s} for w, s in pairs]}
 
+    @takes(kernels=each_channel(optional(fields(**WINDOW, strength=number()))))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         windows: dict[int, tuple[LocalWindow, float, float]] = {}
@@ -121,6 +141,7 @@ class LocalContrast(LocalTransform):
         windows, contrasts = self.draw_channels(rng, applied, shape, self.new_contrast, context)
         return {"kernels": windows, "contrasts": contrasts}
 
+    @takes(kernels=WINDOWS, contrasts=NUMBERS)
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         windows = effective_windows(shape, params["kernels"], params["contrasts"], without_effect=1.0)
@@ -163,11 +184,10 @@ class LocalGamma(LocalTransform):
         windows, gammas = self.draw_channels(rng, applied, shape, self.gamma, context)
         return {"kernels": windows, "gammas": gammas}
 
+    @takes(kernels=WINDOWS, gammas=each_channel(optional(EXPONENT)))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         windows = effective_windows(shape, params["kernels"], params["gammas"], without_effect=1.0)
-        for _, gamma in windows.values():
-            exponents("gamma", gamma)
         for c, before, after in plane_channels(workspace, windows):
             window, gamma = windows[c]
             low, high = (np.float32(limit) for limit in least_and_largest(before))
@@ -205,7 +225,7 @@ class LocalSmoothing(LocalTransform):
     ) -> None:
         super().__init__(scale, loc, same_for_all_channels, p_per_channel)
         self.smoothing_strength = random_scalar("smoothing_strength", smoothing_strength)
-        self.kernel_size = random_scalar("kernel_size", kernel_size, minimum=0)
+        self.kernel_size = random_scalar("kernel_size", kernel_size, minimum=0, maximum=LARGEST_SIGMA)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         channels, *shape = shapes["image"]
@@ -214,14 +234,13 @@ class LocalSmoothing(LocalTransform):
         windows, strengths = self.draw_channels(rng, applied, shape, self.smoothing_strength, context)
         return {"kernels": windows, "sigma": sigma, "strengths": strengths}
 
+    @takes(kernels=WINDOWS, sigma=_check_sigma, strengths=NUMBERS)
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         windows = effective_windows(shape, params["kernels"], params["strengths"], without_effect=0.0)
         if not windows:
             return
-        sigma = finite("kernel_size", params["sigma"])
-        if sigma < 0.0:
-            raise ValueError(f"kernel_size must not be negative, got {sigma!r}")
+        sigma = float(params["sigma"])
         radius = int(4.0 * sigma + 0.5)
         if radius == 0:
             return

@@ -14,9 +14,11 @@ from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import CHANNELS, each_axis, for_each, number, takes
 from detaug.transforms.building.per_channel import plane_channels
 from detaug.transforms.building.workspace import Workspace
 
+LARGEST_SCALE = 16.0  # beyond, an image would be sampled up, at a cost without end
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 _ONE_VOXEL: Table = (np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.float32))
@@ -54,7 +56,7 @@ class SimulateLowResolution(ImageTransform):
         allowed_channels: Sequence[int] | None = None,
         p_per_channel: float = 1,
     ) -> None:
-        self.scale = checks.random_scalar("scale", scale, above=0)
+        self.scale = checks.random_scalar("scale", scale, above=0, maximum=LARGEST_SCALE)
         self.synchronize_channels = synchronize_channels
         self.synchronize_axes = synchronize_axes
         self.ignore_axes = None if ignore_axes is None else checks.axes("ignore_axes", ignore_axes)
@@ -80,6 +82,9 @@ class SimulateLowResolution(ImageTransform):
             return [_as_float32(draws.scalar(rng, self.scale, {**context, "dim": None}))] * dims
         return [_as_float32(draws.scalar(rng, self.scale, {**context, "dim": d})) for d in range(dims)]
 
+    @takes(
+        apply_to_channel=CHANNELS, scales=for_each("apply_to_channel", each_axis(number(above=0, most=LARGEST_SCALE)))
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         scales = dict(zip(params["apply_to_channel"], params["scales"], strict=True))
@@ -98,10 +103,6 @@ class SimulateLowResolution(ImageTransform):
 
 def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:
     """How many voxels there are at the low resolution."""
-    if len(scales) != len(shape) or not all(checks.finite("a scale", s) > 0 for s in scales):
-        raise ValueError(
-            f"scales must hold a positive number per spatial axis, got {scales!r} for shape {tuple(shape)}"
-        )
     return [max(1, round(n * _as_float32(scale))) for n, scale in zip(shape, scales, strict=True)]
 
 

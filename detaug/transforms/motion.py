@@ -16,6 +16,21 @@ from detaug.kernels.resampling import resample_held
 from detaug.transforms.building import buffers, checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import (
+    ANGLE,
+    CHANNELS,
+    PLACE,
+    Given,
+    Refused,
+    axis,
+    each_axis,
+    fields,
+    for_each,
+    many,
+    number,
+    rising,
+    takes,
+)
 from detaug.transforms.building.k_space import filter_axis
 from detaug.transforms.building.per_channel import flat_planes, for_channels
 from detaug.transforms.building.workspace import Workspace
@@ -23,6 +38,21 @@ from detaug.transforms.geometry.affine import applied, rotation_and_scaling
 
 _PERTURBATION = 0.3  # TorchIO's: by how much of the time between two movements each may come early or late
 _TEN_DEGREES = math.radians(10)
+
+
+def _check_motion(given: Given, value: Any) -> None:
+    _MOTION(given, value)
+    counts = {name: len(value[name]) for name in ("times", "rotations", "translations")}
+    if len(set(counts.values())) > 1:
+        raise Refused(ValueError, f"must have as many times as rotations and translations, got {counts}")
+
+
+_MOTION = fields(
+    axis=axis,
+    times=rising(many(number(0, 1))),
+    rotations=many(many(ANGLE, lambda given: 3 if given.dims() == 3 else 1)),
+    translations=many(each_axis(PLACE)),
+)
 
 
 class Motion(ImageTransform):
@@ -91,6 +121,7 @@ class Motion(ImageTransform):
             "motions": for_channels(lambda _: motion(), channels, synchronized=self.synchronize_channels),
         }
 
+    @takes(apply_to_channel=CHANNELS, motions=for_each("apply_to_channel", _check_motion))
     def change(self, workspace: Workspace, params: Params) -> None:
         made = zip(params["apply_to_channel"], params["motions"], strict=True)
         motions = {c: motion for c, motion in made if _moves(motion)}
@@ -147,9 +178,9 @@ def _resample(
     matrix[lift:, lift:] = turned
     offset[lift:] = [m + t - b for m, t, b in zip(middle, translation, back, strict=True)]
     extents = (*(1,) * lift, *source.shape)
-    for axis, n in enumerate(source.shape):
+    for along, n in enumerate(source.shape):
         if n == 1:  # the kernel reads pairs of voxels
-            source = np.repeat(source, 2, axis)
+            source = np.repeat(source, 2, along)
     there = (*(1,) * lift, *source.shape)
     resample_held(
         source.reshape(-1), destination.reshape(extents), np.array(extents, np.int64), layout(there, (0, 0, 0), there),

@@ -17,6 +17,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import CHANNELS, KEY, for_each, number, takes
 from detaug.transforms.building.per_channel import flat_channels, rescale
 from detaug.transforms.building.workspace import Workspace
 
@@ -51,6 +52,7 @@ class GaussianNoise(ImageTransform):
             sigmas = [draws.scalar(rng, self.noise_variance, context) for _ in channels]
         return {"apply_to_channel": channels, "sigmas": sigmas, "key": draws.key(rng)}
 
+    @takes(apply_to_channel=CHANNELS, sigmas=for_each("apply_to_channel", number(0)), key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
         chosen = zip(params["apply_to_channel"], params["sigmas"], strict=True)
         sigmas = {c: sigma for c, sigma in chosen if sigma != 0}
@@ -82,6 +84,7 @@ class RicianNoise(ImageTransform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         return {"variance": draws.scalar(rng, self.noise_variance, context), "key": draws.key(rng)}
 
+    @takes(variance=number(0), key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
         if params["variance"] == 0:
             return

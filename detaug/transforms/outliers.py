@@ -15,6 +15,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import each_channel, flag, many, number, optional, takes
 from detaug.transforms.building.per_channel import flat_channels, rescale
 from detaug.transforms.building.workspace import Workspace
 
@@ -64,6 +65,7 @@ class CutOffOutliers(ImageTransform):
         retain = [each is not None and draws.happens(rng, self.p_retain_std) for each in percentiles]
         return {"percentiles": percentiles, "retain_std": retain}
 
+    @takes(percentiles=each_channel(optional(many(number(0, 100), 2))), retain_std=each_channel(flag))
     def change(self, workspace: Workspace, params: Params) -> None:
         cuts = {
             c: (*percentiles, retain)

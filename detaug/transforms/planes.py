@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.gate import integer, needed_if, takes
 from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.geometry.points import checked_points
@@ -35,6 +36,7 @@ class Convert3DTo2D(Transform):
     def spatial_dims(self) -> int | None:
         return 3
 
+    @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         for key, count in _COUNTS.items():
             if key in workspace:
@@ -85,6 +87,7 @@ class Convert2DTo3D(Transform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         return {count: shapes[count] for count in _COUNTS.values() if count in shapes}
 
+    @takes(**{count: needed_if(lambda _: False, integer(1)) for count in _COUNTS.values()})
     def change(self, workspace: Workspace, params: Params) -> None:
         for key, count in _COUNTS.items():
             if key in workspace:

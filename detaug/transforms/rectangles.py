@@ -14,9 +14,40 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.callables import asks_for
 from detaug.transforms.building.checks import integer_range, probability, random_scalar
+from detaug.transforms.building.gate import (
+    KEY,
+    Given,
+    Refused,
+    each_axis,
+    each_channel,
+    flag,
+    for_each,
+    integer,
+    many,
+    number,
+    takes,
+)
 from detaug.transforms.building.workspace import Workspace
 
 Corners = tuple[list[int], list[int]]
+
+
+CORNERS = many(each_axis(integer(-(2**31))), 2)
+
+
+def _check_values(given: Given, value: Any) -> None:
+    """As many for each channel as it has rectangles."""
+    rectangles, asked = given.params["rectangles"], callable(given.transform.rectangle_value)
+    for_each("rectangles", many(_key_or_number if asked else number()))(given, value)
+    for c, (own, values) in enumerate(zip(rectangles, value, strict=True)):
+        if len(own) != len(values):
+            raise Refused(ValueError, f"must have {len(own)} for channel {c}, as many as rectangles, got {len(values)}")
+
+
+def _key_or_number(given: Given, value: Any) -> None:
+    """What a callable gave may also be NaN or infinite, as the voxels are that it was given."""
+    if not isinstance(value, float):
+        KEY(given, value)
 
 
 class BlankRectangle(ImageTransform):
@@ -79,8 +110,9 @@ class BlankRectangle(ImageTransform):
     def _value(self, rng: np.random.Generator) -> float:
         return draws.key(rng) if callable(self.rectangle_value) else draws.scalar(rng, self.rectangle_value, {})
 
+    @takes(apply_channel=each_channel(flag), rectangles=each_channel(many(CORNERS)), values=_check_values)
     def change(self, workspace: Workspace, params: Params) -> None:
-        if not any(params["rectangles"]):
+        if not any(map(len, params["rectangles"])):
             return
         image = workspace.writable("image")
         asked = callable(self.rectangle_value)
@@ -88,9 +120,9 @@ class BlankRectangle(ImageTransform):
         for channel, rectangles, values in zip(image, params["rectangles"], params["values"], strict=True):
             if asked:  # those that are keys; else they were drawn with one already
                 values = list(values)
-            for number, (corners, value) in enumerate(zip(rectangles, values, strict=True)):
+            for n, (corners, value) in enumerate(zip(rectangles, values, strict=True)):
                 if asked and isinstance(value, int):
-                    value = values[number] = self._asked(channel[within(corners)], value)
+                    value = values[n] = self._asked(channel[within(corners)], value)
                 overwrite(channel, corners, value)
             filled.append(values)
         if asked:
@@ -114,7 +146,7 @@ def placed(rng: np.random.Generator, size: Sequence[int], space: Sequence[int]) 
 
 def within(corners: Corners) -> tuple[slice, ...]:
     """A rectangle's voxels, as an index of a channel."""
-    return tuple(map(slice, *corners))
+    return tuple(slice(max(low, 0), max(high, 0)) for low, high in zip(*corners, strict=True))
 
 
 def overwrite(channel: np.ndarray, corners: Corners, value: float) -> None:

@@ -15,6 +15,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import finite, probability, radians, random_scalar, spatial_size
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import KEY, MATRIX, PLACE, check_params, each_axis, fields, number, optional, takes
 from detaug.transforms.building.inverse import Step
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 from detaug.transforms.cropping import check_padding, crop_in, undone_crop
@@ -215,13 +216,18 @@ class SpatialTransform(Transform):
             center.append(draws.uniform(rng, distance, n - distance) if room >= 0 else n / 2)
         return center
 
+    @takes(
+        center_location_in_pixels=each_axis(PLACE),
+        affine=optional(MATRIX),
+        elastic=optional(fields(key=KEY, sigmas=each_axis(number(0, 1e6)), magnitudes=each_axis(number(-1e6, 1e6)))),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         space = spatial_shape(workspace.shapes())
         if len(space) != len(self.patch_size):
             raise ValueError(f"patch_size {self.patch_size} does not fit a sample of spatial shape {space}")
         if self.border_mode_seg == "constant":
             check_padding(workspace, self.padding_value_seg)
-        center = [finite("center_location_in_pixels", c) for c in params["center_location_in_pixels"]]
+        center = [float(c) for c in params["center_location_in_pixels"]]
         if params["affine"] is None and params["elastic"] is None:
             self._crop(workspace, space, [math.floor(c) for c in center])
             return
@@ -260,6 +266,7 @@ class SpatialTransform(Transform):
                 "p_elastic_deform=0"
             )
         space = original_space(shapes, type(self).__name__)
+        check_params(self, params, lambda: shapes or {})
         center = params["center_location_in_pixels"]
         if params["affine"] is None:
             return [undone_crop(self.patch_size, [math.floor(c) for c in center], space)]

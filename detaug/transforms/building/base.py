@@ -25,7 +25,7 @@ from detaug.transforms.building.overlaps import may_overlap
 from detaug.transforms.building.roles import by_role, check_dimensions, is_batch, sample_roles
 from detaug.transforms.building.stages import Stage, apply_observed
 from detaug.transforms.building.texts import as_html, as_written, shown_params
-from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
 Params = dict[str, Any]
 Shapes = Mapping[str, Any]
@@ -104,7 +104,17 @@ class Transform(ABC):
         for wanted in vars(self).values():
             if callable(wanted) and draws.wants_image(wanted):
                 return {_DEFERRED: draws.key(rng)}
-        return self.draw(rng, shapes, {})
+        return self._draw_named(rng, shapes, {})
+
+    def _draw_named(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        try:
+            return self.draw(rng, shapes, context)
+        except draws.NoNumber as error:
+            function, value = error.args
+            name = next((name for name, wanted in vars(self).items() if wanted is function), "a callable")
+            raise ValueError(
+                f"{type(self).__name__}: {name} must be finite numbers, but {function!r} gave {value!r}"
+            ) from error.__cause__
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:
         """Apply params to a sample's arrays; the given arrays are unchanged.
@@ -140,21 +150,37 @@ class Transform(ABC):
         return by_role(arrays, roles, transformed)
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
-        """Apply params to what is in a workspace."""
+        """Apply params to what is in a workspace.
+
+        Raises:
+            As `detaug.transforms.building.gate.takes`. ValueError: the result has another shape than `output_shapes` said.
+        """
+        if not isinstance(params, (dict, Mapping)):
+            raise TypeError(f"params of {type(self).__name__} must be a dict, as sample gives it, got {params!r}")
         if _DEFERRED in params:
             # a user's callable wants the image: only now is there one
             rng = draws.generator_of(params[_DEFERRED])
-            drawn = self.draw(rng, workspace.shapes(), {"image": workspace.get("image")})
+            drawn = self._draw_named(rng, workspace.shapes(), {"image": workspace.get("image")})
             workspace.record(params, drawn)
             params = drawn
-        try:
-            self.change(workspace, params)
-        except KeyError as error:
-            if not error.args or error.args[0] in params:
-                raise
-            raise KeyError(
-                f"params of {type(self).__name__} have no {error.args[0]!r}, but {', '.join(map(repr, params)) or 'nothing'}"
-            ) from error
+        before = workspace.shapes()
+        self.change(workspace, params)
+        after = workspace.shapes()
+        if after == before and type(self).output_shapes is Transform.output_shapes:
+            return
+        announced = self.output_shapes(before, params)
+        for key in VOXEL_KEYS:
+            if key in after and announced.get(key) is not None and after[key] != tuple(announced[key]):
+                raise ValueError(
+                    f"{type(self).__name__} gave {key} of shape {after[key]}, but {tuple(announced[key])} was expected, and the "
+                    f"params of later transforms are drawn for that: {self._how_to_announce(key, after[key])}"
+                )
+
+    def _how_to_announce(self, key: str, shape: tuple[int, ...]) -> str:
+        return (
+            f"give {type(self).__name__} the method def output_shapes(self, shapes, params): "
+            f'return {{**shapes, "{key}": {shape}}}'
+        )
 
     def stages(self, params: Params) -> list[Stage]:
         """The transforms that these params apply, in order; `apply_in` of each with its params is the same as of this one."""

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import LARGEST_EXPONENT
 
 #: The unsigned integers of as many bytes, for what is done with bits alone.
 UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
-_LARGEST_EXPONENT = 64.0
 _FULL_TURN = 2 * math.pi * (1 + 1e-6)  # float32's 2 pi is one, too
 
 
@@ -97,7 +97,7 @@ def _in_range(name: str, value: Any, minimum: float, above: float, maximum: floa
 def exponents(name: str, wanted: Any) -> RandomScalar:
     """An exponent, a range of exponents or a callable, as `random_scalar` gives them: above 0, and at most 64, which is what
     `detaug.kernels.elementary.power` is made for. What a callable gives is checked where it is applied."""
-    return random_scalar(name, wanted, above=0, maximum=_LARGEST_EXPONENT)
+    return random_scalar(name, wanted, above=0, maximum=LARGEST_EXPONENT)
 
 
 def integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:

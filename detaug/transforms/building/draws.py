@@ -20,6 +20,11 @@ from detaug.seeding.current import is_making
 
 T = TypeVar("T")
 
+
+class NoNumber(ValueError):
+    """A user's callable gave something else than a finite number: the callable, and what it gave."""
+
+
 # A number, a range (low, high) to draw from evenly, or a callable that gives the number.
 RandomScalar = float | tuple[float, float] | Callable[..., float]
 
@@ -87,6 +92,9 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
         context: what a callable may ask for by the name of an argument (``image``, ``channel``, ``dim`` ...); ``rng``
             is there as well. A callable that takes ``**kwargs`` gets all but the image.
 
+    Raises:
+        NoNumber: a callable gave none, or one that is not finite.
+
     Warns:
         UserWarning: a callable draws from ``numpy.random`` where no augmenter has seeded it.
     """
@@ -101,9 +109,9 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
         names = names | (set(offered) - {"image"})
     arguments = {name: value for name, value in offered.items() if name in names}
     if is_making() or (getattr(wanted, "__module__", None) or "").startswith("detaug."):
-        return float(wanted(**arguments))
+        return _finite(wanted, wanted(**arguments))
     before = _place_in_global_state()
-    value = float(wanted(**arguments))
+    value = _finite(wanted, wanted(**arguments))
     if _place_in_global_state() != before:
         warnings.warn(
             f"{wanted!r} draws from numpy.random, NumPy's global state, which nothing seeds outside of a "
@@ -112,6 +120,16 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
             stacklevel=2,
         )
     return value
+
+
+def _finite(function: Callable[..., Any], value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise NoNumber(function, value) from error
+    if not math.isfinite(number):
+        raise NoNumber(function, value)
+    return number
 
 
 def _place_in_global_state() -> tuple[Any, ...]:

@@ -12,7 +12,12 @@ from detaug.transforms.building.base import ImageTransform
 from detaug.transforms.building.callables import asked_by_name, asks_for
 from detaug.transforms.building.checks import finite, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.gate import each_axis, number
 from detaug.transforms.building.local_window import LocalWindow
+
+_LEAST_SCALE, _LARGEST_SCALE = 1e-6, 1e9
+#: What a window's params may be: where its middle is, in parts of the axes, and its standard deviations in voxels.
+WINDOW = {"loc": each_axis(number(-1e6, 1e6)), "scale": each_axis(number(_LEAST_SCALE, _LARGEST_SCALE))}
 
 
 class LocalTransform(ImageTransform):
@@ -30,7 +35,7 @@ class LocalTransform(ImageTransform):
         loc, scale = [], []
         for d in range(len(shape)):
             offered = {**context, "shape": tuple(shape), "dim": d}
-            loc.append(finite("loc", draws.scalar(rng, self.loc, offered)))
+            loc.append(draws.scalar(rng, self.loc, offered))
             scale.append(positive("scale", draws.scalar(rng, self.scale, offered)))
         return {"loc": loc, "scale": scale}
 
@@ -65,11 +70,11 @@ def effective_windows(
 ) -> dict[int, tuple[LocalWindow, float]]:
     """Window and number of those channels that they change."""
     found = {}
-    for c, (wanted, number) in enumerate(zip(kernels, numbers, strict=True)):
-        if wanted is not None and finite("a local transform's number", number) != without_effect:
+    for c, (wanted, strength) in enumerate(zip(kernels, numbers, strict=True)):
+        if wanted is not None and strength != without_effect:
             window = LocalWindow(shape, wanted["loc"], wanted["scale"])
             if not window.is_flat:
-                found[c] = window, float(number)
+                found[c] = window, float(strength)
     return found
 
 

@@ -306,3 +306,13 @@ def test_da5_draws_follow_nnunets() -> None:
     assert kstest(below, lambda x: np.clip((x - 0.01) / 0.79, 0, 1)).pvalue > 1e-3
     assert kstest(gammas[gammas > 1], lambda x: np.clip((x - 1.5) / 2.5, 0, 1)).pvalue > 1e-3
     assert variants.gradient_scale(rng, (3,), 0) >= 1
+
+
+def test_trainers_that_are_looked_up_are_in_the_table() -> None:
+    trainer("nnUNetTrainer")
+    for name in ("nnUNetTrainer", "nnUNetTrainer_2000epochs_NoMirroring", "nnUNetTrainer_250epochs"):
+        assert name in TRAINING_TRANSFORMS
+        assert TRAINING_TRANSFORMS.get(name)((16, 16), ANGLE, None, (), False) is not None
+    for name in ("nnUNetTrainerOfMine", "", None, 5):
+        assert name not in TRAINING_TRANSFORMS
+    assert TRAINING_TRANSFORMS.get("nnUNetTrainerOfMine", "none") == "none"

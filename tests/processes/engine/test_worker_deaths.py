@@ -40,6 +40,7 @@ def test_batch_that_ends_every_worker_is_an_error_with_batch_signal_and_peak_mem
     assert REPORTS[how] in str(caught.value)
     assert "memory had peaked at" in str(caught.value)
     assert ("out-of-memory killer" in str(caught.value)) == (REPORTS[how] == "SIGKILL")
+    assert ("this ends the process; python -X faulthandler" in str(caught.value)) == (REPORTS[how] == "SIGSEGV")
     assert (caught.value.epoch, caught.value.step) == (0, 3)
 
 

@@ -101,5 +101,5 @@ def test_bad_arguments_and_params_are_refused():
         with pytest.raises(TypeError, match="num_control_points"):
             HistogramShift(wrong)
     for points in ([0, 1], [0, 1.5, 1], [0, float("nan"), 1]):
-        with pytest.raises(ValueError, match="control point"):
+        with pytest.raises(ValueError, match="control_points"):
             HistogramShift().apply({"image": noise((1, 4, 4))}, {"apply_to_channel": [0], "control_points": [points]})

@@ -1,0 +1,71 @@
+"""A transform whose output has another shape than it announced is an error, before a later one draws for the wrong shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detaug import SeedTree
+from detaug import transforms as t
+from detaug.transforms import Transform
+
+
+class Halved(Transform):
+    """Every other voxel of the last axis; it does not say so."""
+
+    def change(self, workspace: Any, params: Any) -> None:
+        for key in ("image", "segmentation"):
+            if key in workspace:
+                workspace.put(key, workspace[key][..., ::2].copy())
+
+
+class HalvedAsAnnounced(Halved):
+    def output_shapes(self, shapes: Any, params: Any) -> dict[str, Any]:
+        return {**shapes, **{key: (*shape[:-1], -(-shape[-1] // 2)) for key, shape in shapes.items()}}
+
+
+class AnnouncedInVain(HalvedAsAnnounced):
+    def change(self, workspace: Any, params: Any) -> None:
+        pass
+
+
+def sample(*space: int) -> dict[str, np.ndarray]:
+    return {"image": np.ones((2, *space), np.float32), "segmentation": np.ones((1, *space), np.int16)}
+
+
+def rng() -> np.random.Generator:
+    return SeedTree(3).generator(0, 0)
+
+
+@pytest.mark.parametrize("space", [(20, 20), (9, 10, 13)])
+def test_a_shape_that_was_not_announced_is_an_error_with_the_line_to_write(space: tuple[int, ...]) -> None:
+    wrong = r"Halved gave image of shape \(2, .*\), but \(2, .*\) was expected.*def output_shapes\(self, shapes, params\): return"
+    for pipeline in (
+        Halved(),
+        t.Compose([Halved(), t.RandomCrop((5,) * len(space))]),
+        t.RandomApply(t.OneOf([Halved()]), 1),
+    ):
+        with pytest.raises(ValueError, match=wrong):
+            pipeline(**sample(*space), rng=rng())
+    with pytest.raises(ValueError, match=r"AnnouncedInVain gave image of shape"):
+        AnnouncedInVain()(**sample(*space), rng=rng())
+
+
+@pytest.mark.parametrize("space", [(20, 20), (9, 10, 13)])
+def test_crops_behind_a_transform_that_announces_its_shape_hold_no_padding(space: tuple[int, ...]) -> None:
+    pipeline = t.Compose([HalvedAsAnnounced(), t.RandomCrop((5,) * len(space))])
+    for seed in range(50):
+        made = pipeline(**sample(*space), rng=SeedTree(seed).generator(0, 0))
+        assert made["image"].all()
+        assert made["segmentation"].all()
+
+
+def test_the_line_that_the_error_gives_mends_it() -> None:
+    with pytest.raises(ValueError, match="give Halved the method") as raised:
+        Halved()(image=np.ones((1, 8, 8), np.float32), rng=rng())
+    written: dict[str, Any] = {}
+    exec(str(raised.value).partition("the method ")[2], written)
+    mended = type("Mended", (Halved,), {"output_shapes": written["output_shapes"]})()
+    assert mended(image=np.ones((1, 8, 8), np.float32), rng=rng())["image"].shape == (1, 8, 4)

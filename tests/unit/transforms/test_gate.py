@@ -1,0 +1,205 @@
+"""Nothing reaches a kernel but through one gate: params that cannot be right are errors that name what is wrong."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import pkgutil
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+import detaug.transforms
+from detaug import SeedTree
+from detaug import transforms as t
+from detaug.nnunet import training_transforms
+from detaug.transforms import Transform
+from detaug.transforms.building.gate import number, takes
+from tests.support.transforms.every_transform import EVERY
+from tests.support.transforms.params_fuzz import SHAPES, error_of, fuzz
+
+
+def rng(seed: int = 3) -> np.random.Generator:
+    return SeedTree(seed).generator(0, 0)
+
+
+def volume(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=shape or (2, 9, 10, 11)).astype(np.float32)
+
+
+def every_class(of: type = Transform) -> set[type]:
+    for module in pkgutil.walk_packages(detaug.transforms.__path__, "detaug.transforms."):
+        import_module(module.name)
+    own = {each for each in of.__subclasses__() if each.__module__.startswith("detaug.")}
+    return own.union(*map(every_class, own))
+
+
+def test_every_transform_says_what_params_it_takes() -> None:
+    without = [
+        each.__name__
+        for each in every_class()
+        if not inspect.isabstract(each) and not hasattr(each.change, "checks") and each.__name__ != "_Undone"
+    ]
+    assert without == []
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("dims", SHAPES)
+def test_wrong_params_are_refused_by_name_or_applied_without_harm(name: str, dims: int) -> None:
+    fuzz(name, dims, rounds=14, seed=1)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "a", None, 10**400, [1, 2], np.zeros(3)])
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("scaling", lambda wanted: t.SpatialTransform((8, 8, 8), 0, False, p_scaling=1, scaling=wanted)),
+        ("shear", lambda wanted: t.SpatialTransform((8, 8, 8), 0, False, p_shear=1, shear=wanted)),
+        ("translation", lambda wanted: t.SpatialTransform((8, 8, 8), 0, False, p_translation=1, translation=wanted)),
+        (
+            "elastic_deform_magnitude",
+            lambda wanted: t.SpatialTransform((8, 8, 8), 0, False, p_elastic_deform=1, elastic_deform_magnitude=wanted),
+        ),
+        ("noise_variance", lambda wanted: t.GaussianNoise(wanted)),
+        ("gamma", lambda wanted: t.Gamma(wanted, 0, False, 1, 0)),
+        ("blur_sigma", lambda wanted: t.GaussianBlur(wanted)),
+        ("scale", lambda wanted: t.SimulateLowResolution(wanted, False, False, None)),
+        ("max_strength", lambda wanted: t.BrightnessGradientAdditive(3, 0.5, wanted)),
+        ("intensity", lambda wanted: t.Spikes(1, wanted)),
+    ],
+)
+def test_a_callable_that_gives_no_finite_number_is_named(name: str, make: Any, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"\w+: {name} must be finite numbers, but .*lambda.* gave "):
+        make(lambda: value)(image=volume(), rng=rng())
+
+
+GHOSTS = {"num_ghosts": 3, "axis": 0, "intensity": 1, "restore": None}
+SPATIAL = t.SpatialTransform((8, 8, 8), 0, False, p_rotation=1)
+
+
+@pytest.mark.parametrize(
+    ("transform", "changed", "says"),
+    [
+        (t.SpatialTransform((8, 8, 8), 0, False, p_shear=1, shear=1e308), {}, r"params\['affine'\]\[.\]\[.\]"),
+        (t.SpatialTransform((8, 8, 8), 0, False, p_scaling=1, scaling=1e300), {}, r"params\['affine'\]\[0\]\[0\]"),
+        (SPATIAL, {"center_location_in_pixels": [1e300, 4, 4]}, r"\[0\] must be a number from -1e\+09 to 1e\+09, got 1e\+300"),
+        (SPATIAL, {"affine": [[1, 0], [0, 1]]}, r"params\['affine'\] must be a list of 3, got .* with 2"),
+        (SPATIAL, {"elastic": {"key": 1, "sigmas": [1] * 3}}, r"params\['elastic'\] of SpatialTransform have no 'magnitudes'"),
+        (t.Ghosting(), {"ghosts": [{**GHOSTS, "axis": -1}] * 2}, r"\[0\]\['axis'\] must be a spatial axis from 0 to 2, got -1"),
+        (t.Mirror((0,)), {"axes": [0, 3]}, r"params\['axes'\]\[1\] must be a spatial axis from 0 to 2, got 3"),
+        (t.Mirror((0,)), {"axes": [1, 1]}, "must not have an element twice"),
+        (t.Mirror((0,)), {"axis": [1]}, "must have 'axes' only, got 'axis' as well"),
+        (t.OneOf([t.Mirror((0,))]), {"chosen": -1}, "must be an integer from 0 to 0, got -1"),
+        (t.Compose([t.Mirror((0,))]), {"transforms": []}, "must be a list of 1"),
+        (t.GaussianNoise(), {"key": 2**64}, "must be an integer from 0 to 18446744073709551615"),
+        (t.GaussianNoise(), {"sigmas": [True, 0.1]}, r"must be a number .*, got True of type bool"),
+        (t.GaussianNoise(), {"sigmas": [0.1]}, "must be a list of 2"),
+        (t.BlankRectangle([[2, 6]] * 3, lambda region: 1.0, 1), {"values": [[math.nan], [-1]]}, r"\[1\]\[0\] must be"),
+    ],
+)  # fmt: skip
+def test_params_out_of_range_are_errors_that_name_transform_param_value_and_range(
+    transform: Transform, changed: dict[str, Any], says: str
+) -> None:
+    image = volume()
+    before = image.copy()
+    params = {**transform.sample(rng(), {"image": image.shape}), **changed}
+    with pytest.raises((ValueError, TypeError, KeyError), match=rf"{type(transform).__name__}.*") as raised:
+        transform.apply({"image": image}, params)
+    assert raised.match(says)
+    assert np.array_equal(image, before)
+
+
+def test_motion_along_an_axis_from_the_end_is_refused_and_leaves_the_callers_array() -> None:
+    transform, image = t.Motion(), volume()
+    before = image.copy()
+    params = transform.sample(rng(), {"image": image.shape})
+    params = json.loads(json.dumps(params))
+    for motion in params["motions"]:
+        motion["axis"] = -1
+    with pytest.raises(ValueError, match=r"Motion: params\['motions'\]\[0\]\['axis'\] must be a spatial axis .*-1"):
+        transform.apply({"image": image}, params)
+    assert np.array_equal(image, before)
+
+
+def test_params_of_a_larger_image_or_of_another_number_of_axes_do_no_harm() -> None:
+    for name, make in EVERY.items():
+        transform = make(3)
+        large = {"image": (3, 40, 40, 33), "segmentation": (2, 40, 40, 33)}
+        params = transform.sample(rng(), large)
+        labels = np.zeros((2, 11, 11, 10), np.int16)
+        for shape in ((3, 11, 11, 10), (3, 11, 11)):
+            arrays = {"image": volume(*shape), "segmentation": labels[(..., *[0] * (4 - len(shape)))]}
+            found = error_of(lambda arrays=arrays, params=params, transform=transform: transform.apply(arrays, params))
+            assert found is None or isinstance(found, (ValueError, TypeError, IndexError, KeyError)), (name, found)
+
+
+@pytest.mark.parametrize("dims", SHAPES)
+def test_whatever_is_drawn_passes_at_the_ends_of_the_ranges(dims: int) -> None:
+    shape = SHAPES[dims]
+    extreme = [
+        t.SpatialTransform(
+            shape, 0, True, 1, (0, 5), (-1000, 1000), 0, 1, (-6.28, 6.28), 1, 1, (1e-3, 100), p_shear=1, shear=(-5, 5),
+            p_translation=1, translation=(-1e4, 1e4),
+        ),
+        t.GaussianBlur((0, 20)), t.MedianFilter((1, 9)), t.GaussianNoise((0, 1e30)), t.Gamma((1e-3, 64), 0.5, False, 1, 0.5),
+        t.MultiplicativeBrightness((-1e30, 1e30), False), t.BrightnessAdditive(-1e30, 1e30), t.RicianNoise((0, 1e15)),
+        t.SimulateLowResolution((1e-6, 3), False, False, None), t.Anisotropy(downsampling=(1, 1e6)),
+        t.Ghosting((0, 1000), intensity=(0, 1e6), restore=(0, 1)), t.Spikes((0, 5), (-1e6, 1e6)), t.GibbsNoise((0, 1)),
+        t.Motion((-6.28, 6.28), (-1e6, 1e6), 5), t.BiasField((-20, 20), 10), t.Sharpening((-1e6, 1e6)),
+        t.CutOffOutliers((0, 100), (0, 100)), t.LocalGamma((1e-3, 1e6), (-1e3, 1e3), (1e-3, 64)),
+        t.LocalSmoothing((1e-3, 1e6), (-1e3, 1e3), (-1e3, 1e3), (0, 20)), t.HistogramShift((3, 200)),
+        t.RandomCrop([3 * n for n in shape]), t.ApplyRandomBinaryOperator((0, 1), strel_size=(0, 12)),
+    ]  # fmt: skip
+    image = volume(2, *shape)
+    for transform in extreme:
+        for seed in range(3):
+            with np.errstate(all="ignore"):
+                transform(image=image, rng=rng(seed))
+
+
+def test_nnunets_pipelines_apply_what_they_have_drawn_after_a_way_through_json() -> None:
+    for size, dummy in (((8, 9, 10), False), ((9, 10), False), ((4, 12, 12), True)):
+        scales = [[1] * len(size), [0.5] * len(size)]
+        pipeline = training_transforms(size, (-0.5, 0.5), scales, tuple(range(len(size))), dummy)
+        image, labels = volume(1, *(n + 4 for n in size)), np.zeros((1, *(n + 4 for n in size)), np.int16)
+        for seed in range(5):
+            params = pipeline.sample(rng(seed), {"image": image.shape, "segmentation": labels.shape})
+            pipeline.apply({"image": image, "segmentation": labels}, json.loads(json.dumps(params)))
+
+
+class Doubled(t.GaussianNoise):
+    """Adds params of its own, and hands them on."""
+
+    def draw(self, rng: Any, shapes: Any, context: Any) -> dict[str, Any]:
+        return {**super().draw(rng, shapes, context), "factor": 2.0}
+
+    def change(self, workspace: Any, params: dict[str, Any]) -> None:
+        super().change(workspace, params)
+        workspace.writable("image")[...] *= params["factor"]
+
+
+class OfItsOwn(t.GaussianNoise):
+    """Takes other params than the class that it is made of."""
+
+    def draw(self, rng: Any, shapes: Any, context: Any) -> dict[str, Any]:
+        return {"shift": 1.0}
+
+    @takes(shift=number(0, 1))
+    def change(self, workspace: Any, params: dict[str, Any]) -> None:
+        workspace.writable("image")[...] += params["shift"]
+
+
+def test_a_subclass_may_take_more_or_other_params_and_the_gate_stays_before_the_kernels() -> None:
+    image = volume()
+    doubled = Doubled((0.1, 0.2))
+    twice = doubled(image=image, rng=rng())["image"]
+    assert np.array_equal(twice, 2 * t.GaussianNoise((0.1, 0.2))(image=image, rng=rng())["image"])
+    params = doubled.sample(rng(), {"image": image.shape})
+    with pytest.raises(ValueError, match=r"Doubled: params\['sigmas'\]\[0\] must be"):
+        doubled.apply({"image": image}, {**params, "sigmas": [math.nan, 0]})
+    assert np.array_equal(OfItsOwn()(image=image, rng=rng())["image"], image + 1)
+    with pytest.raises(ValueError, match=r"OfItsOwn: params\['shift'\] must be a number from 0 to 1, got 2"):
+        OfItsOwn().apply({"image": image}, {"shift": 2})
