@@ -2,7 +2,8 @@
 
 XXH3-128 over an encoding in which every value is preceded by its type and every variable length by its count, so that
 two values share an encoding only if they are equal. It holds across processes, machines and Python versions: neither
-hash order, nor addresses, nor pickles enter it.
+hash order, nor addresses, nor pickles enter it. All NaNs of a dtype count as one: the other bits of
+a NaN depend on the CPU and the compiler.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import math
 import struct
 import sys
 from collections.abc import Callable
@@ -22,12 +24,30 @@ import xxhash
 
 _Update = Callable[[Any], Any]
 _ITEMS_AT_A_TIME = 65_536
+#: What is looked at for NaNs is still in the cache when it is hashed.
+_BYTES_AT_A_TIME = 2**19
 _X87_BYTES, _X87_MANTISSA = 10, 63
 _DECIMAL_BITS = 14_280
+#: By dtype: the bits of infinity (of the largest number, where there is none), and those of the NaN that counts for all.
+_HALF, _SINGLE, _DOUBLE = (0x7C00, 0x7E00), (0x7F800000, 0x7FC00000), (0x7FF0000000000000, 0x7FF8000000000000)
+_NANS: dict[Any, tuple[int, int]] = {
+    "e": _HALF,
+    "f": _SINGLE,
+    "d": _DOUBLE,
+    torch.float16: _HALF,
+    torch.float32: _SINGLE,
+    torch.float64: _DOUBLE,
+    torch.complex32: _HALF,
+    torch.complex64: _SINGLE,
+    torch.complex128: _DOUBLE,
+    torch.bfloat16: (0x7F80, 0x7FC0),
+    torch.float8_e5m2: (0x7C, 0x7F),
+    torch.float8_e4m3fn: (0x7E, 0x7F),
+}
 
 
 def fingerprint(batch: Any) -> str:
-    """32 hexadecimal digits; equal if and only if keys, types, dtypes, shapes and bytes are equal.
+    """32 hexadecimal digits; equal if and only if keys, types, dtypes, shapes and bytes are equal, where all NaNs of a dtype are.
 
     Args:
         batch: nested dict / list / tuple / set of numpy arrays, torch tensors (on any device), numpy and Python
@@ -126,18 +146,51 @@ def _feed_array(update: _Update, array: np.ndarray[Any, Any], where: str) -> Non
 
 
 def _feed_bytes(update: _Update, array: np.ndarray[Any, Any]) -> None:
-    """The bytes in C order, with zeros for padding bytes."""
-    plain = np.asarray(array)
-    raw = np.ascontiguousarray(plain).reshape(-1).view(np.uint8)
-    undefined = _undefined_bytes(plain.dtype)
-    if undefined is None:
-        update(raw.data)
+    """The bytes in C order, with zeros for padding bytes, and one NaN for all."""
+    flat = np.ascontiguousarray(np.asarray(array)).reshape(-1)
+    dtype = flat.dtype
+    if dtype.names is None and dtype.char not in "gG":
+        if dtype.kind in "fc":
+            numbers = flat.view(flat.real.dtype)  # of a complex number, each part
+            _feed_numbers(update, numbers.view(numbers.dtype.str.replace("f", "u")), *_NANS[numbers.dtype.char])
+        else:
+            update(flat.view(np.uint8).data)
         return
-    items = raw.reshape(-1, plain.dtype.itemsize)
-    for start in range(0, len(items), _ITEMS_AT_A_TIME):
-        block = items[start : start + _ITEMS_AT_A_TIME].copy()
-        block[:, undefined] = 0
-        update(block.reshape(-1).data)
+    undefined = _undefined_bytes(dtype)
+    for start in range(0, len(flat), _ITEMS_AT_A_TIME):
+        block = flat[start : start + _ITEMS_AT_A_TIME].copy()
+        _unify_nans(block)
+        raw = block.view(np.uint8).reshape(len(block), -1)
+        if undefined is not None:
+            raw[:, undefined] = 0
+        update(raw.reshape(-1).data)
+
+
+def _unify_nans(array: np.ndarray[Any, Any]) -> None:
+    if array.dtype.names is not None:
+        for name in array.dtype.names:
+            _unify_nans(array[name])
+    elif array.dtype.kind == "c":
+        _unify_nans(array.real)
+        _unify_nans(array.imag)
+    elif array.dtype.kind == "f":
+        array[np.isnan(array)] = math.nan
+
+
+def _feed_numbers(update: _Update, bits: np.ndarray[Any, Any], infinity: int, nan: int) -> None:
+    """The bits of floating-point numbers, with one NaN's for all."""
+    sign, kind = 1 << 8 * bits.itemsize - 1, bits.dtype.str
+    for start in range(0, len(bits), step := _BYTES_AT_A_TIME // bits.itemsize):
+        block = bits[start : start + step]
+        if bits.itemsize >= 4:  # the largest is a NaN where there is one
+            with np.errstate(invalid="ignore"):
+                found = bool(np.isnan(block.view(kind.replace("u", "f")).max()))
+        else:
+            found = int(block.max()) > sign | infinity or int(block.view(kind.replace("u", "i")).max()) > infinity
+        if found:
+            block = block.copy()
+            block[(block & block.dtype.type(sign - 1)) > infinity] = nan
+        update(block.view(np.uint8).data)
 
 
 @functools.lru_cache(maxsize=256)
@@ -204,7 +257,12 @@ def _feed_tensor(update: _Update, tensor: torch.Tensor, where: str) -> None:
         # A subclass may do something else in each of these operations; what counts is its bytes.
         with torch._C.DisableTorchFunctionSubclass():
             flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
-            update(flat.view(torch.uint8).numpy().data)
+            data = flat.view(torch.uint8).numpy()
+        if tensor.dtype in _NANS:
+            bits = data.view(f"u{tensor.element_size() // (2 if tensor.dtype.is_complex else 1)}")
+            _feed_numbers(update, bits, *_NANS[tensor.dtype])
+        else:
+            update(data.data)
 
 
 def _feed_scalar(update: _Update, value: Any, where: str) -> None:
@@ -222,10 +280,10 @@ def _feed_scalar(update: _Update, value: Any, where: str) -> None:
         _text(update, str(int(value)) if value.bit_length() <= _DECIMAL_BITS else hex(value))
     elif isinstance(value, float):
         _tag(update, "float", value, float)
-        update(struct.pack("<d", value))
+        update(struct.pack("<d", math.nan if math.isnan(value) else value))
     elif isinstance(value, complex):
         _tag(update, "complex", value, complex)
-        update(struct.pack("<dd", value.real, value.imag))
+        update(struct.pack("<dd", *(math.nan if math.isnan(part) else part for part in (value.real, value.imag))))
     elif isinstance(value, str):
         _tag(update, "str", value, str)
         _text(update, value)
