@@ -9,6 +9,7 @@ import select
 import selectors
 import signal
 import subprocess
+import sys
 import time
 import warnings
 import weakref
@@ -25,6 +26,7 @@ from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
 from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.whereabouts import Whereabouts, is_stopped
+from detaug.transport.callers_batches import let_go_of_callers_batches
 from detaug.transport.channel import Channel, ChannelClosed, ChannelFull
 from detaug.transport.payload import write_payload
 from detaug.transport.slots import Parcel, ParentSlots
@@ -317,9 +319,11 @@ def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
         with signals_held_back():
             pid = os.fork()
             if pid == 0:
+                callers = sys._getframe(1)
 
                 def live() -> None:
                     ours.close()
+                    let_go_of_callers_batches(callers)
                     _let_go_of_other_engines(kept=theirs.fileno())
                     main_forked(theirs, parent, lambda channel: work_on_inherited(channel, pipeline, job))
 

@@ -6,12 +6,14 @@ import gc
 import multiprocessing
 import os
 import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+import torch
 from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
 import detaug
@@ -133,6 +135,65 @@ def test_memory_of_prefetched_batches_is_given_back_at_close(make: Maker, other:
         wait_until(lambda: resident_shared_memory() - before <= MEGABYTE, "their memory is given back")
     finally:
         gc.enable()
+
+
+def test_batches_that_the_program_holds_are_not_kept_by_another_augmenters_helper(make: Maker) -> None:
+    gc.collect()
+    before = resident_shared_memory()
+    training = make(Steps(40 * MEGABYTE, small=300_000), None, 2, 1, seed=1, start_method="fork")
+    batch = next(training)
+    data, label = next(training)["data"], [next(training)["small"][1]]
+    as_tensor = {"nested": (torch.from_numpy(next(training)["data"]), "case_7", 3)}
+
+    def start_validation(held: Any) -> DeterministicAugmenter:
+        validation = make(Steps(1000), None, 2, 1, seed=1, start_method="fork")
+        assert int(next(validation)["data"][0]) == 0
+        assert held is not None
+        return validation
+
+    validation = start_validation(data)
+    assert [int(each[0]) for each in (batch["data"], data, label[0], as_tensor["nested"][0])] == [0, 1, 2, 3]
+    assert len(mapped_blocks()) >= 4
+    training.close()
+    del batch, data, label, as_tensor
+    wait_until(lambda: resident_shared_memory() - before <= MEGABYTE, "their memory is given back")
+    assert int(next(validation)["data"][0]) == 1
+
+
+class OfABatch(SlimDataLoaderBase):
+    """Takes from a batch that another augmenter made."""
+
+    def __init__(self, batch: Any) -> None:
+        super().__init__(batch, 1)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"data": self._data["data"][:10] + 1}
+
+
+@pytest.mark.parametrize(
+    "form", [dict, lambda batch: {"data": torch.from_numpy(batch["data"])}], ids=["array", "tensor"]
+)
+def test_batches_that_a_pipeline_is_made_of_stay(make: Maker, form: Callable[[Any], Any]) -> None:
+    first = make(Steps(40 * MEGABYTE), None, 1, 1, seed=1, start_method="fork")
+    batch = form(next(first))
+    second = make(
+        OfABatch(batch), lambda data: {"data": data + int(batch["data"][0])}, 2, 1, seed=1, start_method="fork"
+    )
+    first.close()
+    gc.collect()
+    for _ in range(20):
+        assert np.asarray(next(second)["data"]).tolist() == [1] * 10
+
+
+def test_what_a_child_writes_into_a_batch_it_inherited_is_in_the_parents(make: Maker) -> None:
+    """A block of shared memory has no other choice for a child; the page on reliability says so."""
+    batch = next(make(Steps(), None, 1, 1, seed=1, start_method="fork"))
+    copy = batch["data"].copy()
+    child = FORK.Process(target=lambda: (batch["data"].fill(7), copy.fill(7)))
+    child.start()
+    child.join()
+    assert set(batch["data"]) == {7}
+    assert set(copy) == {0}
 
 
 #: With two batches cached each of two workers keeps (2 + 2) / 2 + 2 slots; there are half as many again for a while, those of the
