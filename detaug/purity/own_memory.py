@@ -7,7 +7,12 @@ copied.
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import functools
 import sys
+from collections import UserDict, UserList, deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,29 +27,70 @@ def own(item: Any) -> Any:
     """The item, which the caller holds in one variable, with copies in place of arrays and tensors that something else
     refers to.
 
-    Looks into dicts, lists and tuples of exactly these classes. What is read-only is left as it is: a write to it raises.
+    Looks into containers (`_reading`). What is read-only is left as it is: a write to it raises.
     """
     references = sys.getrefcount(item)  # by itself: an expression around it would hold another one
-    kind = type(item)
-    if kind is dict or kind is list or kind is tuple:
+    kind: Any = type(item)
+    if _reading(kind) is not None:
         return _owned(item, references > _BASE_ITEM)
     if isinstance(item, (np.ndarray, torch.Tensor)) and _needs_copy(item, False, references > _BASE_ITEM):
         return _copy(item)
     return item
 
 
+@functools.lru_cache(maxsize=4096)
+def _reading(kind: Any) -> Callable[[Any, Any], Any] | None:
+    """How a part of a container is read: of dicts, lists, tuples, deques, their subclasses (named tuples), and data classes.
+
+    Other objects are not looked into: what a handle of the data set leads to is no part of a batch.
+    """
+    for base in (dict, list, tuple, deque):
+        if issubclass(kind, base):
+            return base.__getitem__
+    return getattr if issubclass(kind, (UserDict, UserList)) or dataclasses.is_dataclass(kind) else None
+
+
+def _keys_of(container: Any) -> Any:
+    if isinstance(container, dict):
+        return list(dict.keys(container))
+    if isinstance(container, (list, tuple, deque)):
+        return range(len(container))
+    if isinstance(container, (UserDict, UserList)):
+        return ("data",)
+    return [field.name for field in dataclasses.fields(container) if hasattr(container, field.name)]
+
+
+def _with(container: Any, changed: dict[Any, Any]) -> Any:
+    """A container like that one with some other parts."""
+    if isinstance(container, tuple):
+        items = [changed.get(place, item) for place, item in enumerate(container)]
+        try:
+            made: Any = tuple.__new__(type(container), items)
+        except TypeError:  # torch's and Python's own named tuples
+            return type(container)(items)
+        if hasattr(container, "__dict__"):
+            vars(made).update(vars(container))
+        return made
+    made = copy.copy(container)
+    write: Any = next((base.__setitem__ for base in (dict, list, deque) if isinstance(made, base)), object.__setattr__)
+    for key, part in changed.items():
+        write(made, key, part)
+    return made
+
+
 def _owned(container: Any, held: bool) -> Any:
-    """A dict, list or tuple with the same items, or with copies of those that are held elsewhere."""
-    kind = type(container)
-    keys = list(container) if kind is dict else range(len(container))
-    owners = _owners(container, keys)
+    """A container with the same items, or with copies of those that are held elsewhere."""
+    kind: Any = type(container)
+    read: Any = _reading(kind)
+    keys = _keys_of(container)
+    owners = _owners(container, keys, read)
     changed: dict[Any, Any] = {}
     copies: dict[int, Any] = {}
     for key in keys:
-        part = container[key]
+        part = read(container, key)
         references = sys.getrefcount(part)
-        inner = type(part)
-        if inner is dict or inner is list or inner is tuple:
+        inner: Any = type(part)
+        if _reading(inner) is not None:
             made = _owned(part, held or references > _BASE_PART)
         elif isinstance(part, (np.ndarray, torch.Tensor)) and _needs_copy(
             part, held, references > _BASE_PART, owners.get(id(_memory_of(part)), 1)
@@ -56,10 +102,7 @@ def _owned(container: Any, held: bool) -> Any:
             continue
         if made is not part:
             changed[key] = made
-    if not changed:
-        return container
-    items = [changed.get(key, container[key]) for key in keys]
-    return dict(zip(keys, items, strict=True)) if kind is dict else kind(items)
+    return _with(container, changed) if changed else container
 
 
 def _needs_copy(array: Any, held: bool, referred_to: bool, views: int = 1) -> bool:
@@ -88,11 +131,11 @@ def _memory_of(array: Any) -> Any:
     return array.base if isinstance(array, np.ndarray) and array.base is not None else array
 
 
-def _owners(container: Any, keys: Any) -> dict[int, int]:
+def _owners(container: Any, keys: Any, read: Callable[[Any, Any], Any]) -> dict[int, int]:
     """How many arrays of a container view the memory of one and the same array."""
     counts: dict[int, int] = {}
     for key in keys:
-        part = container[key]
+        part = read(container, key)
         if isinstance(part, np.ndarray) and part.base is not None:
             counts[id(part.base)] = counts.get(id(part.base), 0) + 1
     return counts

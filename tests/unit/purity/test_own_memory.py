@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, UserDict, defaultdict, deque, namedtuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
@@ -87,3 +92,108 @@ def test_read_only_arrays_are_left_as_they_are():
     item = {"x": fixed}
     item = own(item)
     assert np.shares_memory(item["x"], DATA)
+
+
+class Sample(dict):
+    """With an attribute of its own."""
+
+    name = ""
+
+
+class Items(list):
+    pass
+
+
+class Pair(NamedTuple):
+    x: np.ndarray
+    y: int = 3
+
+
+class Named(Pair):
+    """With a ``__dict__``."""
+
+
+@dataclass
+class Case:
+    x: np.ndarray
+    y: int = 3
+
+
+@dataclass(frozen=True)
+class FrozenCase:
+    x: np.ndarray
+    y: int = 3
+
+
+@dataclass(slots=True)
+class SlottedCase:
+    x: np.ndarray
+    y: int = 3
+
+
+CONTAINERS = {
+    "OrderedDict": lambda x: OrderedDict(x=x, y=3),
+    "defaultdict": lambda x: defaultdict(list, x=x, y=3),
+    "a subclass of dict": lambda x: Sample(x=x, y=3),
+    "UserDict": lambda x: UserDict(x=x, y=3),
+    "a subclass of list": lambda x: Items([x, 3]),
+    "deque": lambda x: deque([x, 3], maxlen=2),
+    "a named tuple": lambda x: Pair(x),
+    "a subclass of a named tuple": lambda x: Named(x),
+    "namedtuple": lambda x: namedtuple("Point", "x y")(x, 3),
+    "a result of torch's": lambda x: torch.return_types.max((x, torch.ones(1))),
+    "a data class": lambda x: Case(x),
+    "a frozen data class": lambda x: FrozenCase(x),
+    "a data class with slots": lambda x: SlottedCase(x),
+    "one in another": lambda x: OrderedDict(inner=[Case(x)]),
+}
+
+
+def first_array(value):
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        return value
+    if hasattr(value, "x"):
+        return value.x
+    return first_array(next(iter(value.values() if isinstance(value, Mapping) else value)))
+
+
+@pytest.mark.parametrize("what", CONTAINERS)
+def test_it_is_so_in_every_kind_of_container(what):
+    make = CONTAINERS[what]
+    as_tensor = "torch" in what
+    item = make(TENSOR[0] if as_tensor else DATA[0])
+    kind = type(item)
+    item = own(item)
+    assert type(item) is kind
+    first_array(item)[...] = 7
+    assert not DATA.any()
+    assert not TENSOR.any()
+    fresh = make(torch.zeros(3) if as_tensor else np.zeros(3))
+    before = id(fresh)
+    fresh = own(fresh)
+    assert id(fresh) == before
+
+
+@pytest.mark.parametrize("what", CONTAINERS)
+def test_the_holder_of_a_container_keeps_what_it_has(what):
+    kept = CONTAINERS[what](torch.zeros(4) if "torch" in what else np.zeros(4))
+    item = kept
+    item = own(item)
+    first_array(item)[...] = 7
+    assert not first_array(kept).any()
+
+
+def test_attributes_of_a_container_and_its_factory_are_kept():
+    item, other = Sample(x=DATA[0]), defaultdict(list, x=DATA[0])
+    item.name = "case"
+    item, other = own(item), own(other)
+    assert item.name == "case"
+    assert other.default_factory is list
+
+
+def test_other_objects_are_not_looked_into():
+    class Handle:
+        data = DATA
+
+    handle = Handle()
+    assert own({"x": np.zeros(1), "handle": handle})["handle"] is handle
