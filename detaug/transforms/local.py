@@ -30,6 +30,7 @@ from detaug.transforms.building.gate import (
     number,
     optional,
     takes,
+    where_not_none,
 )
 from detaug.transforms.building.local_transform import WINDOW, LocalTransform, effective_windows
 from detaug.transforms.building.local_window import LocalWindow
@@ -37,7 +38,7 @@ from detaug.transforms.building.per_channel import flat_planes, length_of_lines,
 from detaug.transforms.building.workspace import Workspace
 
 WINDOWS = each_channel(optional(fields(**WINDOW)))
-NUMBERS = each_channel(optional(number()))
+NUMBERS = where_not_none("kernels", number())
 
 
 def _check_sigma(given: Given, value: Any) -> None:
@@ -184,7 +185,7 @@ class LocalGamma(LocalTransform):
         windows, gammas = self.draw_channels(rng, applied, shape, self.gamma, context)
         return {"kernels": windows, "gammas": gammas}
 
-    @takes(kernels=WINDOWS, gammas=each_channel(optional(EXPONENT)))
+    @takes(kernels=WINDOWS, gammas=where_not_none("kernels", EXPONENT))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         windows = effective_windows(shape, params["kernels"], params["gammas"], without_effect=1.0)

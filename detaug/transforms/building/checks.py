@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -190,12 +191,20 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     """The value under a transform's key as a NumPy array (a view of a tensor).
 
     Raises:
-        TypeError: no array, a tensor that is not on the CPU, or an image that is not floating point.
+        TypeError: no array, a tensor that is not on the CPU, an image that is not floating point, labels that are no numbers.
         ValueError: a wrong number of dimensions, or an empty axis.
+
+    Warns:
+        UserWarning: a tensor that requires a gradient.
     """
     if isinstance(value, torch.Tensor):
         if value.device.type != "cpu":
             raise TypeError(f"{key} is on {value.device}: transforms work on the CPU, pass {key}.cpu()")
+        if value.requires_grad:
+            warnings.warn(
+                f"{key} requires a gradient, and what transforms give has none: pass {key}.detach() to say so",
+                stacklevel=2,
+            )
         try:
             array = value.detach().numpy()
         except TypeError:
@@ -214,6 +223,11 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     if key in ("image", "regression_target") and array.dtype.kind != "f":
         raise TypeError(
             f"{key} must be floating point, got {array.dtype}: convert it first, e.g. {key}.astype(numpy.float32)"
+        )
+    if key == "segmentation" and (array.dtype.kind not in "biuf" or array.dtype.itemsize > 8):
+        raise TypeError(
+            f"{key} must hold integers, bools or floating point numbers of at most 64 bits, got dtype {array.dtype}: convert it "
+            f"first, e.g. {key}.astype(numpy.int16)"
         )
     return array
 

@@ -32,13 +32,18 @@ _VOXEL_KEYS = ("image", "segmentation", "regression_target")
 class Given:
     """What is checked, and of what it may depend: the transform, its params, and the arrays' shapes."""
 
+    __slots__ = ("_shape", "_shapes", "params", "transform")
+
     def __init__(self, transform: Any, params: Any, shapes: Callable[[], Mapping[str, Any]]) -> None:
         self.transform, self.params, self._shapes = transform, params, shapes
+        self._shape: tuple[int, ...] | None = None
 
     def shape(self) -> tuple[int, ...]:
         """(channels, *space) of the image, or of what there is in its place."""
-        shapes = self._shapes()
-        return next((tuple(shapes[key]) for key in _VOXEL_KEYS if shapes.get(key) is not None), ())
+        if self._shape is None:
+            shapes = self._shapes()
+            self._shape = next((tuple(shapes[key]) for key in _VOXEL_KEYS if shapes.get(key) is not None), ())
+        return self._shape
 
     def dims(self) -> int:
         return len(self.shape()) - 1
@@ -147,6 +152,8 @@ def number(least: float = -_LARGEST, most: float = _LARGEST, *, above: float | N
         allowed = f"be greater than {above:g} and at most {most:g}"
 
     def check(_: Given, value: Any) -> None:
+        if type(value) is float and least <= value <= most:
+            return  # nearly always
         if type(value) is not float:
             if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
                 raise _wrong(TypeError, allowed, value)
@@ -182,6 +189,8 @@ def whole_number(least: int, most: int) -> Check:
 
 
 def _check_integer(value: Any, least: int, most: int, kind: str) -> None:
+    if type(value) is int and least <= value <= most:
+        return
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise _wrong(TypeError, f"{kind} from {least} to {most}", value)
     if not least <= int(value) <= most:
@@ -190,7 +199,7 @@ def _check_integer(value: Any, least: int, most: int, kind: str) -> None:
 
 def flag(_: Given, value: Any) -> None:
     """True or False."""
-    if not isinstance(value, (bool, np.bool_)):
+    if value is not True and value is not False and not isinstance(value, np.bool_):
         raise _wrong(TypeError, "be True or False", value)
 
 
@@ -228,7 +237,9 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
     """A list (a tuple, an array) with as many elements as are wanted, each of which a check takes."""
 
     def check_all(given: Given, value: Any) -> None:
-        if not isinstance(value, (list, tuple, np.ndarray)) or (isinstance(value, np.ndarray) and not value.ndim):
+        if (type(value) is not list and not isinstance(value, (list, tuple, np.ndarray))) or (
+            isinstance(value, np.ndarray) and not value.ndim
+        ):
             raise _wrong(TypeError, "be a list", value)
         wanted = length(given) if callable(length) else length
         if wanted is not None and len(value) != wanted:
@@ -241,6 +252,19 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
             except Refused as refused:
                 refused.path = f"[{place}]{refused.path}"
                 raise
+
+    return check_all
+
+
+def where_not_none(name: str, check: Check) -> Check:
+    """A list with one element for each of another param, which stands before this one; None may stand where None stands there."""
+    element = for_each(name, optional(check))
+
+    def check_all(given: Given, value: Any) -> None:
+        element(given, value)
+        for place, (other, each) in enumerate(zip(given.params[name], value, strict=True)):
+            if other is not None and each is None:
+                raise Refused(ValueError, f"must not be None at {place}, where {name!r} is not")
 
     return check_all
 
@@ -301,6 +325,8 @@ def channel_from_either_end(given: Given, value: Any) -> None:
 
 def _check_channel(given: Given, value: Any, least: int) -> None:
     count = given.shape()[0]
+    if type(value) is int and least <= value < count:
+        return
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise _wrong(TypeError, f"be a channel, {least} to {count - 1}", value)
     if not least <= value < count:

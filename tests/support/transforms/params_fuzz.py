@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import copy
 import math
+import os
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 
 from detaug import SeedTree, fingerprint
+from detaug.kernels.statistics import order_statistics
 from detaug.transforms.building import buffers
 from tests.support.transforms.every_transform import EVERY
 from tests.support.transforms.golden import sample
@@ -142,12 +144,20 @@ def fuzz(name: str, dims: int, rounds: int, seed: int) -> tuple[int, int]:
     return refused, rounds - refused
 
 
+def check_that_kernels_check() -> None:
+    """With ``NUMBA_BOUNDSCHECK=1``, a kernel that reads beyond an array raises."""
+    if os.environ.get("NUMBA_BOUNDSCHECK") == "1":
+        found = error_of(lambda: order_statistics(np.zeros(4, np.float32), np.array([9]), np.zeros(0, np.float32)))
+        assert isinstance(found, IndexError), found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", default=list(EVERY))
     options = parser.parse_args()
+    check_that_kernels_check()
     for name in options.only:
         counts = [fuzz(name, dims, options.rounds, options.seed) for dims in SHAPES]
         print(f"{name}: {sum(c[0] for c in counts)} refused, {sum(c[1] for c in counts)} applied", flush=True)

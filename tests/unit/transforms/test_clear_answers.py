@@ -212,3 +212,30 @@ def test_inside_an_augmenter_such_a_callable_is_seeded_and_nothing_is_said() -> 
         first, second = batches(), batches()
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
     assert not np.array_equal(first[0], first[1])
+
+
+@pytest.mark.parametrize(
+    "dtype", [object, complex, np.complex64, "U1", "S3", "datetime64[s]", [("a", "i4")], np.longdouble]
+)
+@pytest.mark.parametrize(
+    "name", ["Mirror", "SpatialTransform", "RemoveLabel", "CenterCrop", "DownsampleSegForDS", "MaskImage"]
+)
+def test_labels_that_are_no_numbers_are_one_error_on_every_path(name: str, dtype: Any) -> None:
+    labels = np.zeros((2, *SHAPE), dtype)
+    with pytest.raises(TypeError, match=r"segmentation must hold integers.*got dtype .*astype\(numpy\.int16\)"):
+        EVERY[name](3)(image=sample(1, SHAPE)["image"], segmentation=labels, rng=rng())
+
+
+def test_complex_tensors_of_labels_are_refused_alike() -> None:
+    with pytest.raises(TypeError, match="segmentation must hold integers"):
+        t.Mirror((0,))(segmentation=torch.zeros(1, 8, 8, dtype=torch.complex64), rng=rng())
+
+
+@pytest.mark.parametrize("name", ["Mirror", "GaussianNoise", "SpatialTransform"])
+def test_a_gradient_that_gets_lost_is_said(name: str) -> None:
+    given = sample(1, SHAPE)["image"]
+    with pytest.warns(UserWarning, match=r"image requires a gradient.*image\.detach\(\)"):
+        made = EVERY[name](3)(image=torch.from_numpy(given).requires_grad_(), rng=rng())["image"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert torch.equal(made, EVERY[name](3)(image=torch.from_numpy(given), rng=rng())["image"])
