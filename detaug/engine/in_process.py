@@ -13,6 +13,7 @@ from typing import Any
 
 from detaug.engine import failures
 from detaug.engine.checking import Again, Check, Inquiry, is_checked, make_again, remark_on_process
+from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Job, Work
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Task
@@ -143,6 +144,7 @@ class InProcess:
         self._said: set[str] = set()
         self._replayer = Replayer(work.pipeline, work.job, work.states)
         self._second = Replayer(work.pipeline, work.job)
+        self._hash_order = HashOrder(work.pipeline, work.job, work.checks)
         self._skip_log = SkipLog()
 
     def next(self) -> Any:
@@ -177,7 +179,7 @@ class InProcess:
             self._schedule.forget_failures()
 
     def close(self) -> None:
-        """There is nothing to end."""
+        self._hash_order.close()
 
     def worker_pids(self, ready: bool = False) -> list[int]:
         """There are none."""
@@ -211,6 +213,8 @@ class InProcess:
             self._say_once(self._checks.remark(check.key, check.report))
         while (due := self._checks.next()) is not None:
             self._make_again(due)
+        if (difference := self._hash_order.go_on()) is not None:
+            self._tell(Inquiry(difference))
         if self._work.job.noted is not None and not task.probe:
             batch = batch, note_of(batch, seconds, self._work.job.noted)
         self._schedule.finish(task.key, Exists() if task.probe else Delivered(batch))
@@ -239,6 +243,9 @@ class InProcess:
             self._second.start_over()
             inquiry.fresh = self._second.explain(check.key)
             inquiry.live = self._replayer.explain(check.key)
+        self._tell(inquiry)
+
+    def _tell(self, inquiry: Inquiry) -> None:
         if inquiry.is_error(self._work.on_mismatch):
             raise inquiry.error()
         logger.warning("%s", inquiry.text())

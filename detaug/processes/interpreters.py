@@ -50,21 +50,23 @@ class Surrounding:
     arguments: tuple[str, ...]
 
     @staticmethod
-    def here() -> Surrounding:
-        """That of this process, now."""
+    def here(hash_seed: int | None = None) -> Surrounding:
+        """That of this process, now; with another hash seed than its own."""
         try:
             folder: str | None = os.getcwd()
         except OSError:
             folder = None
-        return Surrounding(worker_environment(), folder, tuple(map(str, sys.argv)) or ("",))
+        return Surrounding(worker_environment(hash_seed), folder, tuple(map(str, sys.argv)) or ("",))
 
-    def start(self, code: str, descriptors: tuple[int, ...]) -> subprocess.Popen[bytes]:
-        """Run `code` in a new interpreter that inherits these descriptors."""
+    def start(self, code: str, descriptors: tuple[int, ...], quiet: bool = False) -> subprocess.Popen[bytes]:
+        """Run `code` in a new interpreter that inherits these descriptors. `quiet`: what it prints is not seen."""
         folder = self.folder if self.folder is not None and os.path.isdir(self.folder) else None
         return subprocess.Popen(
             [*interpreter_command(f"import sys; sys.argv[0] = {self.arguments[0]!r}; {code}"), *self.arguments[1:]],
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL if quiet else None,
+            stderr=subprocess.DEVNULL if quiet else None,
             env=self.environment,
             cwd=folder,
         )

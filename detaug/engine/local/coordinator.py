@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from detaug.engine import failures
+from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Work
 from detaug.engine.local import events, messages
@@ -87,7 +88,7 @@ class Coordinator(PrefetchingEngine):
         self._not_taken: dict[BatchKey, int] = {}
         self._missing: set[int] = set()  # places whose streams other workers have
         self._memory_kills = MemoryKills()
-        self._checking = Checking(work.checks, work.on_mismatch, self)
+        self._checking = Checking(work.checks, HashOrder(work.pipeline, work.job, work.checks), work.on_mismatch, self)
         self._waker = Waker()
         self._pool = Pool(work.pipeline, work.job, settings, self._waker, self._describe)
         try:
@@ -171,6 +172,7 @@ class Coordinator(PrefetchingEngine):
             self._tear_down()
 
     def _tear_down(self) -> None:
+        self._checking.close()
         with self._lock:
             self._schedule.forget_all()  # their memory goes now, not when garbage is collected
         self._pool.stop()

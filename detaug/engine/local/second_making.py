@@ -12,6 +12,7 @@ import logging
 from typing import Protocol
 
 from detaug.engine.checking import Again, Check, Checks, Inquiry, remark_on_process
+from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.local import messages
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool
@@ -36,12 +37,14 @@ class Checking:
 
     Args:
         checks: which are made, and what they cost.
+        hash_order: beside them.
         on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
         listener: receives the findings.
     """
 
-    def __init__(self, checks: Checks, on_mismatch: str | None, listener: Listener) -> None:
+    def __init__(self, checks: Checks, hash_order: HashOrder, on_mismatch: str | None, listener: Listener) -> None:
         self.checks = checks
+        self._hash_order = hash_order
         self._on_mismatch = on_mismatch
         self._listener = listener
         self._check: Check | None = None
@@ -55,6 +58,8 @@ class Checking:
 
     def go_on(self, pool: Pool) -> None:
         """Have made again what is due."""
+        if (difference := self._hash_order.go_on()) is not None:
+            self._tell(Inquiry(difference))
         inquiry = self._inquiry
         if inquiry is not None and inquiry.fresh is not None and inquiry.difference.check.worker not in pool.workers:
             self._conclude()  # that worker can tell nothing any more
@@ -91,6 +96,10 @@ class Checking:
             if told and self._inquiry.fresh is not None:
                 self._conclude()
 
+    def close(self) -> None:
+        """Nothing more is wanted."""
+        self._hash_order.close()
+
     def give_up(self) -> None:
         """The checker is gone: leave its batch out, and report what is known."""
         self._check, self._asked = None, False
@@ -123,6 +132,9 @@ class Checking:
     def _conclude(self) -> None:
         inquiry, self._inquiry = self._inquiry, None
         assert inquiry is not None
+        self._tell(inquiry)
+
+    def _tell(self, inquiry: Inquiry) -> None:
         if inquiry.is_error(self._on_mismatch):
             self._listener.fail(inquiry.error())
         else:

@@ -127,6 +127,7 @@ class Difference:
         early: it was among its worker's first batches.
         restored: the second one was made by a loader that was restored from a state.
         went_on: so may be the first.
+        hashes: both were made in fresh interpreters, with different hash seeds.
     """
 
     check: Check
@@ -135,6 +136,7 @@ class Difference:
     early: bool
     restored: bool = False
     went_on: bool = False
+    hashes: bool = False
 
 
 class Checks:
@@ -152,6 +154,7 @@ class Checks:
             batch, and how many differed.
         about_process: keys that were left out of the last comparison, for they hold the number of the process.
         about_states: what the last comparison said of the loader's states; empty: nothing.
+        knows_hash_order: it is known whether batches depend on the hash seed, or cannot be.
     """
 
     def __init__(
@@ -160,6 +163,7 @@ class Checks:
         self.done = self.informative = self.different = 0
         self.about_process: tuple[str, ...] = ()
         self.about_states = ""
+        self.knows_hash_order = False
         self._ignore = ignore
         self._num_streams = num_streams
         self._stateless = stateless
@@ -170,6 +174,8 @@ class Checks:
         self._batch_seconds = 0.0
         self._patience: float | None = None
         self._waiting: list[Check] = []
+        self._first: Check | None = None
+        self._latest = 0
         self._seen: dict[tuple[int, str, str, str], BatchKey] = {}
         self._said_same: set[str] = set()
 
@@ -189,6 +195,8 @@ class Checks:
 
     def reported(self, check: Check) -> None:
         """The report on a batch has come."""
+        self._first = self._first or check
+        self._latest = max(self._latest, check.number)
         firsts = sum(each.number == 1 for each in self._waiting)
         if self._thorough or check.number > 1 or (firsts < 2 and not self.done):
             self._waiting.append(check)
@@ -255,6 +263,24 @@ class Checks:
         batches = 1 if self._stateless else 1 + key.step // self._num_streams
         return batches * self._batch_seconds
 
+    def for_other_hashes(self) -> Check | None:
+        """The batch that is made again with other hash seeds: once it is known that it does not differ anyway, if a copy need
+        not step far for it."""
+        check = self._first
+        if check is None or not self.informative or self.different:
+            return None
+        return check if self._cost_of(check.key) <= max(_ALLOWANCE, _MOST_COSTLY * self._batch_seconds) else None
+
+    def would_pay(self, seconds: float) -> bool:
+        """Whether something beside the checks may take so long."""
+        return seconds <= _SHARE * self._worked
+
+    def depends_on_hashes(self, check: Check, one: BatchReport, other: BatchReport) -> Difference:
+        """These makings of it, which differ, were made with different hash seeds."""
+        self.different += 1
+        keys, raw = self.differing(one, other)
+        return Difference(check, keys, bool(raw), self._latest <= _FIRST_BATCHES, hashes=True)
+
     def compare(self, check: Check, again: Again) -> Difference | None:
         """What a second making says of the first, and of the loader's states."""
         states = self._states
@@ -288,14 +314,16 @@ class Checks:
         return difference
 
     def _compare(self, check: Check, again: BatchReport, went_on: bool) -> Difference | None:
-        # What holds the number of its process both times is about the process, and no result of the pipeline's.
-        self.about_process = tuple(name for name in check.report.process if name in again.process)
-        ignore = (*self._ignore, *self.about_process)
-        keys = differing_keys(check.report.final, again.final, ignore)
-        raw = differing_keys(check.report.raw, again.raw, ignore)
+        self.about_process = _about_process(check.report, again)
+        keys, raw = self.differing(check.report, again)
         if not keys:  # keys of the raw batch alone do not reach the user
             return None
         return Difference(check, keys, bool(raw), check.number <= _FIRST_BATCHES, went_on=went_on)
+
+    def differing(self, one: BatchReport, other: BatchReport) -> tuple[list[str], list[str]]:
+        """The keys in which two makings of a batch differ, and those in which its raw form does."""
+        ignore = (*self._ignore, *_about_process(one, other))
+        return differing_keys(one.final, other.final, ignore), differing_keys(one.raw, other.raw, ignore)
 
     def remark(self, key: BatchKey, report: BatchReport) -> str:
         """In words, what a report shows by itself: batches of an epoch that have equal random numbers in them, streams that
@@ -336,6 +364,11 @@ class Checks:
         if len(self._seen) > 4096:
             self._seen.clear()
         return ""
+
+
+def _about_process(one: BatchReport, other: BatchReport) -> tuple[str, ...]:
+    """What holds the number of its process both times is about the process, and no result of the pipeline's."""
+    return tuple(name for name in one.process if name in other.process)
 
 
 def remark_on_process(names: tuple[str, ...]) -> str:
@@ -402,6 +435,15 @@ def describe(difference: Difference, stage: str, changed: list[str]) -> str:
         return _said_of_states(check.key, difference.keys) + (
             " This run went on from such a state, so its batches may differ from those of an uninterrupted one. Save all that a "
             "batch depends on, or remove one of the two methods."
+        )
+    if difference.hashes:
+        return (
+            f"{batch} depends on the hash seed: made in two fresh interpreters that differ in PYTHONHASHSEED alone, it differs "
+            f"in {keys}. What differs first is what the {'loader' if difference.in_loader else 'transform'} gives.\n"
+            "It goes through a set of strings in the set's order, or takes hash(text) for a number. PYTHONHASHSEED is not set, "
+            "so other runs of this program may give other batches. Go through sorted(names), and take zlib.crc32(text.encode()) "
+            "for a number; or start the program with PYTHONHASHSEED=0. `detaug verify MODULE:FACTORY` names the line. Keys that "
+            'may differ: check_ignore=(...); to go on nevertheless: on_mismatch="warn"; without checks: check_every=0.'
         )
     where = f"in worker {check.worker}" if check.worker else "in this process"
     who = "the loader" if difference.in_loader else "the transform"

@@ -1,0 +1,165 @@
+"""Whether batches depend on the hash seed: on the order of a set of strings, or on ``hash(text)``.
+
+All forks of a program hash strings alike, so no worker can show it. One batch is therefore made again in a fresh interpreter
+with another PYTHONHASHSEED, in the background: nothing waits for it. Where it differs there, the cause may be something else
+that a fresh interpreter lacks, such as a module's variable that the program has set. So it is made in further ones, which differ
+from the first in nothing but their hash seeds, and the user is told if these differ among each other.
+
+The first hash seed is the same in every run: of two runs whose batches differ, at least one differs from it. Each later one finds
+half of the sets of two strings that those before have missed, and waits until it takes no more than a share of the workers' time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import tempfile
+import time
+from typing import IO, Any
+
+from detaug.engine.checking.checks import Again, Check, Checks, Difference, make_again
+from detaug.pipeline.producer import Pipeline, Producer
+from detaug.processes.control import die_with, run_and_exit
+from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
+from detaug.processes.surroundings import leave_autocast
+from detaug.purity.reports import BatchReport
+from detaug.transport.importing import note_worker
+from detaug.transport.payload import read_payload, write_payload
+
+logger = logging.getLogger("detaug")
+
+#: Hash seeds of the interpreters. Fresh workers have 0.
+_SEEDS = range(2, 10)
+#: So many are tried as long as batches are equal, each later one once it is paid for.
+_WITHOUT_SUSPICION = 4
+#: The first one starts when a run is so old (seconds): it takes longer than that, so shorter runs do not pay for it.
+_START_AFTER = 0.5
+#: A pipeline of more bytes is not sent.
+_MOST_BYTES = 2**28
+
+
+class HashOrder:
+    """The interpreters, one at a time.
+
+    Args:
+        pipeline: what is made.
+        job: `detaug.engine.executor.Job`.
+        checks: those beside it.
+    """
+
+    def __init__(self, pipeline: Pipeline, job: Any, checks: Checks) -> None:
+        self._pipeline = pipeline
+        self._job = job
+        self._checks = checks
+        self._began = time.monotonic()
+        self._check: Check | None = None
+        self._made: list[BatchReport] = []
+        self._spent = self._started = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._answer: IO[bytes] | None = None
+        if known_hash_seed() is not None:
+            self._checks.knows_hash_order = True  # the user has fixed it
+
+    def go_on(self) -> Difference | None:
+        """Start what is due, and look for what has come; never waits. What is returned is to be told."""
+        if self._checks.knows_hash_order:
+            return None
+        if self._process is None:
+            if self._is_due():
+                self._start()
+            return None
+        if self._process.poll() is None:
+            return None
+        return self._take_answer()
+
+    def close(self) -> None:
+        """End the interpreter."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._forget()
+
+    @property
+    def _is_suspect(self) -> bool:
+        return bool(self._made) and bool(self._differing(self._made[0]))
+
+    def _is_due(self) -> bool:
+        if self._check is None:
+            if time.monotonic() - self._began < _START_AFTER:
+                return False
+            self._check = self._checks.for_other_hashes()
+            return self._check is not None
+        return self._is_suspect or self._checks.would_pay(self._spent * (1 + 1 / len(self._made)))
+
+    def _start(self) -> None:
+        assert self._check is not None
+        self._started = time.monotonic()
+        try:
+            frozen = self._pipeline.freeze()
+            size = len(frozen.structure) + sum(each.nbytes for each in frozen.shared)
+            if size > _MOST_BYTES:
+                raise ValueError(f"the pipeline has {size / 2**20:.0f} MiB, more than {_MOST_BYTES / 2**20:.0f}")
+            payload = write_payload(frozen, self._job)
+            try:
+                self._answer = tempfile.TemporaryFile()  # noqa: SIM115  (it is read when the interpreter has ended)
+                descriptors = self._answer.fileno(), payload
+                code = code_of(__name__, *descriptors, os.getpid(), *self._check.key)
+                surrounding = Surrounding.here(_SEEDS[len(self._made)])
+                self._process = surrounding.start(code, descriptors, quiet=True)
+            finally:
+                os.close(payload)
+        except Exception as error:  # objects of the user's, full disks, limits: the run goes on without
+            self._give_up(str(error))
+
+    def _take_answer(self) -> Difference | None:
+        assert self._answer is not None
+        assert self._check is not None
+        self._spent += time.monotonic() - self._started
+        self._answer.seek(0)
+        data = self._answer.read()
+        self._forget()
+        again: Again | None = pickle.loads(data) if data else None  # from our own child, in a file without a name
+        if again is None or not isinstance(again.report, BatchReport):
+            self._give_up(str(again.report) if again else "the pipeline cannot be made there")
+            return None
+        self._made.append(again.report)
+        keys = [key for made in self._made[1:] for key in self._differing(made, self._made[0])]
+        most = len(_SEEDS) if self._is_suspect else _WITHOUT_SUSPICION
+        self._checks.knows_hash_order = bool(keys) or len(self._made) == most
+        return self._checks.depends_on_hashes(self._check, again.report, self._made[0]) if keys else None
+
+    def _differing(self, made: BatchReport, other: BatchReport | None = None) -> list[str]:
+        assert self._check is not None
+        return self._checks.differing(other or self._check.report, made)[0]
+
+    def _give_up(self, why: str) -> None:
+        self._forget()
+        self._checks.knows_hash_order = True
+        logger.info("whether batches depend on the order of sets of strings is not checked: %s", why[:500])
+
+    def _forget(self) -> None:
+        self._process = None
+        if self._answer is not None:
+            self._answer.close()
+            self._answer = None
+
+
+def main(answer: int, payload: int, parent: int, epoch: int, step: int) -> None:
+    """The other interpreter's life."""
+
+    def live() -> None:
+        die_with(parent)
+        note_worker()
+        frozen, job = read_payload(payload)
+        job.settings.keep()
+        leave_autocast()
+        producer = Producer(Pipeline.thaw(frozen), job.branch, lambda _: None, only=True)
+        job.settings.keep_filters()
+        job.settings.renew()
+        again = make_again(producer, epoch, step, True, None, None, BaseException)
+        with os.fdopen(answer, "wb") as file:
+            pickle.dump(again, file)
+
+    run_and_exit(live)

@@ -1,0 +1,103 @@
+"""Pipelines that depend on the hash seed are told of, and no others."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+
+from detaug import DeterministicAugmenter, ReproducibilityError
+from detaug.processes.interpreters import known_hash_seed
+from tests.processes.engine.test_surroundings import run_python
+from tests.processes.purity import hash_order_pipelines as pipelines
+
+pytestmark = pytest.mark.skipif(known_hash_seed() is not None, reason="PYTHONHASHSEED fixes this program's hashes")
+
+
+def batches_until_known(transform, num_processes, method="fork", **options):
+    """Take batches until it is known whether they depend on the hash seed."""
+    with DeterministicAugmenter.from_dataset(
+        pipelines.Numbers(), 2, transform=transform, num_processes=num_processes, seed=1, start_method=method, **options
+    ) as augmenter:
+        while not augmenter._checks.knows_hash_order:
+            next(augmenter)
+            time.sleep(0.01)
+        for _ in range(10):
+            next(augmenter)
+        return augmenter.stats()
+
+
+@pytest.mark.parametrize(
+    ("transform", "key", "num_processes", "method"),
+    [
+        (pipelines.takes_a_sets_order, "names", 2, "fork"),
+        pytest.param(pipelines.seeds_from_a_text, "x", 2, "fork", marks=pytest.mark.slow),
+        pytest.param(pipelines.seeds_from_a_text, "x", 0, "fork", marks=pytest.mark.slow),
+        pytest.param(pipelines.takes_a_sets_order, "names", 2, "spawn", marks=pytest.mark.slow),
+        pytest.param(pipelines.seeds_from_a_text, "x", 2, "forkserver", marks=pytest.mark.slow),
+    ],
+)
+def test_what_depends_on_the_hash_seed_is_told(transform, key, num_processes, method):
+    with pytest.raises(ReproducibilityError, match="PYTHONHASHSEED") as caught:
+        batches_until_known(transform, num_processes, method, on_mismatch="raise")
+    assert caught.value.keys == (key,)
+    assert caught.value.epoch == 0
+
+
+@pytest.mark.slow
+def test_sets_that_are_sorted_are_right(caplog):
+    """Two of the strings' orders are tried in all, the second once it is paid for, so it is not waited for."""
+    with caplog.at_level(logging.WARNING, "detaug"):
+        began = time.monotonic()
+        with DeterministicAugmenter.from_dataset(
+            pipelines.Numbers(), 2, transform=pipelines.sorts, num_processes=2, seed=1, start_method="fork"
+        ) as augmenter:
+            while time.monotonic() - began < 15:
+                next(augmenter)
+            assert augmenter.stats()["mismatches"] == 0
+    assert not caplog.records
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_what_else_a_fresh_interpreter_lacks_is_no_fault(num_processes, monkeypatch, caplog):
+    """Forks have what the program has set in a module, and so has every run."""
+    monkeypatch.setattr(pipelines, "SCALE", 3.0)
+    with caplog.at_level(logging.WARNING, "detaug"):
+        stats = batches_until_known(pipelines.scales, num_processes)
+    assert stats["mismatches"] == 0
+    assert not caplog.records
+
+
+def test_a_pipeline_that_cannot_be_sent_to_an_interpreter_goes_on(caplog):
+    with caplog.at_level(logging.INFO, "detaug"):
+        stats = batches_until_known(pipelines.HoldsALock(), 0, keep=("lock",))
+    assert stats["mismatches"] == 0
+    assert "order of sets of strings is not checked" in caplog.text
+    assert all(record.levelno == logging.INFO for record in caplog.records)
+
+
+def test_an_interpreter_that_is_not_done_ends_with_the_augmenter():
+    augmenter = DeterministicAugmenter.from_dataset(
+        pipelines.Numbers(), 2, transform=pipelines.sorts, num_processes=0, seed=1
+    )
+    while augmenter._engine is None or augmenter._engine._hash_order._process is None:
+        next(augmenter)
+    process = augmenter._engine._hash_order._process
+    augmenter.close()
+    assert process.returncode is not None  # it has ended, and was reaped
+
+
+def test_a_program_with_a_fixed_hash_seed_starts_no_interpreter():
+    code = """if True:
+        from detaug import DeterministicAugmenter
+        from tests.processes.purity import hash_order_pipelines as pipelines
+        with DeterministicAugmenter.from_dataset(
+            pipelines.Numbers(), 2, transform=pipelines.takes_a_sets_order, num_processes=0, seed=1
+        ) as augmenter:
+            for _ in range(4):
+                next(augmenter)
+            print(augmenter._checks.knows_hash_order, augmenter._checks.informative > 0)
+        """
+    assert run_python(code, PYTHONHASHSEED="77").split() == ["True", "True"]
