@@ -155,6 +155,7 @@ class DeterministicAugmenter:
         ledger: str | os.PathLike[str] | None = None,
     ) -> None:
         self._engine: Engine | None = None
+        self._starting = threading.RLock()  # several threads may ask for the first batch
         self._closed = False
         self._owner = os.getpid()
         self._settings: ProcessSettings | None = None  # those of the program where the workers were started
@@ -608,8 +609,7 @@ class DeterministicAugmenter:
         """Start the workers, if they are not running (as batchgenerators has it)."""
         if self._engine is None:
             self._check_owner(started=False)  # in a fork, the thread that had the lock is not there to let it go
-        # Several threads may ask for the first batch. (The lock is made when it is needed: an augmenter can be copied.)
-        with self.__dict__.setdefault("_starting", threading.RLock()):
+        with self._starting:
             self._start_once()
 
     def _start_once(self) -> None:
@@ -738,6 +738,19 @@ class DeterministicAugmenter:
             tail=self.tail,
             left_out=list(self.check_ignore),
             **self.ledger_facts,
+        )
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        """`pickle`, `copy.copy` and `copy.deepcopy` all begin here.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            f"a {type(self).__name__} can be neither pickled nor copied: it owns its workers and its place in the stream of "
+            "batches. To save where it stands, save aug.state_dict() and load it (load_state_dict) into an augmenter made in "
+            "the same way. Where another process or object needs one (multiprocessing, torch.save, Ray, Lightning's "
+            "save_hyperparameters), pass a function that makes the augmenter, or leave it out"
         )
 
     def __repr__(self) -> str:

@@ -113,6 +113,10 @@ class Result(Generic[R]):
     def __rich__(self) -> Group:
         return Group(*self.shown())
 
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """As the last line of a notebook's cell."""
+        printer.text(str(self))
+
     def __str__(self) -> str:
         """Without colours; the table is at most 120 columns wide, and sentences are a line each."""
         file = io.StringIO()

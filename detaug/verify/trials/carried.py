@@ -213,7 +213,7 @@ def _of_classes_and_modules(classes: dict[type, None], modules: dict[str, None])
             continue
         for name, item in list(vars(module).items()):
             if not name.startswith("__") and _is_value(item):
-                yield vars(module), Variable(_MODULE, name, module_name, str(module.__file__ or "")), item
+                yield vars(module), Variable(_MODULE, name, module_name, getattr(module, "__file__", None) or ""), item
             yield from _kept_by(item, module_name)
             yield from _held_by(name, item)
 

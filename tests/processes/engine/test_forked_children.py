@@ -159,7 +159,7 @@ def test_process_of_multiprocessing_says_what_is_wrong() -> None:
 
 def test_child_of_a_fork_in_the_middle_of_a_start_does_not_wait_for_it() -> None:
     with DeterministicAugmenter(Counter(), None, 1, seed=1, start_method="fork") as augmenter:
-        lock = augmenter.__dict__.setdefault("_starting", threading.RLock())
+        lock = augmenter._starting
         held, done = threading.Event(), threading.Event()
 
         def start() -> None:  # as a thread does that asks for the first batch

@@ -442,17 +442,6 @@ def test_a_compressed_ledger_loses_nothing_where_nobody_closes_it(tmp_path: Path
     assert len(steps(tmp_path / "run.jsonl.gz")) == 3
 
 
-def test_an_augmenter_with_a_ledger_can_be_copied_and_forgets_no_batch(tmp_path: Path) -> None:
-    made = augmenter(tmp_path / "run.jsonl")
-    again = copy.deepcopy(made)
-    take(again, 2)
-    again.close()
-    again.restart()
-    take(again, 3)
-    again.close()
-    assert kinds(tmp_path / "run.jsonl") == ["header", "batch", "batch", "resumed", "batch", "batch", "batch"]
-
-
 # --- reading
 
 
