@@ -16,7 +16,7 @@ from detaug.cli.options import Target, factory_of, json_option, unreadable_told
 if TYPE_CHECKING:
     from detaug.remaking.pipelines import Remaker
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
+_FILE = click.Path(path_type=Path, dir_okay=False, resolve_path=True)
 
 
 @click.command(short_help="Test a receipt: draw batches of its ledger, make them again, compare.")

@@ -7,10 +7,11 @@ import json
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -44,13 +45,15 @@ class CannotWrite(CannotRun):
 
 
 class _Interruptible(click.Command):
-    """Ends with status 130 when it is interrupted, and not with 1, which means "differs"."""
+    """Ends with status 130 when it is interrupted, with 2 when it fails, and not with 1, which means "differs"."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; Ctrl-C meanwhile is one line.
 
         Raises:
-            click.exceptions.Exit: with 130 after Ctrl-C, with 141 where nobody reads its output any more.
+            click.exceptions.Exit: with 130 after Ctrl-C, with 141 where nobody reads its output any more, and with 2, not
+                Python's 1, after an error that nobody expected.
+            CannotRun: a pipeline calls `sys.exit`.
         """
         try:
             return super().invoke(ctx)
@@ -63,6 +66,13 @@ class _Interruptible(click.Command):
                 os.dup2(nowhere, sys.stdout.fileno())
                 os.close(nowhere)
             raise click.exceptions.Exit(UNREAD) from None
+        except SystemExit as leaving:  # click's own comes later
+            raise CannotRun(f"the pipeline ends the program: sys.exit({leaving.code!r})") from leaving
+        except (click.exceptions.Exit, click.ClickException, click.Abort):
+            raise
+        except Exception:
+            traceback.print_exc()
+            raise click.exceptions.Exit(2) from None
 
 
 class Commands(_Interruptible, click.Group):
@@ -74,11 +84,17 @@ class Command(_Interruptible):
 
 
 class Target:
-    """Where `--json` asks a result to be written: nowhere, to a file, or to stdout, which then holds nothing else."""
+    """Where `--json` asks a result to be written: nowhere, to a file, or to stdout, which then holds nothing else: what
+    pipelines and their workers print there goes to stderr."""
 
     def __init__(self, file: Path | None = None, is_stdout: bool = False) -> None:
         self._file = file
         self._is_stdout = is_stdout
+        self._stdout: TextIO | None = None
+        if is_stdout:
+            with suppress(OSError, ValueError):  # it has no descriptor in a test
+                self._stdout = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+                os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     @property
     def is_file(self) -> bool:
@@ -109,9 +125,11 @@ class Target:
         """
         text = json.dumps(result, indent=2) + "\n"
         try:
-            if self._is_stdout:
+            if self._stdout is not None:
+                with self._stdout as stdout:
+                    stdout.write(text)
+            elif self._is_stdout:
                 sys.stdout.write(text)
-                sys.stdout.flush()
             elif self._file is not None and _is_special(self._file):
                 self._file.write_text(text, encoding="utf-8")
             elif self._file is not None:
@@ -143,15 +161,15 @@ def conclude(result: Result[Any], json_target: Target, *more: str) -> None:
 
     Raises:
         CannotWrite: with exit status 2.
-        click.exceptions.Exit: with 1 where a row of it is not as it should be.
+        click.exceptions.Exit: with 1 where a row of it differs, with 2 where one could not be measured.
     """
     console = json_target.console()
     console.print(result)
     for line in more:
         console.print(line, style="dim", soft_wrap=True)
     json_target.write(result.as_json())
-    if not result.ok:
-        raise click.exceptions.Exit(1)
+    if result.status:
+        raise click.exceptions.Exit(result.status)
 
 
 class NumbersType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
@@ -204,7 +222,7 @@ def unreadable_told() -> Iterator[None]:
     except (NotALedger, CannotReceipt, CannotRemake, UnusableError) as error:
         raise CannotRun(str(error)) from error
     except OSError as error:
-        raise CannotRun(f"{error.filename or 'a file'}: {error.strerror or error}") from error
+        raise CannotRun(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
 
 
 def factory_of(target: str) -> Any:
@@ -223,7 +241,7 @@ def factory_of(target: str) -> Any:
 
 
 class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
-    """A file that can be written, which is found out before the work; a `Path`.
+    """A file that can be written, which is found out before the work; a `Path`, of which no later `os.chdir` makes another.
 
     Args:
         suffix: that its name must have; None: any.
@@ -249,7 +267,7 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # ge
                 _try_writing(folder)
             except OSError as error:
                 self.fail(_why(file, error), param, ctx)
-        return file
+        return file.absolute()
 
 
 class _TargetType(OutputType):

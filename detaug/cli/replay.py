@@ -29,7 +29,7 @@ def replay_options(function: _F) -> _F:
             ),
             click.option(
                 "--pictures",
-                type=click.Path(path_type=Path, file_okay=False),
+                type=click.Path(path_type=Path, file_okay=False, resolve_path=True),
                 help="Save pictures of each sample before and after into this folder.",
             ),
             json_option,
@@ -40,7 +40,7 @@ def replay_options(function: _F) -> _F:
 
 
 @click.command(short_help="Make one batch of a ledger again: params, fingerprints, debugger, pictures.")
-@click.argument("ledger", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("ledger", type=click.Path(path_type=Path, dir_okay=False, resolve_path=True))
 @click.argument("target", metavar="MODULE:FACTORY")
 @replay_options
 def replay(ledger: Path, target: str, **asked: Any) -> None:

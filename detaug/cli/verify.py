@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from detaug.cli.options import NumbersType, SeedType, Target, conclude, json_option
+from detaug.cli.options import NumbersType, SeedType, Target, conclude, json_option, unreadable_told
 
 
 @click.command(short_help="Prove that a pipeline is deterministic, or find the line that is not.")
@@ -42,18 +42,14 @@ def verify(target: str, json_target: Target, **options: Any) -> None:
     are made with several process counts and start methods, with workers held up and killed, resumed, replayed, with
     another clock, another PYTHONHASHSEED and more.
 
-    The exit status is 0 if all are equal, 1 if any row differs, 2 on wrong use. What the pipeline does by itself and
-    DeterministicAugmenter repairs is shown and does not count.
+    The exit status is 0 if all are equal, 1 if the bytes of any row differ, 2 if there is no pipeline or a row could not be
+    measured. What the pipeline does by itself and DeterministicAugmenter repairs is shown and does not count.
     """
     from detaug.reports.progress import progress
-    from detaug.verify import UnusableError
     from detaug.verify import verify as run
 
     options["start_methods"] = options["start_methods"] or None  # click's word for "not given" is an empty tuple
-    try:
-        # What is left on screen is the table; the bar is for the time until then.
-        with progress("verify") as shown:
-            result = run(target, progress=shown.update, **options)
-    except (UnusableError, ImportError) as error:
-        raise click.UsageError(str(error)) from error
+    # What is left on screen is the table; the bar is for the time until then.
+    with progress("verify") as shown, unreadable_told():
+        result = run(target, progress=shown.update, **options)
     conclude(result, json_target)

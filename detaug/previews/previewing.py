@@ -137,7 +137,7 @@ def of_factory(
 ) -> Preview:
     """The first samples from that step on. Arguments and errors as of `preview`."""
     with preserved_global_rngs(), one_thread():
-        made = _made(factory)
+        made = call_factory(factory)
         producer, seed, num_streams = _producer(made, seed)
         recorder, rows = Recorder(look), list[Sample]()
         at = step
@@ -187,15 +187,6 @@ def _look_at_raw(raw: list[View], look: Look, _: str, item: Any) -> None:
     """Note the samples of the raw batch; none where it is not one yet."""
     with suppress(ValueError):
         raw[:] = [look.at(image, labels) for image, labels, _ in samples_of(item)]
-
-
-def _made(factory: Factory) -> HandedIn:
-    try:
-        return call_factory(factory)
-    except (UnusableError, MemoryError):
-        raise
-    except Exception as error:
-        raise UnusableError(f"the factory fails: {type(error).__name__}: {error}") from error
 
 
 def _producer(made: HandedIn, seed: Seed | None) -> tuple[Producer, Seed, int]:

@@ -121,22 +121,10 @@ def remaker_of(factory: Factory, header: Mapping[str, Any]) -> Remaker:
     """From a factory, as for `detaug verify`: with the ledger's seed, and its arguments where the factory gives no augmenter.
 
     Raises:
-        CannotRemake: the factory fails, or makes another pipeline.
-        UnusableError: it gives something that is no pipeline.
+        CannotRemake: it makes another pipeline.
+        UnusableError: it fails, or gives something that is no pipeline.
     """
-    made: list[Any] = []
-
-    def called() -> Any:
-        made.append(factory())
-        return made[0]
-
-    try:
-        handed = call_factory(called, header.get("stateless"), header.get("batches_per_epoch"))
-    except (TypeError, ValueError, ImportError, OSError, LookupError, RuntimeError) as error:
-        if made:
-            raise
-        raise CannotRemake(f"the factory raises {type(error).__name__}: {error}") from error
-    own = made[0] if isinstance(made[0], DeterministicAugmenter) else None
+    handed = call_factory(factory, header.get("stateless"), header.get("batches_per_epoch"))
     try:
         augmenter = DeterministicAugmenter(
             handed.source,
@@ -146,8 +134,8 @@ def remaker_of(factory: Factory, header: Mapping[str, Any]) -> Remaker:
             name=header["name"],
             num_streams=header["num_streams"],
             batches_per_epoch=handed.batches_per_epoch or header.get("batches_per_epoch"),
-            version=header.get("version", "") if own is None else own.version,
-            keep=tuple(header.get("keep", ())) if own is None else own.keep,
+            version=header.get("version", "") if handed.version is None else handed.version,
+            keep=tuple(header.get("keep", ())) if handed.version is None else handed.keep,
             rank=0,
             world_size=1,
             check_every=0,

@@ -102,6 +102,12 @@ class Result(Generic[R]):
         """Whether all rows are."""
         return all(row.ok for row in self.rows)
 
+    @property
+    def status(self) -> int:
+        """A command's exit status: 1 where something differs, else 2 where something could not be measured."""
+        verdicts = {row.verdict for row in self.rows}
+        return 0 if self.ok else 2 if FAILED in verdicts and DIFFERENT not in verdicts else 1
+
     def shown(self) -> Sequence[RenderableType]:
         """What people read: a table, and lines below it."""
         raise NotImplementedError

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Producer
+from detaug.verify.handed_in import UnusableError
 from detaug.verify.result import Cause
 from detaug.verify.trials.bench import Outcome, SearchStopped, Subject, Trial, perform
 from detaug.verify.trials.carried import Snapshot, Variable
@@ -123,7 +124,7 @@ class Known:
 
 def causes_of(
     subject: Subject, experiment: Experiment, different: Sequence[BatchKey], repaired: bool = False
-) -> tuple[list[Cause], bool]:
+) -> tuple[list[Cause], str]:
     """Why batches differ in the two trials.
 
     Args:
@@ -133,15 +134,17 @@ def causes_of(
         repaired: detaug repairs it.
 
     Returns:
-        The causes, never empty, and whether the search came to its end.
+        The causes, never empty, and what stopped the search; empty: nothing.
     """
     known = Known()
     try:
         _search(subject, experiment, different[0], known)
-        complete = True
-    except SearchStopped:
-        complete = False
-    return [replace(cause, repaired=repaired) for cause in known.say(experiment.factor)], complete
+        stopped = ""
+    except SearchStopped as stop:
+        stopped = str(stop)
+    except (OSError, UnusableError) as error:  # the difference that was found remains
+        stopped = f"by {error}"
+    return [replace(cause, repaired=repaired) for cause in known.say(experiment.factor)], stopped
 
 
 def _search(subject: Subject, experiment: Experiment, key: BatchKey, known: Known) -> None:

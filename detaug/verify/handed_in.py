@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.error_record import describe
 from detaug.engine.inspection import inspected
 from detaug.sources import DatasetSource, Source, resolve_source
 
@@ -27,6 +32,10 @@ class UnusableError(ValueError):
     """The factory's pipeline cannot be verified; the message says why."""
 
 
+class CannotTravel(UnusableError):
+    """It cannot be sent to other interpreters, which is no failure."""
+
+
 @dataclass(frozen=True)
 class HandedIn:
     """A freshly made pipeline.
@@ -35,6 +44,7 @@ class HandedIn:
         source, transform: the pipeline.
         seed: the augmenter's own; None where it has none, or drew it.
         name, num_streams, batches_per_epoch, keep: of the augmenter, else its defaults.
+        version: the augmenter's; None: it was none.
     """
 
     source: Source
@@ -44,6 +54,7 @@ class HandedIn:
     num_streams: int | None = None
     batches_per_epoch: int | None = None
     keep: tuple[str, ...] = ()
+    version: str | None = None
 
 
 def call_factory(factory: Factory, stateless: bool | None = None, batches_per_epoch: int | None = None) -> HandedIn:
@@ -55,9 +66,10 @@ def call_factory(factory: Factory, stateless: bool | None = None, batches_per_ep
         batches_per_epoch: where epochs are cut; None: where the augmenter cuts them, else nowhere.
 
     Raises:
-        UnusableError: it gives something else.
+        UnusableError: it raises, ends the program, closes its output, or gives something else.
     """
-    made = factory()
+    with users_code("the factory"):
+        made = factory()
     try:
         if isinstance(made, DeterministicAugmenter):
             return _of_augmenter(made, stateless, batches_per_epoch)
@@ -73,6 +85,48 @@ def call_factory(factory: Factory, stateless: bool | None = None, batches_per_ep
     elif hasattr(made, "__next__") or hasattr(made, "__iter__"):
         what += ": return (it, None) if it is a loader without a transform"
     raise UnusableError(_EXPECTED + what)
+
+
+@contextmanager
+def users_code(what: str) -> Iterator[None]:
+    """Inside, a module is imported or a factory called: what goes wrong there is one line.
+
+    Raises:
+        UnusableError: it raises, ends the program, or closes stdout, stdin or stderr.
+    """
+    pid = os.getpid()
+    try:
+        yield
+    except SystemExit as leaving:
+        raise UnusableError(f"{what} ends the program: sys.exit({leaving.code!r}){_place(leaving)}") from leaving
+    except UnusableError:
+        raise
+    except Exception as error:
+        raise UnusableError(f"{what} raises {' '.join(describe(error).summary.split())}{_place(error)}") from error
+    finally:
+        if os.getpid() != pid:  # what follows is the parent's
+            os._exit(0)
+    closed = [name for number, name in enumerate(("stdin", "stdout", "stderr")) if not _is_open(number)]
+    for _ in closed:
+        os.open(os.devnull, os.O_RDWR)  # else a pipe to a worker would have the number, and get what is printed
+    if closed or sys.stdout.closed:
+        raise UnusableError(f"{what} closes {' and '.join(closed) or 'sys.stdout'}, which the result is printed to")
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def _place(error: BaseException) -> str:
+    """The last line of the user's own file on the way to it, for a message's end."""
+    ours = (os.path.dirname(__file__), "<frozen")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 def is_map_style(value: Any) -> bool:
@@ -97,6 +151,7 @@ def _of_augmenter(augmenter: DeterministicAugmenter, stateless: bool | None, bat
         augmenter.num_streams,
         augmenter.batches_per_epoch,
         tuple(augmenter.keep),
+        augmenter.version,
     )
     augmenter.close()  # its workers, if it has any: every row starts its own
     return found

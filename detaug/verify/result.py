@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from detaug.reports import rows as reports
-from detaug.reports.rows import DIFFERENT, EQUAL, NOT_RUN, table
+from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, table
 from detaug.verify.trials.outputs import Difference
 from detaug.watching.interception import Site
 
@@ -24,8 +24,8 @@ class Row(reports.Row):
     Attributes:
         what: the circumstance.
         verdict: "equal", "different", or "differs; detaug repairs it" (of the pipeline without detaug's repairs, where
-            its batches are equal with them), or "not run" (of a start method, or another interpreter, to which the
-            pipeline cannot be sent).
+            its batches are equal with them), "not run" (of a start method, or another interpreter, to which the
+            pipeline cannot be sent), or "failed" (it could not be measured; `detail` says why).
         batches: how many were compared.
         differing: how many of them differed.
         first: epoch and step of the first that did.
@@ -182,10 +182,13 @@ class Result(reports.Result[Row]):
         return [rows, *lines, Text(), self.stateless.told(), *notes, self._verdict()]
 
     def _verdict(self) -> Text:
-        left_out = sum(row.verdict == NOT_RUN for row in self.rows)
-        differing = sum(not row.ok for row in self.rows)
+        left_out, differing, failed = (
+            sum(row.verdict == verdict for row in self.rows) for verdict in (NOT_RUN, DIFFERENT, FAILED)
+        )
         if differing:
             what = Text(f"different: {differing} of {len(self.rows)} rows differ", "bold red")
+        elif failed:
+            what = Text(f"not known: {failed} of {len(self.rows)} rows could not be measured", "bold red")
         elif left_out:
             what = Text(f"equal in all rows but {left_out} that could not be run", "bold yellow")
         else:

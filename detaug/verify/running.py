@@ -8,22 +8,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from detaug.engine.error_record import describe
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.notices import collected_notices
 from detaug.reports.progress import Progress
-from detaug.reports.rows import DIFFERENT, NOT_RUN, REPAIRED, Planned, run_rows
+from detaug.reports.rows import DIFFERENT, FAILED, NOT_RUN, REPAIRED, Planned, run_rows
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.seeding.tree import SeedTree
 from detaug.verify.diagnosis import Experiment, causes_of, differing
-from detaug.verify.handed_in import Factory, UnusableError
-from detaug.verify.result import Cause, Result, Row
+from detaug.verify.handed_in import CannotTravel, Factory, UnusableError
+from detaug.verify.result import Cause, Result, Row, Stateless
 from detaug.verify.rows.experiments import Question, questions
 from detaug.verify.rows.real_runs import RealRuns, Reference
 from detaug.verify.rows.statelessness import judge_statelessness
 from detaug.verify.settings import DEFAULT_BATCHES, DEFAULT_SEARCH_SECONDS, Settings
 from detaug.verify.target import load_factory
-from detaug.verify.trials.bench import Outcome, SearchStopped, SharedState, Subject, Trial
+from detaug.verify.trials.bench import Outcome, Raised, SearchStopped, SharedState, Subject, Trial
 
 
 def verify(
@@ -112,18 +113,21 @@ class _Verification:
         )
         asked = questions(reference.keys, self._settings.hash_seeds or (), self._settings.thorough)
         planned = [Planned(question.what, partial(self._answer, subject, question)) for question in asked]
-        for row in run_rows([*real.runs(reference), *planned], self._progress):
+        for row in run_rows(map(_measured, [*real.runs(reference), *planned]), self._progress):
             self._rows.append(row)
             # Rows that make batches in this process change what classes and modules keep, which the next row would meet.
             self._pristine.put_back()
         with collected_notices():
             self._tell("is the loader stateless?")
-            stateless = judge_statelessness(
-                subject,
-                reference.keys,
-                self._settings.stateless is None and reference.stateless,
-                self._settings.search_seconds,
-            )
+            try:
+                stateless = judge_statelessness(
+                    subject,
+                    reference.keys,
+                    self._settings.stateless is None and reference.stateless,
+                    self._settings.search_seconds,
+                )
+            except Exception as error:
+                stateless = Stateless(False, f"it could not be found out: {_told(error)}")
             causes = self._causes(subject, reference.keys)
         self._take_notes(reference)
         return Result(
@@ -154,14 +158,13 @@ class _Verification:
     def _answer(self, subject: Subject, question: Question) -> Row:
         number = len(question.experiments[0].still.order)
         for experiment in question.experiments:
-            try:
-                still, changed = experiment.run(subject, self._still.get(experiment.still))
-            except UnusableError as error:
-                if not experiment.is_elsewhere:
-                    raise
-                return Row(question.what, NOT_RUN, detail=str(error))
+            still, changed = experiment.run(subject, self._still.get(experiment.still))
             if not experiment.is_elsewhere:
                 self._still[experiment.still] = still
+            elif raised := [
+                each for each in (*still.prints.values(), *changed.prints.values()) if type(each) is Raised
+            ]:
+                raise RuntimeError(f"in another interpreter, the pipeline raises {raised[0]}")
             different = differing(still, changed)
             if different:
                 self._shown.append((question, experiment, different))
@@ -190,17 +193,16 @@ class _Verification:
         for number, (question, experiment, different) in enumerate(shown):
             self._tell(f"looking for the cause: {question.what}")
             timed = _with_its_share(subject, ends, len(shown) - number)
-            causes, complete = causes_of(timed, experiment, different, self._is_repaired(question))
+            causes, stopped = causes_of(timed, experiment, different, self._is_repaired(question))
             for cause in causes:
                 found.setdefault(cause.site or cause.what, cause)
-            if not complete:
-                self._note_the_stop(question.what)
+            self._note_the_stop(question.what, stopped)
         if any(question.factor == "randomness" for question, _, _ in shown) and any(
             cause.site for cause in found.values()
         ):
             # Randomness that no seed governs depends on what was drawn before: history without a line is that same fault.
             found = {key: cause for key, cause in found.items() if cause.site is not None}
-        if not found and not all(row.ok for row in self._rows):
+        if not found and any(row.verdict == DIFFERENT for row in self._rows):
             self._tell("looking for the cause: in another process")
             self._search_elsewhere(_with_its_share(subject, ends, 1), keys, found)
         return tuple(sorted(found.values(), key=lambda cause: cause.repaired))
@@ -208,26 +210,23 @@ class _Verification:
     def _search_elsewhere(self, subject: Subject, keys: list[BatchKey], found: dict[Any, Cause]) -> None:
         still = Trial(tuple(dict.fromkeys(keys)))
         place = Experiment("place", still, still)
-        rows = [row.what for row in self._rows if not row.ok]
+        rows = [row.what for row in self._rows if row.verdict == DIFFERENT]
         try:
             different = differing(*place.run(subject))
-        except SearchStopped:
+        except (SearchStopped, OSError, UnusableError) as stop:
             different = []
-            self._note_the_stop("in another process")
+            self._note_the_stop("in another process", str(stop))
         if different:
-            causes, complete = causes_of(subject, place, different)
+            causes, stopped = causes_of(subject, place, different)
             found.update({cause.site or cause.what: cause for cause in causes})
-            if not complete:
-                self._note_the_stop("in another process")
+            self._note_the_stop("in another process", stopped)
         else:
             what = f"the pipeline depends on something that only shows with: {'; '.join(rows)}"
             found[what] = Cause(what, None)
 
-    def _note_the_stop(self, where: str) -> None:
-        self._notes.append(
-            f"the search for the line ({where}) was stopped when its share of {self._settings.search_seconds:g} s was over "
-            "(search_seconds=..., --seconds-for-cause)"
-        )
+    def _note_the_stop(self, where: str, why: str) -> None:
+        if why:
+            self._notes.append(f"the search for the line ({where}) was stopped {why}")
 
     def _take_notes(self, reference: Reference) -> None:
         if len(set(reference.prints)) == 1 and len(reference.prints) > 1:
@@ -242,6 +241,24 @@ class _Verification:
                 ]
         if len(reference.prints) < self._settings.batches:
             self._notes.append(f"the loader gave {len(reference.prints)} of {self._settings.batches} batches")
+
+
+def _measured(planned: Planned[Row]) -> Planned[Row]:
+    """A row that fails alone: what could not be measured says nothing of the pipeline."""
+
+    def run() -> Row:
+        try:
+            return planned.run()
+        except CannotTravel as error:
+            return Row(planned.what, NOT_RUN, detail=str(error))
+        except Exception as error:
+            return Row(planned.what, FAILED, detail=_told(error))
+
+    return replace(planned, run=run)
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, UnusableError) else describe(error).summary.splitlines()[0]
 
 
 def _with_its_share(subject: Subject, ends: float | None, searches: int) -> Subject:

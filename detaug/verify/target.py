@@ -11,7 +11,7 @@ from types import ModuleType
 
 import cloudpickle
 
-from detaug.verify.handed_in import Factory, UnusableError
+from detaug.verify.handed_in import Factory, UnusableError, users_code
 
 
 def load_factory(target: str) -> Factory:
@@ -26,12 +26,8 @@ def load_factory(target: str) -> Factory:
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
         raise UnusableError(f"{target!r} is not of the form module:factory or path/to/file.py:factory")
-    try:
+    with users_code(f"{place}, when it is imported,"):
         module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
-    except UnusableError:
-        raise
-    except Exception as error:
-        raise UnusableError(f"{place} fails when it is imported: {type(error).__name__}: {error}") from error
     found: object = module
     for part in name.split("."):
         if not hasattr(found, part):

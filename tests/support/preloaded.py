@@ -221,6 +221,7 @@ def _end(main: types.ModuleType, status: int) -> None:
         sys.exit(status)
     main.__dict__.clear()
     gc.collect()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:
+            stream.flush()
     os._exit(status)

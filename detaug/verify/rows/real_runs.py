@@ -18,9 +18,9 @@ from detaug.engine.inspection import inspected
 from detaug.errors import BatchError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
-from detaug.reports.rows import DIFFERENT, NOT_RUN, Planned
+from detaug.reports.rows import Planned
 from detaug.seeding.branch import SeedBranch
-from detaug.verify.handed_in import Factory, UnusableError, call_factory
+from detaug.verify.handed_in import CannotTravel, Factory, UnusableError, call_factory
 from detaug.verify.result import Prints, Row, compared
 from detaug.verify.rows.disturbing import Disturbance
 from detaug.verify.settings import DEFAULT_SEED, Settings
@@ -171,7 +171,7 @@ class RealRuns:
         """A fresh one.
 
         Raises:
-            UnusableError: this pipeline cannot be run like that.
+            CannotTravel: this pipeline cannot be run like that.
         """
         settings = self._settings
         made = call_factory(self._factory, settings.stateless, self._batches_per_epoch)
@@ -192,7 +192,7 @@ class RealRuns:
                 check_every=0,  # verify itself makes every batch again
             )
         except (TypeError, ValueError) as error:
-            raise UnusableError(str(error)) from error
+            raise CannotTravel(str(error)) from error
 
 
 class _Found(NamedTuple):
@@ -205,14 +205,7 @@ class _Found(NamedTuple):
 
 
 def _row(what: str, reference: Reference, run: Callable[[], _Found]) -> Row:
-    try:
-        found = run()
-    except UnusableError as error:
-        return Row(what, NOT_RUN, detail=str(error))
-    except Exception as error:  # here where the reference had none: that is a difference
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
-        count = len(reference.prints)
-        return Row(what, DIFFERENT, batches=count, differing=count, detail=text)
+    found = run()
     made, different = compared(reference.prints, found.batches, found.whole)
     return Row.of(what, made, [reference.keys[number] for number in different], detail=found.detail)
 

@@ -26,6 +26,13 @@ from detaug.watching.interception import Site
 class SearchStopped(BaseException):
     """The time for the search is over. Not an Exception: it may be raised in the middle of a pipeline that catches those."""
 
+    def __init__(self) -> None:
+        super().__init__("when its share of the time was over (search_seconds=..., --seconds-for-cause)")
+
+
+class Raised(str):
+    """In the place of a batch's fingerprint: what was raised instead."""
+
 
 class Hooks(Protocol):
     """What looks at, or changes, the pipeline's objects in the middle of a trial."""
@@ -170,4 +177,4 @@ def _print_of(producer: Producer, key: BatchKey) -> str:
     except StreamEnded:
         return "the stream ended before it"
     except Exception as error:  # an outcome like any other: it is compared with the other runs'
-        return f"{type(error).__name__}: {error}"
+        return Raised(f"{type(error).__name__}: {error}")

@@ -17,7 +17,7 @@ import cloudpickle
 
 from detaug.processes.control import die_with, run_and_exit
 from detaug.processes.interpreters import code_of, interpreter_command, worker_environment
-from detaug.verify.handed_in import UnusableError
+from detaug.verify.handed_in import CannotTravel, UnusableError
 from detaug.verify.trials.bench import Outcome, SearchStopped, Subject, Trial, perform
 from detaug.verify.trials.surroundings import under
 
@@ -74,12 +74,12 @@ def start(subject: Subject, trials: Sequence[Trial], hash_seed: int) -> Elsewher
     own, which no other trial has touched.
 
     Raises:
-        UnusableError: the factory cannot be sent there.
+        CannotTravel: the factory cannot be sent there.
     """
     try:
         payload = cloudpickle.dumps((subject, list(trials)))
     except Exception as error:
-        raise UnusableError(f"the factory cannot be pickled for another interpreter: {error}") from error
+        raise CannotTravel(f"the factory cannot be pickled for another interpreter: {error}") from error
     ours, theirs = os.pipe()
     errors = tempfile.TemporaryFile()  # noqa: SIM115  (an unread pipe would fill up)
     os.set_inheritable(theirs, True)

@@ -38,7 +38,7 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_sheet_is_written_and_told(pipeline: str) -> None:
     code, output = run(pipeline, "-o", "sheet.png", "--samples", "2", "--seed", "7", "--orientation", "RAS")
     assert code == 0, output
-    assert output.splitlines()[-1] == "sheet.png: 2 samples, 2 transforms that changed them"
+    assert output.splitlines()[-1] == f"{Path('sheet.png').absolute()}: 2 samples, 2 transforms that changed them"
     assert Image.open("sheet.png").size[0] > 600
 
 

@@ -363,7 +363,7 @@ def test_a_module_that_does_not_import_exits_with_2(kept: Path, tmp_path: Path) 
     (tmp_path / "broken.py").write_text("1 / 0")
     done = detaug("check", kept.with_name("receipt.json"), f"{tmp_path / 'broken.py'}:make", "--ledger", kept)
     assert done.exit_code == 2
-    assert "broken.py fails when it is imported: ZeroDivisionError: division by zero" in done.output
+    assert "broken.py, when it is imported, raises ZeroDivisionError: division by zero" in done.output
 
 
 def test_receipts_of_other_versions_are_refused_with_both_numbers(kept: Path, tmp_path: Path) -> None:

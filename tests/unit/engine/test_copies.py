@@ -17,7 +17,6 @@ from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from tests.support.ledgers.runs import Draws
 
 
-
 def in_a_torch_checkpoint(augmenter: Any) -> None:
     torch.save({"data": augmenter}, io.BytesIO())
 

@@ -247,7 +247,7 @@ class Breaks:
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (failing, "the factory fails: OSError: the disk is gone"),
+        (failing, "the factory raises OSError: the disk is gone"),
         (lambda: 3, "the factory must return"),
         (lambda: (Loader(*blob()), Breaks()), "the pipeline fails at epoch 0, step 0: RuntimeError: out of tune"),
         (lambda: (iter([]), None), "the loader gives no batch at epoch 0, step 0"),
@@ -262,7 +262,7 @@ def test_what_is_no_pipeline_is_said(factory: Any, message: str) -> None:
 
 def test_module_that_fails_when_it_is_imported_is_named(tmp_path: Any) -> None:
     (tmp_path / "broken_pipeline.py").write_text("1 / 0\n")
-    with pytest.raises(UnusableError, match=r"broken_pipeline\.py fails when it is imported: ZeroDivisionError"):
+    with pytest.raises(UnusableError, match=r"broken_pipeline\.py, when it is imported, raises ZeroDivisionError"):
         detaug.preview(f"{tmp_path}/broken_pipeline.py:make")
 
 

@@ -1,0 +1,137 @@
+"""Every command that takes a factory, with factories that do what none should: status 1 is for bytes that differ."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from detaug.cli import main
+from detaug.ledger.receipt import as_text, make_receipt
+from tests.support import hostile
+from tests.support.ledgers.runs import run
+from tests.support.preloaded import PRELOADED, run_code
+from tests.support.processes import environment_of_a_script
+
+COMMANDS = {
+    "verify": "verify {target} --batches 2 --processes 1 --start-method fork --hash-seeds= --json -",
+    "preview": "preview {target} --samples 1 -o found.png",
+    "bench": "bench {target} --processes 1 --seconds 0.1 -o found.html --json -",
+    "replay": "replay run.jsonl {target} --epoch 0 --step 1 --json -",
+    "check": "check receipt.json {target} --ledger run.jsonl --samples 2 --json -",
+}
+each_command = pytest.mark.parametrize("command", COMMANDS)
+#: For tests that start a program: the command that costs the least, and the others in the slow tier.
+one_command = pytest.mark.parametrize(
+    "command", [pytest.param(each, marks=[] if each == "replay" else pytest.mark.slow) for each in COMMANDS]
+)
+PROGRAM = "from detaug.cli import main; main(prog_name='detaug')"
+
+
+def arguments(command: str, target: str) -> list[str]:
+    return COMMANDS[command].format(target=target).split()
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    ledger = run(folder / "run.jsonl", 4, loader=hostile.Loader())
+    (folder / "receipt.json").write_text(as_text(make_receipt(ledger)))
+    return folder
+
+
+@pytest.fixture
+def folder(kept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for file in kept.glob("found.*"):
+        file.unlink()
+    monkeypatch.chdir(kept)
+    return kept
+
+
+def program(command: str, name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    words = arguments(command, f"tests.support.hostile:{name}")
+    return run_code(PROGRAM, *words, folder=folder, environment=environment_of_a_script())
+
+
+@each_command
+@pytest.mark.parametrize("name", hostile.UNUSABLE)
+def test_unusable_factory_is_one_message_and_status_2(command: str, name: str, folder: Path) -> None:
+    done = CliRunner().invoke(main, arguments(command, f"tests.support.hostile:{name}"))
+    assert done.exit_code == 2, done.output
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("Error: "), "one line for all of it"
+    assert hostile.UNUSABLE[name][1] in last
+    assert "Traceback" not in done.output
+
+
+@each_command
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("1 / 0", "user.py, when it is imported, raises ZeroDivisionError: division by zero ("),
+        ("def make(:", "user.py, when it is imported, raises "),
+        ("import sys; sys.exit(3)", "user.py, when it is imported, ends the program: sys.exit(3)"),
+        ("import os; os.chdir('/'); raise OSError('gone')", "raises OSError: gone"),
+        ("make = 3", "user.py:make is not callable: it is 3"),
+    ],
+)
+def test_unusable_module_is_one_message_and_status_2(command: str, code: str, said: str, folder: Path) -> None:
+    (folder / "user.py").write_text(code)
+    done = CliRunner().invoke(main, arguments(command, "user.py:make"))
+    assert done.exit_code == 2, done.output
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.output
+
+
+@each_command
+def test_interrupt_within_a_factory_is_no_difference(command: str, folder: Path) -> None:
+    done = CliRunner().invoke(main, arguments(command, "tests.support.hostile:interrupts"))
+    assert done.exit_code == (2 if command == "bench" else 130), done.output
+    assert "interrupted" in done.stderr
+    assert "Traceback" not in done.output
+
+
+@one_command
+@pytest.mark.parametrize("name", hostile.ODD)
+def test_odd_factory_gives_its_result_where_it_was_asked_for(command: str, name: str, folder: Path) -> None:
+    done = program(command, name, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    if command == "preview":
+        assert (folder / "found.png").exists()
+        assert done.stdout.replace("NOISE\n", "").count("found.png: 1 samples") == 1
+        return
+    assert json.loads(done.stdout), "and nothing else"
+    assert command != "bench" or (folder / "found.html").exists()
+
+
+@one_command
+@pytest.mark.parametrize("name", hostile.CLOSING)
+def test_factory_that_closes_the_output_is_said_on_the_error_output(command: str, name: str, folder: Path) -> None:
+    done = program(command, name, folder)
+    if command == "bench":  # calls it in a process of its own
+        assert hostile.CLOSING[name][1] in done.stderr
+        return
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert hostile.CLOSING[name][1] in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@one_command
+def test_factory_that_hangs_is_ended_by_ctrl_c(command: str, folder: Path) -> None:
+    words = arguments(command, "tests.support.hostile:hangs")
+    process: Any = PRELOADED.run(PROGRAM, words, folder, environment_of_a_script())
+    if process is None:
+        pytest.skip("needs a preloaded interpreter")
+    with process:
+        while process.stderr.readline() != "HANGING\n":
+            pass
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "interrupted\n")

@@ -1,0 +1,106 @@
+"""Factories that do what no factory should, for every command that takes one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from batchgenerators.dataloading.data_loader import DataLoader
+
+
+class Loader(DataLoader):
+    def __init__(self) -> None:
+        super().__init__(None, 2, infinite=True)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"data": np.random.random((2, 1, 8, 8)).astype(np.float32)}
+
+
+def sound() -> Any:
+    return Loader(), None
+
+
+class Unprintable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def _raising(error: BaseException) -> Any:
+    raise error
+
+
+def _doing(*calls: Any) -> Any:
+    for call in calls:
+        call()
+    return sound()
+
+
+def _fork_and_come_back_twice() -> None:
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+
+
+def _sleep_in_a_thread() -> None:
+    threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
+
+
+def _close_descriptors(*numbers: int) -> Any:
+    return lambda: [os.close(number) for number in numbers]
+
+
+#: name → (the factory, what is said). Every command ends with 2 where one of these is called.
+UNUSABLE: dict[str, tuple[Any, str]] = {
+    "raises": (lambda: _raising(RuntimeError("no data\nat /nowhere")), "raises RuntimeError: no data at /nowhere ("),
+    "cannot_import": (
+        lambda: __import__("nowhere_at_all"),
+        "raises ModuleNotFoundError: No module named 'nowhere_at_all'",
+    ),
+    "asserts": (lambda: _raising(AssertionError()), "raises AssertionError ("),
+    "unprintable": (lambda: _raising(Unprintable()), "Unprintable"),
+    "out_of_memory": (lambda: _raising(MemoryError("64 GiB")), "raises MemoryError: 64 GiB"),
+    "stops_iteration": (lambda: next(iter(())), "raises StopIteration"),
+    "exits": (lambda: sys.exit(3), "ends the program: sys.exit(3)"),
+    "exits_with_0": (lambda: sys.exit(), "ends the program: sys.exit(None)"),
+    "exits_with_words": (lambda: sys.exit("no licence"), "ends the program: sys.exit('no licence')"),
+    "wants_arguments": (lambda folder: folder, "raises TypeError: "),
+    "none": (lambda: None, "it returned NoneType"),
+    "three": (lambda: (1, 2, 3), "it returned tuple of 3"),
+    "a_class": (lambda: Loader, "it returned type"),
+    "a_string": (lambda: "loader", "it returned str"),
+    "a_loader_alone": (Loader, "return (it, None)"),
+}
+
+#: name → a factory that works, but does something before.
+ODD: dict[str, Any] = {
+    "prints": lambda: _doing(lambda: print("NOISE"), lambda: os.write(1, b"NOISE\n")),
+    "forks": lambda: _doing(_fork_and_come_back_twice),
+    "changes_directory": lambda: _doing(lambda: os.chdir("/")),
+    "changes_environment": lambda: _doing(os.environ.clear),
+    "closes_the_input": lambda: _doing(sys.stdin.close),
+    "starts_a_thread": lambda: _doing(_sleep_in_a_thread),
+    "changes_signals": lambda: _doing(lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)),
+}
+
+#: name → a factory that closes what the result is printed to.
+CLOSING: dict[str, tuple[Any, str]] = {
+    "closes_stdout": (lambda: _doing(sys.stdout.close), "closes sys.stdout"),
+    "closes_descriptors": (lambda: _doing(_close_descriptors(0, 1)), "closes stdin and stdout"),
+}
+
+
+def interrupts() -> Any:
+    raise KeyboardInterrupt
+
+
+def hangs() -> Any:
+    os.write(2, b"HANGING\n")
+    time.sleep(1e6)
+
+
+globals().update({name: factory for name, (factory, _) in {**UNUSABLE, **CLOSING}.items()} | ODD)
