@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
+import sys
 from types import FrameType
 from typing import Any
 
@@ -33,7 +34,8 @@ def let_go_of_callers_batches(frame: FrameType | None) -> None:
             for name in set(code.co_varnames).difference(code.co_cellvars).intersection(variables):
                 if _is_batch(variables[name], spans):
                     variables[name] = None
-            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), 0)  # which Python 3.13 does by itself
+            if sys.version_info < (3, 13):  # where a frame's variables are a copy
+                ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), 0)
         frame = frame.f_back
 
 

@@ -249,10 +249,9 @@ class Helper:
 
     def stop(self) -> None:
         """End it and its workers, and reap it."""
-        try:
+        with contextlib.suppress(ChannelClosed):
             self.control.send(messages.Quit())
-        except ChannelClosed:
-            pass
+        self._know_pid()
         self.control.close()
         if self.pid and not self._wait():
             self.kill()
@@ -261,10 +260,16 @@ class Helper:
 
     def reap(self) -> None:
         """It is dead; take note."""
+        self._know_pid()
         self.control.close()
         if self.pid:
             self._wait()
         self._forget()
+
+    def _know_pid(self) -> None:
+        """A spare that has yet to say it is there would end unreaped."""
+        if not self.pid:
+            self.await_start(_QUIT_SECONDS)
 
     def _wait(self) -> bool:
         return wait_for_end(self.pid, _QUIT_SECONDS, self.pidfd)

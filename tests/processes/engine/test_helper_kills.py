@@ -219,3 +219,16 @@ def test_another_augmenters_channels_are_not_kept_open_by_a_later_one() -> None:
         first.close()
         wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the first one's processes are gone")
         assert prints(second, 3)
+
+
+def test_closing_just_after_the_helper_was_replaced_leaves_no_zombie() -> None:
+    """New spares have been asked for and have yet to say that they are there."""
+    before = {child.pid for child in psutil.Process().children()}
+    for _ in range(8):
+        with DeterministicAugmenter(Scaled(), None, 1, seed=3, start_method="fork", check_every=0) as augmenter:
+            augmenter._start()
+            killed = helper_of(augmenter).pid
+            helpers = augmenter._engine._pool._helpers  # type: ignore[union-attr]
+            kill(killed)
+            wait_until(lambda: helpers.current is not None and helpers.current.pid != killed, "it is replaced")  # noqa: B023
+    assert {child.pid for child in psutil.Process().children()} <= before
