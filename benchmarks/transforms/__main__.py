@@ -11,7 +11,7 @@ import click
 from benchmarks.command import common_options, measure_rows
 from benchmarks.measure import in_fresh_process
 from benchmarks.report import Row
-from benchmarks.transforms import compiling, k_space, mri, others, pipelines, resampling, table
+from benchmarks.transforms import compiling, gate, k_space, mri, others, pipelines, resampling, table
 from benchmarks.transforms.timing import Settings
 from detaug.cli.options import Command
 
@@ -31,6 +31,8 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "spatial-4-labels": table.measure_spatial_four_labels,
     "pipeline-2d": pipelines.measure_pipeline_2d,
     "pipeline-2d-by-turns": pipelines.measure_pipeline_2d_by_turns,
+    "gate-3d": gate.measure_gate_3d,
+    "gate-2d": gate.measure_gate_2d,
     "elastic": table.measure_elastic,
     **resampling.ROWS,
     "noise": table.measure_noise,

@@ -79,7 +79,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
         strel_size=for_each("apply_to_channels", number(0, LARGEST_RADIUS)),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        if not params["apply_to_channels"]:
+        if len(params["apply_to_channels"]) == 0:
             return
         image = workspace.writable("image")
         every = set(channels("channel_idx", self.channel_idx, len(image)))

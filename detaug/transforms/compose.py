@@ -171,6 +171,10 @@ def _added_to(timing: Timing) -> Iterator[None]:
     timing.calls += 1
 
 
+def _is_not_applied(params: Any) -> bool:
+    return type(params) is dict and len(params) == 1 and params.get("apply_transform") is False
+
+
 class RandomApply(_Composition):
     """A transform that is applied with a probability.
 
@@ -186,7 +190,11 @@ class RandomApply(_Composition):
             return {"apply_transform": False}
         return {"apply_transform": True, "params": self.transform.sample(rng, shapes)}
 
-    @takes(apply_transform=flag, params=needed_if(lambda given: given.params["apply_transform"], anything))
+    @takes(
+        _is_not_applied,
+        apply_transform=flag,
+        params=needed_if(lambda given: given.params["apply_transform"], anything),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         if params["apply_transform"]:
             self.transform.apply_in(workspace, params["params"])

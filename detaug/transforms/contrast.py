@@ -123,7 +123,7 @@ class InvertImage(ImageTransform):
 
     @takes(apply=flag, apply_to_channel=CHANNELS)
     def change(self, workspace: Workspace, params: Params) -> None:
-        chosen = params["apply_to_channel"] if params["apply"] else []
+        chosen = list(params["apply_to_channel"]) if params["apply"] else []
         for _, source, destination in flat_channels(workspace, chosen):
             stretch_around_mean(source, destination, -1.0, keep_range=False)
 

@@ -71,7 +71,7 @@ class Gamma(ImageTransform):
         gamma=none_without_channels(for_each("apply_to_channel", EXPONENT)),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        if not params["apply_to_channel"]:
+        if len(params["apply_to_channel"]) == 0:
             return
         chosen = zip(
             params["apply_to_channel"], params["gamma"], params["invert_image"], params["retain_stats"], strict=True

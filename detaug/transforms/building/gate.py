@@ -16,7 +16,7 @@ import functools
 import itertools
 import math
 import reprlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,11 @@ class Given:
         """(channels, *space) of the image, or of what there is in its place."""
         if self._shape is None:
             shapes = self._shapes()
-            self._shape = next((tuple(shapes[key]) for key in _VOXEL_KEYS if shapes.get(key) is not None), ())
+            for key in _VOXEL_KEYS:
+                if shapes.get(key) is not None:
+                    self._shape = tuple(shapes[key])
+                    return self._shape
+            self._shape = ()
         return self._shape
 
     def dims(self) -> int:
@@ -62,8 +66,14 @@ class Refused(Exception):
         self.kind, self.path = kind, ""
 
 
-def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
+def _is_empty(params: Any) -> bool:
+    return type(params) is dict and not params
+
+
+def takes(usual: Callable[[Any], bool] | None = None, /, **checks: Check) -> Callable[[Callable[..., None]], Any]:
     """For `Transform.change`: the params that it takes, all of them, and what each may be.
+
+    ``usual``: whether params are those that most samples have, which need no look.
 
     A subclass with a `change` of its own may hand over further ones.
 
@@ -72,10 +82,14 @@ def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
             refuses, and a param that the transform does not know.
     """
 
+    if not checks:
+        usual = _is_empty
+
     def decorate(change: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(change)
         def gated(self: Any, workspace: Any, params: Any) -> None:
-            check_params(self, params, workspace.shapes, checks, type(self).change is gated)
+            if usual is None or not usual(params):
+                check_params(self, params, workspace.shapes, checks, type(self).change is gated)
             change(self, workspace, params)
 
         gated.checks = checks  # type: ignore[attr-defined]
@@ -109,19 +123,20 @@ def check_params(
 
 
 def _check_fields(checks: Mapping[str, Check], given: Given, value: Any, alone: bool = True) -> None:
-    if not isinstance(value, (dict, Mapping)):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise _wrong(TypeError, "be a dict, as sample gives it", value)
-    found = 0
-    for name, check in checks.items():
-        if name in value:
-            found += 1
-            try:
+    found, name = 0, ""
+    try:
+        for name, check in checks.items():
+            if name in value:
+                found += 1
                 check(given, value[name])
-            except Refused as refused:
-                refused.path = f"[{name!r}]{refused.path}"
-                raise
-        elif not isinstance(check, _Needed) or check.needed(given):
-            raise Refused(KeyError, f"have no {name!r}, but {', '.join(map(repr, value)) or 'nothing'}")
+            elif not isinstance(check, _Needed) or check.needed(given):
+                raise Refused(KeyError, f"have no {name!r}, but {', '.join(map(repr, value)) or 'nothing'}")
+    except Refused as refused:
+        if name in value:
+            refused.path = f"[{name!r}]{refused.path}"
+        raise
     if alone and found < len(value):
         surplus = [name for name in value if name not in checks]
         known = ", ".join(map(repr, checks)) or "nothing"
@@ -139,6 +154,10 @@ class _Needed:
 def needed_if(needed: Callable[[Given], bool], check: Check) -> Check:
     """A param that may be left out otherwise."""
     return _Needed(check, needed)
+
+
+def anything(_: Given, value: Any) -> None:
+    """What is checked elsewhere."""
 
 
 def number(least: float = -_LARGEST, most: float = _LARGEST, *, above: float | None = None) -> Check:
@@ -213,10 +232,6 @@ def one_of(*allowed: Any) -> Check:
     return check
 
 
-def anything(_: Given, value: Any) -> None:
-    """What is checked elsewhere."""
-
-
 def nothing(_: Given, value: Any) -> None:
     """None."""
     if value is not None:
@@ -244,14 +259,18 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
         wanted = length(given) if callable(length) else length
         if wanted is not None and len(value) != wanted:
             raise Refused(ValueError, f"must be a list of {wanted}, got {reprlib.repr(value)} with {len(value)}")
+        if check is anything:
+            return
         if len(value) < least:
             raise Refused(ValueError, f"must be a list of at least {least}, got {reprlib.repr(value)}")
-        for place, each in enumerate(value):
-            try:
+        place = 0
+        try:
+            for each in value:
                 check(given, each)
-            except Refused as refused:
-                refused.path = f"[{place}]{refused.path}"
-                raise
+                place += 1
+        except Refused as refused:
+            refused.path = f"[{place}]{refused.path}"
+            raise
 
     return check_all
 
@@ -337,7 +356,9 @@ def _check_channel(given: Given, value: Any, least: int) -> None:
 
 def axis(given: Given, value: Any) -> None:
     """A spatial axis."""
-    _check_integer(value, 0, given.dims() - 1, "be a spatial axis")
+    dims = given.dims()
+    if type(value) is not int or not 0 <= value < dims:
+        _check_integer(value, 0, dims - 1, "be a spatial axis")
 
 
 def _wrong(kind: type[Exception], allowed: str, value: Any) -> Refused:
@@ -363,8 +384,3 @@ ANGLE = number(-1e5, 1e5)
 SIGMA = number(0, LARGEST_SIGMA)
 #: What `detaug.kernels.elementary.power` is made for.
 EXPONENT = number(above=0, most=LARGEST_EXPONENT)
-
-
-def transforms_without_a_gate(classes: Iterable[type]) -> list[str]:
-    """The names of those with a `change` of their own that does not say what it takes."""
-    return [each.__name__ for each in classes if "change" in vars(each) and not hasattr(vars(each)["change"], "checks")]
