@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -140,7 +141,8 @@ def _forked(subject: Subject, trial: Trial) -> Outcome:
     os.close(theirs)
     with os.fdopen(ours, "rb") as file:
         data = file.read()
-    os.waitpid(child, 0)  # only now: a child whose answer fills the pipe ends when it has been read
+    with suppress(ChildProcessError):  # SIGCHLD is ignored, which is inherited
+        os.waitpid(child, 0)  # only now: a child whose answer fills the pipe ends when it has been read
     if not data:
         sys.exit(1)  # the child has said why
     outcome: Any = pickle.loads(data)
