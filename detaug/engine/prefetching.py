@@ -30,6 +30,9 @@ logger = logging.getLogger("detaug")
 
 #: How long (seconds) an epoch's end waits for checks that are under way.
 _EPOCH_END_PATIENCE = 10.0
+#: And for the first of them: under "spawn" on a busy machine the process that makes it takes long to start, and what it
+#: would have found in a short program is else never told.
+_FIRST_CHECK_PATIENCE = 60.0
 
 
 class PrefetchingEngine:
@@ -117,7 +120,7 @@ class PrefetchingEngine:
                         outcome.hand_over()
                     return outcome.batch
                 if isinstance(outcome, EpochEnd):
-                    self._await_checks(_EPOCH_END_PATIENCE)
+                    self._await_checks(_EPOCH_END_PATIENCE if self._work.checks.done else _FIRST_CHECK_PATIENCE)
                     if self._fatal is not None:
                         raise self._told(self._fatal)
                     break

@@ -281,3 +281,15 @@ def test_what_is_loaded_for_every_batch_is_named_unless_it_is_kept(keep, times, 
     with caplog.at_level(logging.WARNING, "detaug"):
         run(Items(), LoadsAnAtlas(), 0, keep=keep)
     assert caplog.text.count("keep=('atlas',)") == times
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transform", [CountsInItsClass(), counts_in_its_module], ids=["class", "module"])
+def test_a_first_epoch_waits_for_a_check_whose_process_takes_long_to_start(transform, monkeypatch):
+    """Longer than the end of a later epoch would wait: here an interpreter takes seconds."""
+    monkeypatch.setattr("detaug.engine.prefetching._EPOCH_END_PATIENCE", 0.1)
+    options = {"seed": 1, "num_processes": 1, "start_method": "spawn"}
+    augmenter = DeterministicAugmenter.from_dataset(Items(12), 2, transform=transform, **options)
+    with augmenter, pytest.raises(ReproducibilityError):
+        for _ in augmenter:
+            pass
