@@ -52,6 +52,8 @@ class Pipeline:
         number_local_classes(self.pristine.shared.classes)
         if must_travel:
             self.freeze()
+        else:
+            self.pristine.check_kept()
 
     def say_once(self, text: str) -> None:
         """Tell the user, if that has not been said."""

@@ -17,7 +17,8 @@ from typing import Any
 from detaug.purity.kept import kept_of
 from detaug.purity.late_generators import made_late
 from detaug.purity.owned import Owned, Shared
-from detaug.purity.references import parts_of
+from detaug.purity.references import paths_of
+from detaug.purity.refusals import check_kept, why_not
 from detaug.purity.template import CannotCopy, Census, Copy, Template
 from detaug.seeding.children import Child
 from detaug.sources import Source
@@ -47,14 +48,40 @@ class Pristine:
         #: The loader's own transforms as well: nnU-Net's loader applies them to each sample.
         self.transforms = {"transform": transform, **{f"data_loader.{name}": value for name, value in held.items()}}
         try:
-            self.shared_objects = _in_both(self.transforms, source, keep)
-            self.loader_template = Template((source, self.shared_objects), keep=keep)
-            self.transform_template = Template(self.transforms, external=self.shared_objects, keep=keep)
+            self.shared_objects, self.loader_template, self.transform_template = self._templates(keep)
         except Exception as error:
-            raise CannotCopy(why_not(source, transform, keep)) from error
+            roots = {"transform": transform, "data_loader": source.loader}
+            raise CannotCopy(why_not(roots, keep, error, self._can_keep)) from error
         self.loader_parts = Owned(self.loader_template, {"data_loader": source.loader})
         self.transform_parts = Owned(self.transform_template, self.transforms)
         self.shared = Shared(self.references())
+
+    def _templates(self, keep: Collection[str]) -> tuple[tuple[Any, ...], Template, Template]:
+        shared = _in_both(self.transforms, self.source, keep)
+        loader = Template((self.source, shared), keep=keep)
+        return shared, loader, Template(self.transforms, external=shared, keep=keep)
+
+    def _can_keep(self, names: Collection[str]) -> bool:
+        """Whether it can be copied with these in `keep`."""
+        try:
+            shared, loader, transform = self._templates(names)
+            loader.copy()
+            transform.copy(shared)
+        except Exception:
+            return False
+        return True
+
+    def check_kept(self) -> None:
+        """See `detaug.purity.refusals.check_kept`."""
+        for template, roots in (
+            (self.loader_template, {"data_loader": self.source.loader}),
+            (self.transform_template, self.transforms),
+        ):
+            kept = _kept(template.originals, self.keep)
+            paths = paths_of([template.originals[number] for number, _, _ in kept], roots)
+            check_kept(
+                {f"{paths.get(id(template.originals[number]), '')}.{name}": value for number, name, value in kept}
+            )
 
     @property
     def settled(self) -> int:
@@ -235,52 +262,3 @@ def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str
         return ()
     apart = {*map(id, roots), *ours.callables}
     return tuple(Census(source, only=ours.data.keys(), apart=apart, keep=keep).data.values())
-
-
-def why_not(source: Source, transform: Any, keep: Collection[str]) -> str:
-    """Which part of a pipeline cannot be copied, why, and what to do."""
-    path, value, error = (
-        _culprit(transform, "transform", keep)
-        or _culprit(source.loader, "data_loader", keep)
-        or ("data_loader", source.loader, _copy_error(source, keep))
-    )
-    attribute = path.rpartition(".")[2] if "." in path else ""
-    keep_it = (
-        f", or pass keep=({attribute!r},): it is then shared with every copy as it is, and batches may depend on each "
-        "other through it"
-        if attribute.isidentifier()
-        else ""
-    )
-    root = transform if path.startswith("transform") else source.loader
-    of_root = "" if root is value else f"in {type(root).__qualname__}, "
-    return (
-        f"{path} ({of_root}of type {type(value).__module__}.{type(value).__qualname__}) cannot be copied: {error}. "
-        "Every stream and every batch starts from a copy of the pipeline as you passed it. Open or make such an object on "
-        f"first use, pass a callable that makes the loader{keep_it}."
-    )
-
-
-def _culprit(value: Any, path: str, keep: Collection[str]) -> tuple[str, Any, BaseException] | None:
-    """The deepest attribute or item that cannot be copied."""
-    error = _copy_error(value, keep)
-    if error is None:
-        return None
-    for _ in range(16):
-        for label, part in parts_of(value):
-            if label.lstrip(".") in keep:
-                continue
-            part_error = _copy_error(part, keep)
-            if part_error is not None:
-                path, value, error = path + label, part, part_error
-                break
-        else:
-            break
-    return path, value, error
-
-
-def _copy_error(value: Any, keep: Collection[str]) -> BaseException | None:
-    try:
-        Template(value, keep=keep).copy(only_one=True)
-    except Exception as error:
-        return error
-    return None

@@ -295,6 +295,12 @@ def _is_the_users(module: str) -> bool:
     return "site-packages" not in file and "dist-packages" not in file
 
 
+def is_the_users_own(value: Any) -> bool:
+    """Whether it is a function of the user's own code, or an instance of a class of that."""
+    module = str(getattr(value if isinstance(value, types.FunctionType) else type(value), "__module__", ""))
+    return not _is_out_of_reach(module) and _is_the_users(module)
+
+
 def variables_of(references: Iterable[Any]) -> list[_Edge]:
     """Variables of the classes and modules that a pipeline's code belongs to, libraries' left out, by path."""
     found: dict[str, Any] = {}

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import gzip
+import io
+import logging
+import mmap
+import multiprocessing
 import os
+import re
+import socket
+import sqlite3
+import sys
+import tempfile
 import threading
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -106,16 +118,126 @@ class InATransform:
         return batch
 
 
-@pytest.mark.parametrize("kind", [FromAFile, FromAnArchive, FromAGenerator])
-def test_so_it_is_in_a_transform_and_keep_takes_it_nevertheless(kind: Any, tmp_path: Path) -> None:
-    transform = InATransform(kind(tmp_path))
-    name = OPEN[kind].rpartition(".")[2]
-    with pytest.raises(TypeError, match=rf"transform\.inner\.{name}.*keep=\("):
+def test_so_it_is_in_a_transform_and_keep_takes_it_nevertheless(tmp_path: Path) -> None:
+    transform = InATransform(FromAGenerator(tmp_path))
+    with pytest.raises(TypeError, match=r"transform\.inner\.numbers.*keep=\('numbers',\)"):
         from_dataset(list(range(ITEMS)), transform=transform)(num_processes=2)
     found = run_all_ways(
-        from_dataset(list(range(ITEMS)), transform=transform, keep=(name,)), processes=(0, 2), kill=False
+        from_dataset(list(range(ITEMS)), transform=transform, keep=("numbers",)), processes=(0, 2), kill=False
     )
     found.assert_right()
+
+
+class Holding(FromAFile):
+    """A data set with something of the process in an attribute."""
+
+    def __init__(self, made: Any) -> None:
+        self.made = made
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def database(folder: Path) -> Any:
+    return sqlite3.connect(folder / "items.sqlite")
+
+
+def held_lock(_: Path) -> Any:
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+HELD: dict[str, Callable[[Path], Any]] = {
+    "a file": lambda folder: FromAFile(folder).file,
+    "a buffered file": lambda folder: Buffered(folder).file,
+    "an archive": lambda folder: FromAnArchive(folder).archive,
+    "a compressed file": lambda folder: gzip.open(folder / "x.gz", "wb"),  # noqa: SIM115
+    "a temporary file": lambda folder: tempfile.NamedTemporaryFile(dir=folder),  # noqa: SIM115
+    "files in a dict": lambda folder: {"a": [FromAFile(folder).file]},
+    "a file in an object": lambda folder: FromAFile(folder),
+    "a file in a closure": lambda folder: (lambda file: lambda: file.read())(FromAFile(folder).file),
+    "a method of a file": lambda folder: FromAFile(folder).file.read,
+    "a socket": lambda _: socket.socket(),
+    "a pipe": lambda _: multiprocessing.Pipe(),
+    "a database": database,
+    "a cursor": lambda folder: database(folder).cursor(),
+    "a lock of several processes": lambda _: multiprocessing.Lock(),
+    "a lock that is held": held_lock,
+}
+
+
+@pytest.mark.parametrize("what", HELD)
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_what_forks_would_share_is_not_kept(what: str, num_processes: int, tmp_path: Path) -> None:
+    holding = Holding(HELD[what](tmp_path))
+    for make in (
+        from_dataset(holding, keep=("made",)),
+        from_dataset(list(range(ITEMS)), transform=InATransform(holding), keep=("made",)),
+    ):
+        with pytest.raises(TypeError, match=r"\.made cannot be kept: .*first use") as raised:
+            make(num_processes=num_processes)
+        assert "keep None" in str(raised.value)
+
+
+@pytest.mark.parametrize("what", ["a file", "a socket", "a database"])
+def test_and_keep_is_not_advised_for_it(what: str, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"data_loader\.made \(.*cannot be copied") as raised:
+        from_dataset(Holding(HELD[what](tmp_path)))(num_processes=2)
+    assert "keep=" not in str(raised.value)
+    assert "~" not in str(raised.value)
+
+
+def closed(file: Any) -> Any:
+    file.close()
+    return file
+
+
+def mapped(folder: Path) -> Any:
+    file = FromAFile(folder).file
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+KEPT: dict[str, Callable[[Path], Any]] = {
+    "a closed file": lambda folder: closed(FromAFile(folder).file),
+    "a file in memory": lambda _: io.BytesIO(b"abc"),
+    "a mapped file": mapped,
+    "a free lock": lambda _: {"lock": threading.RLock()},
+    "a logger": lambda _: logging.getLogger("detaug.tests"),
+    "the standard streams": lambda _: [sys.stdout, sys.stderr],
+    "nothing yet": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("what", KEPT)
+def test_what_forks_do_not_share_is_kept(what: str, tmp_path: Path) -> None:
+    with from_dataset(Holding(KEPT[what](tmp_path)), keep=("made",))(num_processes=0) as augmenter:
+        assert _items(list(augmenter)) == list(range(ITEMS))
+
+
+class Scripted:
+    def __init__(self, inner: Any) -> None:
+        self.f = inner
+        self.g = (number for number in range(9))
+
+    def __call__(self, batch: Any) -> Any:
+        return self.f(torch.as_tensor(batch))
+
+
+def test_advice_names_the_users_attributes_and_works_when_it_is_followed() -> None:
+    class Doubling(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return 2 * x
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        transform = Scripted(torch.jit.script(Doubling()))
+    with pytest.raises(TypeError, match=r"^transform\.f ") as raised:
+        from_dataset(list(range(ITEMS)), transform=transform)(num_processes=2)
+    advised = ast.literal_eval(re.search(r"keep=(\(.*?\))", str(raised.value)).group(1))  # type: ignore[union-attr]
+    assert advised == ("f", "g")
+    with from_dataset(list(range(ITEMS)), transform=transform, keep=advised)(num_processes=2) as augmenter:
+        assert _items(list(augmenter)) == list(range(0, 2 * ITEMS, 2))
 
 
 class OpensOnFirstUse(FromAFile):

@@ -1,0 +1,181 @@
+"""Why a pipeline cannot be copied, or an attribute not be kept, and what to do instead."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import types
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, NamedTuple
+
+from detaug.purity.references import is_the_users_own, parts_of
+from detaug.purity.template import CannotCopy, Template
+
+_FIRST_USE = "Open or make such an object on first use, in the process that uses it"
+#: Handles whose descriptors or locks lie in compiled code, by the names of their classes; all others have ``fileno``.
+_HANDLES = {
+    **dict.fromkeys(("sqlite3.Connection", "sqlite3.Cursor", "sqlite3.Blob"), "a database connection"),
+    **dict.fromkeys(("h5py._hl.base.HLObject", "h5py._objects.ObjectID"), "an open file"),
+    **dict.fromkeys(("tables.file.File", "netCDF4._netCDF4.Dataset"), "an open file"),
+    **dict.fromkeys(
+        ("lmdb.Environment", "lmdb.cpython.Environment", "lmdb.cffi.Environment"), "a database environment"
+    ),
+    "_multiprocessing.SemLock": "a lock of several processes",
+}
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
+
+
+class _Culprit(NamedTuple):
+    """What cannot be copied.
+
+    Attributes:
+        path: of the user's attribute that it lies in, or of itself.
+        value: what lies there.
+        name: of that attribute; empty: it is none.
+        error: of the copy.
+    """
+
+    path: str
+    value: Any
+    name: str
+    error: BaseException
+
+
+def why_not(
+    roots: Mapping[str, Any], keep: Collection[str], error: BaseException, works: Callable[[Collection[str]], bool]
+) -> str:
+    """Which part of a pipeline cannot be copied, why, and what to do.
+
+    Args:
+        roots: "transform" and "data_loader".
+        keep: as the user passed it.
+        error: what copying the whole raised.
+        works: whether the pipeline can be copied with so many names in `keep`.
+    """
+    names = [*keep]
+    culprits: list[_Culprit] = []
+    while (found := _culprit_in(roots, names)) is not None:
+        culprits.append(found)
+        if not found.name or found.name in names:
+            break
+        names.append(found.name)
+    path, value, _, cause = culprits[0] if culprits else _Culprit("data_loader", roots["data_loader"], "", error)
+    can_be_kept = culprits and not any(held_open(each.path, each.value) for each in culprits) and works(names)
+    keep_it = (
+        f", or pass keep={tuple(names)!r}: it is then shared with every copy as it is, and batches may depend on each "
+        "other through it"
+        if can_be_kept
+        else ""
+    )
+    name, _, rest = path.partition(".")
+    of_root = f"in {type(roots[name]).__qualname__}, " if rest else ""
+    make_it = ", pass a callable that makes the loader" if name.startswith("data_loader") else ""
+    return (
+        f"{path} ({of_root}of type {_name_of(type(value))}) cannot be copied: {cause}. "
+        f"Every stream and every batch starts from a copy of the pipeline as you passed it. {_FIRST_USE}{make_it}{keep_it}."
+    )
+
+
+def check_kept(kept: Mapping[str, Any]) -> None:
+    """Nothing, unless processes that are forked would share a file's position, a socket or a lock.
+
+    Args:
+        kept: attributes that are not copied, by path.
+
+    Raises:
+        CannotCopy: the message names it.
+    """
+    for path, value in kept.items():
+        if (found := held_open(path, value)) is not None:
+            where, part, what = found
+            raise CannotCopy(
+                f"{path} cannot be kept: {where} (of type {_name_of(type(part))}) is {what}. Workers are forks of this process "
+                "and would use it together, each moving it under the others, which gives wrong data. "
+                f"{_FIRST_USE}, and keep None in the attribute until then; keep= may name it all the same."
+            )
+
+
+def held_open(path: str, value: Any) -> tuple[str, Any, str] | None:
+    """What a process would share with its forks below a value: (path, object, what that is)."""
+    pending = deque([(path, value)])
+    streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    seen = {id(each) for each in streams}
+    alive: list[Any] = []  # what is made on the way keeps its address only while it lives
+    while pending:
+        path, value = pending.popleft()
+        if id(value) in seen or isinstance(value, _PASSED_BY) or type(value).__module__ == "logging":
+            continue
+        seen.add(id(value))
+        alive.append(value)
+        if (what := _shared_by_forks(value)) is not None:
+            return path, value, what
+        pending.extend((path + label, part) for label, part in parts_of(value))
+    return None
+
+
+_PASSED_BY = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
+
+
+def _shared_by_forks(value: Any) -> str | None:
+    if any(
+        value is each for each in (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    ):
+        return None
+    for kind in type(value).__mro__:
+        if (what := _HANDLES.get(_name_of(kind))) is not None:
+            return what
+    if isinstance(value, _LOCKS):
+        free = value.acquire(blocking=False)
+        if free:
+            value.release()
+        return None if free else "a lock that is held"
+    if not callable(getattr(type(value), "fileno", None)):
+        return None
+    try:
+        return "an open file or socket" if value.fileno() >= 0 else None
+    except Exception:  # closed, or in memory
+        return None
+
+
+def _name_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _culprit_in(roots: Mapping[str, Any], keep: Collection[str]) -> _Culprit | None:
+    for name, root in roots.items():
+        if (error := _copy_error(root, keep)) is not None:
+            return _culprit_below(name, root, error, keep)
+    return None
+
+
+def _culprit_below(path: str, value: Any, error: BaseException, keep: Collection[str]) -> _Culprit:
+    """The user's own attribute (or an item of it) that leads to the deepest part that cannot be copied: below it the path leads
+    through a library's private names. Where nothing on the way is the user's, it ends where names do."""
+    users = named = _Culprit(path, value, "", error)
+    name, inside = "", False
+    for _ in range(16):
+        for label, part in parts_of(value):
+            if label.removeprefix(".") not in keep and (part_error := _copy_error(part, keep)) is not None:
+                break
+        else:
+            break
+        attribute = label.removeprefix(".") if label.removeprefix(".").isidentifier() else ""
+        if is_the_users_own(value):
+            name, inside = attribute, True
+        elif not label.startswith("["):
+            inside = False
+        path, value, error = path + label, part, part_error
+        if inside:
+            users = _Culprit(path, part, name, error)
+        if "~" not in path:
+            named = _Culprit(path, part, attribute, error)
+    return (users if "." in users.path else named)._replace(error=error)
+
+
+def _copy_error(value: Any, keep: Collection[str]) -> BaseException | None:
+    try:
+        Template(value, keep=keep).copy(only_one=True)
+    except Exception as error:
+        return error
+    return None
