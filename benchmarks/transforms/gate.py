@@ -46,10 +46,10 @@ def _measure(
     shapes = {key: tuple(value.shape) for key, value in arrays.items()}
     check_params, calls = gate.check_params, []
 
-    def noted(transform: Any, params: Any, shapes_of: Callable[[], Any], *more: Any) -> None:
+    def noted(transform: Any, params: Any, shapes_of: Callable[[], Any], *more: Any) -> bool:
         found = shapes_of()
         calls.append((transform, params, lambda: dict(found), *more))
-        check_params(transform, params, shapes_of, *more)
+        return check_params(transform, params, shapes_of, *more)
 
     seconds: dict[str, list[float]] = {"checks": [], "samples": []}
     pipeline.warm_up()

@@ -32,11 +32,12 @@ _VOXEL_KEYS = ("image", "segmentation", "regression_target")
 class Given:
     """What is checked, and of what it may depend: the transform, its params, and the arrays' shapes."""
 
-    __slots__ = ("_shape", "_shapes", "params", "transform")
+    __slots__ = ("_shape", "_shapes", "is_plain", "params", "transform")
 
     def __init__(self, transform: Any, params: Any, shapes: Callable[[], Mapping[str, Any]]) -> None:
         self.transform, self.params, self._shapes = transform, params, shapes
         self._shape: tuple[int, ...] | None = None
+        self.is_plain = True  # no NumPy numbers: those of few bits overflow in what is computed of them
 
     def shape(self) -> tuple[int, ...]:
         """(channels, *space) of the image, or of what there is in its place."""
@@ -89,7 +90,8 @@ def takes(usual: Callable[[Any], bool] | None = None, /, **checks: Check) -> Cal
         @functools.wraps(change)
         def gated(self: Any, workspace: Any, params: Any) -> None:
             if usual is None or not usual(params):
-                check_params(self, params, workspace.shapes, checks, type(self).change is gated)
+                if not check_params(self, params, workspace.shapes, checks, type(self).change is gated):
+                    params = _as_plain(params)
             change(self, workspace, params)
 
         gated.checks = checks  # type: ignore[attr-defined]
@@ -104,8 +106,8 @@ def check_params(
     shapes: Callable[[], Mapping[str, Any]],
     checks: Mapping[str, Check] | None = None,
     alone: bool = True,
-) -> None:
-    """See that params are what the transform's `change` takes; raises as `takes`.
+) -> bool:
+    """See that params are what the transform's `change` takes; raises as `takes`. Whether they are plain Python.
 
     Args:
         shapes: gives those of the arrays.
@@ -114,12 +116,26 @@ def check_params(
     """
     try:
         wanted = type(transform).change.checks if checks is None else checks
-        _check_fields(wanted, Given(transform, params, shapes), params, alone)
+        given = Given(transform, params, shapes)
+        _check_fields(wanted, given, params, alone)
+        return given.is_plain
     except Refused as refused:
         text = f"{type(transform).__name__}: params{refused.path} {refused}"
         if refused.kind is KeyError:
             text = f"params{refused.path} of {type(transform).__name__} {refused}"
         raise refused.kind(text) from None
+
+
+def _as_plain(value: Any) -> Any:
+    """The same in Python's own numbers and lists."""
+    if isinstance(value, Mapping):
+        return {name: _as_plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_as_plain(each) for each in value]
+    for kind, wanted in ((np.bool_, bool), (np.integer, int), (np.floating, float)):
+        if isinstance(value, kind):
+            return wanted(value)
+    return value
 
 
 def _check_fields(checks: Mapping[str, Check], given: Given, value: Any, alone: bool = True) -> None:
@@ -170,12 +186,13 @@ def number(least: float = -_LARGEST, most: float = _LARGEST, *, above: float | N
     if above is not None:
         allowed = f"be greater than {above:g} and at most {most:g}"
 
-    def check(_: Given, value: Any) -> None:
+    def check(given: Given, value: Any) -> None:
         if type(value) is float and least <= value <= most:
             return  # nearly always
         if type(value) is not float:
             if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
                 raise _wrong(TypeError, allowed, value)
+            given.is_plain &= type(value) is int
             try:
                 value = float(value)
             except OverflowError:
@@ -191,7 +208,7 @@ def integer(least: int = 0, most: Length = _LARGEST_INTEGER) -> Check:
 
     def check(given: Given, value: Any) -> None:
         highest = most(given) if callable(most) else most
-        _check_integer(value, least, highest, "be an integer")
+        _check_integer(given, value, least, highest, "be an integer")
 
     return check
 
@@ -199,25 +216,27 @@ def integer(least: int = 0, most: Length = _LARGEST_INTEGER) -> Check:
 def whole_number(least: int, most: int) -> Check:
     """An integer, or a number that is equal to one."""
 
-    def check(_: Given, value: Any) -> None:
+    def check(given: Given, value: Any) -> None:
         if isinstance(value, (float, np.floating)) and math.isfinite(value) and value == int(value):
             value = int(value)
-        _check_integer(value, least, most, "be a whole number")
+        _check_integer(given, value, least, most, "be a whole number")
 
     return check
 
 
-def _check_integer(value: Any, least: int, most: int, kind: str) -> None:
+def _check_integer(given: Given, value: Any, least: int, most: int, kind: str) -> None:
     if type(value) is int and least <= value <= most:
         return
+    given.is_plain = False
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise _wrong(TypeError, f"{kind} from {least} to {most}", value)
     if not least <= int(value) <= most:
         raise _wrong(ValueError, f"{kind} from {least} to {most}", value)
 
 
-def flag(_: Given, value: Any) -> None:
+def flag(given: Given, value: Any) -> None:
     """True or False."""
+    given.is_plain &= value is True or value is False
     if value is not True and value is not False and not isinstance(value, np.bool_):
         raise _wrong(TypeError, "be True or False", value)
 
@@ -256,6 +275,7 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
             isinstance(value, np.ndarray) and not value.ndim
         ):
             raise _wrong(TypeError, "be a list", value)
+        given.is_plain &= not isinstance(value, np.ndarray)
         wanted = length(given) if callable(length) else length
         if wanted is not None and len(value) != wanted:
             raise Refused(ValueError, f"must be a list of {wanted}, got {reprlib.repr(value)} with {len(value)}")
@@ -346,6 +366,7 @@ def _check_channel(given: Given, value: Any, least: int) -> None:
     count = given.shape()[0]
     if type(value) is int and least <= value < count:
         return
+    given.is_plain = False
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise _wrong(TypeError, f"be a channel, {least} to {count - 1}", value)
     if not least <= value < count:
@@ -358,7 +379,7 @@ def axis(given: Given, value: Any) -> None:
     """A spatial axis."""
     dims = given.dims()
     if type(value) is not int or not 0 <= value < dims:
-        _check_integer(value, 0, dims - 1, "be a spatial axis")
+        _check_integer(given, value, 0, dims - 1, "be a spatial axis")
 
 
 def _wrong(kind: type[Exception], allowed: str, value: Any) -> Refused:
