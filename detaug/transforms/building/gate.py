@@ -89,9 +89,9 @@ def takes(usual: Callable[[Any], bool] | None = None, /, **checks: Check) -> Cal
     def decorate(change: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(change)
         def gated(self: Any, workspace: Any, params: Any) -> None:
-            if usual is None or not usual(params):
-                if not check_params(self, params, workspace.shapes, checks, type(self).change is gated):
-                    params = _as_plain(params)
+            is_usual = usual is not None and usual(params)
+            if not is_usual and not check_params(self, params, workspace.shapes, checks, type(self).change is gated):
+                params = _as_plain(params)
             change(self, workspace, params)
 
         gated.checks = checks  # type: ignore[attr-defined]
