@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.backends import opt_einsum  # before torch 2.9, `import torch` alone leaves it out
 
 from detaug.processes.threads import keep_one_thread, look_for_libraries, one_thread, renew_one_thread
 from detaug.seeding.children import Child
@@ -142,7 +143,7 @@ class ProcessSettings:
         if now.onednn != self.onednn:
             torch._C._set_mkldnn_enabled(self.onednn)
         if now.einsum != self.einsum:
-            torch.backends.opt_einsum.enabled, torch.backends.opt_einsum.strategy = self.einsum
+            opt_einsum.enabled, opt_einsum.strategy = self.einsum
         if now.grad != self.grad:
             torch.set_grad_enabled(self.grad)
         if now.numpy_errors != self.numpy_errors:
@@ -176,8 +177,7 @@ def _default_device() -> str | None:
 
 
 def _einsum() -> tuple[bool, str | None]:
-    backend = torch.backends.opt_einsum
-    return backend.enabled, backend.strategy
+    return opt_einsum.enabled, opt_einsum.strategy
 
 
 def _fill_memory(fill: bool) -> None:
