@@ -254,6 +254,8 @@ HOOKS = frozenset(
         "_build_loss",
         "_do_i_compile",
         "get_dataloaders",
+        "get_training_transforms",
+        "get_validation_transforms",
         "initialize",
         "load_checkpoint",
         "on_epoch_end",
@@ -327,39 +329,31 @@ MAKES_LOADERS = "get_dataloaders"
 UNORDERED, ORDERED, SINGLE = "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "SingleThreadedAugmenter"
 
 
-def loader_names() -> tuple[str, ...]:
-    """Of nnU-Net's loaders, those that draw cases and patches as detaug's does.
+def loader_class() -> Any:
+    """Of nnU-Net's loaders the one that draws cases and patches as detaug's does.
 
     2.5 has two: the one for planes draws a class, then a plane with it, where later ones draw a voxel.
     """
-    return ("nnUNetDataLoader3D",) if minor_version() == (2, 5) else ("nnUNetDataLoader",)
+    if minor_version() == (2, 5):
+        from nnunetv2.training.dataloading.data_loader_3d import nnUNetDataLoader3D
+
+        return nnUNetDataLoader3D
+    from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
+
+    return nnUNetDataLoader
 
 
-def in_place_of_loader(kind: Callable[..., Any]) -> Callable[..., Any]:
-    """A loader with the arguments of nnU-Net's, that draws as the installed version's does.
+def dataset_classes() -> tuple[Any, ...]:
+    """nnU-Net's data sets of preprocessed cases."""
+    from nnunetv2.training.dataloading import nnunet_dataset
 
-    Args:
-        kind: `PatchSource`.
-    """
+    names = ("nnUNetDatasetBlosc2", "nnUNetDatasetNumpy", "nnUNetDataset")
+    return tuple(getattr(nnunet_dataset, name) for name in names if hasattr(nnunet_dataset, name))
 
-    def made(
-        data: Any,
-        batch_size: int,
-        patch_size: Any,
-        final_patch_size: Any,
-        label_manager: Any,
-        *more: Any,
-        **options: Any,
-    ) -> Any:
-        version = minor_version()
-        if version == (2, 6) and len(patch_size) == 2:
-            final_patch_size = patch_size  # so it computes how far planes may reach over the edge: not at all
-        loader = kind(cases_of(data), batch_size, patch_size, final_patch_size, label_manager, *more, **options)
-        if version == (2, 5):
-            loader.annotated_classes_key = tuple(label_manager.all_labels)
-        return loader
 
-    return made
+def planes_stay_inside() -> bool:
+    """Whether nnU-Net's loader computes how far planes may reach over an image's edge as: not at all."""
+    return minor_version() == (2, 6)
 
 
 class Cases(NamedTuple):

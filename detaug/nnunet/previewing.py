@@ -74,6 +74,7 @@ def training_batches(settings: Settings) -> Iterator[TrainingBatches]:
                 )
             trainer.initialize()
             train, val = trainer.get_dataloaders()
+            train.settle()
             try:
                 title = f"{settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.trainer}"
                 yield TrainingBatches(train, tuple(trainer.configuration_manager.spacing), title)

@@ -20,6 +20,7 @@ from detaug.ledger.reading import read_header
 from detaug.nnunet.compatibility import check_nnunet_version, external_trainer
 from detaug.nnunet.trainers.ledgers import ledger_in
 from detaug.nnunet.trainers.run_record import RunRecord
+from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.wrong_use import CannotVerify, checked, load_plans
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
@@ -162,6 +163,8 @@ def _loaders(trainer: str, arguments: tuple[Any, ...], seed: Seed) -> tuple[dict
     for each in loaders.values():
         if not isinstance(each, DeterministicAugmenter):
             raise CannotRemake(f"{trainer} does not load through detaug: it has a {type(each).__name__}")
+        if isinstance(each, UnendingEpochs):
+            each.settle()
     return loaders, made._cases
 
 

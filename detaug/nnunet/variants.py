@@ -16,6 +16,7 @@ from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
 from detaug.nnunet.argument_names import either_spelling
 from detaug.nnunet.compatibility import find_trainer, is_nnunets_own
+from detaug.nnunet.proof import not_own
 from detaug.nnunet.transforms import (
     Arguments,
     default_pipeline,
@@ -195,7 +196,7 @@ class _Builders(dict[str, Callable[..., Compose]]):
     def inherited_by(self, trainer: type) -> Callable[..., Compose] | None:
         """What stands for a trainer's `get_training_transforms`, where that is nnU-Net's own; else None."""
         owner = next((base for base in trainer.__mro__ if "get_training_transforms" in vars(base)), None)
-        if owner is None or not is_nnunets_own(owner):
+        if owner is None or not is_nnunets_own(owner) or not_own(vars(owner)["get_training_transforms"]) is not None:
             return None
         return dict.get(self, owner.__name__)
 

@@ -99,7 +99,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         self.oversample_foreground_percent = probability("oversample_foreground_percent", oversample_foreground_percent)
         self.probabilistic_oversampling = bool(probabilistic_oversampling)
         self.sampling_probabilities = sampling_probabilities
-        self._cumulative = _cumulative(sampling_probabilities, len(cases.identifiers))
+        _cumulative(sampling_probabilities, len(self.indices))
         self.transforms = transforms
         # not under the argument's name, by which a pipeline declares it: with a cache it is the same pipeline
         self._decompressed = chosen_cache(case_cache)
@@ -138,14 +138,8 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         Returns:
             ``image``, ``segmentation`` and whatever else the transforms add; ``key``, the case's name.
         """
-        identifier = self.cases.identifiers[self._draw_case(rng)]
-        foreground = self._wants_foreground(rng, number)
-        case = self.cases.open(identifier, self._decompressed)
-        start = draw_patch_start(
-            rng, case.image.shape[1:], self.patch_size, self.need_to_pad, foreground=foreground,
-            class_locations=case.class_locations, annotated_key=self.annotated_classes_key, has_ignore=self.has_ignore,
-        )  # fmt: skip
-        arrays: dict[str, Any] = self.patch(case, start)
+        identifier, _, volumes = self.draw(rng, number)
+        arrays: dict[str, Any] = volumes
         if isinstance(self.transforms, Transform):
             if self.transforms.keys:
                 arrays = self.transforms(rng=rng, **arrays)
@@ -156,6 +150,17 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             if self.transforms is not None:
                 arrays = self.transforms(**arrays)
         return {**arrays, "key": identifier}
+
+    def draw(self, rng: np.random.Generator, number: int = 0) -> tuple[str, list[int], dict[str, CasePatch]]:
+        """(a case's name, the first voxel of a patch, what `patch` gives for it): nothing is read yet. Arguments as `sample`."""
+        identifier = self.indices[self._draw_case(rng)]
+        foreground = self._wants_foreground(rng, number)
+        case = self.cases.open(identifier, self._decompressed)
+        start = draw_patch_start(
+            rng, case.image.shape[1:], self.patch_size, self.need_to_pad, foreground=foreground,
+            class_locations=case.class_locations, annotated_key=self.annotated_classes_key, has_ignore=self.has_ignore,
+        )  # fmt: skip
+        return identifier, start, self.patch(case, start)
 
     def patch(self, case: Case, start: Sequence[int]) -> dict[str, CasePatch]:
         """``image`` and ``segmentation`` of the patch that begins at a voxel of a case, not read yet. The previous stage's
@@ -168,11 +173,10 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         }
 
     def _draw_case(self, rng: np.random.Generator) -> int:
-        if self._cumulative is None:
-            return draws.integer(rng, len(self.cases.identifiers))
-        return int(
-            np.searchsorted(self._cumulative, draws.uniform(rng), side="right").clip(0, len(self._cumulative) - 1)
-        )
+        shares = _cumulative(self.sampling_probabilities, len(self.indices))
+        if shares is None:
+            return draws.integer(rng, len(self.indices))
+        return int(np.searchsorted(shares, draws.uniform(rng), side="right").clip(0, len(shares) - 1))
 
     def _wants_foreground(self, rng: np.random.Generator, number: int) -> bool:
         if self.probabilistic_oversampling:

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from detaug.nnunet.compatibility import is_nnunets_own, minor_version
-from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_cache import chosen_cache
+from detaug.nnunet.proof import not_own, patch_source_of, why_loader_stays
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 from detaug.nnunet.transforms import validation_transforms
 from detaug.nnunet.variants import pipelines_of
+
+
+class _Pipeline:
+    """A method that is detaug's where nnU-Net's own would be called, and the trainer's where it has one of its own.
+
+    Args:
+        method: its name.
+        ours: what stands for nnU-Net's, by the trainer that defines it.
+    """
+
+    def __init__(self, method: str, ours: Callable[[], Mapping[str, Callable[..., Any]]]) -> None:
+        self._method, self._ours = method, ours
+
+    def __get__(self, instance: Any, trainer: type) -> Callable[..., Any]:
+        behind = trainer.__mro__[trainer.__mro__.index(DetAugLoading) + 1 :]
+        owner = next((base for base in behind if self._method in vars(base)), None)
+        if owner is None:
+            raise AttributeError(f"{trainer.__name__} has no {self._method}")
+        theirs, ours = vars(owner)[self._method], self._ours()
+        if is_nnunets_own(owner) and owner.__name__ in ours and not_own(theirs) is None:
+            return ours[owner.__name__]
+        bound: Callable[..., Any] = theirs.__get__(instance, trainer)
+        return bound
 
 
 class DetAugLoading(DeterministicTraining):
@@ -23,10 +47,9 @@ class DetAugLoading(DeterministicTraining):
     cases are decompressed once per machine (`detaug.nnunet.loading.PatchSource`).
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        _replace(cls, "get_training_transforms", pipelines_of(minor_version()))
-        _replace(cls, "get_validation_transforms", {"nnUNetTrainer": validation_transforms})
+    _usual_loading = "detaug"
+    get_training_transforms = _Pipeline("get_training_transforms", lambda: pipelines_of(minor_version()))
+    get_validation_transforms = _Pipeline("get_validation_transforms", lambda: {"nnUNetTrainer": validation_transforms})
 
     def get_dataloaders(self) -> tuple[Any, Any]:
         cache = chosen_cache(None)
@@ -34,18 +57,11 @@ class DetAugLoading(DeterministicTraining):
             self.print_to_log_file(f"detaug: case cache: {cache}", add_timestamp=False)
         return super().get_dataloaders()
 
-    def _loader_class(self) -> Any:
-        # with nnU-Net's own transforms, of a version for which detaug has none, its own loader stays as well
-        return None if is_nnunets_own(_owner(type(self), "get_training_transforms")) else PatchSource
-
-
-def _replace(trainer: type, method: str, ours: Any) -> None:
-    """Give the class our pipeline, where it would have one of nnU-Net's own."""
-    owner = _owner(trainer, method)
-    if is_nnunets_own(owner) and owner.__name__ in ours:
-        setattr(trainer, method, staticmethod(ours[owner.__name__]))
-
-
-def _owner(trainer: type, method: str) -> type:
-    """The class that defines it; object: none does."""
-    return next((base for base in trainer.__mro__ if method in vars(base)), object)
+    def _replaced(self, loader: Any, name: str) -> Any:
+        why = why_loader_stays(loader)
+        if why is None and not_own(self.get_training_transforms) is None:
+            why = f"detaug has no pipeline in place of that of {type(self).__name__}"
+        if why is None:
+            return patch_source_of(loader)
+        self.print_to_log_file(f"detaug: {name}: nnU-Net's way of loading stays: {why}")
+        return loader

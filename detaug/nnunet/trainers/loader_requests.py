@@ -1,6 +1,6 @@
 """Collects what nnU-Net's `get_dataloaders` wants to build, without building it.
 
-The method names its loader and augmenter classes by the globals of its module, draws a batch from each augmenter and
+The method names its augmenter classes by the globals of its module, draws a batch from each augmenter and
 discards it. Trainers override it. So the trainer's own method runs with these globals replaced: all arguments are
 nnU-Net's own.
 """
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from detaug.nnunet.compatibility import MAKES_LOADERS, ORDERED, SINGLE, UNORDERED, in_place_of_loader, loader_names
+from detaug.nnunet.compatibility import MAKES_LOADERS, ORDERED, SINGLE, UNORDERED
 
 
 def batches_kept(num_cached: int) -> int:
@@ -44,6 +44,11 @@ class AugmenterRequest:
     pin_memory: bool = False
     wait_time: float = 0.02
 
+    @property
+    def generator(self) -> Any:
+        """The loader, by the name that batchgenerators' augmenters have for it."""
+        return self.data_loader
+
     def __iter__(self) -> AugmenterRequest:
         return self
 
@@ -73,22 +78,16 @@ AUGMENTERS: dict[str, Callable[..., AugmenterRequest]] = {
 
 
 @contextlib.contextmanager
-def requests_instead_of_augmenters(
-    trainer: type, loader: Callable[..., Any] | None = None, method: str = MAKES_LOADERS
-) -> Iterator[None]:
+def requests_instead_of_augmenters(trainer: type, method: str = MAKES_LOADERS) -> Iterator[None]:
     """Inside, the trainer's `get_dataloaders` gets `AugmenterRequest` objects.
 
     Args:
         trainer: the class; every definition of the method among its bases is dealt with.
-        loader: replaces nnU-Net's loader; None: that stays.
         method: the method's name.
     """
-    substitutes: dict[str, Any] = dict(AUGMENTERS)
-    if loader is not None:
-        substitutes |= dict.fromkeys(loader_names(), in_place_of_loader(loader))
     with contextlib.ExitStack() as stack:
         for namespace in _namespaces(trainer, method):
-            stack.enter_context(_replaced(namespace, substitutes))
+            stack.enter_context(_replaced(namespace, AUGMENTERS))
         yield
 
 

@@ -92,6 +92,8 @@ class DeterministicTraining(TrainerAttributes):
 
     deterministic_mode: Mode = True
 
+    #: Whose loader makes the batches where nothing of the trainer's stands against it.
+    _usual_loading = "nnU-Net"
     _run_seed: Seed | None = None
     _cases: str = ""
     _continued: RunRecord | None = None
@@ -167,16 +169,16 @@ class DeterministicTraining(TrainerAttributes):
     # --- data -------------------------------------------------------------------------------------------------------
 
     def get_dataloaders(self) -> tuple[Any, Any]:
-        with requests_instead_of_augmenters(type(self), self._loader_class()):
+        with requests_instead_of_augmenters(type(self)):
             train, val = super().get_dataloaders()  # type: ignore[misc]
         return (
             self._augmenter(train, "train", self.num_iterations_per_epoch),
             self._augmenter(val, "val", self.num_val_iterations_per_epoch),
         )
 
-    def _loader_class(self) -> Any:
-        """What replaces nnU-Net's loader; None: nothing."""
-        return None
+    def _replaced(self, loader: Any, name: str) -> Any:
+        """What makes the batches of nnU-Net's loader for "train" or "val": that loader."""
+        return loader
 
     def _augmenter(self, request: Any, name: str, iterations: int) -> Any:
         if not isinstance(request, AugmenterRequest):
@@ -195,6 +197,7 @@ class DeterministicTraining(TrainerAttributes):
             guard=True,
             executor=_executor(name),
             ledger=ledger_file(self, name),
+            replaced=lambda loader: self._replaced(loader, name),
         )
         augmenter.ledger_facts = {"data": self._cases}
         augmenter.set_epoch(self.current_epoch)
@@ -235,6 +238,9 @@ class DeterministicTraining(TrainerAttributes):
         if self.local_rank == 0:
             remove_unfinished(Path(self.output_folder))
         super().on_train_start()  # type: ignore[misc]
+        for loader in (self.dataloader_train, self.dataloader_val):
+            if isinstance(loader, UnendingEpochs):
+                loader.settle()
         if self._continued is not None:
             for difference in self._record().check_continues(self._continued):
                 self.print_to_log_file(f"detaug: continued although changed: {difference}")
@@ -328,7 +334,7 @@ class DeterministicTraining(TrainerAttributes):
         """Whose loader makes the training's batches: the one that was made, whatever was asked for."""
         loader = self.dataloader_train
         if loader is None:
-            return "detaug" if self._loader_class() is not None else "nnU-Net"
+            return self._usual_loading
         source = loader.generator if isinstance(loader, DeterministicAugmenter) else loader
         if isinstance(source, PatchSource):
             return "detaug"

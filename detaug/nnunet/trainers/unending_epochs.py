@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
@@ -15,9 +16,50 @@ class UnendingEpochs(DeterministicAugmenter):
     nnU-Net's own augmenters never end, and trainers may take more batches than ``num_iterations_per_epoch``: theirs are the
     epoch's next steps. ``batches_per_epoch`` says what the workers make ahead, so that the next epoch's first batches are
     ready when an epoch of the usual length is over.
+
+    Args:
+        data_loader, arguments, options: as for `DeterministicAugmenter`.
+        replaced: what makes the batches in place of the loader, given the loader; itself where it stays. It is asked once,
+            when the first batch is: until then attributes of the loader (`generator`) may be set.
+
+    Attributes:
+        given: the loader that was replaced; None: none was.
     """
 
+    given: Any = None
+
     _goes_beyond = True
+
+    def __init__(
+        self, data_loader: Any, *arguments: Any, replaced: Callable[[Any], Any] | None = None, **options: Any
+    ) -> None:
+        super().__init__(data_loader, *arguments, **options)
+        self._replaced, self._as_given = replaced, (arguments, options)
+
+    def settle(self) -> None:
+        """Decide what makes the batches, if that is not decided yet."""
+        replaced, self._replaced = self._replaced, None
+        loader = self.generator if replaced is None else replaced(self.generator)
+        if loader is not self.generator:
+            self.given = self.generator
+            position, facts, (arguments, options) = self._schedule.position, self.ledger_facts, self._as_given
+            super().__init__(loader, *arguments, **options)
+            self.ledger_facts = facts
+            self._schedule.position = position
+
+    def _start_once(self) -> None:
+        self.settle()
+        super()._start_once()
+
+    def replay(self, epoch: int, step: int) -> Any:
+        """See `DeterministicAugmenter.replay`."""
+        self.settle()
+        return super().replay(epoch, step)
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `DeterministicAugmenter.state_dict`."""
+        self.settle()
+        return super().state_dict()
 
     def __next__(self) -> Any:
         """The batch that is due.
@@ -42,6 +84,7 @@ class UnendingEpochs(DeterministicAugmenter):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """As `DeterministicAugmenter`; also where the state was taken beyond ``batches_per_epoch``."""
+        self.settle()
         self._schedule.end_after(self.batches_per_epoch)
         super().load_state_dict(state)
 

@@ -14,6 +14,7 @@ import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.nnunet.compatibility import TrainerAttributes, plot_nothing
+from detaug.nnunet.proof import difference_in_reading
 from detaug.nnunet.verification.gates import Gate, forced_open, gates_of, iterations_for, rare_ones
 from detaug.nnunet.verification.seen import SEEN, Seen
 from detaug.nnunet.verification.settings import Part
@@ -32,6 +33,7 @@ from detaug.nnunet.verification.trace import (
     leaves,
 )
 from detaug.reports.atomic_files import write_text
+from detaug.seeding.tree import SeedTree
 
 
 class Interruption(Exception):
@@ -127,9 +129,12 @@ class Recording(TrainerAttributes):
         rare = rare_ones(list(self._gates), samples)
         loader = self.dataloader_train
         forced = isinstance(loader, DeterministicAugmenter)
-        seen = Seen(
-            self.num_iterations_per_epoch, samples, tuple((each.name, each.probability) for each in rare), forced
-        )
+        given = getattr(loader, "given", None)
+        reading = None
+        if given is not None:
+            reading = difference_in_reading(given, loader.generator, SeedTree(settings.seed).generator(0, 0)) or ""
+        named = tuple((each.name, each.probability) for each in rare)
+        seen = Seen(self.num_iterations_per_epoch, samples, named, forced, reading)
         write_text(Path(self.part.results).parent / SEEN, json.dumps(asdict(seen)))
         for number, gate in enumerate(rare if forced else ()):
             # after all that is compared otherwise, so that nothing of it is disturbed

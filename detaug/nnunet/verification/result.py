@@ -14,10 +14,11 @@ from detaug.nnunet.verification.seen import Seen
 from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.trace import BACKWARD, DATA, FORWARD, OPTIMIZER
 from detaug.reports import rows as reports
-from detaug.reports.rows import table
+from detaug.reports.rows import DIFFERENT, EQUAL, table
 
 #: Enough hexadecimal digits to tell any two checkpoints apart by eye.
 DIGITS = 16
+_READING = "a batch as nnU-Net's loader reads it"
 
 _ADVICE = {
     INITIAL_WEIGHTS: "the trainings start from different weights: detaug.nnunet.DeterministicTraining seeds initialize()",
@@ -51,19 +52,34 @@ class Row(reports.Row):
     failure: str = ""
     killed_after: int | None = None
 
+    @property
+    def trained(self) -> bool:
+        """Whether it is of a training."""
+        return self.what != _READING
+
     def reasons(self) -> list[RenderableType]:
         """Where its difference began, and what to do."""
         if not self.origins and not self.failure:
             return []
-        parts: list[RenderableType] = [Text(f"\n{self.what}, nnUNet_n_proc_DA {listed(self.processes)}:", "bold")]
+        processes = f", nnUNet_n_proc_DA {listed(self.processes)}" if self.processes else ""
+        parts: list[RenderableType] = [Text(f"\n{self.what}{processes}:", "bold")]
         if self.failure:
-            parts.append(_indented(Text.assemble(("failed: ", "bold red"), self.failure), 2))
+            parts.append(_indented(Text.assemble((f"{self.verdict}: ", "bold red"), self.failure), 2))
         begin = "began with " if not self.ok else "no difference in the checkpoint, but in "
         for number, origin in enumerate(self.origins):
             begin = "and, independently, " if number else begin
             parts.append(_indented(Text.assemble(begin, (origin.kind, "bold red"), f": {origin.where}"), 2))
             parts.append(_indented(Text(_ADVICE[origin.kind], "dim"), 4))
         return parts
+
+
+def reading_row(difference: str) -> Row:
+    """What detaug's loader reads, against nnU-Net's.
+
+    Args:
+        difference: where they differ; "" if nowhere.
+    """
+    return Row(_READING, DIFFERENT if difference else EQUAL, failure=difference)
 
 
 @dataclass(frozen=True)
@@ -96,7 +112,11 @@ class Result(reports.Result[Row]):
             "training",
             self.rows,
             ("nnUNet_\nn_proc_DA", lambda row: listed(row.processes), False),
-            ("checkpoint_final.pth\n(sha256)", lambda row: row.sha256[:DIGITS] or "none", False),
+            (
+                "checkpoint_final.pth\n(sha256)",
+                lambda row: row.sha256[:DIGITS] or ("none" if row.trained else ""),
+                False,
+            ),
         )
         reasons = [part for row in self.rows for part in row.reasons()]
         return [trainings, Text(), self._conditions(), *reasons, Text(), self._verdict(), *self._seen()]
@@ -114,10 +134,14 @@ class Result(reports.Result[Row]):
         return [] if self.seen is None else [Text(str(self.seen), "dim")]
 
     def _verdict(self) -> Text:
+        trainings = [row for row in self.rows if row.trained]
+        others = sum(not row.ok for row in trainings)
+        if others:
+            return Text(f"different: {others} of {len(trainings) - 1} trainings differ from the first", "bold red")
+        same = f"all {len(trainings)} trainings wrote the same checkpoint, byte for byte"
         if self.ok:
-            return Text(f"equal: all {len(self.rows)} trainings wrote the same checkpoint, byte for byte", "bold green")
-        others = sum(not row.ok for row in self.rows)
-        return Text(f"different: {others} of {len(self.rows) - 1} trainings differ from the first", "bold red")
+            return Text(f"equal: {same}", "bold green")
+        return Text(f"different: {same}, but detaug does not read what nnU-Net's loader reads", "bold red")
 
 
 def listed(processes: tuple[int, ...]) -> str:

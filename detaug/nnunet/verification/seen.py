@@ -21,12 +21,15 @@ class Seen:
         samples: training samples in all.
         rare: (name, probability) of each gate that was expected to be open in few of them.
         forced: whether each of those was open in one more batch that was made for it.
+        reading: where a batch of nnU-Net's loader and detaug's differ for the same cases and boxes; "" if nowhere, None if
+            detaug does not take that loader's place.
     """
 
     iterations: int = 0
     samples: int = 0
     rare: tuple[tuple[str, float], ...] = ()
     forced: bool = False
+    reading: str | None = None
 
     @classmethod
     def read(cls, folder: Path) -> Seen:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from detaug.nnunet.verification import run
 from detaug.nnunet.verification.comparing import bookkeeping_origin, origins, sha256
-from detaug.nnunet.verification.result import Result, Row, listed
+from detaug.nnunet.verification.result import Result, Row, listed, reading_row
 from detaug.nnunet.verification.seen import Seen
 from detaug.nnunet.verification.settings import Part, Settings, Training, trainings
 from detaug.nnunet.verification.trace import Moment, read
@@ -122,6 +122,8 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
         for each in planned
     ]
     done = tuple(run_rows(rows, shown))
+    if reference is not None and reference.seen.reading is not None:
+        done += (reading_row(reference.seen.reading),)
     return Result(settings, done, described_device(settings.device), reference.seen if reference else None)
 
 

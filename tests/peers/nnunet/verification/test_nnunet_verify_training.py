@@ -99,8 +99,12 @@ def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_
     assert "all 3 trainings wrote the same checkpoint, byte for byte" in said
     result = json.loads(file.read_text())
     assert [row["verdict"] for row in result["rows"]] == ["reference", "equal", "equal"]
-    assert [row["processes"] for row in result["rows"]] == [[2], [0], [1, 3]]
-    assert len({row["sha256"] for row in result["rows"]}) == 1
+    *trainings, reading = result["rows"]
+    assert [row["processes"] for row in trainings] == [[2], [0], [1, 3]]
+    assert len({row["sha256"] for row in trainings}) == 1
+    assert reading["verdict"] == "equal", (
+        "a batch of the same cases and boxes, as nnU-Net's loader and detaug's read it"
+    )
     assert len(result["rows"][0]["sha256"]) == 64
     assert not any(row["origins"] for row in result["rows"])
     seen = result["seen"]

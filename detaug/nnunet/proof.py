@@ -1,0 +1,176 @@
+"""Whether what decides on the contents of a batch is nnU-Net's own: only that is replaced by detaug's.
+
+Nothing is believed of a name. A method is nnU-Net's own if its code lies in the file of nnU-Net's (or batchgenerators')
+module that says it defines it, and if the functions and classes that it calls by global names are of the libraries that
+nnU-Net itself imports. An object counts as nnU-Net's if that is true of every method that nnU-Net's class has, whatever
+subclass it is of, and if no attribute of the object hides one of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+from collections.abc import Iterator
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from detaug.nnunet.compatibility import cases_of, dataset_classes, loader_class, planes_stay_inside
+from detaug.nnunet.loading.case_files import CaseFolder
+from detaug.nnunet.loading.patch_source import PatchSource
+
+#: The packages that nnU-Net's loaders, data sets and pipelines are made of.
+_LIBRARIES = {
+    *("nnunetv2", "batchgenerators", "batchgeneratorsv2", "acvl_utils", "blosc2", "numpy", "torch", "threadpoolctl"),
+    *sys.stdlib_module_names,
+}
+#: What a class may have of its own: attributes are looked at on the object, and the others say nothing of a batch.
+_DECIDE_NOTHING = {
+    "__init__",
+    "__module__",
+    "__doc__",
+    "__dict__",
+    "__weakref__",
+    "__annotations__",
+    "__slotnames__",
+} | {
+    *("_abc_impl", "__abstractmethods__", "__subclasshook__", "__init_subclass__", "__orig_bases__", "__parameters__"),
+    *("__firstlineno__", "__static_attributes__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
+}
+#: Attributes of a loader that hold one of its own methods.
+_CHOSEN = ("get_do_oversample",)
+
+
+def not_own(function: Any) -> str | None:
+    """Why a function is not nnU-Net's own, in a few words; None: it is."""
+    if isinstance(function, (staticmethod, classmethod, MethodType)):
+        function = function.__func__
+    if isinstance(function, property):
+        return next((why for each in (function.fget, function.fset) if each and (why := not_own(each))), None)
+    if not isinstance(function, FunctionType):
+        return None if _of_a_library(function) else f"is a {type(function).__name__} of {_module(function)}"
+    if not _of_a_library(function) or not _in_its_file(function):
+        return f"is defined in {function.__code__.co_filename}"
+    for name in _names(function.__code__):
+        called = function.__globals__.get(name)
+        if isinstance(called, (type, FunctionType, BuiltinFunctionType, MethodType)) and not _of_a_library(called):
+            return f"calls {name} of {_module(called)}"
+        if isinstance(called, FunctionType) and not _in_its_file(called):
+            return f"calls {name}, which is defined in {called.__code__.co_filename}"
+    return None
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Those of nested code too: comprehensions."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _module(value: Any) -> str:
+    return str(getattr(value, "__module__", None) or type(value).__module__)
+
+
+def _in_its_file(function: FunctionType) -> bool:
+    file = function.__code__.co_filename
+    return file.startswith("<frozen ") or file == getattr(sys.modules.get(function.__module__), "__file__", None)
+
+
+def _of_a_library(value: Any) -> bool:
+    return _module(value).partition(".")[0] in _LIBRARIES
+
+
+def unlike(value: Any, stock: type) -> str | None:
+    """Why an object does not do what one of nnU-Net's class does; None: it does."""
+    kind = type(value)
+    if not isinstance(value, stock):
+        return f"{kind.__module__}.{kind.__qualname__} is not nnU-Net's {stock.__name__}"
+    attributes = vars(value)
+    for name in sorted({*dir(stock), "__getattr__"} - _DECIDE_NOTHING):
+        method = inspect.getattr_static(kind, name, None)
+        if isinstance(method, (FunctionType, staticmethod, classmethod, property)):
+            if (why := not_own(method)) is not None:
+                return f"{kind.__qualname__}.{name} {why}"
+            if name in attributes:
+                return f"{name} of its {kind.__qualname__} is set on the object"
+        elif method is not inspect.getattr_static(stock, name, None):
+            return f"{kind.__qualname__}.{name} is another than {stock.__name__}'s"
+    for name in _CHOSEN:
+        chosen = attributes.get(name)
+        if chosen is not None and (getattr(chosen, "__self__", None) is not value or not_own(chosen) is not None):
+            return f"{name} of its {kind.__qualname__} is set on the object"
+    return None
+
+
+def why_loader_stays(loader: Any) -> str | None:
+    """Why a loader is not replaced by a `PatchSource`; None: it can be."""
+    data = getattr(loader, "_data", None)
+    stock = next((each for each in dataset_classes() if isinstance(data, each)), None)
+    return (
+        unlike(loader, loader_class())
+        or (f"it reads from a {type(data).__qualname__}" if stock is None else unlike(data, stock))
+        or (None if loader.infinite else "it ends")
+    )
+
+
+def patch_source_of(loader: Any) -> PatchSource:
+    """What draws and reads as nnU-Net's loader does, by the attributes that this one has now.
+
+    Args:
+        loader: one that `why_loader_stays` has nothing to say of.
+    """
+    patch = tuple(int(n) for n in loader.patch_size)[1 if getattr(loader, "patch_size_was_2d", False) else 0 :]
+    final = tuple(int(n) for n in loader.final_patch_size)[-len(patch) :]
+    indices = [str(each) for each in loader.indices]
+    cases = cases_of(loader._data)
+    source = PatchSource(
+        CaseFolder(cases.source_folder, sorted(set(indices)), cases.folder_with_segs_from_previous_stage),
+        loader.batch_size,
+        patch,
+        patch if planes_stay_inside() and len(patch) == 2 else final,
+        SimpleNamespace(all_labels=(), has_ignore_label=loader.has_ignore),
+        loader.oversample_foreground_percent,
+        None,
+        None if loader.pad_sides is None else tuple(loader.pad_sides)[-len(patch) :],
+        loader.get_do_oversample.__name__ == "_probabilistic_oversampling",
+        loader.transforms,
+    )
+    source.indices, source.sampling_probabilities = indices, loader.sampling_probabilities
+    source.annotated_classes_key = loader.annotated_classes_key
+    source.need_to_pad = [int(n) for n in loader.need_to_pad]
+    return source
+
+
+def difference_in_reading(loader: Any, source: PatchSource, rng: np.random.Generator) -> str | None:
+    """Where a batch of nnU-Net's loader and one of detaug's differ, of the same cases and boxes and without transforms.
+
+    Args:
+        loader: nnU-Net's.
+        source: what takes its place.
+        rng: draws the cases and the boxes.
+
+    Returns:
+        The first array that differs, and by how much; None: all values are equal.
+    """
+    cases, boxes, ours = [], [], []
+    for number in range(source.batch_size):
+        name, start, arrays = source.draw(rng, number)
+        cases.append(name)
+        boxes.append((start, [low + size for low, size in zip(start, source.patch_size, strict=True)]))
+        ours.append({each: volume.read_all() for each, volume in arrays.items()})
+    stock, left = copy.copy(loader), iter(boxes)
+    stock.transforms, stock.get_indices = None, lambda: cases
+    stock.get_bbox = lambda *_, **__: next(left)
+    theirs = stock.generate_train_batch()
+    for key, role in (("data", "image"), ("target", "segmentation")):
+        found, wanted = np.stack([each[role] for each in ours]), np.asarray(theirs[key])
+        if found.shape != wanted.shape:
+            return f"{key} is {wanted.shape} from nnU-Net's loader, {found.shape} from detaug's"
+        if not np.array_equal(found, wanted):
+            number = int(np.argmax((found != wanted).reshape(len(cases), -1).any(1)))
+            most = np.abs(found.astype(np.float64) - wanted).max()
+            return f"{key} of {cases[number]} differs by up to {most:.6g}"
+    return None

@@ -1,0 +1,253 @@
+"""What decides on the contents of a batch is replaced only where it is nnU-Net's own; else it stays, and the log says why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from nnunetv2.training.dataloading import data_loader as loader_module
+from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
+from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
+from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as trainer_module
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+
+from detaug.nnunet import DetAugLoading, PatchSource
+from detaug.nnunet.proof import difference_in_reading
+from detaug.nnunet.trainers import FastTraining
+from tests.peers.nnunet.trainers.in_process import Short, new_trainer
+
+
+class NoTransforms(Short):
+    """So that the voxels of a batch are those of its cases."""
+
+    @staticmethod
+    def get_training_transforms(*arguments: Any, **options: Any) -> Any:
+        return nnUNetTrainer.get_validation_transforms(None)
+
+
+def brighter(data: Any) -> tuple[Any, ...]:
+    image, *others = data
+    return (image[:] + 1000, *others)
+
+
+class Brighter(nnUNetDatasetBlosc2):
+    def load_case(self, identifier: str) -> Any:
+        return brighter(super().load_case(identifier))
+
+
+class AddsAThousand(NoTransforms):
+    def initialize(self) -> None:
+        super().initialize()
+        self.dataset_class = Brighter
+
+
+class WrapsLoadCase(NoTransforms):
+    def get_tr_and_val_datasets(self) -> Any:
+        found = super().get_tr_and_val_datasets()
+        for data in found:
+            data.load_case = lambda name, original=data.load_case: brighter(original(name))
+        return found
+
+
+class Renamed(nnUNetDataLoader):
+    def generate_train_batch(self) -> Any:
+        batch = super().generate_train_batch()
+        return {**batch, "data": batch["data"] + 1000}
+
+
+Renamed.__name__ = Renamed.__qualname__ = "nnUNetDataLoader"
+
+
+class Changed:
+    """Changes its training loader behind nnU-Net's back."""
+
+    def change(self, loader: Any) -> None:
+        raise NotImplementedError
+
+    def get_dataloaders(self) -> Any:
+        train, val = super().get_dataloaders()  # type: ignore[misc]
+        self.change(train.generator)
+        return train, val
+
+
+class SetsGenerateTrainBatch(Changed):
+    def change(self, loader: Any) -> None:
+        make = loader.generate_train_batch
+        loader.generate_train_batch = lambda: {**(batch := make()), "data": batch["data"] + 1000}
+
+
+class ReadsFromSomethingElse(Changed):
+    def change(self, loader: Any) -> None:
+        class Cases:
+            def __init__(self, cases: Any) -> None:
+                self._cases = cases
+
+            def load_case(self, name: str) -> Any:
+                return brighter(self._cases.load_case(name))
+
+        loader._data = Cases(loader._data)
+
+
+def patch_loader_of_the_trainers_module(monkeypatch: pytest.MonkeyPatch) -> type:
+    monkeypatch.setattr(trainer_module, "nnUNetDataLoader", Renamed)
+    return NoTransforms
+
+
+def patch_load_case(monkeypatch: pytest.MonkeyPatch) -> type:
+    original = nnUNetDatasetBlosc2.load_case
+    monkeypatch.setattr(nnUNetDatasetBlosc2, "load_case", lambda self, name: brighter(original(self, name)))
+    return NoTransforms
+
+
+def patch_what_cuts(monkeypatch: pytest.MonkeyPatch) -> type:
+    def crop(data: Any, box: Any, value: Any, **options: Any) -> Any:
+        return original(data, box, value, **options) + (0 if options else 1000)
+
+    original = loader_module.crop_and_pad_nd
+    monkeypatch.setattr(loader_module, "crop_and_pad_nd", crop)
+    return NoTransforms
+
+
+#: Each adds 1000 to every voxel of a training batch: (what, why the loader stays).
+WAYS: dict[str, tuple[Callable[[pytest.MonkeyPatch], type], str]] = {
+    "dataset_class": (lambda _: AddsAThousand, "Brighter.load_case is defined in "),
+    "load_case wrapped": (lambda _: WrapsLoadCase, "load_case of its nnUNetDatasetBlosc2 is set on the object"),
+    "called nnUNetDataLoader": (
+        patch_loader_of_the_trainers_module,
+        "nnUNetDataLoader.generate_train_batch is defined in ",
+    ),
+    "generate_train_batch set": (
+        lambda _: type("Sets", (SetsGenerateTrainBatch, NoTransforms), {}),
+        "generate_train_batch of its nnUNetDataLoader is set on",
+    ),
+    "another data set": (
+        lambda _: type("Reads", (ReadsFromSomethingElse, NoTransforms), {}),
+        "it reads from a ReadsFromSomethingElse.change.<locals>.Cases",
+    ),
+    "load_case patched": (patch_load_case, "nnUNetDatasetBlosc2.load_case is defined in "),
+    "crop_and_pad_nd patched": (
+        patch_what_cuts,
+        "nnUNetDataLoader.generate_train_batch calls crop_and_pad_nd of ",
+    ),
+}
+
+
+@pytest.mark.parametrize("mixin", [DetAugLoading, FastTraining])
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_user_does_to_images_reaches_the_training(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, way: str, mixin: type
+) -> None:
+    make, why = WAYS[way]
+    made = new_trainer(nnunet_environment, type("Mine", (mixin, make(monkeypatch)), {}))
+    made.initialize()
+    train, _ = made.get_dataloaders()
+    try:
+        assert next(train)["data"].max() > 900
+        assert f"detaug: train: nnU-Net's way of loading stays: {why}" in Path(made.log_file).read_text()
+        assert not isinstance(train.generator, PatchSource)
+    finally:
+        made._close_loaders()
+
+
+class Weighted(Changed):
+    def change(self, loader: Any) -> None:
+        shares = np.arange(len(loader.indices), dtype=float)
+        loader.sampling_probabilities = shares / shares.sum()
+
+
+class FirstCaseOnly(Changed):
+    def change(self, loader: Any) -> None:
+        loader.indices = loader.indices[-1:]
+
+
+class AlwaysForeground(Changed):
+    def change(self, loader: Any) -> None:
+        loader.get_do_oversample = lambda _: True
+
+
+class OwnBoxes(nnUNetDataLoader):
+    def get_bbox(self, shape: Any, *arguments: Any, **options: Any) -> Any:
+        return [0] * 3, list(self.patch_size)
+
+
+class AtTheCorner(Changed):
+    def change(self, loader: Any) -> None:
+        loader.__class__ = OwnBoxes
+
+
+@pytest.mark.parametrize("order", ["behind the mixin", "in front of it"])
+def test_attributes_that_are_set_on_the_loader_before_the_first_batch_count(
+    nnunet_environment: Path, order: str
+) -> None:
+    def batches(changed: type, number: int) -> tuple[Any, list[Any]]:
+        bases = (DetAugLoading, changed) if order == "behind the mixin" else (changed, DetAugLoading)
+        made = new_trainer(nnunet_environment, type("Mine", (*bases, NoTransforms), {}))
+        made.initialize()
+        train, _ = made.get_dataloaders()
+        try:
+            return train, [train.replay(0, step) for step in range(number)]
+        finally:
+            made._close_loaders()
+
+    train, taken = batches(Weighted, 40)
+    assert isinstance(train.generator, PatchSource)
+    first, *others = train.generator.indices
+    drawn = [key for batch in taken for key in batch["keys"]]
+    assert first not in drawn
+    assert set(drawn) == set(others)
+    train, taken = batches(FirstCaseOnly, 5)
+    assert isinstance(train.generator, PatchSource)
+    assert {key for batch in taken for key in batch["keys"]} == {others[-1]}
+    for changed in (AlwaysForeground, AtTheCorner):
+        train, taken = batches(changed, 2)
+        assert not isinstance(train.generator, PatchSource), changed
+
+
+def test_subclasses_that_change_nothing_of_a_batch_are_replaced(nnunet_environment: Path) -> None:
+    class Named(nnUNetDataLoader):
+        """With an attribute and a method more."""
+
+        colour = "blue"
+
+        def describe(self) -> str:
+            return f"{self.colour}: {len(self.indices)} cases"
+
+    class Unchanged(Changed):
+        def change(self, loader: Any) -> None:
+            loader.__class__ = Named
+
+    made = new_trainer(nnunet_environment, type("Mine", (DetAugLoading, Unchanged, NoTransforms), {}))
+    made.initialize()
+    train, val = made.get_dataloaders()
+    for each in (train, val):
+        each.settle()
+        assert isinstance(each.generator, PatchSource)
+
+
+def test_a_pipeline_that_is_patched_into_nnunets_trainer_is_the_users(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = type("Mine", (DetAugLoading, Short), {})
+    assert kind.get_training_transforms.__module__ == "detaug.nnunet.transforms"
+    monkeypatch.setattr(nnUNetTrainer, "get_training_transforms", staticmethod(NoTransforms.get_training_transforms))
+    assert kind.get_training_transforms is NoTransforms.get_training_transforms
+
+
+@pytest.mark.parametrize("configuration", ["3d_fullres", "2d"])
+def test_a_batch_is_read_as_nnunets_loader_reads_it_and_a_difference_is_told(
+    nnunet_environment: Path, configuration: str
+) -> None:
+    made = new_trainer(nnunet_environment, type("Mine", (DetAugLoading, Short), {}), configuration)
+    made.initialize()
+    train, _ = made.get_dataloaders()
+    train.settle()
+    for seed in range(3):
+        assert difference_in_reading(train.given, train.generator, np.random.default_rng(seed)) is None
+    train.given._data.load_case = lambda name, original=train.given._data.load_case: brighter(original(name))
+    told = difference_in_reading(train.given, train.generator, np.random.default_rng(0))
+    assert told is not None
+    assert re.fullmatch(r"data of \w+ differs by up to 1000", told)
