@@ -44,6 +44,7 @@ def _measure(
     )
     arrays = {"image": sample[0], "segmentation": sample[1]}
     shapes = {key: tuple(value.shape) for key, value in arrays.items()}
+    generator = SeedTree(peers.SEED).generator
     check_params, calls = gate.check_params, []
 
     def noted(transform: Any, params: Any, shapes_of: Callable[[], Any], *more: Any) -> bool:
@@ -56,13 +57,13 @@ def _measure(
     for number in range(2 if settings.quick else 8):
         checks, samples = 0.0, 0.0
         for draw in range(number * 10, number * 10 + 10):
-            params = pipeline.sample(SeedTree(peers.SEED).generator(0, draw), shapes)
+            params = pipeline.sample(generator(0, draw), shapes)
             calls.clear()
             gate.check_params = noted
             pipeline.apply(arrays, params)
             gate.check_params = check_params
             checks += _fastest(lambda: [check_params(*each) for each in calls], 20)
-            samples += _fastest(lambda params=params: pipeline.apply(arrays, params), 4)
+            samples += _fastest(lambda draw=draw: pipeline(**arrays, rng=generator(0, draw)), 4)
         seconds["checks"].append(checks / 10)
         seconds["samples"].append(samples / 10)
     whole = 1e3 * median(seconds["samples"])
