@@ -57,7 +57,7 @@ def _nondet(run: Run, made: HandedIn) -> Iterator[Epochs]:
     if isinstance(made.source, DatasetSource):
         raise NotForThis("it takes loaders of batches, not data sets")
     augmenter = NonDetMultiThreadedAugmenter(
-        made.source.loader, _drawing(made.transform), run.processes, num_cached=NUM_CACHED, wait_time=0.002
+        made.source.made().loader, _drawing(made.transform), run.processes, num_cached=NUM_CACHED, wait_time=0.002
     )
     try:
         yield lambda: augmenter
@@ -75,7 +75,7 @@ def _torch(run: Run, made: HandedIn) -> Iterator[Epochs]:
         collate = _Collate(source.collate_fn or default_collate, transform)
         loader: Any = DataLoader(source.loader, source.batch_size, source.shuffle, collate_fn=collate, **options)
     else:
-        loader = DataLoader(_Batches(made.source.loader, transform), batch_size=None, **options)
+        loader = DataLoader(_Batches(made.source.made().loader, transform), batch_size=None, **options)
     yield lambda: iter(loader)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from detaug.engine import arguments
 from detaug.engine.checking import DEFAULT_CHECK_EVERY, Checks
@@ -39,6 +40,7 @@ from detaug.seeding.branch import SeedBranch
 from detaug.seeding.ranks import check_all_are_known, common_seed, known_place
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.sources import DatasetSource, Source, resolve_source
+from detaug.sources.misuse import line_for, refuse_arguments
 from detaug.transport.importing import check_not_imported_by_worker
 
 logger = logging.getLogger("detaug")
@@ -153,7 +155,10 @@ class DeterministicAugmenter:
         check_ignore: Sequence[str] = (),
         executor: Executor | None = None,
         ledger: str | os.PathLike[str] | None = None,
+        **unknown: NoReturn,
     ) -> None:
+        if unknown:
+            refuse_arguments(unknown, inspect.signature(DeterministicAugmenter).parameters)
         self._engine: Engine | None = None
         self._starting = threading.RLock()  # several threads may ask for the first batch
         self._closed = False
@@ -197,6 +202,17 @@ class DeterministicAugmenter:
         self._check_ranks()
         arguments.epoch_for_all_ranks(self.batches_per_epoch, self._source.num_steps, self.world_size, self.tail)
         self.generator = self._source.loader
+        self._declared = [
+            *identity.describe(self._source.seen, "data_loader"),
+            *identity.describe(self.transform, "transform"),
+            f"batches_per_epoch = {self.batches_per_epoch}",
+            f"version = {self.version!r}",
+        ]
+        if isinstance(self._source, DatasetSource):
+            self._declared += self._source.declared()
+        if self._source.seen is not self._source.loader:
+            warm_up(None, self._source.seen)
+            self._source.forget()
         self.num_streams = (
             len(old_style)
             if old_style is not None
@@ -220,14 +236,6 @@ class DeterministicAugmenter:
         self._executor = self._own_executor() if executor is None else executor
         self._num_workers = self._executor.num_workers(self.num_processes)
         self._pipeline = Pipeline(self._source, self.transform, self._executor.travels, self.keep)
-        self._declared = [
-            *identity.describe(self._source.loader, "data_loader"),
-            *identity.describe(self.transform, "transform"),
-            f"batches_per_epoch = {self.batches_per_epoch}",
-            f"version = {self.version!r}",
-        ]
-        if isinstance(self._source, DatasetSource):
-            self._declared += self._source.declared()
         self._loader_states = LoaderStates(self._source, self.num_streams)
         self._health = Health()
         self._checks = Checks(
@@ -239,9 +247,9 @@ class DeterministicAugmenter:
         self._finalizer: Any = None
         idle = self._num_workers - self._schedule.busy_workers
         if idle > 0 and not self._source.stateless:
-            logger.warning(
-                "%s", idle_told(idle, self._num_workers, type(self._source.loader).__name__, self.num_streams)
-            )
+            told = idle_told(idle, self._num_workers, self._source.class_name, self.num_streams)
+            instead = line_for(self._source.loader)
+            logger.warning("%s", f"{told} {instead} shares the samples out among all." if instead else told)
 
     @classmethod
     def from_dataset(
@@ -484,7 +492,7 @@ class DeterministicAugmenter:
                 "%s has no end, pass batches_per_epoch=...",
                 number,
                 number - 1,
-                type(self._source.loader).__name__,
+                self._source.class_name,
             )
         self._move(self._schedule.start_of(number))
         self._epoch_is_over(left)
@@ -755,6 +763,6 @@ class DeterministicAugmenter:
 
     def __repr__(self) -> str:
         return (
-            f"<DeterministicAugmenter of {type(self._source.loader).__name__}: {self.num_processes} processes, "
+            f"<DeterministicAugmenter of {self._source.class_name}: {self.num_processes} processes, "
             f"seed {self.seed}, epoch {self.epoch}, step {self.step}>"
         )

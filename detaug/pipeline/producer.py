@@ -15,6 +15,7 @@ from detaug.pipeline.missing_return import handed_on_none, last_of, returned_non
 from detaug.pipeline.streams import StreamCopy, StreamEnded, leads
 from detaug.purity.copy_cost import CopyCost
 from detaug.purity.own_memory import own
+from detaug.purity.owned import name_of
 from detaug.purity.pristine import LoaderCopy, Pristine, TransformCopy, Transforms
 from detaug.purity.reports import BatchReport, Explanation, explain, prints_of, random_keys, report_of
 from detaug.seeding.branch import SeedBranch
@@ -29,6 +30,9 @@ from detaug.watching.guard import Guard
 __all__ = ["Pipeline", "Producer", "StreamEnded"]
 
 logger = logging.getLogger("detaug")
+
+#: From this part's generators a callable that makes the loader draws.
+_MAKING = name_of("data_loader()")
 
 
 class Pipeline:
@@ -114,6 +118,7 @@ class Producer:
         only: bool = False,
         states: LoaderStates | None = None,
     ) -> None:
+        pristine = pristine.in_this_process(lambda: reseed_global_rngs(branch.epoch(0).of_part(_MAKING)))
         self._guard = Guard(log) if guard else None
         self._repairs = repairs
         self._branch = branch

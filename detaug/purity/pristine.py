@@ -10,8 +10,10 @@ Every generator in them is seeded from the batch (`detaug.purity.owned`).
 
 from __future__ import annotations
 
+import os
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from detaug.purity.kept import kept_of
@@ -21,7 +23,7 @@ from detaug.purity.references import paths_of
 from detaug.purity.refusals import check_kept, why_not
 from detaug.purity.template import CannotCopy, Census, Copy, Template
 from detaug.seeding.children import Child
-from detaug.sources import Source
+from detaug.sources import LoaderFactory, Source
 
 #: Modules whose transforms keep no state: one copy makes all batches.
 _PURE = ("detaug.transforms.", "detaug.kernels.")
@@ -35,13 +37,23 @@ class Pristine:
         source: where raw batches come from.
         transform: of whole batches, or None.
         keep: names of attributes that are not copied with a transform: caches that may stay, what cannot be copied.
+        make_anew: makes another such source, for a loader that cannot be copied.
 
     Raises:
         CannotCopy: (a TypeError) an object cannot be copied; the message names it and says what to do.
     """
 
-    def __init__(self, source: Source, transform: Any, keep: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        source: Source,
+        transform: Any,
+        keep: Collection[str] = (),
+        make_anew: Callable[[], Source] | None = None,
+    ) -> None:
         self.source = source
+        self._make_anew = make_anew
+        self._is_given_away = False
+        self._in_process: tuple[int, Pristine] | None = None
         self.transform = transform
         self.keep = tuple(keep)
         held = {name: getattr(source.loader, name) for name in source.holds_transforms()}
@@ -57,8 +69,8 @@ class Pristine:
         self.shared = Shared(self.references())
 
     def _templates(self, keep: Collection[str]) -> tuple[tuple[Any, ...], Template, Template]:
-        shared = _in_both(self.transforms, self.source, keep)
-        loader = Template((self.source, shared), keep=keep)
+        shared = _in_both(self.transforms, self.source, keep, self._make_anew is not None)
+        loader = Template((self.source, shared), keep=keep, only_noted=self._make_anew is not None)
         return shared, loader, Template(self.transforms, external=shared, keep=keep)
 
     def _can_keep(self, names: Collection[str]) -> bool:
@@ -83,6 +95,25 @@ class Pristine:
                 {f"{paths.get(id(template.originals[number]), '')}.{name}": value for number, name, value in kept}
             )
 
+    def in_this_process(self, seed: Callable[[], None]) -> Pristine:
+        """With the loader itself where a callable makes it: made in this process once and then copied; again for every copy
+        where it cannot be.
+
+        Args:
+            seed: seeds the global generators, from which the callable may draw.
+        """
+        if not isinstance(self.source, LoaderFactory):
+            return self
+        if self._in_process is None or self._in_process[0] != os.getpid():
+            make = partial(_make_seeded, self.source, seed)
+            source = make()
+            try:
+                made = Pristine(source, self.transform, self.keep)
+            except CannotCopy:
+                made = Pristine(source, self.transform, self.keep, make)
+            self._in_process = os.getpid(), made
+        return self._in_process[1]
+
     @property
     def settled(self) -> int:
         """How many transforms were told not to choose their algorithm by the clock."""
@@ -95,6 +126,10 @@ class Pristine:
 
     def new_loader(self, only_one: bool = False) -> LoaderCopy:
         """A copy of the loader; `only_one`: see `Template.copy`."""
+        if self._make_anew is not None:
+            first, self._is_given_away = not self._is_given_away, True
+            made = self if first else Pristine(self._make_anew(), self.transform, self.keep, self._make_anew)
+            return made.loader_itself()
         return LoaderCopy(self, self.loader_template.copy(only_one=only_one))
 
     def loader_itself(self) -> LoaderCopy:
@@ -248,7 +283,12 @@ def is_pure(template: Template) -> bool:
     ) and not any(isinstance(each, types.FunctionType) for each in template.references)
 
 
-def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str]) -> tuple[Any, ...]:
+def _make_seeded(factory: Source, seed: Callable[[], None]) -> Source:
+    seed()
+    return factory.made()
+
+
+def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str], passes_by: bool) -> tuple[Any, ...]:
     """Objects that can change and that both the transforms and the loader hold, to communicate through them.
 
     This excludes transforms themselves: one that the loader holds as well is copied like any other.
@@ -261,4 +301,4 @@ def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str
     if not ours.data:
         return ()
     apart = {*map(id, roots), *ours.callables}
-    return tuple(Census(source, only=ours.data.keys(), apart=apart, keep=keep).data.values())
+    return tuple(Census(source, only=ours.data.keys(), apart=apart, keep=keep, passes_by=passes_by).data.values())

@@ -56,6 +56,7 @@ class Template:
         value: any object.
         external: objects that copies share with what `copy` is given instead, in this order.
         keep: names of attributes that are left out of the copies.
+        only_noted: what cannot be copied is passed by, for no copy is made.
 
     Attributes:
         originals: the parts of `value` that were noted: generators, objects with a seeding protocol (see
@@ -68,11 +69,13 @@ class Template:
         CannotCopy: a part of it cannot be copied.
     """
 
-    def __init__(self, value: Any, *, external: Iterable[Any] = (), keep: Collection[str] = ()) -> None:
+    def __init__(
+        self, value: Any, *, external: Iterable[Any] = (), keep: Collection[str] = (), only_noted: bool = False
+    ) -> None:
         self._bulk = BulkStore()
         self._external = {id(each): number for number, each in enumerate(external)}
         file = io.BytesIO()
-        pickler = _Pickler(file, self._bulk, self._external, frozenset(keep))
+        pickler = _Pickler(file, self._bulk, self._external, frozenset(keep), only_noted)
         pickler.dump(value)
         self._pickled = file.getvalue()
         self._table: list[Any] = pickler.table
@@ -140,7 +143,14 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, bulk: BulkStore, external: dict[int, int], keep: frozenset[str]) -> None:
+    def __init__(
+        self,
+        file: io.BytesIO,
+        bulk: BulkStore,
+        external: dict[int, int],
+        keep: frozenset[str],
+        passes_by: bool = False,
+    ) -> None:
         super().__init__(file, protocol=5)
         self.table: list[Any] = []
         self.parts: list[Any] = []
@@ -150,6 +160,7 @@ class _Pickler(pickle.Pickler):
         self._bulk = bulk
         self._external = external
         self._keep = keep
+        self._passes_by = passes_by
         self._numbers: dict[int, Any] = {}
         self._memories: dict[int, np.ndarray[Any, Any]] = {}
         self._noted: dict[type, bool] = {}
@@ -186,6 +197,11 @@ class _Pickler(pickle.Pickler):
             reduced = _reduce_torch_generator(obj)
         else:
             reduced = reduce_by_class(obj)
+        if self._passes_by and reduced is NotImplemented:
+            try:
+                reduced = obj.__reduce_ex__(5)
+            except Exception:
+                return Kept, (Kept(obj),)
         keep = kept_of(kind, self._keep)
         if self._is_noted(kind) or (keep and has_any(obj, keep)):
             if reduced is NotImplemented:
@@ -242,6 +258,7 @@ class Census(_Pickler):
         only: take down these alone, by ``id``.
         apart: do not look into these.
         keep: do not look into attributes of these names.
+        passes_by: nor into what cannot be copied.
 
     Attributes:
         data: containers, arrays and instances that are neither transforms nor generators, by ``id``.
@@ -255,8 +272,9 @@ class Census(_Pickler):
         only: Collection[int] | None = None,
         apart: Collection[int] = (),
         keep: Collection[str] = (),
+        passes_by: bool = False,
     ) -> None:
-        super().__init__(io.BytesIO(), BulkStore(), {}, frozenset(keep))
+        super().__init__(io.BytesIO(), BulkStore(), {}, frozenset(keep), passes_by)
         self.data: dict[int, Any] = {}
         self.callables: dict[int, Any] = {}
         self._only = only

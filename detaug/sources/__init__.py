@@ -6,17 +6,21 @@ A source that is not stateless is stepped forward in order, a copy for each stre
 
 from __future__ import annotations
 
-import inspect
+from functools import partial
 from typing import Any
 
 from batchgenerators.dataloading.data_loader import DataLoader
 
+from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
+from detaug.seeding.tree import SeedTree
 from detaug.sources.base import DEFAULT_NUM_STREAMS, Source
 from detaug.sources.batchgenerators import FiniteLoader, InfiniteLoader
 from detaug.sources.dataset import DatasetSource
-from detaug.sources.iterable import FactorySource, IterableSource, IteratorSource
+from detaug.sources.factory import LoaderFactory
+from detaug.sources.iterable import FactorySource, IterableSource, IteratorSource, has_one_pass
+from detaug.sources.misuse import called_without_arguments, refuse_as_loader
 
-__all__ = ["DEFAULT_NUM_STREAMS", "DatasetSource", "Source", "resolve_source"]
+__all__ = ["DEFAULT_NUM_STREAMS", "DatasetSource", "LoaderFactory", "Source", "resolve_source"]
 
 
 def resolve_source(loader: Any, stateless: bool | None = None, batches_per_epoch: int | None = None) -> Source:
@@ -37,11 +41,7 @@ def resolve_source(loader: Any, stateless: bool | None = None, batches_per_epoch
 
 
 def _source_of(loader: Any, stateless: bool | None) -> Source:
-    if inspect.isgenerator(loader) or inspect.isasyncgen(loader):
-        raise TypeError(
-            f"{loader!r} is a generator object, which cannot be copied to other processes or started again. "
-            "Pass the function that makes it: DeterministicAugmenter(make_batches, ...) and not make_batches()."
-        )
+    refuse_as_loader(loader)
     if isinstance(loader, DataLoader):
         return InfiniteLoader(loader, stateless) if loader.infinite else FiniteLoader(loader, stateless)
     if isinstance(loader, type) or not (hasattr(loader, "__next__") or hasattr(loader, "__iter__")):
@@ -52,19 +52,23 @@ def _source_of(loader: Any, stateless: bool | None) -> Source:
 
 
 def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
-    if hasattr(make_loader, "__getitem__") and hasattr(make_loader, "__len__"):
-        raise TypeError(
-            f"{type(make_loader).__name__} is a map-style data set; use "
-            "DeterministicAugmenter.from_dataset(dataset, batch_size, ...)"
-        )
     if not callable(make_loader):
         raise TypeError(
             "data_loader must be a batchgenerators loader, an iterator, an iterable, or a callable that makes one, "
             f"got {make_loader!r} of type {type(make_loader).__name__}"
         )
-    made = make_loader()
-    if inspect.isgenerator(made):
+    with preserved_global_rngs():
+        reseed_global_rngs(
+            SeedTree(0).sequence()
+        )  # what the pipeline declares itself to be is to be the same in every run
+        made = called_without_arguments(make_loader)
+    if has_one_pass(made):
         return FactorySource(make_loader, stateless)
+    resolve = partial(_source_of_made, make_loader, stateless)
+    return LoaderFactory(make_loader, resolve, resolve(made))
+
+
+def _source_of_made(make_loader: Any, stateless: bool | None, made: Any) -> Source:
     if isinstance(made, type) or not (hasattr(made, "__next__") or hasattr(made, "__iter__")):
         raise TypeError(f"calling {make_loader!r} was to make a loader, but gave {made!r}")
     return _source_of(made, stateless)

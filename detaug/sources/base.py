@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from detaug.seeding.current import Current
+from detaug.sources.misuse import loses_its_place
 
 #: How many logical workers an endless loader has that declares none: nnU-Net's own number of
 #: augmentation workers, which also spreads evenly over 1, 2, 3, 4, 6 and 12 processes.
@@ -50,6 +51,23 @@ class Source(ABC):
     length_hint: int | None = None
     loader: Any = None
 
+    @property
+    def class_name(self) -> str:
+        """The loader's, for messages."""
+        return type(self.loader).__name__
+
+    @property
+    def seen(self) -> Any:
+        """The loader, to be looked at."""
+        return self.loader
+
+    def forget(self) -> None:
+        """All that is to be known of a loader that was made to be looked at is known."""
+
+    def made(self) -> Source:
+        """The source whose loader makes batches in this process."""
+        return self
+
     def holds_transforms(self) -> tuple[str, ...]:
         """The loader's attributes that are transforms, which start every batch as the user passed them."""
         return ()
@@ -63,9 +81,10 @@ class Source(ABC):
 
     @property
     def keeps_states(self) -> bool:
-        """Whether the loader has a state dict and can load it."""
+        """Whether the loader has a state dict that says where it stands, and can load it."""
         methods = ("state_dict", "load_state_dict")
-        return not self.stateless and all(callable(getattr(self.loader, name, None)) for name in methods)
+        has_them = all(callable(getattr(self.loader, name, None)) for name in methods)
+        return has_them and not self.stateless and not loses_its_place(self.loader)
 
     def turns_per_epoch(self, stream: int, num_streams: int) -> int | None:
         """After how many turns of a stream the next epoch begins; None: only at the end of a pass."""

@@ -11,6 +11,7 @@ import numpy as np
 from detaug.seeding.current import Current, making
 from detaug.seeding.tree import positive_int
 from detaug.sources.base import Source
+from detaug.sources.misuse import flag, refuse_as_dataset
 
 
 class DatasetSource(Source):
@@ -38,26 +39,24 @@ class DatasetSource(Source):
         drop_last: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
     ) -> None:
-        if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-            raise TypeError(
-                f"from_dataset needs a map-style data set (__len__ and __getitem__), got {type(dataset).__name__}. "
-                "An iterable data set can be passed to DeterministicAugmenter itself."
-            )
+        refuse_as_dataset(dataset)
         self.loader = dataset
         self.length = len(dataset)
         self.batch_size = positive_int("batch_size", batch_size)
-        self.shuffle = bool(shuffle)
-        self.drop_last = bool(drop_last)
+        self.shuffle = flag("shuffle", shuffle)
+        self.drop_last = flag("drop_last", drop_last)
         self.collate_fn = collate_fn
         #: Called with each sample before it is fetched.
         self.before_sample: Callable[[Current], None] | None = None
         #: No transform comes after it, so that a batch may be made in the memory that it travels in.
         self.is_last = False
-        self.num_steps = self.length // self.batch_size if drop_last else -(-self.length // self.batch_size)
+        self.num_steps = self.length // self.batch_size if self.drop_last else -(-self.length // self.batch_size)
         if self.num_steps == 0:
             raise ValueError(
-                f"the data set has {self.length} samples, which makes no batch of {self.batch_size}"
-                + (" with drop_last=True" if self.length else "")
+                f"the data set has {self.length} samples, which makes no batch of {self.batch_size} with drop_last=True: pass "
+                f"batch_size={self.length} or less, or drop_last=False"
+                if self.length
+                else f"the data set ({type(dataset).__name__}) is empty"
             )
 
     def declared(self) -> list[str]:

@@ -6,6 +6,8 @@ through its passes; see `Source` for what its epochs are.
 
 from __future__ import annotations
 
+import inspect
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -90,8 +92,7 @@ class IterableSource(Source):
 
 
 class FactorySource(Source):
-    """A callable that makes an iterator that cannot be copied (a generator): every copy calls it for itself, once per
-    pass."""
+    """A callable that makes an iterator for one pass: every copy calls it for itself, once per pass."""
 
     restarts = True
     keeps_states = False
@@ -111,6 +112,12 @@ class FactorySource(Source):
         if self._iterator is None:
             self._iterator = iter(self.loader())
         return next(self._iterator)
+
+
+def has_one_pass(made: Any) -> bool:
+    """Whether it is an iterator of Python's own kinds: a generator, an open file, a `csv.reader`, a `map`."""
+    step = getattr(type(made), "__next__", None)
+    return inspect.isgenerator(made) or isinstance(step, types.WrapperDescriptorType)
 
 
 def says_that_it_has_no_end(loader: Any) -> bool:

@@ -111,7 +111,7 @@ def epochs_of(make_loader: Any, limit: int | None, count: int, stream: int = 0, 
         (DeadAfterAnError, 3),
         (DeadAfterAnError, 4),
         (lambda: list(range(8)), 3),
-        (lambda: lambda: itertools.chain(range(8)), None),
+        (lambda: lambda: itertools.chain(range(8)), 3),
         (lambda: lambda: (place for place in range(8)), 3),
     ],
 )

@@ -1,0 +1,130 @@
+"""What is no data set or no loader, and arguments of other libraries: the answer has the line to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from detaug import DeterministicAugmenter
+
+FROM_DATASET = "DeterministicAugmenter.from_dataset("
+
+
+class Samples(Dataset):
+    def __init__(self, number: int = 5) -> None:
+        self.number = number
+
+    def __len__(self) -> int:
+        return self.number
+
+    def __getitem__(self, i: int) -> int:
+        return i
+
+
+class Streaming(IterableDataset):
+    def __iter__(self) -> Any:
+        return iter(range(4))
+
+
+class Loader:
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def __iter__(self) -> Any:
+        return iter(self.folder)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "error", "line"),
+    [
+        ("/data/cases", TypeError, FROM_DATASET + "MyDataset('/data/cases'), batch_size)"),
+        (b"cases", TypeError, "is a path"),
+        (Path("cases"), TypeError, "is a path"),
+        (Samples, TypeError, FROM_DATASET + "Samples(...), batch_size)"),
+        ([], ValueError, "the data set (list) is empty"),
+        (Samples(0), ValueError, "the data set (Samples) is empty"),
+        ({"train": [1, 2], "test": [3]}, TypeError, FROM_DATASET + "data['train'], batch_size)"),
+        (DataLoader(Samples(), 3), TypeError, FROM_DATASET + "loader.dataset, batch_size=3, drop_last=False)"),
+        (Streaming(), TypeError, "an iterable data set goes to DeterministicAugmenter(data, transform, num_processes)"),
+        ((i for i in range(3)), TypeError, FROM_DATASET + "list(samples), batch_size)"),
+        (lambda: Samples(), TypeError, FROM_DATASET + "list(samples), batch_size)"),
+        (None, TypeError, "got None of type NoneType"),
+    ],
+)
+def test_what_is_no_data_set_is_refused_with_the_line_to_write(dataset: Any, error: type, line: str) -> None:
+    with pytest.raises(error) as raised:
+        DeterministicAugmenter.from_dataset(dataset, 2, num_processes=0)
+    assert line in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("loader", "error", "line"),
+    [
+        ("/data/cases", TypeError, "DeterministicAugmenter(MyLoader('/data/cases'), transform, num_processes)"),
+        (Path("cases"), TypeError, "is a path"),
+        (Samples, TypeError, FROM_DATASET + "Samples(...), batch_size, ...)"),
+        (Samples(), TypeError, FROM_DATASET + "dataset, batch_size, ...)"),
+        (Loader, TypeError, "DeterministicAugmenter(lambda: Loader(...), transform, num_processes)"),
+        ((i for i in range(3)), TypeError, "and not make_batches()"),
+        (lambda: "cases", TypeError, "is a path"),
+        (lambda: Samples(), TypeError, "was to make a loader"),
+    ],
+)
+def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, error: type, line: str) -> None:
+    with pytest.raises(error) as raised:
+        DeterministicAugmenter(loader, None, 0)
+    assert line in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "line"),
+    [
+        ({"num_workers": 4}, "num_workers=4: write num_processes=4"),
+        ({"worker_count": 3}, "write num_processes=3"),
+        ({"prefetch_factor": 2}, "write num_cached=2"),
+        ({"sampler": range(5)}, "torch.utils.data.Subset(dataset, indices), batch_size, shuffle=False)"),
+        ({"batch_sampler": None}, "shuffle=False keeps the data set's"),
+        ({"worker_init_fn": print}, "leave it out: every batch starts from a seed of its own"),
+        ({"generator": torch.Generator()}, "write seed=..."),
+        ({"random_state": 3}, "write seed=3"),
+        ({"persistent_workers": True}, "leave it out"),
+        ({"timeout": 60}, "write stall_timeout=60"),
+        ({"multiprocessing_context": "spawn"}, "write start_method='spawn'"),
+        ({"num_procesess": 4}, "did you mean num_processes=?"),
+        ({"xyz": np.zeros(100)}, "help(DeterministicAugmenter)"),
+    ],
+    ids=str,
+)
+def test_other_libraries_arguments_are_answered_with_ours(argument: dict[str, Any], line: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        DeterministicAugmenter.from_dataset(Samples(), 2, **argument)
+    assert line in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["shuffle", "batch_size", "drop_last", "collate_fn"])
+def test_a_loaders_samples_are_not_put_together_again(name: str) -> None:
+    with pytest.raises(TypeError, match="from_dataset") as raised:
+        DeterministicAugmenter([1, 2], None, 0, **{name: True})  # type: ignore[arg-type]
+    assert f"no argument {name}=True" in str(raised.value)
+
+
+def test_a_text_is_no_flag() -> None:
+    with pytest.raises(TypeError, match="shuffle must be True or False, got 'False'"):
+        DeterministicAugmenter.from_dataset(Samples(), 2, shuffle="False")  # type: ignore[arg-type]
+
+
+def test_a_batch_larger_than_the_data_set_is_all_of_it_or_an_error_with_the_numbers() -> None:
+    with DeterministicAugmenter.from_dataset(Samples(5), 8, num_processes=0) as augmenter:
+        assert [sorted(batch.tolist()) for batch in augmenter] == [[0, 1, 2, 3, 4]]
+    with pytest.raises(ValueError, match="pass batch_size=5 or less, or drop_last=False"):
+        DeterministicAugmenter.from_dataset(Samples(5), 8, drop_last=True)
+
+
+def test_a_torch_loader_whose_workers_would_be_idle_is_told_of_from_dataset(caplog: pytest.LogCaptureFixture) -> None:
+    DeterministicAugmenter(DataLoader(Samples(), 2), None, 3, seed=1)
+    assert FROM_DATASET + "loader.dataset, batch_size=2, drop_last=False)" in caplog.text
