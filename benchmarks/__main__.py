@@ -1,4 +1,4 @@
-"""`python -m benchmarks engine|fidelity|nnunet|nodes|training|transforms`: one command line for all rows."""
+"""`python -m benchmarks engine|fidelity|nnunet|nodes|tables|training|transforms`: one command line for all rows."""
 
 from __future__ import annotations
 

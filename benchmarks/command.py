@@ -85,6 +85,9 @@ def measure_rows(
                     json_target.write(_record(rows, environment))
     finally:  # one that fails does not take the others with it
         show(rows, console, title, judged=not quick)
+        absent = [package for package, version in environment["packages"].items() if version is None]
+        if absent:
+            console.print(f"Not installed, and left out where they are peers: {', '.join(absent)}.", highlight=False)
     if not json_target.is_file:
         json_target.write(_record(rows, environment))
     if plot_file is not None and rows:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
+import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ def environment_record() -> dict[str, Any]:
     from detaug.versions import __version__ as detaug_version  # the checkout may not be installed
 
     return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "commit": _commit(),
         "python": platform.python_version(),
         "packages": {"detaug": detaug_version, **{name: _version(name) for name in PACKAGES}},
         "system": platform.system(),
@@ -46,10 +50,22 @@ def _version(package: str) -> str | None:
         return None
 
 
+def _commit() -> str | None:
+    """Of the checkout; None where there is none, or no git."""
+    try:
+        asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
 def _cpu_model() -> str:
+    """Its name, family and model: many kinds have one name."""
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
+    if not cpuinfo.exists():
+        return platform.processor()
+    pairs = [line.partition(":") for line in cpuinfo.read_text(encoding="utf-8").splitlines()]
+    found = {key.strip(): value.strip() for key, _, value in reversed(pairs)}
+    if "model name" not in found:
+        return platform.processor()
+    return f"{found['model name']}, family {found.get('cpu family')}, model {found.get('model')}"

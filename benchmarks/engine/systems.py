@@ -7,8 +7,9 @@ process loads only what it measures.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
@@ -165,6 +166,15 @@ SYSTEMS: dict[str, Callable[[Any, Settings], AbstractContextManager[Iterator[Any
     "Grain": grain_loader,
     "bare processes": bare,
 }
+
+#: Peers that may be absent, by the module that they are.
+_OPTIONAL = {"Grain": "grain"}
+
+
+def installed(names: Iterable[str]) -> list[str]:
+    """Those that can be measured here."""
+    return [name for name in names if name not in _OPTIONAL or find_spec(_OPTIONAL[name]) is not None]
+
 
 OURS = ("detaug", "detaug unordered")
 

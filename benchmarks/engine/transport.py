@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.engine.loaders import InSlotLoader, ReadyLoader, ready_batch
 from benchmarks.engine.settings import Settings
-from benchmarks.engine.systems import SYSTEMS
+from benchmarks.engine.systems import SYSTEMS, installed
 from benchmarks.measure import in_fresh_process, interleaved, one_core_busy, seconds_per_batch
 from benchmarks.report import Row, speed_checks
 
@@ -70,7 +70,8 @@ def _measure(settings: Settings, name: str, bounds: dict[str, float], touch: boo
             return in_fresh_process(clone_and_copy, batches)
         return in_fresh_process(system_seconds, system, settings, batches, touch, in_slot and system in IN_SLOT)
 
-    names = [name for name in NAMES if not (touch and name == "bare processes")]  # it gives no batch that could be read
+    # bare processes give no batch that could be read
+    names = [name for name in installed(NAMES) if not (touch and name == "bare processes")]
     seconds = interleaved((*names, FLOOR), rounds, one)
     return Row(
         name=name,

@@ -20,6 +20,18 @@ def _short(name: str) -> str:
     return name.replace(", ", "-").replace(" ", "-")
 
 
+#: Rows of single images, which plain torch is a peer of, at other sizes than 128³ as well.
+_SINGLE: dict[str, Callable[..., Row]] = {
+    "noise": table.measure_noise,
+    "gamma": table.measure_gamma,
+    "blur": table.measure_blur,
+    "low-resolution": table.measure_low_resolution,
+    "ghosting": k_space.measure_ghosting,
+    "gibbs-noise": k_space.measure_gibbs_noise,
+}
+_SIZES = {"32": (32, 32, 32), "48": (48, 48, 48), "127": (127, 127, 127)}
+_LARGE_PRIMES = {"mni": (193, 229, 193), "251-2d": (251, 251)}
+
 ROWS: dict[str, Callable[[Settings], Row]] = {
     "pipeline-3d": pipelines.measure_pipeline_3d,
     "pipeline-3d-4-channels": pipelines.measure_pipeline_3d_four_channels,
@@ -35,14 +47,15 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "gate-2d": gate.measure_gate_2d,
     "elastic": table.measure_elastic,
     **resampling.ROWS,
-    "noise": table.measure_noise,
-    "gamma": table.measure_gamma,
-    "blur": table.measure_blur,
-    "low-resolution": table.measure_low_resolution,
+    **_SINGLE,
+    **{f"{name}-{size}": partial(row, space=space) for name, row in _SINGLE.items() for size, space in _SIZES.items()},
+    **{
+        f"{name}-{size}": partial(_SINGLE[name], space=space)
+        for name in ("ghosting", "gibbs-noise")
+        for size, space in _LARGE_PRIMES.items()
+    },
     **{name.replace(" ", "-"): mri.measure(name) for name in mri.CONTESTS},
-    "ghosting": k_space.measure_ghosting,
     "spikes": k_space.measure_spikes,
-    "gibbs-noise": k_space.measure_gibbs_noise,
     "motion": k_space.measure_motion,
     **{_short(name): others.measure(name) for name in others.OTHERS},
     "compile-all": compiling.measure_all,

@@ -16,6 +16,16 @@ FLAT_PATCH = (512, 512)
 FLAT_ENLARGED = (822, 602)
 
 
+def image(space: tuple[int, ...]) -> dict[str, torch.Tensor]:
+    """(1, *space) float32: of three extents a volume, of two a slice."""
+    return {"image": (volume(space) if len(space) == 3 else slice_of_volume(space))[0]}
+
+
+def sized(name: str, space: tuple[int, ...]) -> str:
+    """A row's name, with the extents where they are not `PATCH`."""
+    return name if space == PATCH else f"{name}, {' × '.join(map(str, space))}"
+
+
 @lru_cache(maxsize=2)
 def volume(shape: tuple[int, int, int], channels: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
     """Image (C, *shape) float32, z-normalised MRI; segmentation (1, *shape) int16 with labels -1, 0, 1, 2."""

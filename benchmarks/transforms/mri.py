@@ -39,6 +39,9 @@ CONTESTS: dict[str, Contest] = {
     "anisotropy": Contest(lambda t: t.Anisotropy(), torchio=lambda t: t.RandomAnisotropy()),
     "histogram shift": Contest(lambda t: t.HistogramShift(), lambda m: m.RandHistogramShift(prob=1)),
     "coarse dropout": Contest(lambda t: t.CoarseDropout(**_REGIONS), lambda m: m.RandCoarseDropout(**_REGIONS, prob=1)),
+    "coarse dropout with a number": Contest(
+        lambda t: t.CoarseDropout(8, 16, fill_value=0.0), lambda m: m.RandCoarseDropout(8, 16, fill_value=0.0, prob=1)
+    ),
     "coarse dropout of the rest": Contest(
         lambda t: t.CoarseDropout(**_REGIONS, dropout_holes=False),
         lambda m: m.RandCoarseDropout(**_REGIONS, dropout_holes=False, prob=1),
@@ -48,7 +51,7 @@ CONTESTS: dict[str, Contest] = {
 
 
 #: MONAI's write into the image that they are given: with `Transform.in_place`, so do ours.
-IN_PLACE = ("coarse dropout", "coarse shuffle")
+IN_PLACE = ("coarse dropout", "coarse dropout with a number", "coarse shuffle")
 
 
 def measure(name: str, in_place: bool = False) -> Callable[[Settings], Row]:

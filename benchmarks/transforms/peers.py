@@ -123,6 +123,16 @@ def torchio(transform: Any, arrays: Arrays) -> Prepare:
     return prepare
 
 
+def plain(transform: Callable[[torch.Tensor, np.random.Generator], torch.Tensor], arrays: Arrays) -> Prepare:
+    """A function of `benchmarks.transforms.plain_torch`."""
+
+    def prepare(draw: int) -> Callable[[], object]:
+        rng = np.random.default_rng(draw)
+        return lambda: transform(arrays["image"], rng)
+
+    return prepare
+
+
 def optional(module: str) -> Any:
     """The library, or None where it is not installed: its column is then missing."""
     try:

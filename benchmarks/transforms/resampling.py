@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
 from typing import Any
@@ -76,21 +75,19 @@ def measure_shear_and_translation(settings: Settings) -> Row:
     arrays = _volume_and_labels()
     sheared = {"p_shear": 1, "shear": (-0.1, 0.1), "p_translation": 1, "translation": (-10, 10)}
     options = {**_turned(_LITTLE, mode_seg="nearest"), **sheared}
-    monai = importlib.import_module("monai.transforms")
-    theirs = monai.RandAffined(
-        ("image", "segmentation"),
-        prob=1,
-        spatial_size=inputs.PATCH,
-        rotate_range=[_LITTLE] * 3,
-        shear_range=[0.1] * 6,
-        translate_range=[10] * 3,
-        mode=("bilinear", "nearest"),
-        padding_mode="zeros",
-    )
-    systems = {
-        "detaug": peers.detaug(SpatialTransform(inputs.PATCH, **options), arrays),
-        "MONAI": peers.monai(monai.Compose([theirs]), arrays),
-    }
+    systems = {"detaug": peers.detaug(SpatialTransform(inputs.PATCH, **options), arrays)}
+    if (monai := peers.optional("monai.transforms")) is not None:
+        theirs = monai.RandAffined(
+            ("image", "segmentation"),
+            prob=1,
+            spatial_size=inputs.PATCH,
+            rotate_range=[_LITTLE] * 3,
+            shear_range=[0.1] * 6,
+            translate_range=[10] * 3,
+            mode=("bilinear", "nearest"),
+            padding_mode="zeros",
+        )
+        systems["MONAI"] = peers.monai(monai.Compose([theirs]), arrays)
     return row_of("shear and translation, 3-D", alternating(systems, settings), {"MONAI": 5.0}, {})
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.report import Row
-from benchmarks.transforms import inputs, peers
+from benchmarks.transforms import inputs, peers, plain_torch
 from benchmarks.transforms.timing import Prepare, Settings, alternating, one_thread, row_of
 
 BGV2 = "batchgeneratorsv2"
@@ -15,9 +15,22 @@ ROTATION = (-math.radians(30), math.radians(30))  # nnU-Net's for 3-D
 Systems = dict[str, Prepare]
 
 
-def _measure(name: str, systems: Callable[[], Systems], bound: float, settings: Settings, **shown: object) -> Row:
+def _measure(name: str, systems: Callable[[], Systems], bound: float | None, settings: Settings) -> Row:
     one_thread()
-    return row_of(name, alternating(systems(), settings), {BGV2: bound}, shown)
+    return row_of(name, alternating(systems(), settings), {BGV2: bound}, {})
+
+
+def _measure_single(
+    name: str, systems: Callable[[peers.Arrays], Systems], torch: plain_torch.Transform, bound: float,
+    settings: Settings, space: tuple[int, ...],
+) -> Row:  # fmt: skip
+    """A transform of one image; the target is for `inputs.PATCH`."""
+
+    def with_torch() -> Systems:
+        arrays = inputs.image(space)
+        return {**systems(arrays), "torch": peers.plain(torch, arrays)}
+
+    return _measure(inputs.sized(name, space), with_torch, bound if space == inputs.PATCH else None, settings)
 
 
 def _contest(
@@ -34,10 +47,6 @@ def _contest(
     if torchio is not None and (library := peers.optional("torchio")) is not None:
         systems["TorchIO"] = peers.torchio(torchio(library), torchio_arrays or arrays)
     return systems
-
-
-def _image() -> peers.Arrays:
-    return {"image": inputs.volume(inputs.PATCH)[0]}
 
 
 def _image_and_labels(two: bool = False) -> peers.Arrays:
@@ -128,49 +137,49 @@ def measure_elastic(settings: Settings) -> Row:
     return _measure("elastic deformation, 3-D", systems, 4.0, settings)
 
 
-def measure_noise(settings: Settings) -> Row:
-    """Gaussian noise on 128³."""
+def measure_noise(settings: Settings, space: tuple[int, ...] = inputs.PATCH) -> Row:
+    """Gaussian noise."""
 
-    def systems() -> Systems:
+    def systems(arrays: peers.Arrays) -> Systems:
         from batchgeneratorsv2.transforms.intensity.gaussian_noise import GaussianNoiseTransform
 
         from detaug.transforms import GaussianNoise
 
         return _contest(
-            _image(),
+            arrays,
             GaussianNoise(0.1, 1, True),
             GaussianNoiseTransform(0.1, 1, True),
             lambda m: m.RandGaussianNoise(prob=1, mean=0.0, std=0.1, sample_std=False),
             lambda t: t.RandomNoise(mean=0, std=(0.1, 0.1)),
         )
 
-    return _measure("Gaussian noise", systems, 4.0, settings)
+    return _measure_single("Gaussian noise", systems, plain_torch.noise, 4.0, settings, space)
 
 
-def measure_gamma(settings: Settings) -> Row:
+def measure_gamma(settings: Settings, space: tuple[int, ...] = inputs.PATCH) -> Row:
     """Gamma that keeps mean and standard deviation."""
 
-    def systems() -> Systems:
+    def systems(arrays: peers.Arrays) -> Systems:
         from batchgeneratorsv2.transforms.intensity.contrast import BGContrast as TheirContrast
         from batchgeneratorsv2.transforms.intensity.gamma import GammaTransform
 
         from detaug.transforms import BGContrast, Gamma
 
         return _contest(
-            _image(),
+            arrays,
             Gamma(BGContrast((0.7, 1.5)), 0, False, 1, 1),
             GammaTransform(TheirContrast((0.7, 1.5)), 0, False, 1, 1),
             lambda m: m.RandAdjustContrast(prob=1, gamma=(0.7, 1.5), retain_stats=True),
             lambda t: t.RandomGamma(log_gamma=(-0.3, 0.3)),
         )
 
-    return _measure("gamma, statistics retained", systems, 3.0, settings)
+    return _measure_single("gamma, statistics retained", systems, plain_torch.gamma, 3.0, settings, space)
 
 
-def measure_blur(settings: Settings) -> Row:
+def measure_blur(settings: Settings, space: tuple[int, ...] = inputs.PATCH) -> Row:
     """Gaussian blur, σ 0.5 to 1 voxels."""
 
-    def systems() -> Systems:
+    def systems(arrays: peers.Arrays) -> Systems:
         from batchgeneratorsv2.transforms.noise.gaussian_blur import GaussianBlurTransform
 
         from detaug.transforms import GaussianBlur
@@ -183,20 +192,20 @@ def measure_blur(settings: Settings) -> Row:
             "benchmark": True,
         }
         return _contest(
-            _image(),
+            arrays,
             GaussianBlur(**options),
             GaussianBlurTransform(**options),
             lambda m: m.RandGaussianSmooth(sigma_x=(0.5, 1), sigma_y=(0.5, 1), sigma_z=(0.5, 1), prob=1),
             lambda t: t.RandomBlur(std=(0.5, 1)),
         )
 
-    return _measure("Gaussian blur, σ 0.5 to 1", systems, 4.0, settings)
+    return _measure_single("Gaussian blur, σ 0.5 to 1", systems, plain_torch.blur, 4.0, settings, space)
 
 
-def measure_low_resolution(settings: Settings) -> Row:
+def measure_low_resolution(settings: Settings, space: tuple[int, ...] = inputs.PATCH) -> Row:
     """Simulated low resolution, factors 0.5 to 1."""
 
-    def systems() -> Systems:
+    def systems(arrays: peers.Arrays) -> Systems:
         from batchgeneratorsv2.transforms.spatial.low_resolution import SimulateLowResolutionTransform
 
         from detaug.transforms import SimulateLowResolution
@@ -208,10 +217,10 @@ def measure_low_resolution(settings: Settings) -> Row:
             "ignore_axes": None,
         }
         return _contest(
-            _image(),
+            arrays,
             SimulateLowResolution(**options),
             SimulateLowResolutionTransform(**options),
             lambda m: m.RandSimulateLowResolution(prob=1, zoom_range=(0.5, 1.0)),
         )
 
-    return _measure("simulated low resolution", systems, 2.0, settings)
+    return _measure_single("simulated low resolution", systems, plain_torch.low_resolution, 2.0, settings, space)

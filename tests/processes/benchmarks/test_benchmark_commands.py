@@ -18,12 +18,13 @@ from rich.console import Console
 from benchmarks import ratio_picture
 from benchmarks.command import common_options, measure_rows
 from benchmarks.engine.__main__ import main as engine
-from benchmarks.engine.systems import SYSTEMS
+from benchmarks.engine.systems import SYSTEMS, installed
 from benchmarks.measure import Ratio
 from benchmarks.nodes.__main__ import main as nodes_command
 from benchmarks.nodes.needs import GPUS, Gpu, Machines, cores, gigabytes_per_second, nodes
 from benchmarks.plot import plot
 from benchmarks.report import Check, Row, ratio_check, show
+from benchmarks.tables.__main__ import PAGES, kept, table_of, with_table
 from detaug.cli.options import Command, Target
 
 REPOSITORY = Path(__file__).parents[3]
@@ -172,7 +173,7 @@ def test_one_command_line_leads_to_all() -> None:
 
     listed = CliRunner().invoke(main, ["--help"])
     assert listed.exit_code == 0
-    for name in ("engine", "nnunet", "nodes", "training", "transforms"):
+    for name in ("engine", "nnunet", "nodes", "tables", "training", "transforms"):
         assert f"  {name} " in listed.stdout
     assert "--only" in CliRunner().invoke(main, ["engine", "--help"]).stdout
     assert CliRunner().invoke(main, ["engines"]).exit_code == 2
@@ -212,3 +213,55 @@ def test_the_front_pages_ratios_are_rows_that_the_benchmarks_still_have() -> Non
     drawn = ratio_picture.bars(kept["rows"])
     assert len(drawn) == len(kept["rows"]) >= 4
     assert all(bar.lowest <= bar.ratio <= bar.highest for bar in drawn)
+
+
+def test_systems_that_are_not_installed_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Grain" in installed(SYSTEMS)
+    monkeypatch.setitem(sys.modules, "grain", None)  # then it is neither found nor imported
+    assert installed(SYSTEMS) == [name for name in SYSTEMS if name != "Grain"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "row", "absent", "shown"),
+    [
+        ("engine", "transport", "grain", "MultiThreadedAugmenter"),
+        ("transforms", "shear-translation", "monai", "shear and translation"),
+    ],
+)
+def test_an_absent_peer_is_left_out_and_named(command: str, row: str, absent: str, shown: str) -> None:
+    # as where it is not installed: neither found, nor imported, nor known by its version
+    code = (
+        "import importlib.metadata as metadata, importlib.util as util, sys\n"
+        "known, found = metadata.version, util.find_spec\n"
+        "def version(name):\n"
+        f"    if name == {absent!r}: raise metadata.PackageNotFoundError(name)\n"
+        "    return known(name)\n"
+        "metadata.version = version\n"
+        f"util.find_spec = lambda name, *more: None if name == {absent!r} else found(name, *more)\n"
+        f"sys.modules[{absent!r}] = None\n"
+        "from benchmarks.__main__ import main\n"
+        f"main([{command!r}, '--quick', '--only', {row!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert shown in done.stdout
+    assert f"Not installed, and left out where they are peers: {absent}." in done.stdout
+
+
+def test_the_pages_table_is_what_the_kept_results_give() -> None:
+    table = table_of(kept())
+    assert "4.2× (4.0–4.4) Intel Xeon, family 6, model 207; 5.5×" in table
+    for name in PAGES:
+        page = (REPOSITORY / name).read_text(encoding="utf-8")
+        assert with_table(page, table) == page, "python -m benchmarks tables"
+
+
+def test_a_table_has_the_lowest_machine_first_and_the_latest_result_of_each() -> None:
+    def result(cpu: str, date: str | None, value: float) -> dict[str, object]:
+        check = {"against": "NonDetMultiThreadedAugmenter", "value": value, "spread": [value - 1, value + 1]}
+        return {"environment": {"cpu": cpu, "date": date}, "rows": [{"name": "transport", "checks": [check]}]}
+
+    made = table_of([result("A", "2026-02-01", 3.0), result("A", None, 1.0), result("B", "2026-01-01", 2.0)])
+    assert made.splitlines()[2].endswith("| 2.0× (1.0–3.0) B; 3.0× (2.0–4.0) A |")
+    assert len(made.splitlines()) == 3

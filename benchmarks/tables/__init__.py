@@ -1,0 +1,1 @@
+"""The pages' table of ratios over machines, made from `benchmarks/results`."""
