@@ -19,8 +19,6 @@ import torch
 
 from benchmarks.engine.settings import Settings
 from detaug.memory.batch_memory import allocate_with
-from detaug.memory.streaming import StreamingCopy
-from detaug.processes.control import keep_freed_memory
 
 #: Holds a batch of `benchmarks.engine.loaders.READY_SHAPE`.
 _SLOT_BYTES = 32 * 2**20
@@ -61,8 +59,6 @@ def _slots(ends: dict[int, int]) -> Iterator[int]:
 
 def _work(loader: Any, slots: list[mmap.mmap], free: int, filled: int) -> None:
     torch.set_num_threads(1)
-    keep_freed_memory()
-    copy = StreamingCopy()
     while True:
         slot = os.read(free, 1)
         memory = np.frombuffer(slots[slot[0]], np.uint8)
@@ -77,5 +73,5 @@ def _work(loader: Any, slots: list[mmap.mmap], free: int, filled: int) -> None:
         for tensor in next(loader).values():
             array = tensor.numpy()
             if not np.shares_memory(memory, array):
-                copy(take(array.nbytes), array.reshape(-1).view(np.uint8))
+                np.copyto(take(array.nbytes), array.reshape(-1).view(np.uint8))
         os.write(filled, slot)

@@ -44,11 +44,9 @@ class Settings:
 
 def one_thread() -> None:
     """Settle a measurement's process as the engine settles its workers."""
-    from detaug.processes.control import keep_freed_memory
     from detaug.processes.threads import keep_one_thread
 
     keep_one_thread()
-    keep_freed_memory()
 
 
 def alternating(systems: Mapping[str, Prepare], settings: Settings, warm_up: int = 2) -> dict[str, list[float]]:

@@ -125,22 +125,6 @@ def be_killed_first() -> None:
         pass
 
 
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # <malloc.h>
-_KEPT_HEAP_BYTES = 256 * 2**20
-
-
-def keep_freed_memory() -> None:
-    """Have the C library keep what is freed, up to 256 MiB, for the next batch.
-
-    Otherwise every array above 32 MiB is mapped, zeroed by the kernel page by page, and unmapped again: an eighth of
-    the time of an augmented nnU-Net batch. Elsewhere than with glibc nothing is changed.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if _LINUX and mallopt is not None:
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, _KEPT_HEAP_BYTES)
-
-
 _CLONE_PARENT = 0x8000
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220}
 

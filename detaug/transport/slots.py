@@ -34,7 +34,6 @@ from detaug.memory.batch_memory import Span
 from detaug.memory.blocks import Bytes, Lease, Mapping, create, reserve
 from detaug.memory.layout import ALIGNMENT, Layout, capacity_for, lay_out, round_up
 from detaug.memory.limits import LimitReached, explained
-from detaug.memory.streaming import StreamingCopy
 from detaug.transport.transfer import Packed, unpack
 
 logger = logging.getLogger("detaug")
@@ -81,7 +80,6 @@ class WorkerSlots:
 
     def __init__(self, log: Callable[[str], None] = logger.warning) -> None:
         self._log = log
-        self._copy = StreamingCopy()
         self._owner = os.getpid()
         self._slots: dict[int, Mapping] = {}
         self._free: list[tuple[int, int, int]] = []  # sorted (bytes, when it came back, number)
@@ -163,7 +161,7 @@ class WorkerSlots:
         struct.pack_into(_spans(len(sizes)), block.data, table, *itertools.chain(*zip(offsets, sizes, strict=True)))
         for offset, size, content in zip(offsets, sizes, contents, strict=True):
             if content is not None:
-                self._copy(block[offset : offset + size], content)
+                np.copyto(block[offset : offset + size], content)
         if left is not None:  # not before its contents are copied: it might have been the slot they go to
             self._end(left)
         replaced, self._given_up = tuple(self._given_up), []

@@ -1,5 +1,4 @@
-"""A batch as a small description and the large buffers beside it: `pack` and `unpack`. The description is a pickle, but for
-plain batches (`detaug.transport.plain`).
+"""A batch as a small pickle and the large buffers beside it: `pack` and `unpack`.
 
 Pickle's protocol 5 hands large buffers out instead of writing them; `bulk` makes arrays and tensors of every class do
 that, `script_classes` the script's own classes come back as themselves. So a batch may be any picklable object, numpy
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from detaug.memory.blocks import Bytes
-from detaug.transport import plain
 from detaug.transport.bulk import reduce_bulk
 from detaug.transport.importing import loads
 from detaug.transport.script_classes import ByValuePickler, reduce_by_name
@@ -59,8 +57,6 @@ def pack(batch: Any) -> Packed:
         TypeError: something in it cannot be pickled; the message names the key.
     """
     buffers: list[Bytes] = []
-    if (description := plain.describe(batch, buffers, _SMALL)) is not None:
-        return Packed(description, buffers)
 
     def keep_in_pickle(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
@@ -86,7 +82,7 @@ def pack(batch: Any) -> Packed:
 
 def unpack(pickled: Any, buffers: Iterable[Any]) -> Any:
     """Put a batch together again. Its arrays view `buffers` and are writable where those are."""
-    return plain.rebuild(pickled, buffers) if plain.is_description(pickled) else loads(pickled, buffers)
+    return loads(pickled, buffers)
 
 
 def _culprit(value: Any, where: str) -> str:

@@ -25,7 +25,6 @@ from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.processes.control import (
     be_killed_first,
     die_with,
-    keep_freed_memory,
     leave_signals_to_the_parent,
     run_and_exit,
 )
@@ -79,7 +78,6 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
     """
     job.settings.keep()
     leave_autocast()
-    keep_freed_memory()
     be_killed_first()
 
     def log(text: str) -> None:
