@@ -81,17 +81,3 @@ def forks(test: pytest.Item | pytest.FixtureRequest) -> bool:
 def what_other_files_left_in_huge_pages(request: pytest.FixtureRequest) -> None:
     if forks(request):
         use_huge_pages()
-
-
-#: Files whose tests kill helpers, or look at all processes and descriptors there are. `tests/stress` is about them as well.
-WITH_SPARES = {"test_hangs", "test_kills", "test_same_batches", "test_shutdown", "test_slots_and_forks"}
-
-
-@pytest.fixture(autouse=True)
-def no_spares(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Elsewhere helpers of this process have no spares, as where the kernel has no pidfds: three forks fewer for every
-    augmenter. Programs that a test starts have them."""
-    if request.path.parent.name not in ("engine", "stress") and request.path.stem not in WITH_SPARES:
-        from detaug.engine.local.handles import Helper
-
-        monkeypatch.setattr(Helper, "fork_spare", lambda self, detached: None)

@@ -125,30 +125,6 @@ def be_killed_first() -> None:
         pass
 
 
-_CLONE_PARENT = 0x8000
-_SYS_CLONE = {"x86_64": 56, "aarch64": 220}
-
-
-def fork_sibling() -> int:
-    """As `os.fork`, but the new process is a child of this one's parent; -1 where that cannot be done.
-
-    Only for a single-threaded process: the C library's own preparations for threads are left out.
-    """
-    number = _SYS_CLONE.get(os.uname().machine) if _LINUX else None
-    if number is None:
-        return -1
-    call = ctypes.PyDLL(None).syscall  # keeps the interpreter's lock, as fork does
-    call.restype = ctypes.c_long
-    call.argtypes = [ctypes.c_long] * 6
-    ctypes.pythonapi.PyOS_BeforeFork()
-    pid = int(call(number, _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0))
-    if pid == 0:
-        ctypes.pythonapi.PyOS_AfterFork_Child()
-    else:
-        ctypes.pythonapi.PyOS_AfterFork_Parent()
-    return pid
-
-
 def open_pidfd(pid: int) -> int | None:
     """A descriptor that becomes readable when that process ends; None where there is no such thing."""
     try:

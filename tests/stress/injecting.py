@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from detaug import DeterministicAugmenter
-from tests.support.processes import descendants
 
 
 class Injector:
@@ -21,18 +20,14 @@ class Injector:
         augmenter: whose processes are meant.
         number: the signal.
         seed: of the random moments and victims.
-        helpers: whether the helper processes are among the victims.
         within: a signal comes at most so many seconds after it was ordered.
     """
 
-    def __init__(
-        self, augmenter: DeterministicAugmenter, number: int, seed: int, helpers: bool, within: float = 0.03
-    ) -> None:
+    def __init__(self, augmenter: DeterministicAugmenter, number: int, seed: int, within: float = 0.03) -> None:
         self.sent = 0
         self._augmenter = augmenter
         self._number = number
         self._chance = random.Random(seed)
-        self._helpers = helpers
         self._within = within
         self._ordered = threading.Semaphore(0)
         self._sent = threading.Event()
@@ -73,12 +68,7 @@ class Injector:
 
     def _send(self) -> bool:
         engine: Any = self._augmenter._engine
-        victims = [process.pid for process in descendants()]
-        if not self._helpers:
-            workers = set(engine.worker_pids())
-            victims = [pid for pid in victims if pid in workers]
-        # Once the spare that is no child of this process serves, nothing is below this one.
-        victims = victims or engine.worker_pids()
+        victims = engine.worker_pids()
         if not victims:
             return False
         try:

@@ -22,16 +22,13 @@ from tests.stress.streams import Counting, Endless, EndsItsProcess, Leaking, mad
 _MIB = 2**20
 
 
-def under_signals(
-    kind: type[Endless], method: str, number: int, batches: int, faults: int, helpers: bool = False, **options: Any
-) -> Outcome:
+def under_signals(kind: type[Endless], method: str, number: int, batches: int, faults: int, **options: Any) -> Outcome:
     """That many signals, spread evenly over the batches and each sent to a random process at a random moment."""
-    who = "any process" if helpers else "workers"
-    outcome = Outcome(f"{signal.Signals(number).name} of {who}, {kind.__name__.lower()} loader, {method}")
+    outcome = Outcome(f"{signal.Signals(number).name} of workers, {kind.__name__.lower()} loader, {method}")
     found = []
     with made(kind(), 3, start_method=method, **options) as augmenter:
         found.append(next(augmenter))
-        injector = Injector(augmenter, number, seed=batches, helpers=helpers)
+        injector = Injector(augmenter, number, seed=batches)
         with injector.at_work():
             half = batches // (2 * faults)
             for step in range(1, batches):
@@ -259,7 +256,6 @@ def long_form() -> list[Callable[[], Outcome]]:
     return [
         lambda: under_signals(Endless, "fork", kill, 1000, 100),
         lambda: under_signals(Counting, "fork", kill, 1000, 100),
-        lambda: under_signals(Endless, "fork", kill, 1000, 100, helpers=True),
         lambda: under_signals(Endless, "forkserver", kill, 1000, 100),
         lambda: under_signals(Endless, "fork", stop, 300, 15, stall_timeout=0.5),
         lambda: own_endings(1000, 10),
@@ -283,7 +279,6 @@ def short_form() -> dict[str, Callable[[], Outcome]]:
     return {
         "kills": lambda: under_signals(Endless, "fork", kill, 100, 10),
         "kills of streams": lambda: under_signals(Counting, "fork", kill, 100, 10),
-        "kills of helpers": lambda: under_signals(Endless, "fork", kill, 60, 5, helpers=True),
         "stops": lambda: under_signals(Endless, "fork", stop, 40, 2, stall_timeout=0.5),
         "endings": lambda: own_endings(80, 10),
         "resumes": lambda: resumes(5, 10),

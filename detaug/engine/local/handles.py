@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import selectors
-import signal
 import subprocess
 import sys
 import time
@@ -25,7 +23,7 @@ from detaug.engine.order.outcomes import Task
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
 from detaug.processes.interpreters import Surrounding, code_of
-from detaug.processes.whereabouts import Whereabouts, is_stopped
+from detaug.processes.whereabouts import Whereabouts
 from detaug.transport.callers_batches import let_go_of_callers_batches
 from detaug.transport.channel import Channel, ChannelClosed, ChannelFull
 from detaug.transport.payload import write_payload
@@ -172,15 +170,13 @@ class Helper:
     """The helper process.
 
     Attributes:
-        pid, control: the process (0: not yet known) and the channel to it.
+        pid, control: the process and the channel to it.
         pidfd: readable once it is dead; None where there are no pidfds.
-        detached: it is no child of this process.
     """
 
     pid: int
     control: Channel
     pidfd: int | None
-    detached: bool = False
     _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start_worker(self, number: int) -> Channel:
@@ -195,81 +191,29 @@ class Helper:
             theirs.close()
         return ours
 
-    def fork_spare(self, detached: bool) -> Helper | None:
-        """Ask for a spare; it says itself when it is there. None where there cannot be one."""
-        if self.pidfd is None:
-            return None
-        ours, theirs = Channel.pair()
-        try:
-            self.control.send(messages.Spare(detached), theirs.fileno())
-        except ChannelClosed:
-            ours.close()
-            return None
-        finally:
-            theirs.close()
-        return Helper(0, ours, None, detached=detached)
-
-    def await_start(self, timeout: float) -> bool:
-        """As a spare, wait until it is there, and say whether it is."""
-        try:
-            message, _ = self.control.receive(timeout)
-        except (ChannelClosed, TimeoutError):
-            return False
-        self.started(message)
-        return True
-
-    def started(self, message: messages.SpareStarted) -> None:
-        """It is there. The process that forked it, if there was one between, has ended."""
-        self.pid, self.pidfd = message.pid, open_pidfd(message.pid)
-        if message.between:
-            wait_for_end(message.between, _QUIT_SECONDS)
-
-    def is_alive(self) -> bool:
-        """Whether it is there, and neither dead nor stopped. A spare that has just been asked for is waited for."""
-        if not self.pid:
-            self.await_start(_QUIT_SECONDS)
-        if self.pidfd is None or is_stopped(self.pid):
-            return False
-        waiting = select.poll()
-        waiting.register(self.pidfd, select.POLLIN)
-        return not waiting.poll(0)
-
     def signal_worker(self, number: int, which: int) -> None:
         """Send a worker a signal. The helper does it, which knows whether the pid still is that worker's."""
         self.control.send(messages.Signal(number, which))
 
     def kill(self) -> None:
         """It does not answer. The kernel kills its workers with it."""
-        if self.pidfd is not None:
-            # A detached one that has ended was reaped by another process; its number may belong to any process by now.
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-        elif self.pid and not self.detached:
-            kill(self.pid)
+        kill(self.pid)
 
     def stop(self) -> None:
         """End it and its workers, and reap it."""
         with contextlib.suppress(ChannelClosed):
             self.control.send(messages.Quit())
-        self._know_pid()
         self.control.close()
-        if self.pid and not self._wait():
+        if not self._wait():
             self.kill()
             self._wait()
         self._forget()
 
     def reap(self) -> None:
         """It is dead; take note."""
-        self._know_pid()
         self.control.close()
-        if self.pid:
-            self._wait()
+        self._wait()
         self._forget()
-
-    def _know_pid(self) -> None:
-        """A spare that has yet to say it is there would end unreaped."""
-        if not self.pid:
-            self.await_start(_QUIT_SECONDS)
 
     def _wait(self) -> bool:
         return wait_for_end(self.pid, _QUIT_SECONDS, self.pidfd)

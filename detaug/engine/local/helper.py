@@ -5,9 +5,6 @@ or executes new interpreters ("spawn"). A worker that is started later, after an
 parent's later state, its threads or its CUDA context. It also reaps workers and says how they ended. When the parent
 is gone, however it went, the helper leaves; and the kernel kills the workers with it.
 
-Spare forks of it wait idle, as pristine, to take its place at once should it be killed. One of them is detached: it is
-no child of the parent's, so that killing all of the parent's children (``pkill -P``) spares it.
-
 What a dead worker's loader had started (a pool, a program) becomes the helper's child, and is killed.
 
 Standard library only: a helper for "spawn" starts in milliseconds.
@@ -27,7 +24,6 @@ from detaug.memory.limits import explained
 from detaug.processes.control import (
     die_with,
     forget_the_parents_children,
-    fork_sibling,
     kill,
     leave_signals_to_the_parent,
     open_pidfd,
@@ -91,11 +87,8 @@ class _Helper:
             return any(number == self._parent_pidfd for number, _ in events)
         return os.getppid() != self._parent
 
-    def _obey(self, message: messages.Start | messages.Spare | messages.Signal, descriptor: int | None) -> None:
+    def _obey(self, message: messages.Start | messages.Signal, descriptor: int | None) -> None:
         match message:
-            case messages.Spare(detached):
-                if descriptor is not None:
-                    self._fork_spare(descriptor, detached)
             case messages.Signal(number, which):
                 self._signal(number, which)
             case messages.Start(number):
@@ -136,29 +129,6 @@ class _Helper:
             self._poll.unregister(pidfd)
             os.close(pidfd)
             del self._pidfds[pidfd]
-
-    def _fork_spare(self, descriptor: int, detached: bool) -> None:
-        with signals_held_back():
-            pid = fork_sibling()
-            if pid == 0:
-                run_and_exit(lambda: self._be_spare(descriptor, detached))
-        os.close(descriptor)
-        if pid < 0:
-            self._control.send(messages.NoSpares())
-
-    def _be_spare(self, descriptor: int, detached: bool) -> None:
-        between = 0
-        if detached:
-            between = os.getpid()
-            if os.fork():
-                return
-        leave_signals_to_the_parent()  # forking put the defaults back
-        self._control.close()
-        for pidfd in self._pidfds:
-            os.close(pidfd)
-        control = Channel.from_descriptor(descriptor)
-        control.send(messages.SpareStarted(os.getpid(), between))
-        serve(control, self._parent, self._launch)
 
     def _reap(self) -> None:
         ended_workers = False

@@ -1,7 +1,7 @@
 """What the parent, its helper and the workers say to each other.
 
-    parent → helper    Start, Spare, Signal, Quit            helper → parent    Started, Exited, Signalled, CannotStart,
-    parent → worker    Make, Cancel, Restore, MakeAgain,                        NoSpares; from a spare SpareStarted
+    parent → helper    Start, Signal, Quit                   helper → parent    Started, Exited, Signalled, CannotStart
+    parent → worker    Make, Cancel, Restore, MakeAgain,
                        Explain, Quit                         worker → parent    Ready, Broken, Log, Retiring, Report,
                                                                                 Checked, Explained, and for each task
                                                                                 an Answer
@@ -39,12 +39,6 @@ class Start(NamedTuple):
     """Start a worker; with the worker's end of its channel."""
 
     number: int
-
-
-class Spare(NamedTuple):
-    """Fork a spare of yourself; with the spare's end of its channel. Detached: no child of the parent's."""
-
-    detached: bool
 
 
 class Signal(NamedTuple):
@@ -89,17 +83,6 @@ class CannotStart(NamedTuple):
 
     number: int
     why: str
-
-
-class NoSpares(NamedTuple):
-    """There can be none here."""
-
-
-class SpareStarted(NamedTuple):
-    """A spare is there; `between` forked it, is a child of the parent's and has ended, or is 0."""
-
-    pid: int
-    between: int
 
 
 # --- to a worker
@@ -238,5 +221,5 @@ class Raised(NamedTuple):
 Answer = InSlot | Inline | Exists | Ended | Raised
 
 
-FromHelper = Started | Exited | Signalled | CannotStart | NoSpares
+FromHelper = Started | Exited | Signalled | CannotStart
 FromWorker = Ready | Broken | Log | Retiring | Report | Checked | Explained | Answer

@@ -31,7 +31,7 @@ from detaug.engine.local.events import (
     Woken,
 )
 from detaug.engine.local.handles import Worker, keep_from_helpers, leave_to_helpers
-from detaug.engine.local.spares import NO_SPARE_LEFT, START_KILLS, Helpers
+from detaug.engine.local.helpers import NO_HELPER, START_KILLS, Helpers
 from detaug.engine.local.stalls import StallWatch
 from detaug.engine.local.waker import Waker
 from detaug.pipeline.producer import Pipeline
@@ -338,7 +338,7 @@ class Pool:
         if self._helpers.replace():
             self._start_workers()
         else:
-            self._fail(RuntimeError(NO_SPARE_LEFT))
+            self._fail(RuntimeError(NO_HELPER))
 
     def _hear_worker(self, worker: Worker) -> None:
         try:

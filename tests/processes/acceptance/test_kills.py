@@ -11,7 +11,6 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.support import witness
@@ -116,6 +115,12 @@ def test_batch_that_kills_fewer_workers_than_allowed_is_delivered(make: Maker, m
     assert flag.exists()
 
 
+def victims_below(augmenter: Any, start_method: str) -> list[int]:
+    """All processes; not the helper of "fork", without which workers as they were at the start can no longer be made."""
+    helper = augmenter._engine._pool._helpers.current.pid
+    return [each.pid for each in descendants() if start_method != "fork" or each.pid != helper]
+
+
 @pytest.mark.parametrize(
     ("start_method", "loader"),
     [
@@ -133,7 +138,7 @@ def test_every_process_below_the_augmenter_may_be_killed_in_turn(
     augmenter = make(loader(), None, 2, seed=6, num_streams=4, start_method=start_method)
     batches = take(augmenter, 4)
     assert_made_by_workers(start_method, batches)
-    victims = [process.pid for process in descendants()]
+    victims = victims_below(augmenter, start_method)
     assert {batch[WITNESS]["pid"] for batch in batches} <= set(victims)
     killed = 0
     for pid in victims:
@@ -153,8 +158,8 @@ def test_all_processes_below_the_augmenter_may_be_killed_at_once(make: Maker, ma
     augmenter = make(RandomSampler(), None, 2, seed=6, start_method=start_method)
     batches = take(augmenter, 4)
     assert_made_by_workers(start_method, batches)
-    for process in descendants():
-        process.kill()
+    for pid in victims_below(augmenter, start_method):
+        os.kill(pid, signal.SIGKILL)
     batches += take(augmenter, 20)
     assert prints(batches) == expected
 
@@ -187,21 +192,23 @@ def test_forked_replacement_knows_nothing_of_what_the_parent_did_later(
     assert prints(batches) == expected
 
 
-def kill_at_random(stop: threading.Event, progress: threading.Event, chance: random.Random, kills: list[int]) -> None:
-    """Kill some process at some moment after each batch that arrives, so that batches can still be made in between."""
+def kill_at_random(
+    augmenter: Any, stop: threading.Event, progress: threading.Event, chance: random.Random, kills: list[int]
+) -> None:
+    """Kill some worker at some moment after each batch that arrives, so that batches can still be made in between."""
     while not stop.is_set():
         if not progress.wait(0.1):
             continue
         if stop.wait(chance.uniform(0.0, 0.2)):
             return
         progress.clear()
-        victims = descendants()
+        victims = victims_below(augmenter, "fork")
         if victims:
             victim = chance.choice(victims)
             try:
-                victim.kill()
-                kills.append(victim.pid)
-            except psutil.Error:
+                os.kill(victim, signal.SIGKILL)
+                kills.append(victim)
+            except ProcessLookupError:
                 continue
 
 
@@ -210,7 +217,7 @@ def run_under_random_kills(make: Maker, loader: type, n: int, **options: Any) ->
     augmenter = make(loader(), Noise(delay=0.02), 3, start_method="fork", max_restarts=1000, **options)
     batches = take(augmenter, 1)
     stop, progress, kills = threading.Event(), threading.Event(), []
-    killer = threading.Thread(target=kill_at_random, args=(stop, progress, random.Random(n), kills))
+    killer = threading.Thread(target=kill_at_random, args=(augmenter, stop, progress, random.Random(n), kills))
     killer.start()
     try:
         for _ in range(n - 1):

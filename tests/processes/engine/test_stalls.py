@@ -96,7 +96,7 @@ def test_helper_that_hangs_with_a_worker_is_replaced_with_it(
 ) -> None:
     expected = prints(take(make(RandomLoader(), None, 0, seed=2), 8))
     loader = StopsItsHelper(3, str(tmp_path / "stopped"))
-    augmenter = make(loader, None, 2, seed=2, stall_timeout=0.5, start_method="fork")
+    augmenter = make(loader, None, 2, seed=2, stall_timeout=0.5, start_method="forkserver")
     assert prints(take(augmenter, 8)) == expected
     assert "does not answer and is killed" in caplog.text
 
@@ -105,7 +105,7 @@ def test_worker_that_dies_while_its_helper_is_stopped_is_replaced(
     make: Maker, mark: str, patience_is_short: None
 ) -> None:
     expected = prints(take(make(RandomSampler(), None, 0, seed=2), 20))
-    augmenter = make(RandomSampler(), None, 2, seed=2, start_method="fork")
+    augmenter = make(RandomSampler(), None, 2, seed=2, start_method="forkserver")
     batches = take(augmenter, 4)
     pid = batches[-1][WITNESS]["pid"]
     (helper,) = {p.ppid() for p in descendants() if p.pid == pid}

@@ -98,7 +98,7 @@ def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, error:
         ({"num_procesess": 4}, "did you mean num_processes=?"),
         ({"xyz": np.zeros(100)}, "help(DeterministicAugmenter)"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_other_libraries_arguments_are_answered_with_ours(argument: dict[str, Any], line: str) -> None:
     with pytest.raises(TypeError) as raised:
