@@ -62,10 +62,11 @@ def test_notebook_verifies_what_its_cells_define(tmp_path: Path, spawned: bool) 
     client = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
     how = "batches=3, processes=[1]" if spawned else "**QUICK"
-    cells = [CELLS, f"detaug.verify(make, {how})", f"print(detaug.verify(make_noise, {how}).cause)"]
+    cells = [CELLS.strip(), f"detaug.verify(make, {how})", f"print(detaug.verify(make_noise, {how}).cause)"]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     client.NotebookClient(book, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    (table,), (said,) = book.cells[1].outputs, book.cells[2].outputs
-    assert "\nequal: the same bytes in the same order in every row" in table["data"]["text/plain"]
-    assert ("1 process, spawn" in table["data"]["text/plain"]) == spawned
-    assert f"{LINE - 1}: `return {{" in said["text"], "cells have no empty first line"
+    table = next(each for each in book.cells[1].outputs if each.output_type == "execute_result").data["text/plain"]
+    said = "".join(each.text for each in book.cells[2].outputs if each.get("name") == "stdout")
+    assert "\nequal: the same bytes in the same order in every row" in table
+    assert ("1 process, spawn" in table) == spawned
+    assert f":{LINE - 1}: `return {{" in said, "the line within the cell"
