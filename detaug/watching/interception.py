@@ -100,10 +100,10 @@ def module_of(frame: FrameType) -> str:
 
 
 def is_machinery(module: str) -> bool:
-    """Whether it is detaug's own machinery (or its progress bar), and not part of a pipeline."""
+    """Whether it is detaug's own machinery (or its progress bar, or a notebook's kernel), and not part of a pipeline."""
     if module.startswith("detaug."):
         return not module.startswith(_OUR_PIPELINES)
-    return module.partition(".")[0] == "rich"
+    return module.partition(".")[0] in ("rich", "ipykernel")  # a kernel ends where os.getppid() changes
 
 
 def is_standard_library(module: str) -> bool:
