@@ -14,6 +14,7 @@ from typing import Any
 import pytorch_lightning
 import torch
 import torch.distributed
+import torch.utils.data
 
 from detaug import DeterministicAugmenter
 
@@ -57,7 +58,7 @@ def told(folder: str, rank: int, function: Callable[[], Any]) -> Any:
         return function()
     except ValueError as error:
         write(folder, rank, str(error))
-        return [torch.zeros(1, 1)] * 2  # so that the ranks end together
+        return torch.utils.data.DataLoader(Samples(), 6)  # so that the ranks end together
 
 
 def write(folder: str, rank: int, found: Any) -> None:
