@@ -119,14 +119,17 @@ class Result(Generic[R]):
     def __rich__(self) -> Group:
         return Group(*self.shown())
 
-    def _repr_pretty_(self, printer: Any, _: bool) -> None:
-        """As the last line of a notebook's cell."""
-        printer.text(str(self))
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        """As the last line of a notebook's cell. (IPython looks for `_repr_pretty_` behind a dataclass's own `__repr__`.)"""
+        return {"text/plain": str(self)}
 
     def __str__(self) -> str:
         """Without colours; the table is at most 120 columns wide, and sentences are a line each."""
         file = io.StringIO()
-        console = Console(file=file, width=120, highlight=False, no_color=True)
+        # A notebook's kernel sets FORCE_COLOR, and rich would draw beside the file.
+        console = Console(
+            file=file, width=120, highlight=False, no_color=True, force_terminal=False, force_jupyter=False
+        )
         for part in self.shown():
             console.print(part, soft_wrap=isinstance(part, Text))
         return file.getvalue().rstrip("\n")
