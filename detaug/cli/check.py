@@ -46,11 +46,10 @@ def check(
 ) -> None:
     """Test a receipt, in a minute instead of a training.
 
-    Which batches are tested is drawn from the receipt's own head, so that its author cannot choose them; and from --salt, a
+    Which batches are tested is drawn from the receipt's own digest, so that its author cannot choose them; and from --salt, a
     word of your own, so that the author cannot foresee them either. Each is made again
-    here by the pipeline (MODULE:FACTORY as for `detaug verify`, or --nnunet), compared with its line in the ledger, and its
-    Merkle path is followed to the root. The report says with what probability a ledger with k wrong batches would have been
-    found.
+    here by the pipeline (MODULE:FACTORY as for `detaug verify`, or --nnunet), and compared with its line in the ledger, in all
+    keys that this pipeline gives. The report says with what probability a ledger with k wrong batches would have been found.
 
     The exit status is 0 if all is as the receipt says, 1 if something differs, 2 if it cannot be tested here.
     """

@@ -18,8 +18,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 )
 @click.option("-o", "--output", type=_FILE, help="Write to this file.  [default: stdout]")
 def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) -> None:
-    """Sum a ledger up: seed, versions, the pipeline's digest, the head of the chain of its epochs' Merkle roots, and the
-    SHA-256 of checkpoints, in at most 8 kB of JSON. `detaug check` tests it.
+    """Sum a ledger up: seed, versions, the pipeline's digest, one SHA-256 over all batches, and the SHA-256 of checkpoints, in at
+    most 8 kB of JSON. `detaug check` tests it.
 
     LEDGER is what DeterministicAugmenter(..., ledger=LEDGER) or DETAUG_LEDGER=1 has written; it may still be growing.
 
@@ -39,5 +39,5 @@ def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) ->
     except OSError as error:
         raise CannotWrite(f"cannot write {str(output)!r}: {error.strerror or error}") from error
     click.echo(
-        f"{output}: {made['batches']:,} batches of {made['epochs']:,} epochs, head {made['head'][:16]}…", err=True
+        f"{output}: {made['batches']:,} batches of {made['epochs']:,} epochs, digest {made['digest'][:16]}…", err=True
     )

@@ -110,8 +110,8 @@ class DeterministicAugmenter:
         check_ignore: keys of a batch that may differ from one making to the next, such as a process number.
         executor: what makes the batches (see `detaug.engine.executor`); None: this process or worker processes of this
             machine, as `num_processes` says.
-        ledger: a file to which a line is written for every batch that is given (docs/ledger.md): JSON Lines, compressed if the
-            name ends in ".gz". An earlier run's is continued; with several ranks each has a file of its own, ``run.jsonl``
+        ledger: a file to which a line is written for every batch that is given (docs/ledger.md): JSON Lines.
+            An earlier run's is continued; with several ranks each has a file of its own, ``run.jsonl``
             being ``run.rank1of4.jsonl``. None: there is none.
 
     Raises:
@@ -503,8 +503,6 @@ class DeterministicAugmenter:
         Among them, in one string, is where a loader's copies stand, if it has ``state_dict`` and ``load_state_dict`` of its
         own and its state is plain JSON.
         """
-        if self._ledger is not None:
-            self._ledger.flush()
         return self._state().as_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from detaug.ledger.course import Course
 from detaug.ledger.files import NotALedger, read_lines
@@ -14,7 +15,10 @@ from detaug.ledger.header import FORMAT, IDENTITY, WHAT
 from detaug.ledger.lines import Damaged, Key, Record, decoded, key_of
 
 #: Kinds of lines that say from where on the lines before them count no more.
-_TURNS = ("back", "resumed")
+TURNS = ("back", "resumed")
+#: Entries of every header, and what they are.
+_KINDS: dict[str, Any] = {"name": str, "detaug": str, "declared": list, "environment": dict}
+_KINDS |= {"rank": int, "world_size": int, "batches_per_epoch": (int, type(None))}
 
 
 def read_header(path: Path) -> Record:
@@ -22,7 +26,7 @@ def read_header(path: Path) -> Record:
 
     Raises:
         OSError: the file cannot be read.
-        NotALedger: it is no ledger, or one of a later version.
+        NotALedger: it is no ledger, or one of another format.
     """
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, "there is no such file", os.fspath(path))
@@ -38,13 +42,15 @@ def read_header(path: Path) -> Record:
     if found.get("what") != WHAT:
         raise NotALedger(f"{path} is no ledger: its first line is none of a ledger's")
     if found.get("format") != FORMAT:
-        raise NotALedger(f"{path} has format {found.get('format')!r}; this version of detaug reads {FORMAT}")
-    missing = [name for name in (*IDENTITY, "declared", "environment", "rank", "world_size") if name not in found]
-    if missing:
-        raise NotALedger(f"{path} is no ledger of this version: its header lacks {', '.join(missing)}")
-    lines, environment = found["declared"], found["environment"]
-    if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines) or type(environment) is not dict:
-        raise NotALedger(f"{path} is no ledger: its header describes no pipeline or no machine")
+        raise NotALedger(f"{path} has format {found.get('format')!r}; this version of detaug reads format {FORMAT}")
+    wrong = [name for name, kind in _KINDS.items() if not isinstance(found.get(name), kind)]
+    wrong += [name for name in IDENTITY if name not in found and name not in wrong]
+    if not wrong and not 0 <= found["rank"] < found["world_size"]:
+        wrong = ["rank"]
+    if not wrong and not all(isinstance(each, str) for each in found["declared"]):
+        wrong = ["declared"]
+    if wrong:
+        raise NotALedger(f"{path} is no ledger of this version: {', '.join(wrong)} missing or wrong in its header")
     return found
 
 
@@ -75,7 +81,7 @@ class Turns:
 def turns_of(path: Path) -> Turns:
     """Where the run went back. Errors as `read_lines`; damaged lines are passed over."""
     found = []
-    starts = tuple(f'{{"kind":"{kind}"'.encode() for kind in _TURNS)
+    starts = tuple(f'{{"kind":"{kind}"'.encode() for kind in TURNS)
     for number, line in enumerate(read_lines(path), 1):
         if line.startswith(starts):
             try:
@@ -98,7 +104,7 @@ def counting(path: Path, turns: Turns | None = None) -> Iterator[tuple[int, Reco
             continue
         try:
             record = decoded(line)
-            if record["kind"] in _TURNS or not turns.counts(number, key_of(record)):
+            if record["kind"] in TURNS or not turns.counts(number, key_of(record)):
                 continue
         except Damaged as error:
             raise NotALedger(f"line {number} of {path} is damaged: {error}") from None

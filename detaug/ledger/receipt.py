@@ -5,19 +5,31 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from detaug.ledger.header import IDENTITY
 from detaug.ledger.summing_up import Sum, sum_up
 
-FORMAT = 1
+FORMAT = 2
 WHAT = "detaug receipt"
 MOST_BYTES = 8000
 
-#: Of a ledger's header, what a receipt has of it; the pipeline as its digest.
-COPIED = (*IDENTITY, "batches_per_epoch", "rank", "world_size")
+#: Of a ledger's header, what a receipt has of it: all from which batches are made again; the pipeline as its digest.
+COPIED = (
+    *IDENTITY,
+    "batches_per_epoch",
+    "stateless",
+    "keep",
+    "version",
+    "rank",
+    "world_size",
+    "tail",
+    "left_out",
+    "data",
+)
 
 
 class CannotReceipt(ValueError):
@@ -40,35 +52,43 @@ def make_receipt(ledger: Path, checkpoints: Sequence[Path] = ()) -> dict[str, An
         raise CannotReceipt(f"{ledger} is damaged, so that there is nothing to vouch for: {found.faults[0]}")
     if found.last is None:
         raise CannotReceipt(f"{ledger} has no batch")
-    header = found.header
-    environment = header["environment"]
-    receipt = {
-        "what": WHAT,
-        "format": FORMAT,
-        **{name: header.get(name) for name in COPIED},
-        "batches": found.batches,
-        "epochs": found.epochs,
-        "last": {"epoch": found.last.epoch, "step": found.last.place},
-        "head": found.head,
-        **_stops(found),
-        "versions": {
-            "detaug": header["detaug"],
-            "python": environment.get("python", {}).get("version"),
-            **{name: version for name, version in environment.get("packages", {}).items() if version},
-        },
-        "system": environment.get("system"),
-        "cpu": {name: environment.get("cpu", {}).get(name) for name in ("model", "architecture", "torch_capability")},
-        "gpu": [
-            device.get("name") for device in environment.get("gpu", {}).get("devices", []) if isinstance(device, dict)
-        ],
-        "checkpoints": {file.name: sha256_of(file) for file in checkpoints},
-    }
+    receipt = {**summary(found), "checkpoints": {file.name: sha256_of(file) for file in checkpoints}}
     size = len(as_text(receipt))
     if size > MOST_BYTES:
         raise CannotReceipt(
             f"the receipt would have {size:,} bytes, and may have {MOST_BYTES:,}: name fewer checkpoints"
         )
     return receipt
+
+
+def summary(found: Sum) -> dict[str, Any]:
+    """What a receipt says of a ledger; equal for equal runs. A checker makes it anew, and compares."""
+    header, environment = found.header, found.header["environment"]
+
+    def part(name: str) -> dict[str, Any]:
+        return value if isinstance(value := environment.get(name), dict) else {}
+
+    return {
+        "what": WHAT,
+        "format": FORMAT,
+        **{name: header.get(name) for name in COPIED},
+        "batches": found.batches,
+        "epochs": found.epochs,
+        "first": found.first and list(found.first),
+        "last": found.last and list(found.last),
+        "missing": found.missing,
+        "keys": dict(sorted(found.keys.items())),
+        "digest": found.digest,
+        "stopped": [{name: stop.get(name) for name in ("epoch", "step", "why")} for stop in found.stops[-3:]],
+        "versions": {
+            "detaug": header["detaug"],
+            "python": part("python").get("version"),
+            **{name: version for name, version in part("packages").items() if version},
+        },
+        "system": environment.get("system"),
+        "cpu": {name: part("cpu").get(name) for name in ("model", "architecture", "torch_capability")},
+        "gpu": [each.get("name") for each in part("gpu").get("devices") or () if isinstance(each, dict)],
+    }
 
 
 def as_text(receipt: dict[str, Any]) -> str:
@@ -81,7 +101,7 @@ def read_receipt(file: Path) -> dict[str, Any]:
 
     Raises:
         OSError: it cannot be read.
-        CannotReceipt: it is none, or of a later version.
+        CannotReceipt: it is none, or of another format.
     """
     with file.open("rb") as opened:
         text = opened.read(MOST_BYTES + 1)
@@ -92,29 +112,38 @@ def read_receipt(file: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("what") != WHAT:
         raise CannotReceipt(f"{file} is no receipt")
     if found.get("format") != FORMAT:
-        raise CannotReceipt(f"{file} has format {found.get('format')!r}; this version of detaug reads {FORMAT}")
-    wrong = [name for name in (*COPIED, "batches", "head", "versions", "cpu", "checkpoints") if name not in found]
-    if not wrong and not (isinstance(found["batches"], int) and found["batches"] > 0 and _is_hash(found["head"])):
-        wrong = ["batches", "head"]
-    wrong = wrong or [name for name in ("versions", "cpu", "checkpoints") if not isinstance(found[name], dict)]
+        raise CannotReceipt(f"{file} has format {found.get('format')!r}; this version of detaug reads format {FORMAT}")
+    wrong = [name for name, is_right in _RIGHT.items() if not is_right(found.get(name))]
+    wrong += [name for name in COPIED if name not in found]
     if wrong:
         raise CannotReceipt(f"{file} is no receipt of this version: {', '.join(wrong)} missing or wrong")
     return found
 
 
-def drawn(head: str, batches: int, samples: int, salt: str = "") -> list[int]:
-    """Which batches (numbers from 0) are tested: drawn from the head of the chain, which commits to all of them, so that who
+#: What a receipt's entries must be, so that it can be read.
+_RIGHT: dict[str, Callable[[Any], bool]] = {
+    "batches": lambda value: type(value) is int and value > 0,
+    "digest": lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None,
+    "rank": lambda value: type(value) is int,
+    "versions": lambda value: isinstance(value, dict),
+    "cpu": lambda value: isinstance(value, dict),
+    "checkpoints": lambda value: isinstance(value, dict),
+}
+
+
+def drawn(digest: str, batches: int, samples: int, salt: str = "") -> list[int]:
+    """Which batches (numbers from 0) are tested: drawn from the ledger's digest, which commits to all of them, so that who
     made the ledger cannot choose.
 
-    Number i is SHA-256 of the head, i (8 bytes) and the salt (UTF-8), as an integer, modulo `batches`; what was drawn before is
+    Number i is SHA-256 of the digest, i (8 bytes) and the salt (UTF-8), as an integer, modulo `batches`; what was drawn before is
     left out. A salt is the reader's own: who made the ledger can foresee what is drawn without one, but not with it.
     """
     found: dict[int, None] = {}
     count = 0
-    beginning, ending = bytes.fromhex(head), salt.encode("utf-8", "surrogatepass")
+    beginning, ending = bytes.fromhex(digest), salt.encode("utf-8", "surrogatepass")
     while len(found) < min(samples, batches):
-        digest = hashlib.sha256(beginning + count.to_bytes(8, "big") + ending).digest()
-        found[int.from_bytes(digest, "big") % batches] = None
+        number = hashlib.sha256(beginning + count.to_bytes(8, "big") + ending).digest()
+        found[int.from_bytes(number, "big") % batches] = None
         count += 1
     return list(found)
 
@@ -127,12 +156,6 @@ def chance_to_find(wrong: int, batches: int, samples: int) -> float:
     return -math.expm1(math.fsum(math.log1p(-wrong / (batches - i)) for i in range(samples)))
 
 
-def _stops(found: Sum) -> dict[str, Any]:
-    if not found.stops:
-        return {}
-    return {"stopped": [{name: stop.get(name) for name in ("epoch", "step", "why")} for stop in found.stops[-3:]]}
-
-
 def sha256_of(file: Path) -> str:
     """Of its bytes, in hexadecimal digits."""
     digest = hashlib.sha256()
@@ -140,10 +163,3 @@ def sha256_of(file: Path) -> str:
         while data := opened.read(1 << 20):
             digest.update(data)
     return digest.hexdigest()
-
-
-def _is_hash(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and len(bytes.fromhex(value)) == 32
-    except ValueError:
-        return False

@@ -5,43 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from detaug.ledger import merkle
 from detaug.ledger.course import Course
 from detaug.ledger.files import read_lines
-from detaug.ledger.lines import FIRST_LINK, Damaged, Key, Record, decoded, follows, key_of, leaf_of, own_link
-from detaug.ledger.reading import read_header, turns_of
+from detaug.ledger.header import digest
+from detaug.ledger.lines import Damaged, Key, Record, decoded, key_of
+from detaug.ledger.notes import MOST_KEYS
+from detaug.ledger.reading import TURNS, read_header, turns_of
 
 #: So many faults are told one by one.
 _MOST_FAULTS = 12
-
-
-@dataclass
-class Taken:
-    """A batch of a ledger, and what proves that it is one.
-
-    Attributes:
-        number: the how-manieth it is, from 0.
-        record: its line.
-        place, path: its place in its epoch's tree, and the hashes beside the way to the root.
-        size, root: of that tree.
-    """
-
-    number: int
-    record: Record
-    place: int
-    path: list[bytes] = field(default_factory=list)
-    size: int = 0
-    root: bytes = b""
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether its path leads to the root."""
-        try:
-            return merkle.root_by_path(leaf_of(self.record), self.place, self.size, self.path) == self.root
-        except ValueError:
-            return False
+#: As many as a seed tree has.
+_MOST_STEPS = 1 << 32
 
 
 @dataclass
@@ -51,28 +26,46 @@ class Sum:
     Attributes:
         header: its first line.
         batches, epochs: how many there are that count; epochs that have ended.
-        head: of the chain behind the last batch that was counted.
-        last: that batch.
+        digest: over the batches (`detaug.ledger.course`).
+        first, last: of them.
+        keys: in how many batches each key has a fingerprint.
+        by_epoch: number of batches of each epoch.
+        gaps: (epoch, steps without a line that are between or before others).
         faults: what is wrong with the file, in words.
         stops: what "stopped" lines say.
         resumed, back: how often it was continued, and how often it went back without that.
         taken: the batches that were asked for.
         goes_on: there are more batches than were asked for.
-        wrong_roots: (epoch, the chain up to and with it as its batches have it) where its line has another root.
     """
 
     header: Record
     batches: int = 0
     epochs: int = 0
-    head: str = ""
+    digest: str = ""
+    first: Key | None = None
     last: Key | None = None
+    keys: dict[str, int] = field(default_factory=dict)
+    by_epoch: dict[int, int] = field(default_factory=dict)
+    gaps: list[tuple[int, range]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     stops: list[Record] = field(default_factory=list)
     resumed: int = 0
     back: int = 0
-    taken: list[Taken] = field(default_factory=list)
+    taken: list[Record] = field(default_factory=list)
     goes_on: bool = False
-    wrong_roots: list[tuple[int, str]] = field(default_factory=list)
+
+    @property
+    def missing(self) -> int:
+        """How many steps are in the gaps."""
+        return sum(len(steps) for _, steps in self.gaps)
+
+    def missing_step(self, number: int) -> tuple[int, int]:
+        """(epoch, step) of one of these, by its number from 0."""
+        for epoch, steps in self.gaps:
+            if number < len(steps):
+                return epoch, steps[number]
+            number -= len(steps)
+        raise IndexError(f"there are only {self.missing} steps without a line")
 
     def fault(self, text: str) -> None:
         """Add one."""
@@ -90,12 +83,10 @@ def sum_up(
 ) -> Sum:
     """Read a ledger from its first line to its last.
 
-    Memory is bounded, but for 32 bytes for each batch of an epoch from which batches are wanted.
-
     Args:
         path: of the ledger.
         up_to: only so many batches are counted.
-        wanted: numbers (from 0) of batches to be taken out, with their paths.
+        wanted: numbers (from 0) of batches to be taken out.
         advanced: is called with the numbers of lines that were read since the last call.
 
     Raises:
@@ -110,76 +101,99 @@ class _Reader:
         self._path, self._up_to, self._wanted, self._advanced = path, up_to, wanted, advanced
         self._sum = Sum(read_header(path))
         self._course = Course(self._sum.header)
-        self._leaves: list[bytes] = []
-        self._taken_here: list[Taken] = []
-        self._previous: Key | None = None
+        self._is_broken = False  # a line did not fit: those behind it cannot
+        self._due = 0.0  # the place that follows from the last one
+        self._wrapped = False  # the epoch has had a place that is padding
 
     def read(self) -> Sum:
+        found, header = self._sum, self._sum.header
+        if digest(header["declared"]) != header["pipeline"]:
+            found.fault("the header's description of the pipeline is not the one of which it has the digest")
         turns = turns_of(self._path)
-        link, number = FIRST_LINK, 0
         for number, line in enumerate(read_lines(self._path), 1):
-            found = follows(line, link)
-            if found is None:
-                self._sum.fault(f"line {number}{self._about(line)} does not follow from the line before: {_WHY}")
-            link = own_link(line) if found is None else found
             if number % 1000 == 0:
                 self._advanced(1000)
-            if number == 1:
-                continue
-            try:
-                self._take(decoded(line), number, turns.counts)
-            except Damaged as error:
-                self._sum.fault(f"line {number} is damaged: {error}")
-        self._close_epoch()
-        if self._up_to is None or self._sum.batches < self._up_to:
-            self._sum.head, self._sum.epochs = self._course.head(), self._course.epochs
-        return self._sum
+            if number > 1:
+                try:
+                    self._take(decoded(line), number, turns.counts)
+                except Damaged as error:
+                    found.fault(f"line {number} is damaged: {error}")
+        found.digest, found.epochs = self._course.digest, self._course.epochs
+        return found
 
     def _take(self, record: Record, number: int, counts: Callable[[int, Key], bool]) -> None:
-        kind = record["kind"]
-        if kind in ("back", "resumed"):
-            self._sum.resumed += kind == "resumed"
-            self._sum.back += kind == "back"
+        kind, found = record["kind"], self._sum
+        if kind in TURNS:
+            found.resumed += kind == "resumed"
+            found.back += kind == "back"
             return
         key = key_of(record)
         if not counts(number, key):
             return
-        if kind == "stopped":
-            self._sum.stops.append(record)
+        if kind == "batch":
+            self._batch(record, key, number)
         elif kind == "epoch":
             self._end_epoch(record, number)
-        elif kind == "batch":
-            self._batch(record, key, number)
-        else:
+        elif kind != "stopped":
             raise Damaged(f"there are no lines of the kind {kind!r}")
+        elif not found.goes_on:
+            found.stops.append(record)
 
     def _batch(self, record: Record, key: Key, number: int) -> None:
-        found = self._sum
+        found, course = self._sum, self._course
         if found.batches == self._up_to:
             found.goes_on = True
             return
-        if self._previous is not None and key <= self._previous:
-            found.fault(f"line {number}, {key.text}, stands behind {self._previous.text}")
-        self._previous = key
-        if self._course.epoch not in (None, key.epoch):
-            self._close_epoch()
-            self._course.end_epoch()
-            found.fault(f"epoch {self._course.last.epoch if self._course.last else 0} has no line that ends it")
-        self._course.add(record, key)
+        if course.last is not None and key <= course.last:
+            found.fault(f"line {number}, {key.text}, stands behind {course.last.text}")
+        if record.get("name") != found.header["name"]:
+            found.fault(f"line {number}, {key.text}, is of {record.get('name')!r}, not of {found.header['name']!r}")
+        if course.epoch not in (None, key.epoch):
+            found.fault(f"epoch {course.epoch} has no line that ends it")
+            course.end_epoch()
+        self._check_place(record, key, number)
+        self._check_digest(course.after(record), record, f"line {number} ({key.text})")
+        course.add(record, key)
         if found.batches in self._wanted:
-            self._taken_here.append(Taken(found.batches, record, len(self._leaves)))
-        if self._wanted:
-            self._leaves.append(leaf_of(record))
-        found.batches, found.last = found.batches + 1, key
-        if found.batches == self._up_to:  # an epoch that goes on behind it counts as if it ended here
-            found.head, found.epochs = self._course.head(), self._course.epochs
-            self._close_epoch()
+            found.taken.append(record)
+        found.by_epoch[key.epoch] = course.size
+        for name, value in record["keys"].items():
+            if value is not None and (name in found.keys or len(found.keys) < MOST_KEYS):
+                found.keys[name] = found.keys.get(name, 0) + 1
+        found.batches, found.first, found.last = found.batches + 1, found.first or key, key
 
-    def _end_epoch(self, record: dict[str, Any], number: int) -> None:
+    def _check_place(self, record: Record, key: Key, number: int) -> None:
+        """That it is this rank's, and of this epoch; steps that were passed over are gaps."""
+        header, place = self._sum.header, int(key.place)
+        stride, total = int(header["world_size"]), header.get("batches_per_epoch")
+        if self._course.epoch != key.epoch:
+            # A ledger may begin in the middle of an epoch, and its ranks' rounds there too.
+            self._due, self._wrapped = (header["rank"] if self._course.batches else place), False
+        padded = place != record["step"]
+        if padded:
+            first = place - record["step"] if total is None else total
+            right = header.get("tail") == "pad" and 0 < first <= place and record["step"] == (place - first) % first
+            padded = right and place - first < stride and not self._wrapped
+        within = 0 <= place < (_MOST_STEPS if total is None or padded else total)
+        if not within or not (padded or place == record["step"]):
+            self._sum.fault(f"line {number}, {key.text}: no epoch has step {record['step']} there")
+        elif (place - self._due) % stride:
+            self._sum.fault(f"line {number}, {key.text}, is none of rank {header['rank']} of {stride}")
+        elif place > self._due:
+            self._sum.gaps.append((key.epoch, range(int(self._due), place, stride)))
+        self._due, self._wrapped = place + stride, padded
+
+    def _check_digest(self, right: str, record: Record, line: str) -> None:
+        if record.get("digest") != right and not self._is_broken:
+            self._is_broken = True
+            self._sum.fault(
+                f"{line} does not follow from the lines before: it was changed, or one is missing or elsewhere"
+            )
+
+    def _end_epoch(self, record: Record, number: int) -> None:
+        epoch = record["epoch"]
         if self._sum.goes_on:
             return
-        self._close_epoch()
-        epoch = record["epoch"]
         if self._course.epoch != epoch:
             self._sum.fault(f"line {number} ends epoch {epoch}, of which there are no batches before it")
             return
@@ -188,29 +202,4 @@ class _Reader:
             self._sum.fault(
                 f"epoch {epoch} has {right['batches']} batches, and its last line says {record.get('batches')}"
             )
-        elif record.get("root") != right["root"]:
-            self._sum.fault(f"epoch {epoch}: its batches do not give the root that its last line has")
-        elif record.get("chain") != right["chain"] and not self._sum.faults:
-            self._sum.fault(f"epoch {epoch}: its last line is not chained to the epoch before")
-        if record.get("root") != right["root"]:
-            self._sum.wrong_roots.append((epoch, right["chain"]))
-
-    def _close_epoch(self) -> None:
-        """What was taken from the epoch that ends gets its path."""
-        if self._taken_here:
-            root = merkle.root_of(self._leaves)
-            for each in self._taken_here:
-                each.path, each.size, each.root = merkle.path(each.place, self._leaves), len(self._leaves), root
-            self._sum.taken += self._taken_here
-        self._taken_here, self._leaves = [], []
-
-    @staticmethod
-    def _about(line: bytes) -> str:
-        try:
-            record = decoded(line)
-            return f" ({key_of(record).text})" if record["kind"] == "batch" else f" ({record['kind']})"
-        except Damaged:
-            return ""
-
-
-_WHY = "it was changed, or one before it is missing or elsewhere"
+        self._check_digest(right["digest"], record, f"line {number} (the end of epoch {epoch})")

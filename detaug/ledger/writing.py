@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from detaug.ledger.course import Course
-from detaug.ledger.files import Appending, NotALedger, first_bytes, read_lines
+from detaug.ledger.files import Appending, NotALedger, is_compressed, read_lines
 from detaug.ledger.header import BEGINNING, IDENTITY, lasting, unlike
-from detaug.ledger.lines import FIRST_LINK, Key, Record, encoded, key_of, own_link
+from detaug.ledger.lines import Key, Record, encoded, key_of
 from detaug.ledger.notes import Note, is_mute, without_print
 from detaug.ledger.reading import course_before, read_header
 
@@ -38,7 +38,12 @@ def check_place(path: Path) -> None:
     """
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "no regular file"
-        raise ValueError(f"ledger={os.fspath(path)!r} is {what}; pass a file, such as run.jsonl or run.jsonl.gz")
+        raise ValueError(f"ledger={os.fspath(path)!r} is {what}; pass a file, such as run.jsonl")
+    if path.suffix == ".gz" or (path.is_file() and is_compressed(path)):
+        raise ValueError(
+            f"ledger={os.fspath(path)!r} is a compressed file's name, and a ledger is written as text; pass a file such as "
+            "run.jsonl. It may be compressed with gzip when the run is over: commands read it so"
+        )
     try:
         if path.is_file() and _has_lines(path):
             read_header(path)
@@ -55,7 +60,7 @@ class LedgerWriter:
     says so once, and the run goes on without it.
 
     Args:
-        path: of the file; with the ending ``.gz`` it is compressed.
+        path: of the file.
         header: makes the first line, when the first batch is there.
     """
 
@@ -67,8 +72,6 @@ class LedgerWriter:
         self._stopped = self._told = False
         self._name = ""
         self._last_batch: Key | None = None  # what the last line is about, if it is a batch's
-        self._link = self._link_before = self._link_in_file = FIRST_LINK
-        self._waits_from = Key(0, 0)
         self._header: Record = {}
         self._first: Key | None = None  # no batch that counts is before it
         self._owner = os.getpid()
@@ -103,7 +106,8 @@ class LedgerWriter:
                 record["place"] = key.place
             record.update(whole=whole, keys=keys, waited=round(waited, 6), computed=round(computed, 6))
             record.update(worker=worker, restarts=restarts)
-            self._write(file, record)
+            # Not into the course itself before the line is in the file: a line that could not be written is in no digest.
+            self._write(file, {**record, "digest": self._course.after(record)})
             self._course.add(record, key)
             self._last_print = whole
             self._tell_of_what_is_not_told(whole, keys)
@@ -113,24 +117,12 @@ class LedgerWriter:
         if self._file is not None and self._course.epoch is not None:
             with self._trying(Key(self._course.epoch, math.inf)):
                 self._write(self._file, self._course.end_epoch())
-                self._file.flush()
-
-    def flush(self) -> None:
-        """All lines are in the file."""
-        if self._file is not None and self._course.last is not None:
-            with self._trying(self._course.last):
-                self._file.flush()
 
     def close(self) -> None:
         """Give the file free; it is opened again for another batch."""
         with self._lock:
-            file = self._file
-            if file is None:
-                return
-            with self._trying(self._course.last or Key(0, 0)):
-                file.flush()
-            if self._file is not None:
-                self._file = None
+            file, self._file = self._file, None
+            if file is not None:
                 file.close()
 
     @contextmanager
@@ -162,13 +154,12 @@ class LedgerWriter:
 
     def _begin(self, file: Appending, header: Record, key: Key) -> None:
         if file.is_empty:
-            self._link, self._header = FIRST_LINK, header
+            self._header = header
             self._write(file, header)
             self._course, self._first = Course(header), key
             return
         self._header = read_header(self.path)
         self._look_back(key)
-        self._link = own_link(_last_line(self.path))
         if self._course.epoch not in (None, key.epoch):
             self._write(file, self._course.end_epoch())
         resumed: Record = {"kind": "resumed", "epoch": key.epoch, "step": key.place}
@@ -189,7 +180,6 @@ class LedgerWriter:
         )
 
     def _go_back(self, file: Appending, key: Key) -> None:
-        file.flush()
         if self._first is not None and key <= self._first:
             self._course, self._first = Course(self._header), key
         else:
@@ -221,12 +211,7 @@ class LedgerWriter:
         return True
 
     def _write(self, file: Appending, record: Record) -> None:
-        line, link = encoded(record, self._link)
-        if not file.has_waiting:
-            self._link_in_file = self._link
-            self._waits_from = Key(0, 0) if record["kind"] == "header" else key_of(record)
-        file.append(line)
-        self._link_before, self._link = self._link, link
+        file.append(encoded(record))
         self._last_batch = key_of(record) if record["kind"] == "batch" else None
 
     def _stop(self, key: Key, error: Exception) -> None:
@@ -234,8 +219,6 @@ class LedgerWriter:
         file, self._file = self._file, None
         self._stopped = True
         why = (error.strerror if isinstance(error, OSError) and error.strerror else str(error))[:_MOST_OF_A_REASON]
-        if file is not None and file.has_lost_lines:
-            key, self._link = self._waits_from, self._link_in_file
         if key.place == math.inf:  # all of an epoch's batches are there
             key = Key(key.epoch + 1, 0)
         if file is not None:
@@ -245,11 +228,8 @@ class LedgerWriter:
             if self._last_batch is not None:
                 earlier.update(epoch=self._last_batch.epoch, step=self._last_batch.place)
             if not file.is_empty:
-                file.append_or_replace(encoded(stopped, self._link)[0], encoded(earlier, self._link_before)[0])
-            try:
-                file.close()
-            except OSError:
-                pass
+                file.append_or_replace(encoded(stopped), encoded(earlier))
+            file.close()
         self._warn(key, error)
 
     def _warn(self, key: Key, error: Exception) -> None:
@@ -270,14 +250,8 @@ def _has_lines(path: Path) -> bool:
     """
     if next(read_lines(path), None) is not None:
         return True
-    found = first_bytes(path, len(BEGINNING))
+    with path.open("rb") as file:
+        found = file.read(len(BEGINNING))
     if found != BEGINNING[: len(found)]:
         raise NotALedger(f"{path} is no ledger: it does not begin as one")
     return False
-
-
-def _last_line(path: Path) -> bytes:
-    line = b""
-    for line in read_lines(path):  # noqa: B007
-        pass
-    return line

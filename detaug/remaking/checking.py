@@ -12,11 +12,12 @@ from detaug.ledger.comparing import HeaderDifference, environment_differences
 from detaug.ledger.header import IDENTITY, environment
 from detaug.ledger.lines import Record, key_of
 from detaug.ledger.notes import is_mute, without_print
-from detaug.ledger.summing_up import Sum, Taken, sum_up
+from detaug.ledger.summing_up import Sum, sum_up
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
 
 DEFAULT_SAMPLES = 20
+_MOST_EPOCHS = 8
 
 
 @dataclass(frozen=True)
@@ -25,17 +26,17 @@ class Sample:
 
     Attributes:
         epoch, step: which.
-        is_proven: its Merkle path leads to its epoch's root.
-        keys: in which it differs; None: it was not made.
-        differs: whether it does.
+        differs: whether it is not as in the ledger.
+        keys: in which it differs.
+        compared: keys that were compared, which the pipeline made here says.
         untold: keys that were not compared, for their values have no bytes that are the same everywhere.
     """
 
     epoch: int
     step: int
-    is_proven: bool
     differs: bool
     keys: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
     untold: tuple[str, ...] = ()
 
 
@@ -62,7 +63,7 @@ class Checked:
     @property
     def different(self) -> list[Sample]:
         """The samples that are not as the ledger has them."""
-        return [each for each in self.samples if each.differs or not each.is_proven]
+        return [each for each in self.samples if each.differs]
 
     @property
     def ok(self) -> bool:
@@ -91,7 +92,7 @@ def check(
         receipt: see `detaug.ledger.receipt`.
         ledger: the file it was made from; it may have grown since.
         remaker: makes the pipeline, given the ledger's header.
-        samples: how many batches are drawn from the receipt's head, and made again here.
+        samples: how many batches are drawn from the receipt's digest, and made again here.
         checkpoints: files whose SHA-256 is compared with the receipt's.
         shown: shows how far it is.
         salt: what else they are drawn from.
@@ -103,57 +104,82 @@ def check(
     shown = shown or Progress()
     check_versions(receipt, "receipt")
     found = Checked(receipt, salt)
-    numbers = receipts.drawn(receipt["head"], receipt["batches"], samples, salt)
+    numbers = receipts.drawn(receipt["digest"], receipt["batches"], samples, salt)
     shown.update(f"reading {ledger.name}")
     summed = sum_up(ledger, receipt["batches"], numbers, shown.advance)
     _compare_with_receipt(found, summed)
     _compare_checkpoints(found, checkpoints)
-    missing = len(numbers) - len(summed.taken)
-    if missing:
-        found.faults.append(f"{missing} of the {len(numbers)} batches that were drawn are not in the ledger")
-    maker = remaker(_with_the_receipts(summed.header, receipt))
+    # Where receipt and ledger contradict each other, the receipt counts.
+    try:
+        maker = remaker({**summed.header, **{name: receipt[name] for name in receipts.COPIED if name != "pipeline"}})
+    except CannotRemake as error:
+        if not found.faults:
+            raise
+        found.faults.append(str(error))
+        return found
     if maker.remark:
         found.notes.append(maker.remark)
     shown.update("making batches again", 0, len(summed.taken))
     # In the order of their steps, so that streams need not be walked through again and again.
-    for taken in sorted(summed.taken, key=lambda each: key_of(each.record)):
-        found.samples.append(_sample(maker, taken))
-        shown.update(f"epoch {taken.record['epoch']}, step {taken.record['step']} made again", len(found.samples))
+    for record in sorted(summed.taken, key=key_of):
+        found.samples.append(_sample(maker, record))
+        shown.update(f"epoch {record['epoch']}, step {record['step']} made again", len(found.samples))
+    _look_into_gaps(found, summed, maker, samples)
+    if lacking := dict.fromkeys(name for each in found.samples for name in each.keys if name not in summed.keys):
+        names = ", ".join(map(repr, lacking))
+        found.faults.append(
+            f"the ledger has no fingerprint of {names}, which the pipeline made here does not leave out (if they may differ, "
+            "have the factory return a DeterministicAugmenter with check_ignore)"
+        )
     if untold := dict.fromkeys(name for each in found.samples for name in each.untold):
         found.notes.append(f"not compared, without bytes that are the same everywhere: {', '.join(map(repr, untold))}")
+    if maker.left_out:
+        found.notes.append(f"not compared, as the pipeline made here says: {', '.join(map(repr, maker.left_out))}")
     found.elsewhere = environment_differences(summed.header["environment"], environment())
     return found
 
 
-def _with_the_receipts(header: Record, receipt: Mapping[str, Any]) -> Record:
-    """The header by which batches are made: where receipt and ledger contradict, the receipt counts."""
-    return {**header, **{name: receipt[name] for name in IDENTITY if name != "pipeline"}}
-
-
 def _compare_with_receipt(found: Checked, summed: Sum) -> None:
-    receipt, header = found.receipt, summed.header
-    for name, text in IDENTITY.items():
-        if receipt.get(name) != header.get(name):
-            found.faults.append(f"{text}: {receipt.get(name)!r} in the receipt, {header.get(name)!r} in the ledger")
     found.faults += summed.faults
+    ours = receipts.summary(summed)
+    if summed.batches < found.receipt["batches"]:
+        end = "" if summed.last is None else f"; it ends at {summed.last.text}"
+        found.faults.append(
+            f"the ledger has {summed.batches:,} of the receipt's {found.receipt['batches']:,} batches{end}"
+        )
+        ours = {name: ours[name] for name in (*receipts.COPIED, "versions", "system", "cpu", "gpu")}
+    for name, value in ours.items():
+        if found.receipt.get(name) != value:
+            text = IDENTITY.get(name, name)
+            found.faults.append(f"{text}: {found.receipt.get(name)!r} in the receipt, {value!r} in the ledger")
     for stop in summed.stops:
         where = f"epoch {stop.get('epoch')}, step {stop.get('step')}"
         found.notes.append(f"the ledger could not be written from {where} on: {stop.get('why')}")
-    if summed.batches < receipt["batches"]:
-        end = "" if summed.last is None else f"; it ends at {summed.last.text}"
-        found.faults.append(f"the ledger has {summed.batches:,} of the receipt's {receipt['batches']:,} batches{end}")
-    elif summed.head != receipt["head"]:
-        found.faults.append(
-            "the chain of the ledger's roots does not lead to the receipt's head: batches or roots are not those of which the "
-            "receipt was made"
-        )
-    else:
-        for epoch, _ in summed.wrong_roots:
-            found.notes.append(f"the batches of epoch {epoch} are the receipt's: it is the root that was exchanged")
     if summed.goes_on:
         found.notes.append("the ledger goes on behind the receipt's last batch; what follows was not looked at")
     if summed.resumed or summed.back:
         found.notes.append(f"the run was resumed {summed.resumed} times, and went back {summed.back} times in itself")
+    if summed.first is not None and summed.first.epoch + summed.first.place > found.receipt["rank"]:
+        found.notes.append(f"the ledger begins at {summed.first.text}")
+    *ended, _ = summed.by_epoch or {0: 0}
+    if shorter := [each for each in ended if summed.by_epoch[each] < max(summed.by_epoch.values())]:
+        found.notes.append(f"epochs with fewer batches than others: {', '.join(map(str, shorter[:_MOST_EPOCHS]))}")
+    if summed.by_epoch and (left := max(summed.by_epoch) - min(summed.by_epoch) + 1 - len(summed.by_epoch)) > 0:
+        found.notes.append(f"{left} epochs between the first and the last have no batch")
+
+
+def _look_into_gaps(found: Checked, summed: Sum, maker: Remaker, samples: int) -> None:
+    """Steps without a line are those that cannot be made: skipped errors, and streams that ended. Some are tried."""
+    drawn = receipts.drawn(found.receipt["digest"], summed.missing, samples, f"missing {found.salt}")
+    for number in sorted(drawn):
+        epoch, step = summed.missing_step(number)
+        try:
+            maker.make(epoch, step)
+        except CannotRemake:
+            continue
+        found.faults.append(f"epoch {epoch}, step {step} has no line, and can be made")
+    if drawn:
+        found.notes.append(f"{summed.missing:,} steps have no line; {len(drawn):,} of them were tried")
 
 
 def _compare_checkpoints(found: Checked, checkpoints: Sequence[Path]) -> None:
@@ -165,8 +191,7 @@ def _compare_checkpoints(found: Checked, checkpoints: Sequence[Path]) -> None:
             found.faults.append(f"{file.name} {whose}: {digest}")
 
 
-def _sample(maker: Remaker, taken: Taken) -> Sample:
-    record = taken.record
+def _sample(maker: Remaker, record: Record) -> Sample:
     whole, keys = maker.prints(maker.make(record["epoch"], record["step"]))
     noted = record["keys"]
     if is_mute(whole, keys) and is_mute(record["whole"], noted):
@@ -175,8 +200,8 @@ def _sample(maker: Remaker, taken: Taken) -> Sample:
     return Sample(
         record["epoch"],
         record["step"],
-        taken.is_proven,
         whole != record["whole"] or bool(differing),
         differing,
+        tuple(name for name, value in keys.items() if value is not None),
         tuple(without_print(keys, noted)),
     )

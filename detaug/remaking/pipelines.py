@@ -41,7 +41,8 @@ class Remaker:
 
     def __init__(self, augmenter: DeterministicAugmenter, header: Mapping[str, Any]) -> None:
         self.augmenter = augmenter
-        self._left_out = tuple(header.get("left_out", ()))
+        #: Keys of a batch that are not compared: the pipeline here says which, never a file that is tested.
+        self.left_out = tuple(augmenter.check_ignore)
         inside = inspected(augmenter)
         self.replayer = inside.replayer
         self.remark = _compare(portable(inside.declared), header["declared"])
@@ -66,7 +67,7 @@ class Remaker:
 
     def prints(self, batch: Any) -> tuple[str | None, dict[str, str | None]]:
         """As in the ledger."""
-        return prints_of(batch, self._left_out)
+        return prints_of(batch, self.left_out)
 
 
 def _compare(ours: list[str], ledgers: list[str]) -> str:
@@ -139,6 +140,7 @@ def remaker_of(factory: Factory, header: Mapping[str, Any]) -> Remaker:
             rank=0,
             world_size=1,
             check_every=0,
+            check_ignore=handed.check_ignore,
         )
     except (TypeError, ValueError) as error:
         raise CannotRemake(f"the header makes no augmenter: {error}") from error

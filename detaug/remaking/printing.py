@@ -71,25 +71,27 @@ def shown_check(found: Checked) -> Iterator[Text]:
     """The report."""
     receipt = found.receipt
     yield Text(
-        f"receipt: {receipt['batches']:,} batches, seed {_short(receipt['seed'])}, head {receipt['head'][:16]}…, "
-        f"detaug {receipt['versions'].get('detaug')}"
+        f"receipt: {receipt['batches']:,} batches, seed {_short(receipt['seed'])}, {receipt['name'] or 'no name'}, rank "
+        f"{receipt['rank']} of {receipt['world_size']}, digest {receipt['digest'][:16]}…, detaug "
+        f"{receipt['versions'].get('detaug')}"
     )
     for fault in found.faults:
         yield Text(f"wrong: {fault}", "bold red")
     for sample in found.different[:_MOST_SAMPLES]:
         keys = f" in {', '.join(map(repr, sample.keys[:_MOST_KEYS]))}" if sample.keys else ""
-        what = f"made again, it differs{keys}" if sample.differs else "its path does not lead to the root"
-        yield Text(f"wrong: epoch {sample.epoch}, step {sample.step}: {what}", "bold red")
+        yield Text(f"wrong: epoch {sample.epoch}, step {sample.step}: made again, it differs{keys}", "bold red")
     if len(found.different) > _MOST_SAMPLES:
         yield Text(f"wrong: and {len(found.different) - _MOST_SAMPLES} more", "bold red")
     if found.different and not found.faults:
         yield Text(
             "the ledger is the receipt's: data, code behind the same names, or the machine are not what they were"
         )
-    drawn = "drawn from the head" + (f" and the salt {found.salt!r}" if found.salt else "")
+    drawn = "drawn from the digest" + (f" and the salt {found.salt!r}" if found.salt else "")
     yield Text(
         f"{len(found.samples) - len(found.different):,} of {len(found.samples):,} batches, {drawn}, are as the ledger has them"
     )
+    compared = dict.fromkeys(name for each in found.samples for name in each.compared)
+    yield Text(f"compared: {', '.join(map(repr, compared)) or 'batches as a whole'}")
     for note in found.notes:
         yield Text(f"note: {note}", "dim")
     if found.elsewhere:

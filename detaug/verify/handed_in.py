@@ -43,7 +43,7 @@ class HandedIn:
     Attributes:
         source, transform: the pipeline.
         seed: the augmenter's own; None where it has none, or drew it.
-        name, num_streams, batches_per_epoch, keep: of the augmenter, else its defaults.
+        name, num_streams, batches_per_epoch, keep, check_ignore: of the augmenter, else its defaults.
         version: the augmenter's; None: it was none.
     """
 
@@ -55,6 +55,7 @@ class HandedIn:
     batches_per_epoch: int | None = None
     keep: tuple[str, ...] = ()
     version: str | None = None
+    check_ignore: tuple[str, ...] = ()
 
 
 def call_factory(factory: Factory, stateless: bool | None = None, batches_per_epoch: int | None = None) -> HandedIn:
@@ -152,6 +153,7 @@ def _of_augmenter(augmenter: DeterministicAugmenter, stateless: bool | None, bat
         augmenter.batches_per_epoch,
         tuple(augmenter.keep),
         augmenter.version,
+        tuple(augmenter.check_ignore),
     )
     augmenter.close()  # its workers, if it has any: every row starts its own
     return found

@@ -90,6 +90,14 @@ def as_augmenter() -> DeterministicAugmenter:
     return augmenter(None)
 
 
+def without_at() -> DeterministicAugmenter:
+    return augmenter(None, check_ignore=("at",))
+
+
+def failing() -> tuple[Any, None]:
+    return Draws(fails_at=(1,)), None
+
+
 def another() -> tuple[Any, None]:
     return Draws(2.0), None
 

@@ -12,7 +12,8 @@ import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import DeterministicAugmenter, current
-from detaug.ledger.lines import FIRST_LINK, encoded
+from detaug.ledger.course import Course
+from detaug.ledger.lines import encoded, key_of
 
 
 class Draws(DataLoader):
@@ -73,22 +74,27 @@ def steps(ledger: Path) -> list[tuple[int, int]]:
     return [(line["epoch"], line["step"]) for line in lines(ledger) if line["kind"] == "batch"]
 
 
-def chain(ledger: Path) -> str:
-    """That of the last epoch."""
-    return str([line["chain"] for line in lines(ledger) if line["kind"] == "epoch"][-1])
+def digest(ledger: Path) -> str:
+    """That of the last epoch that ended."""
+    return str([line["digest"] for line in lines(ledger) if line["kind"] == "epoch"][-1])
 
 
-def rewritten(ledger: Path, to: Path, change: Callable[[list[dict[str, Any]]], Any], links: bool = False) -> Path:
-    """A copy with its lines changed in place; with `links` each of them is made to follow from the one before."""
+def rewritten(ledger: Path, to: Path, change: Callable[[list[dict[str, Any]]], Any], fitting: bool = False) -> Path:
+    """A copy with its lines changed in place; with `fitting` all digests are made anew."""
     found = lines(ledger)
     change(found)
-    link, text = FIRST_LINK, b""
-    for record in found:
-        if links:
-            record.pop("link")
-            line, link = encoded(record, link)
-        else:
-            line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
-        text += line
-    to.write_bytes(text)
+    if fitting:
+        made_to_fit(found)
+    to.write_bytes(b"".join(encoded(record) for record in found))
     return to
+
+
+def made_to_fit(found: list[dict[str, Any]]) -> None:
+    """Give every line the digest that the lines before it give, as whoever forges a ledger would."""
+    course = Course(found[0])
+    for each in found:
+        if each["kind"] == "batch" and isinstance(each.get("keys"), dict):
+            each["digest"] = course.after(each)
+            course.add(each, key_of(each))
+        elif each["kind"] == "epoch":
+            each["digest"] = course.digest

@@ -94,7 +94,7 @@ def test_a_continued_training_goes_on_in_its_ledger(trained: Path, nnunet_enviro
     assert (trained / "ledger_train.jsonl").read_bytes().startswith(before)
     assert kinds(trained / "ledger_train.jsonl")[-4:] == ["resumed", "batch", "batch", "epoch"]
     found = lines(trained / "ledger_train.jsonl")
-    assert found[-1]["chain"] == found[6]["chain"]
+    assert found[-1]["digest"] == found[6]["digest"]
 
 
 def test_a_receipt_is_checked_by_data_set_configuration_and_fold(trained: Path, tmp_path: Path) -> None:
