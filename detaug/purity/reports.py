@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copyreg
+import enum
 import os
 import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 import torch
 
-from detaug.fingerprints import fingerprint
+from detaug.fingerprints import dense, fingerprint
 from detaug.purity.references import attributes_of, parts_of, variables_of
 from detaug.seeding.reseeders import reseeder_of
 from detaug.watching.profiler import listening
@@ -30,13 +33,28 @@ _MOST_KEYS = 300
 #: even distances count. A key of many has room for `_LEAST_PARTS` at any rate.
 _MOST_PARTS, _LEAST_PARTS = 4_000, 200
 #: How deep containers are looked into; an object counts for eight.
-_DEEPEST = 24
+_DEEPEST = 48
 #: Numbers that are looked at before all of them are.
 _FEW = 4096
 #: Where Python's, NumPy's and torch's generators are defined.
 _GENERATORS = ("random", "numpy.random", "torch")
 _NOT_COMPARABLE = "not comparable"
 _CONTAINERS = (dict, list, tuple, set, frozenset)
+_SHARED = (type, types.FunctionType, types.BuiltinFunctionType)
+_ATOMS = (
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    type(None),
+    np.generic,
+    torch.dtype,
+    torch.device,
+    enum.Enum,
+    PurePath,
+)
 
 
 @dataclass(frozen=True)
@@ -109,10 +127,11 @@ def _items_of(batch: Any) -> Any:
 
 def _print_of(value: Any, room: int = _MOST_PARTS, depth: int = _DEEPEST) -> str:
     if fits := _fits(value, room):
-        try:
+        with suppress(Exception):  # no bytes that are the same everywhere
             return fingerprint(value)
-        except Exception:  # no bytes that are the same everywhere
-            pass
+        if isinstance(value, torch.Tensor):
+            with suppress(Exception):  # on a device that holds none
+                return fingerprint(["dense", dense(value)])
     count, parts = _parts_in(value, room if fits else room // 8)  # each may have parts as well
     if count is None or depth <= 0:
         return _NOT_COMPARABLE
@@ -135,13 +154,13 @@ def _fits(value: Any, room: int) -> bool:
 
 def _parts_in(value: Any, most: int) -> tuple[int | None, Sequence[Any]]:
     """How many parts a container or an object has (None: it is neither), and so many of them, at even distances."""
-    keyed = value if isinstance(value, dict) else None
     if isinstance(value, (np.ndarray, torch.Tensor)):  # its bytes count, not its attributes
         value = np.asarray(value).reshape(-1) if isinstance(value, np.ndarray) and value.dtype.hasobject else ()
     elif not isinstance(value, _CONTAINERS):
-        keyed = value = attributes_of(value)
-        if not isinstance(value, dict):
+        value = _state_of_object(value)
+        if value is None:
             return None, ()
+    keyed = value if isinstance(value, dict) else None
     count = len(value)
     if isinstance(value, (dict, set, frozenset)):
         try:
@@ -150,6 +169,24 @@ def _parts_in(value: Any, most: int) -> tuple[int | None, Sequence[Any]]:
             value = list(value)
     value = value[:: max(1, -(-count // max(1, most)))]
     return count, value if keyed is None else [(key, keyed[key]) for key in value]
+
+
+def _state_of_object(value: Any) -> Any:
+    """What an object is made of again where it is copied or pickled; where that cannot be, its attributes. None: neither."""
+    if isinstance(value, _ATOMS):
+        return None
+    if isinstance(value, _SHARED):
+        return [value.__module__, value.__qualname__]
+    try:
+        registered = copyreg.dispatch_table.get(type(value))
+        reduced: Any = registered(value) if registered else value.__reduce_ex__(4)
+        if isinstance(reduced, str):
+            return [reduced]
+        arguments, state, items, pairs = (*reduced[1:5], None, None, None)[:4]
+        parts = (arguments, state, items and list(items), pairs and dict(pairs))
+    except Exception:  # it cannot be pickled
+        return attributes_of(value)
+    return [part for part in parts if part is not None]
 
 
 def _holds_process_number(value: Any, depth: int = 2) -> bool:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import array
+import datetime
+import decimal
+import functools
+import uuid
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import SimpleITK as sitk
 import torch
+from PIL import Image
 
 from detaug.purity.reports import prints_of, random_keys, report_of
 
@@ -35,3 +45,40 @@ def test_without_a_transform_the_report_says_of_the_batch_what_it_says_of_its_ra
     batch = {"data": ramp(3), "case": "a"}
     told = prints_of(batch), random_keys(batch)
     assert report_of(*told, batch, transformed=False) == report_of(*told, batch)
+
+
+class InSlots:
+    __slots__ = ("value",)
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+
+OBJECTS: dict[str, Callable[[int], Any]] = {
+    "a time": lambda n: datetime.datetime(2020, 1, n),
+    "a decimal": decimal.Decimal,
+    "a UUID": lambda n: uuid.UUID(int=n),
+    "an array of the standard library": lambda n: array.array("d", [n]),
+    "a deque": lambda n: deque([n]),
+    "slots": InSlots,
+    "a class": lambda n: (int, float)[n - 1],
+    "a partial": lambda n: functools.partial(max, n),
+    "a generator": np.random.default_rng,
+    "a DataFrame": lambda n: pd.DataFrame({"age": [n, 5]}),
+    "a Series": lambda n: pd.Series([n]),
+    "a picture": lambda n: Image.new("L", (2, 2), n),
+    "an ITK image": lambda n: sitk.GetImageFromArray(np.full((2, 2), n)),
+    "sparse": lambda n: (torch.eye(2) * n).to_sparse(),
+    "compressed": lambda n: (torch.eye(2) * n).to_sparse_csr(),
+    "quantized": lambda n: torch.quantize_per_tensor(torch.full((2,), float(n)), 0.1, 0, torch.quint8),
+    "nested": lambda n: torch.nested.nested_tensor([torch.full((2,), float(n))]),
+}
+
+
+@pytest.mark.parametrize("form", OBJECTS)
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [{"case": value}]], ids=["alone", "in a list"])
+def test_a_report_depends_on_the_values_of_objects(form: str, wrap: Callable[[Any], Any]) -> None:
+    make = OBJECTS[form]
+    one, same, other = (prints_of({"data": wrap(make(n))}) for n in (1, 1, 2))
+    assert one == same
+    assert one != other
