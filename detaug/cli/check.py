@@ -54,6 +54,7 @@ def check(
     The exit status is 0 if all is as the receipt says, 1 if something differs, 2 if it cannot be tested here.
     """
     from detaug.ledger.receipt import read_receipt
+    from detaug.nnunet.checkpoint_records import disagreements
     from detaug.remaking import checking
     from detaug.remaking.printing import checked_as_json, shown_check
     from detaug.reports.progress import progress
@@ -62,7 +63,7 @@ def check(
         raise click.UsageError("name the pipeline: MODULE:FACTORY, or --nnunet DATASET CONFIG FOLD")
     remaker = _of_nnunet(nnunet, trainer, plans) if nnunet is not None else _of_factory(target or "")
     with progress("check", told=False) as shown, unreadable_told():
-        found = checking.check(read_receipt(receipt), ledger, remaker, samples, checkpoints, shown, salt)
+        found = checking.check(read_receipt(receipt), ledger, remaker, samples, checkpoints, disagreements, shown, salt)
     console = json_target.console()
     for line in shown_check(found):
         console.print(line, soft_wrap=True)

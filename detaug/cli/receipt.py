@@ -21,16 +21,19 @@ def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) ->
     """Sum a ledger up: seed, versions, the pipeline's digest, one SHA-256 over all batches, and the SHA-256 of checkpoints, in at
     most 8 kB of JSON. `detaug check` tests it.
 
+    A checkpoint of detaug's nnU-Net trainers has a record of its training: it must be of the ledger's seed, data and epochs.
+
     LEDGER is what DeterministicAugmenter(..., ledger=LEDGER) or DETAUG_LEDGER=1 has written; it may still be growing.
 
-    The exit status is 0, or 2 where the ledger is damaged or cannot be read.
+    The exit status is 0, or 2 where the ledger is damaged, cannot be read, or is of another training than a checkpoint.
     """
     from detaug.ledger.receipt import as_text, make_receipt
+    from detaug.nnunet.checkpoint_records import disagreements
     from detaug.reports.atomic_files import write_text
     from detaug.reports.progress import progress
 
     with progress("receipt", told=False), unreadable_told():
-        made = make_receipt(ledger, checkpoints)
+        made = make_receipt(ledger, checkpoints, disagreements)
     if output is None:
         click.echo(as_text(made), nl=False)
         return

@@ -32,19 +32,31 @@ COPIED = (
 )
 
 
+#: (a checkpoint, a ledger) -> in what they are not of one training, in words.
+Disagreements = Callable[[Path, Sum], list[str]]
+
+
 class CannotReceipt(ValueError):
     """There is no receipt of such a ledger, or the file is none; the message says why."""
 
 
-def make_receipt(ledger: Path, checkpoints: Sequence[Path] = ()) -> dict[str, Any]:
+def nothing_to_say(_checkpoint: Path, _ledger: Sum) -> list[str]:
+    """For checkpoints that are only hashed."""
+    return []
+
+
+def make_receipt(
+    ledger: Path, checkpoints: Sequence[Path] = (), disagreements: Disagreements = nothing_to_say
+) -> dict[str, Any]:
     """The receipt of a ledger as it is now.
 
     Args:
         ledger: its file.
         checkpoints: files whose SHA-256 the receipt has.
+        disagreements: in what a checkpoint is not of the ledger's training.
 
     Raises:
-        CannotReceipt: the ledger is damaged, or has no batch.
+        CannotReceipt: the ledger is damaged, or has no batch; or a checkpoint is of another training.
         NotALedger, OSError: it cannot be read; or a checkpoint cannot.
     """
     found = sum_up(ledger)
@@ -52,6 +64,8 @@ def make_receipt(ledger: Path, checkpoints: Sequence[Path] = ()) -> dict[str, An
         raise CannotReceipt(f"{ledger} is damaged, so that there is nothing to vouch for: {found.faults[0]}")
     if found.last is None:
         raise CannotReceipt(f"{ledger} has no batch")
+    if wrong := [text for file in checkpoints for text in disagreements(file, found)]:
+        raise CannotReceipt(f"{ledger} is not the ledger of this checkpoint: {'; '.join(wrong)}")
     receipt = {**summary(found), "checkpoints": {file.name: sha256_of(file) for file in checkpoints}}
     size = len(as_text(receipt))
     if size > MOST_BYTES:

@@ -86,7 +86,7 @@ class Training:
         loaders, cases = _loaders(self.trainer, self.arguments, self.record.seed)
         header = {"declared": portable(inspected(loaders[name]).declared)} if ledger is None else read_header(ledger)
         check_versions({"numerics": self.record.numerics, "seed_scheme": self.record.seed_scheme}, "checkpoint")
-        return _remaker(loaders, cases, name, {"data": self.record.data, **header})
+        return _remaker(loaders, cases, name, {**header, "data": self.record.data})
 
 
 def training_in(folder: Path) -> Training:
@@ -122,7 +122,7 @@ def _remaker(
 ) -> Remaker:
     if name not in loaders:
         raise CannotRemake(f"the ledger is of {name!r}; a training of nnU-Net has {' and '.join(map(repr, loaders))}")
-    if header.get("data", cases) != cases:
+    if header.get("data") != cases:
         raise CannotRemake(
             "the preprocessed cases of this fold are not those of the training: cases or splits_final.json were changed, or "
             "preprocessed again"

@@ -83,6 +83,7 @@ def check(
     remaker: Callable[[Record], Remaker],
     samples: int = DEFAULT_SAMPLES,
     checkpoints: Sequence[Path] = (),
+    disagreements: receipts.Disagreements = receipts.nothing_to_say,
     shown: Progress | None = None,
     salt: str = "",
 ) -> Checked:
@@ -94,6 +95,7 @@ def check(
         remaker: makes the pipeline, given the ledger's header.
         samples: how many batches are drawn from the receipt's digest, and made again here.
         checkpoints: files whose SHA-256 is compared with the receipt's.
+        disagreements: in what a checkpoint is not of the ledger's training.
         shown: shows how far it is.
         salt: what else they are drawn from.
 
@@ -109,6 +111,7 @@ def check(
     summed = sum_up(ledger, receipt["batches"], numbers, shown.advance)
     _compare_with_receipt(found, summed)
     _compare_checkpoints(found, checkpoints)
+    found.faults += [text for file in checkpoints for text in disagreements(file, summed)]
     # Where receipt and ledger contradict each other, the receipt counts.
     try:
         maker = remaker({**summed.header, **{name: receipt[name] for name in receipts.COPIED if name != "pipeline"}})

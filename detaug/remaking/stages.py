@@ -22,7 +22,7 @@ from detaug.watching.profiler import listening
 _CONTAINERS = (Compose, RandomApply, OneOf)
 #: What has a ``__call__`` and is no transform.
 _NO_TRANSFORMS = ("torch", "numpy", "functools", "numba", "detaug")
-_NATIVE = Transform.apply_in.__code__
+_NATIVE = (Transform.apply_in.__code__, Compose.apply_in.__code__)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Watch:
         if not self._is_wanted:
             return
         owner = _owner(frame)
-        native = frame.f_code is _NATIVE
+        native = frame.f_code in _NATIVE
         arrays = frame.f_locals["workspace"].present() if native else result
         if not self._open and self._keeps:
             self.found.after[self._number] = _copied(_arrays_in(arrays))
@@ -125,7 +125,7 @@ class Watch:
 
 def _is_transform(frame: types.FrameType) -> bool:
     code = frame.f_code
-    if code is _NATIVE:
+    if code in _NATIVE:
         return True
     if code.co_name != "__call__" or not code.co_argcount:
         return False
@@ -139,7 +139,7 @@ def _owner(frame: types.FrameType) -> Any:
 
 def _given(frame: types.FrameType) -> dict[str, Any]:
     """The arrays that a transform is called with."""
-    if frame.f_code is _NATIVE:
+    if frame.f_code in _NATIVE:
         workspace: Workspace = frame.f_locals["workspace"]
         return _arrays_in(workspace.present())
     found: dict[str, Any] = {}

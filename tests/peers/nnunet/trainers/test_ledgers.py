@@ -12,7 +12,8 @@ import torch
 from click.testing import CliRunner, Result
 
 from detaug.cli import main
-from detaug.ledger.receipt import make_receipt
+from detaug.ledger.receipt import make_receipt, sha256_of
+from detaug.nnunet.checkpoint_records import recorded_in
 from tests.peers.nnunet.trainers.in_process import ShortDetAug, new_trainer
 from tests.support.ledgers.runs import kinds, lines, steps
 
@@ -110,6 +111,48 @@ def test_a_receipt_is_checked_by_data_set_configuration_and_fold(trained: Path, 
     other = detaug("check", receipt, "--ledger", ledger, *training[:-1], "nnUNetTrainerDetAug")
     assert other.exit_code == 2
     assert "this is another pipeline than the ledger's: batches_per_epoch: here 50, in the ledger 1" in other.output
+
+
+def test_a_checkpoint_of_another_training_has_no_receipt_with_this_ledger(
+    trained: Path, tmp_path: Path, nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, ledger = trained / "checkpoint_final.pth", trained / "ledger_train.jsonl"
+    receipt = json.loads(detaug("receipt", ledger, "--checkpoint", checkpoint).output)
+    monkeypatch.setenv("DETAUG_SEED", "6")
+    other = new_trainer(nnunet_environment, ShortDetAug)
+    other.output_folder = str(tmp_path / "other")
+    train(other, 3)
+    sixth = tmp_path / "other" / "checkpoint_final.pth"
+    done = detaug("receipt", ledger, "--checkpoint", sixth)
+    assert (done.exit_code, "seed: 6 in checkpoint_final.pth, 1 in the ledger" in done.output) == (2, True), done.output
+    assert "was saved after 3 epochs of 2 batches, of which the ledger lacks some in epoch 2" in done.output
+
+    receipt["checkpoints"]["checkpoint_final.pth"] = sha256_of(sixth)
+    (tmp_path / "forged.json").write_text(json.dumps(receipt))
+    training = ("--nnunet", "1", "3d_fullres", "0", "-tr", "ShortDetAug")
+    done = detaug("check", tmp_path / "forged.json", "--ledger", ledger, *training, "--checkpoint", sixth)
+    assert (done.exit_code, "wrong: seed: 6 in checkpoint_final.pth" in done.output) == (1, True), done.output
+
+    stump = tmp_path / "stump.jsonl"
+    stump.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:4]))
+    assert detaug("receipt", stump).exit_code == 0
+    done = detaug("receipt", stump, "--checkpoint", checkpoint)
+    assert (done.exit_code, "after 2 epochs of 2 batches" in done.output) == (2, True), done.output
+
+
+def test_a_checkpoints_record_is_read_and_none_of_its_code_is_run(trained: Path, tmp_path: Path) -> None:
+    class Hostile:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "run",))
+
+    stored = torch.load(trained / "checkpoint_final.pth", weights_only=False)
+    torch.save({**stored, "hostile": Hostile()}, tmp_path / "hostile.pth")
+    found = recorded_in(tmp_path / "hostile.pth")
+    assert found is not None
+    assert (found.record["seed"], found.record["data"], found.epochs) == (1, stored["detaug"]["data"], 2)
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "weights.pth").write_bytes(b"weights")
+    assert recorded_in(tmp_path / "weights.pth") is None
 
 
 @pytest.mark.parametrize(

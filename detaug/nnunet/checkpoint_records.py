@@ -1,0 +1,109 @@
+"""What a checkpoint says of its own training, compared with a ledger that is said to be of that training."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from detaug.ledger.summing_up import Sum
+from detaug.nnunet.trainers.run_record import KEY
+
+#: What the record of a training and the header of its ledger both have.
+_SHARED = ("seed", "seed_scheme", "numerics", "world_size", "data")
+_LOADERS = ("train", "val")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A checkpoint's record.
+
+    Attributes:
+        record: of its training, see `detaug.nnunet.trainers.run_record`.
+        epochs: that had ended when it was saved.
+    """
+
+    record: Mapping[str, Any]
+    epochs: int
+
+
+def recorded_in(checkpoint: Path) -> Recorded | None:
+    """A checkpoint's record; None: the file is no checkpoint of detaug's trainers. No code of the file is run, and no weights are
+    read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        with zipfile.ZipFile(checkpoint) as archive:
+            name = next(each for each in archive.namelist() if each.endswith("/data.pkl"))
+            with archive.open(name) as file:
+                stored = _Plain(file).load()
+        record, epochs = stored[KEY], stored["current_epoch"]
+    except OSError:
+        raise
+    except Exception:  # whatever a foreign file's bytes lead to
+        return None
+    return Recorded(record, epochs) if isinstance(record, Mapping) and type(epochs) is int else None
+
+
+def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
+    """In what a checkpoint is not of a ledger's training. A ledger may go on behind its checkpoint; a checkpoint without a record
+    disagrees with nothing.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    found = recorded_in(checkpoint)
+    if found is None:
+        return []
+    header, record = ledger.header, found.record
+    different = [
+        f"{name}: {record.get(name)!r} in {checkpoint.name}, {header.get(name)!r} in the ledger"
+        for name in _SHARED
+        if record.get(name) != header.get(name)
+    ]
+    if header["name"] not in _LOADERS:
+        return [*different, f"{checkpoint.name} is of nnU-Net, which has no loader {header['name']!r}"]
+    batches = record["iterations"][_LOADERS.index(header["name"])]
+    lacking = [epoch for epoch in range(found.epochs) if ledger.by_epoch.get(epoch, 0) < batches]
+    if lacking:
+        different.append(
+            f"{checkpoint.name} was saved after {found.epochs} epochs of {batches} batches, of which the ledger lacks some in "
+            f"epoch {lacking[0]}" + (f" and {len(lacking) - 1} others" if lacking[1:] else "")
+        )
+    return different
+
+
+class _StandIn:
+    """In place of whatever is no number, text or container."""
+
+    def __new__(cls, *_: Any, **__: Any) -> _StandIn:
+        return object.__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __call__(self, *_: Any, **__: Any) -> _StandIn:
+        return self
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+    def append(self, value: Any) -> None:
+        """An item of a list's subclass."""
+
+
+class _Plain(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        return OrderedDict if (module, name) == ("collections", "OrderedDict") else _StandIn
+
+    def persistent_load(self, _: Any) -> None:  # a tensor's bytes
+        return None
