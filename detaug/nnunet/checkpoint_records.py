@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detaug.ledger.header import digest
 from detaug.ledger.summing_up import Sum
 from detaug.nnunet.trainers.run_record import KEY
 
@@ -69,7 +70,18 @@ def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
     ]
     if header["name"] not in _LOADERS:
         return [*different, f"{checkpoint.name} is of nnU-Net, which has no loader {header['name']!r}"]
-    batches = record["iterations"][_LOADERS.index(header["name"])]
+    number = _LOADERS.index(header["name"])
+    try:
+        each = record["iterations"]
+        batches = int((list(each.values()) if isinstance(each, Mapping) else each)[number])
+        declared = record["pipeline"][header["name"]] if "pipeline" in record else header["declared"]
+        if digest(declared) != header["pipeline"]:
+            different.append(f"pipeline: that of {checkpoint.name} is another than the ledger's")
+    except (LookupError, TypeError, ValueError):
+        return [
+            *different,
+            f"the record of its training in {checkpoint.name} is damaged, or of another version of detaug",
+        ]
     lacking = [epoch for epoch in range(found.epochs) if ledger.by_epoch.get(epoch, 0) < batches]
     if lacking:
         different.append(

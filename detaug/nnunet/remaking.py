@@ -49,7 +49,7 @@ def remaker_of_training(
         arguments = (stored, configuration, settings.fold, json.loads(described.read_text()))
     except (CannotVerify, ValueError) as error:
         raise CannotRemake(str(error)) from error
-    loaders, cases = _loaders(trainer, arguments, header["seed"])
+    loaders, cases = _loaders(trainer, arguments, header["seed"], str(header.get("data")))
     return _remaker(loaders, cases, header["name"], header)
 
 
@@ -83,7 +83,7 @@ class Training:
             CannotRemake: its cases or its pipeline are not as they were.
         """
         ledger = self.ledger(name)
-        loaders, cases = _loaders(self.trainer, self.arguments, self.record.seed)
+        loaders, cases = _loaders(self.trainer, self.arguments, self.record.seed, self.record.data)
         header = {"declared": portable(inspected(loaders[name]).declared)} if ledger is None else read_header(ledger)
         check_versions({"numerics": self.record.numerics, "seed_scheme": self.record.seed_scheme}, "checkpoint")
         return _remaker(loaders, cases, name, {**header, "data": self.record.data})
@@ -130,8 +130,11 @@ def _remaker(
     return Remaker(loaders[name], header)
 
 
-def _loaders(trainer: str, arguments: tuple[Any, ...], seed: Seed) -> tuple[dict[str, DeterministicAugmenter], str]:
-    """(the loaders of a training, which are not started, the fingerprint of its cases). Nothing is written to its results.
+def _loaders(
+    trainer: str, arguments: tuple[Any, ...], seed: Seed, data: str
+) -> tuple[dict[str, DeterministicAugmenter], str]:
+    """(the loaders of a training, which are not started, the fingerprint of its cases, of the kind of `data`). Nothing is written
+    to its results.
 
     Raises:
         CannotRemake: there is no such trainer, no data, or it is none of detaug's.
@@ -151,7 +154,7 @@ def _loaders(trainer: str, arguments: tuple[Any, ...], seed: Seed) -> tuple[dict
             made: Any = kind({**plans, "continue_training": False}, *others, torch.device("cpu"))
             made._run_seed = seed
             made._set_batch_size_and_oversample()
-            made._prepare_cases()
+            made._prepare_cases(data)
             train, val = made.get_dataloaders()
     except LookupError as error:
         raise CannotRemake(f"there is no trainer {error}, neither nnU-Net's own nor in nnUNet_extTrainer") from error

@@ -12,16 +12,19 @@ import pickle
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
 
+from detaug.nnunet.loading import file_hashes
 from detaug.nnunet.loading.case_cache import CaseCache
 from detaug.nnunet.loading.compressed_files import compressed_files
 from detaug.nnunet.loading.file_edges import add_edges
 from detaug.nnunet.loading.recently_used import RecentlyUsed
+from detaug.nnunet.loading.unreadable import reading
 
 #: What the places of classes of recently used cases may take in a process, in bytes.
 PLACES_MEMORY = 128 * 2**20
@@ -172,11 +175,23 @@ class CaseFolder:
                 np.asarray(array[tuple(slice(n - 1, n) for n in array.shape)])
         return shape[0]
 
-    def contents(self) -> str:
+    def contents(self, like: str | None = None) -> str:
         """A short fingerprint of the cases: their names, and sizes and edges (64 kB each) of their files.
 
-        It is the same wherever the folder lies and whenever it was copied, and takes milliseconds per case.
+        It is the same wherever the folder lies and whenever it was copied, and takes milliseconds per case. Where
+        ``DETAUG_HASH_DATA`` is 1 it is over all bytes of the files, and begins with ``sha256:``.
+
+        Args:
+            like: an earlier fingerprint, to be of the same kind; None: as the environment says.
+
+        Raises:
+            OSError: a file cannot be read. ValueError: ``DETAUG_HASH_DATA`` is neither 0 nor 1.
         """
+        if file_hashes.are_wanted() if like is None else like.startswith(file_hashes.MARK):
+            lines = [
+                f"{file.name} {file_hashes.hash_of(file)}" for each in self.identifiers for file in self.files(each)
+            ]
+            return file_hashes.MARK + sha256("\n".join(lines).encode()).hexdigest()
         state = xxhash.xxh3_128()
         for identifier in self.identifiers:
             state.update(f"{len(identifier)}:{identifier}".encode())
@@ -186,9 +201,8 @@ class CaseFolder:
 
 
 def _load_places(file: str) -> tuple[dict[Any, np.ndarray] | None, int]:
-    with open(file, "rb") as stream:
-        properties = pickle.load(stream)
-    locations = properties.get("class_locations")
+    with open(file, "rb") as stream, reading(file):
+        locations = pickle.load(stream).get("class_locations")
     if locations is None:
         return None, 0
     # in cases of nnU-Net 2.5 labels are NumPy's: compared with a tuple, they give an array
@@ -236,8 +250,10 @@ def _compressed(file: str, cache: CaseCache | None) -> Any:
 def _open_numpy(folder: Path, identifier: str, suffix: str, name: str) -> Any:
     unpacked = folder / f"{identifier}{suffix}.npy"
     if unpacked.is_file():
-        return np.load(unpacked, mmap_mode="r")
-    with np.load(folder / f"{identifier}.npz") as archive:
+        with reading(unpacked):
+            return np.load(unpacked, mmap_mode="r")
+    file = folder / f"{identifier}.npz"
+    with reading(file), np.load(file) as archive:
         return archive[name]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from detaug.nnunet.loading.unreadable import file_of, reading
 from detaug.transforms.building import buffers
 from detaug.transforms.building.lazy_volumes import Between, LazyVolume
 
@@ -81,7 +82,8 @@ class CasePatch(LazyVolume):
             within = tuple(slice(low, high) for low, high in inside)
             channel = 0
             for stored, count in zip(self._stored, self._channels, strict=True):
-                _copy_box(stored, lows, highs, array[(slice(channel, channel + count), *within)])
+                with reading(file_of(stored)):
+                    _copy_box(stored, lows, highs, array[(slice(channel, channel + count), *within)])
                 channel += count
 
 

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from detaug.nnunet.loading.recently_used import RecentlyUsed
+from detaug.nnunet.loading.unreadable import reading
 
 #: How many compressed files a process keeps open: opening one takes as long as reading a plane of it.
 OPEN_FILES = 64
@@ -17,7 +18,8 @@ def _load(file: str) -> tuple[Any, int]:
     if not os.path.isfile(file):
         raise FileNotFoundError(f"there is no {file}")
     mapped = {} if os.name == "nt" else {"mmap_mode": "r"}
-    return blosc2.open(urlpath=file, mode="r", dparams={"nthreads": 1}, **mapped), 1
+    with reading(file):
+        return blosc2.open(urlpath=file, mode="r", dparams={"nthreads": 1}, **mapped), 1
 
 
 #: By their paths.

@@ -203,8 +203,9 @@ class DeterministicTraining(TrainerAttributes):
         augmenter.set_epoch(self.current_epoch)
         return augmenter
 
-    def _prepare_cases(self) -> None:
-        """Unpack, check and fingerprint the cases of this fold, before any process opens one."""
+    def _prepare_cases(self, like: str | None = None) -> None:
+        """Unpack, check and fingerprint the cases of this fold, before any process opens one; in the way of an earlier
+        fingerprint, where there is one."""
         if self.local_rank == 0:
             unpack_cases(self)
         if self.is_ddp:
@@ -215,7 +216,7 @@ class DeterministicTraining(TrainerAttributes):
             self.preprocessed_dataset_folder, sorted({*train, *val}), self.folder_with_segs_from_previous_stage
         )
         folder.check()
-        self._cases = folder.contents()
+        self._cases = folder.contents(like)
 
     # --- the training's course --------------------------------------------------------------------------------------
 
@@ -234,7 +235,7 @@ class DeterministicTraining(TrainerAttributes):
         if not self.was_initialized:
             self.initialize()
         self._set_switches()
-        self._prepare_cases()
+        self._prepare_cases(self._continued.data if self._continued is not None else None)
         if self.local_rank == 0:
             remove_unfinished(Path(self.output_folder))
         super().on_train_start()  # type: ignore[misc]

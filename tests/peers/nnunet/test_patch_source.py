@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ from scipy.stats import ks_2samp
 
 from detaug import DeterministicAugmenter, SeedTree, fingerprint
 from detaug.nnunet import training_transforms
-from detaug.nnunet.loading import PatchSource
+from detaug.nnunet.loading import PatchSource, case_files, file_hashes
 from detaug.nnunet.loading.case_files import CaseFolder
+from detaug.nnunet.loading.compressed_files import compressed_files
 from detaug.nnunet.loading.patch_sampling import draw_patch_start, room_for_patches
+from detaug.nnunet.loading.unreadable import UnreadableCase
 
 LABELS = LabelManager({"background": 0, "one": 1, "two": 2}, None)
 FINAL, PATCH = (12, 14, 16), (17, 20, 23)
@@ -158,6 +161,71 @@ def test_transforms_whose_samples_differ_in_shape_are_named(folder: Path) -> Non
         pytest.raises(ValueError, match=r"sample 1 of a batch is \(2, 17, 20, 22\)"),
     ):
         next(augmenter)
+
+
+def flipped(file: Path, at: int) -> bytes:
+    """One byte of a file is another; what it was before."""
+    before = file.read_bytes()
+    file.write_bytes(before[:at] + bytes([before[at] ^ 0xFF]) + before[at + 1 :])
+    return before
+
+
+@pytest.mark.parametrize("ending", [".b2nd", "_seg.b2nd", ".pkl"])
+def test_a_flipped_byte_is_named_with_case_and_file_or_the_whole_hash_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("DETAUG_HASH_DATA", "1")
+    for name in SHAPES:
+        image, labels, properties = case(name)
+        nnUNetDatasetBlosc2.save_case(
+            image.round(), labels, properties, str(tmp_path / name), (1, 8, 16, 16), (1, 8, 8, 8)
+        )
+    whole = CaseFolder(tmp_path).contents()
+    file = tmp_path / f"large{ending}"
+    size, named = file.stat().st_size, 0
+    for at in [20, 30, *range(size // 10, size, size // 30)]:
+        before = flipped(file, at)
+        compressed_files.forget(str(file))
+        case_files._places.forget(str(file))
+        try:
+            source = PatchSource(tmp_path, 1, SHAPES["large"], FINAL, LABELS)
+            opened = source.cases.open("large")
+            for volume in source.patch(opened, (0, 0, 0)).values():
+                volume.read_all()
+        except UnreadableCase as error:
+            named += f"case large: {file} cannot be read" in str(error)
+        assert CaseFolder(tmp_path).contents() != whole
+        file.write_bytes(before)
+    assert named
+    assert CaseFolder(tmp_path).contents() == whole
+
+
+def test_data_are_hashed_whole_where_the_environment_says_so_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "cases"
+    folder.mkdir()
+    for name, content in (("a.b2nd", bytes(500_000)), ("a_seg.b2nd", b"labels"), ("a.pkl", b"properties")):
+        (folder / name).write_bytes(content)
+    edges = CaseFolder(folder).contents()
+    monkeypatch.setenv("DETAUG_HASH_DATA", "1")
+    whole = CaseFolder(folder).contents()
+    names = ("a.b2nd", "a_seg.b2nd", "a.pkl")
+    lines = "\n".join(f"{name} {sha256((folder / name).read_bytes()).hexdigest()}" for name in names)
+    assert whole == "sha256:" + sha256(lines.encode()).hexdigest()
+    assert len(list((tmp_path / "cache" / "detaug" / "data").iterdir())) == 3
+    monkeypatch.setattr(file_hashes, "sha256_of", None)  # no file is read again
+    assert CaseFolder(folder).contents() == whole
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    flipped(folder / "a.b2nd", 250_000)
+    assert CaseFolder(folder).contents() == CaseFolder(folder).contents(like=edges) == edges
+    assert CaseFolder(folder).contents(like=whole) != whole
+    monkeypatch.setenv("DETAUG_HASH_DATA", "yes")
+    with pytest.raises(ValueError, match="DETAUG_HASH_DATA='yes' in the environment must be 1 or 0"):
+        CaseFolder(folder).contents()
 
 
 def test_missing_and_half_written_cases_are_named(tmp_path: Path) -> None:
