@@ -438,10 +438,12 @@ def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) ->
 
 @inlined
 def nearest_voxel(p: Any) -> Any:
-    """The voxel that is nearest to a coordinate, as a float. Half-way between two it is the upper one, whatever its number:
-    a patch that lies half a voxel off its source then shows each voxel once, where rounding to even would show every
-    other one twice."""
-    return np.floor(p + 0.5)
+    """The voxel that is nearest to a coordinate, as a float. Half-way between two it is the one with the even number, as
+    in torch's grid_sample: always the upper one would shift a patch that lies half a voxel off its source by half a voxel.
+    Compared, and not left to a rounding mode."""
+    upper = np.floor(p + 0.5)
+    half = 0.5 * upper
+    return upper - 1.0 if (upper - p == 0.5) & (np.floor(half) != half) else upper
 
 
 @inlined

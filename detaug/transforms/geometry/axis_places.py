@@ -86,6 +86,4 @@ class AxisPlaces:
 
     def _nearest(self, before: Sequence[int]) -> list[np.ndarray]:
         """As `detaug.kernels.coordinates.nearest_voxel` has it."""
-        return [
-            np.floor(places + 0.5).astype(np.int64) - start for places, start in zip(self.places, before, strict=True)
-        ]
+        return [np.rint(places).astype(np.int64) - start for places, start in zip(self.places, before, strict=True)]

@@ -1,7 +1,7 @@
-"""Where a place lies half-way between two voxels: both agree everywhere else, and there the upper one is taken.
+"""Where a place lies half-way between two voxels: both agree everywhere else, and there the even one is taken.
 
 nnU-Net reads odd patches for even ones (128 voxels of 205), so an axis that is not turned lies half a voxel off. In
-batchgeneratorsv2 it is then the rounding of a float32 coordinate that chooses.
+batchgeneratorsv2 the even one is taken as well, of a coordinate in float32, whose rounding may have moved it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from detaug import SeedTree
 from detaug.demo.mri import load_template
 from detaug.nnunet import TRAINING_TRANSFORMS
 from detaug.transforms import SpatialTransform
+from detaug.transforms.geometry.affine import rotation
 from tests.support.transforms.spatial_reference import label_weights_in_float64, reference_params, sampling_grid
 
 TIE = 1e-9  # voxels, or parts of the whole weight: the reference's own rounding in float64
 ALLOWED = 1e-4
-
-HALF_OFF = {"affine": [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]], "elastic": None}
 
 
 def head(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -158,21 +157,62 @@ def test_labels_without_any_structure_differ_at_few_voxels_more(mode: str, allow
         assert found["segmentation"] <= allowed
 
 
+EVEN = [0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12]  # of 0.5, 1.5, ... 11.5
+
+
 @pytest.mark.parametrize("mode", ["nearest", "bilinear"])
-def test_half_way_every_plane_is_shown_once_and_the_upper_one_is_taken(mode: str) -> None:
-    planes = np.arange(65, dtype=np.int16)
-    labels = np.broadcast_to(planes[:, None, None], (65, 5, 5))[None].copy()
-    transform = SpatialTransform((64, 4, 4), 0, False, mode_image="nearest", mode_seg=mode)
-    params = {**HALF_OFF, "center_location_in_pixels": [32.5, 2.5, 2.5]}
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("angle", [0.0, 0.4])
+def test_half_way_between_two_voxels_the_one_of_even_number_is_taken(mode: str, axis: int, angle: float) -> None:
+    space, patch = [9, 9, 9], [3, 3, 3]
+    space[axis], patch[axis] = 13, 12
+    steps = np.moveaxis(np.broadcast_to(np.arange(13, dtype=np.int16), (9, 9, 13)), 2, axis)
+    labels = np.ascontiguousarray(steps)[None]
+    transform = SpatialTransform(patch, 0, False, mode_image="nearest", mode_seg=mode)
+    angles = [angle if other == axis else 0.0 for other in range(3)]  # about an axis, which stays as it is
+    params = {"affine": rotation(angles), "elastic": None, "center_location_in_pixels": [n / 2 for n in space]}
     result = transform.apply({"image": labels.astype(np.float32), "segmentation": labels}, params)
-    assert result["segmentation"][0, :, 2, 2].tolist() == list(range(1, 65))
-    assert result["image"][0, :, 2, 2].tolist() == list(range(1, 65))
+    for key in ("image", "segmentation"):
+        line = np.moveaxis(result[key][0], axis, 2)
+        assert line.min(axis=(0, 1)).tolist() == line.max(axis=(0, 1)).tolist() == EVEN, key
 
 
-def test_half_way_lines_of_a_plane_are_shown_once() -> None:
-    labels = np.broadcast_to(np.arange(33, dtype=np.int16), (1, 33, 33)).copy()
-    transform = SpatialTransform((32, 32), 0, False, mode_image="nearest", mode_seg="nearest")
-    params = {"affine": [[1.0, 0.0], [0.0, 1.0]], "elastic": None, "center_location_in_pixels": [16.5, 16.5]}
+def test_half_way_in_a_plane_the_voxel_of_even_number_is_taken() -> None:
+    labels = np.broadcast_to(np.arange(13, dtype=np.int16), (1, 13, 13)).copy()
+    transform = SpatialTransform((12, 12), 0, False, mode_image="nearest", mode_seg="nearest")
+    params = {"affine": [[1.0, 0.0], [0.0, 1.0]], "elastic": None, "center_location_in_pixels": [6.5, 6.5]}
     result = transform.apply({"image": labels.astype(np.float32), "segmentation": labels}, params)
-    assert (result["segmentation"] == np.arange(1, 33)).all()
-    assert (result["image"] == np.arange(1, 33)).all()
+    assert (result["segmentation"] == EVEN).all()
+    assert (result["image"] == EVEN).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES[1:3])
+@pytest.mark.parametrize(("patch", "enlarged"), [(16, 31), (24, 41)])
+def test_labels_and_images_keep_their_shares_where_places_lie_half_way(name: str, patch: int, enlarged: int) -> None:
+    """Nothing is mirrored, and along every axis label 1 becomes more frequent: a shift by half a voxel shows."""
+    spatial = pytest.importorskip("batchgeneratorsv2.transforms.spatial.spatial")
+    ours = spatial_of(TRAINING_TRANSFORMS[name]((patch,) * 3, (-np.pi / 6, np.pi / 6), None, None, False))
+    accepted = spatial.SpatialTransform.__init__.__code__.co_varnames
+    theirs = spatial.SpatialTransform(**{key: value for key, value in vars(ours).items() if key in accepted})
+    shape = (1, *(enlarged,) * 3)
+    rng = np.random.default_rng(20261125)
+    frequency = np.indices(shape[1:]).sum(axis=0) / (3 * (enlarged - 1))
+    counts, sums = np.zeros((2, 3), np.int64), np.zeros(2)
+    for number in range(3000):
+        params = ours.sample(SeedTree(7).generator(0, number), {"image": shape, "segmentation": shape})
+        if params["affine"] is None:
+            continue  # a crop, and the same one
+        labels = (rng.random(shape) < frequency).astype(np.int16)
+        image = labels.astype(np.float32)
+        given = reference_params(ours, params, shape[1:])
+        made = ours.apply({"image": image, "segmentation": labels}, params)
+        reference_image = theirs._apply_to_image(torch.from_numpy(image), **given).numpy()
+        reference_labels = theirs._apply_to_segmentation(torch.from_numpy(labels), **given).numpy()
+        for row, result in enumerate((made["segmentation"], reference_labels)):
+            counts[row] += np.bincount(result.ravel().astype(np.int64) + 1, minlength=3)
+        sums += [made["image"].sum(dtype=np.float64), reference_image.sum(dtype=np.float64)]
+    # the label that lies outside (-1) apart
+    shares = counts[:, 1:] / counts[:, 1:].sum(axis=1, keepdims=True)
+    assert np.abs(shares[0] / shares[1] - 1).max() <= 0.002, shares
+    assert abs(sums[0] / sums[1] - 1) <= 0.002, sums
