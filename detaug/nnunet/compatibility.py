@@ -62,6 +62,15 @@ def _supported(version: str) -> bool:
 
 #: How nnU-Net's own error begins where it finds no trainer of a name.
 _NOT_FOUND = "Could not find"
+#: The folders in which nnU-Net looks for trainers besides its own, as in PATH.
+EXTERNAL_VARIABLE = "nnUNet_extTrainer"
+
+
+def trainer_folders() -> str:
+    """The value of ``nnUNet_extTrainer`` with which detaug's trainers are found as well: the user's folders, then detaug's."""
+    ours = os.path.join(os.path.dirname(__file__), "external")
+    theirs = os.environ.get(EXTERNAL_VARIABLE, "").split(os.pathsep)
+    return os.pathsep.join([*(each for each in theirs if each.strip() and each != ours), ours])
 
 
 # --- modules ----------------------------------------------------------------------------------------------------------
@@ -136,8 +145,9 @@ def train_command(arguments: Sequence[str]) -> None:
     """
     from nnunetv2.run import run_training as nnunet
 
-    original_arguments, rank = sys.argv, getattr(nnunet, _RUN_RANK)
+    original_arguments, rank, folders = sys.argv, getattr(nnunet, _RUN_RANK), os.environ.get(EXTERNAL_VARIABLE)
     sys.argv = ["nnUNetv2_train", *arguments]
+    os.environ[EXTERNAL_VARIABLE] = trainer_folders()
     setattr(nnunet, _RUN_RANK, run_rank)
     try:
         with trainers_found_through(lambda trainer: trainer):
@@ -145,6 +155,10 @@ def train_command(arguments: Sequence[str]) -> None:
     finally:
         sys.argv = original_arguments
         setattr(nnunet, _RUN_RANK, rank)
+        if folders is None:
+            del os.environ[EXTERNAL_VARIABLE]
+        else:
+            os.environ[EXTERNAL_VARIABLE] = folders
 
 
 #: The function that each rank of a training on several GPUs runs, by its name in a new process.
@@ -214,9 +228,7 @@ def trainers_found_through(replaced: Callable[[type], type]) -> Iterator[None]:
 
 def _external_trainer(name: str) -> Any:
     """A trainer in the folders of ``nnUNet_extTrainer``, or detaug's, for versions of nnU-Net that know no such folders."""
-    folders = os.environ.get("nnUNet_extTrainer", "").split(os.pathsep)
-    ours = os.path.join(os.path.dirname(__file__), "external")
-    for folder in [*(each for each in folders if each.strip() and os.path.isdir(each) and each != ours), ours]:
+    for folder in filter(os.path.isdir, trainer_folders().split(os.pathsep)):
         for _, module_name, is_package in pkgutil.iter_modules([folder]):
             if not is_package:
                 found = getattr(_module(folder, module_name), name, None)

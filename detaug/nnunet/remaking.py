@@ -17,7 +17,8 @@ from detaug.errors import StateMismatch
 from detaug.ledger.header import portable
 from detaug.ledger.lines import Record
 from detaug.ledger.reading import read_header
-from detaug.nnunet.compatibility import check_nnunet_version, external_trainer
+from detaug.nnunet.compatibility import check_nnunet_version, external_trainer, trainer_folders
+from detaug.nnunet.trainers.checkpoint_bytes import CHECKPOINTS, read_checkpoint
 from detaug.nnunet.trainers.ledgers import ledger_in
 from detaug.nnunet.trainers.run_record import RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
@@ -25,9 +26,6 @@ from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.wrong_use import CannotVerify, checked, load_plans
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.seeding.tree import Seed
-
-#: In the order of nnU-Net's own ``--c``.
-_CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best.pth")
 
 
 def remaker_of_training(
@@ -95,21 +93,21 @@ def training_in(folder: Path) -> Training:
     Raises:
         CannotRemake: there are none, or none of detaug's trainers.
     """
-    import torch
-
-    found = next((folder / name for name in _CHECKPOINTS if (folder / name).is_file()), None)
+    found = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
     if found is None:
         below = sorted(str(each) for each in folder.glob("fold_*")) if folder.is_dir() else []
         hint = f"; give the folder of a fold: {', '.join(below)}" if below else ""
-        raise CannotRemake(f"{folder} has no checkpoint ({', '.join(_CHECKPOINTS)}){hint}")
+        raise CannotRemake(f"{folder} has no checkpoint ({', '.join(CHECKPOINTS)}){hint}")
     try:
-        stored = torch.load(found, map_location="cpu", weights_only=False, mmap=True)
+        stored = read_checkpoint(found)
         record = RunRecord.from_checkpoint(stored)
         given = stored["init_args"]
         arguments = tuple(given[name] for name in ("plans", "configuration", "fold", "dataset_json"))
         trainer = str(stored["trainer_name"])
     except StateMismatch as error:
         raise CannotRemake(f"{found}: {error}") from error
+    except ValueError as error:
+        raise CannotRemake(str(error)) from error
     except Exception as error:
         raise CannotRemake(f"{found} is no checkpoint of nnU-Net's: {type(error).__name__}: {error}") from error
     if record is None:
@@ -123,6 +121,12 @@ def _remaker(
     if name not in loaders:
         raise CannotRemake(f"the ledger is of {name!r}; a training of nnU-Net has {' and '.join(map(repr, loaders))}")
     if header.get("data") != cases:
+        try:
+            Remaker(loaders[name], header)
+        except CannotRemake as error:
+            raise CannotRemake(
+                f"the training had another configuration, trainer or plans than is asked for: {error}"
+            ) from None
         raise CannotRemake(
             "the preprocessed cases of this fold are not those of the training: cases or splits_final.json were changed, or "
             "preprocessed again"
@@ -175,16 +179,10 @@ def _loaders(
 def _results_elsewhere() -> Iterator[None]:
     """Inside, what a trainer writes about itself goes to a folder that vanishes, no ledger is kept, and detaug's trainers are
     found."""
-    import detaug
-
-    ours = str(Path(detaug.__file__).parent / "nnunet" / "external")
-    theirs = [each for each in os.environ.get("nnUNet_extTrainer", "").split(os.pathsep) if each and each != ours]
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="detaug-", ignore_cleanup_errors=True) as results:
         _link_predictions(Path(results))
-        os.environ.update(
-            nnUNet_results=results, nnUNet_extTrainer=os.pathsep.join([*theirs, ours]), nnUNet_wandb_enabled="0"
-        )
+        os.environ.update(nnUNet_results=results, nnUNet_extTrainer=trainer_folders(), nnUNet_wandb_enabled="0")
         os.environ.pop("DETAUG_LEDGER", None)
         try:
             yield

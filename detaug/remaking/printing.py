@@ -20,6 +20,13 @@ def _short(value: Any) -> str:
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 
+#: What of a machine batches are made by: not its memory, nor the switches and threads that are a training's.
+_CAN_CHANGE_BATCHES = (
+    "blas.0.architecture", "cpu.architecture", "cpu.model", "detaug.", "numpy.", "packages.", "python.", "system.libc",
+    "system.name", "variables",
+)  # fmt: skip
+
+
 def _header_lines(differences: Sequence[HeaderDifference], a: str, b: str) -> Iterator[Text]:
     for each in differences[:_MOST_DIFFERENCES]:
         yield Text(f"  {each.name}: {_short(each.a)} {a}, {_short(each.b)} {b}")
@@ -94,10 +101,12 @@ def shown_check(found: Checked) -> Iterator[Text]:
     yield Text(f"compared: {', '.join(map(repr, compared)) or 'batches as a whole'}")
     for note in found.notes:
         yield Text(f"note: {note}", "dim")
-    if found.elsewhere:
+    # of what has changed no batch here, only what may change those that were not drawn
+    elsewhere = [each for each in found.elsewhere if not found.ok or each.name.startswith(_CAN_CHANGE_BATCHES)]
+    if elsewhere:
         yield Text("here and there differ" + ("" if found.ok else " (the most likely cause first)") + ":")
         yield from _header_lines(
-            [HeaderDifference(each.name, each.a, each.b) for each in found.elsewhere], "in the ledger", "here"
+            [HeaderDifference(each.name, each.a, each.b) for each in elsewhere], "in the ledger", "here"
         )
     if not found.ok:
         yield Text("not as the receipt says", "bold red")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser, Namespace
+from traceback import walk_tb
+
 import click
 
 from detaug.cli.nnunet.demo import demo
@@ -23,7 +26,7 @@ def nnunet() -> None:
 
 @nnunet.command()
 def path() -> None:
-    """Print the folder that nnU-Net finds detaug's trainers in.
+    """Print the folder that nnUNetv2_train finds detaug's trainers in; `detaug nnunet train` needs no such variable.
 
     For the environment variable nnUNet_extTrainer; several folders are separated as in PATH.
     """
@@ -42,14 +45,42 @@ def path() -> None:
 def train(arguments: tuple[str, ...]) -> None:
     """Train as nnUNetv2_train does, with its own arguments (nnUNetv2_train -h), and detaug's trainers.
 
-    For nnU-Net 2.5, 2.6 and 2.7, which do not look into the folders of nnUNet_extTrainer; this command does.
+    It finds them without nnUNet_extTrainer, behind those in the folders that this variable names. nnU-Net 2.5, 2.6 and 2.7
+    do not look into such folders; this command does.
     """
-    from detaug.nnunet.compatibility import train_command
+    from detaug.errors import BatchError
 
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("dataset", "configuration", "fold"):
+        parser.add_argument(name, nargs="?")
+    parser.add_argument("-p", default="nnUNetPlans")
+    asked, _ = parser.parse_known_args(arguments)
     try:
+        if asked.fold is not None and not {"-h", "--help"} & set(arguments):
+            _look_for(asked)
+        from detaug.nnunet.compatibility import train_command
+
         train_command(arguments)
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, BatchError) or not _is_of_detaug(error):
+            raise
+        raise CannotRun(str(error)) from error
     except LookupError as error:
+        if type(error) is not LookupError:
+            raise
         raise CannotRun(f"there is no trainer {error}: neither nnU-Net's, detaug's nor in nnUNet_extTrainer") from None
+
+
+def _look_for(asked: Namespace) -> None:
+    from detaug.nnunet.verification.wrong_use import planned
+
+    planned(asked.dataset, asked.configuration, asked.p)
+
+
+def _is_of_detaug(error: BaseException) -> bool:
+    """Whether detaug raises this error, which then says what is wrong; others want their traceback."""
+    frames = list(walk_tb(error.__traceback__))
+    return bool(frames) and str(frames[-1][0].f_globals.get("__name__", "")).startswith("detaug.")
 
 
 nnunet.add_command(compare)

@@ -118,3 +118,39 @@ def loads_everything() -> Iterator[None]:
         yield
     finally:
         torch.load = original
+
+
+#: nnU-Net's checkpoints in the order in which its ``--c`` takes the first that is there.
+CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best.pth")
+
+
+def read_checkpoint(file: Path) -> Any:
+    """A checkpoint on the CPU.
+
+    Raises:
+        ValueError: the file is empty, cut short or no checkpoint; the message names those beside it that can be read.
+    """
+    try:
+        return _loaded(file)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}" if file.stat().st_size else "it is empty"
+        found = [each for each in CHECKPOINTS if each != file.name and _can_be_read(file.with_name(each))]
+        hint = (
+            f"move it away, and {found[0]} beside it, which can be read, is taken"
+            if found
+            else "none beside it can be read"
+        )
+        raise ValueError(f"{file} is no checkpoint of nnU-Net's, or not a whole one ({why}): {hint}") from error
+
+
+def _loaded(file: Path) -> Any:
+    # nnU-Net's own checkpoints hold NumPy's scalars, which want a full unpickling, as nnU-Net does itself
+    return torch.load(file, map_location="cpu", weights_only=False, mmap=True)
+
+
+def _can_be_read(file: Path) -> bool:
+    try:
+        _loaded(file)
+    except Exception:
+        return False
+    return True

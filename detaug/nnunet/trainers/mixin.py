@@ -33,7 +33,13 @@ from detaug.nnunet.compatibility import (
 from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.trainers import epoch_times
-from detaug.nnunet.trainers.checkpoint_bytes import canonical, loads_everything, saves_through, write_checkpoint
+from detaug.nnunet.trainers.checkpoint_bytes import (
+    canonical,
+    loads_everything,
+    read_checkpoint,
+    saves_through,
+    write_checkpoint,
+)
 from detaug.nnunet.trainers.ledgers import ledger_file
 from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
 from detaug.nnunet.trainers.ranks import buckets_stay
@@ -388,8 +394,7 @@ def cpu_threads() -> int:
 
 def _record_of(checkpoint: Any) -> RunRecord | None:
     if isinstance(checkpoint, (str, Path)):
-        # nnU-Net's own checkpoints hold NumPy's scalars, which want a full unpickling, as nnU-Net does itself
-        checkpoint = torch.load(checkpoint, map_location="cpu", weights_only=False, mmap=True)
+        checkpoint = read_checkpoint(Path(checkpoint))
     return RunRecord.from_checkpoint(checkpoint)
 
 

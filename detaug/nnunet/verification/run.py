@@ -10,7 +10,7 @@ import time
 import traceback
 from pathlib import Path
 
-from detaug.nnunet.compatibility import run_training, trainers_found_through
+from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, run_training, trainer_folders, trainers_found_through
 from detaug.nnunet.verification.recording import Interruption, recording
 from detaug.nnunet.verification.settings import Part
 from detaug.nnunet.verification.trace import TraceWriter
@@ -50,15 +50,11 @@ def main(text: str, parent: str) -> None:
 
 def environment(part: Part) -> dict[str, str]:
     """The environment of a part's process: the caller's, with nnU-Net's folders and the seed."""
-    import detaug
-
-    ours = str(Path(detaug.__file__).parent / "nnunet" / "external")
-    theirs = os.environ.get("nnUNet_extTrainer", "").split(os.pathsep)
     return {
         **os.environ,
         "nnUNet_results": part.results,
         "nnUNet_n_proc_DA": str(part.processes),
-        "nnUNet_extTrainer": os.pathsep.join([*(each for each in theirs if each and each != ours), ours]),
+        EXTERNAL_VARIABLE: trainer_folders(),
         # a trial does not belong on a dashboard
         "nnUNet_wandb_enabled": "0",
         "DETAUG_SEED": text_of_seed(part.settings.seed),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
 from detaug.nnunet.loading.case_files import listed_cases
 from detaug.nnunet.verification.settings import Settings
 
@@ -24,22 +26,32 @@ def checked(settings: Settings) -> Settings:
     Raises:
         CannotVerify: something is not.
     """
-    if importlib.util.find_spec("nnunetv2") is None:
-        raise CannotVerify('nnU-Net is not installed: pip install "detaug[nnunet]"')
-    preprocessed = _folder_of("nnUNet_preprocessed")
-    dataset = preprocessed / _dataset_name(preprocessed, settings.dataset)
-    plans = _plans(dataset, settings.plans)
+    dataset, plans = planned(settings.dataset, settings.configuration, settings.plans)
     configurations = plans["configurations"]
-    if settings.configuration not in configurations:
-        raise CannotVerify(
-            f"{settings.plans} of {dataset.name} has no configuration {settings.configuration!r}; "
-            f"it has {_some(configurations)}"
-        )
+    _check_trainer(settings.trainer)
     _check_cases(dataset, settings, configurations)
     _check_fold(dataset, settings.fold)
     previous_stage_predictions(replace(settings, dataset=dataset.name), plans)
     _check_device(settings.device)
     return replace(settings, dataset=dataset.name)
+
+
+def planned(name: str, configuration: str, plans: str) -> tuple[Path, dict[str, Any]]:
+    """The folder of a preprocessed data set, and its plans.
+
+    Raises:
+        CannotVerify: there is no such data set, or none of these plans or of this configuration.
+    """
+    if importlib.util.find_spec("nnunetv2") is None:
+        raise CannotVerify('nnU-Net is not installed: pip install "detaug[nnunet]"')
+    preprocessed = _folder_of("nnUNet_preprocessed")
+    dataset = preprocessed / _dataset_name(preprocessed, name)
+    stored = _plans(dataset, plans)
+    if configuration not in stored["configurations"]:
+        raise CannotVerify(
+            f"{plans} of {dataset.name} has no configuration {configuration!r}; it has {_some(stored['configurations'])}"
+        )
+    return dataset, stored
 
 
 def load_plans(dataset: str, plans: str) -> dict[str, Any]:
@@ -124,6 +136,31 @@ def _inherited(configurations: Mapping[str, Any], name: str, key: str) -> Any:
             return configurations[name][key]
         name = configurations[name].get("inherits_from", "")
     return None
+
+
+def _check_trainer(name: str) -> None:
+    """See that a trainer's name is in a file, where nnU-Net would look for it: to import all of these takes half a minute.
+
+    Names that Python may make otherwise, such as our own variants, are left to that.
+    """
+    spec = importlib.util.find_spec("nnunetv2")
+    inside = [Path(each) / "training" / "nnUNetTrainer" for each in (spec and spec.submodule_search_locations) or ()]
+    folders = trainer_folders().split(os.pathsep)
+    if name.startswith(("nnUNetTrainerDetAug", "nnUNetTrainerDeterministic")):
+        return
+    theirs = _text_of(map(Path, folders[:-1]))
+    if not re.search(rf"\b{re.escape(name)}\b", _text_of(inside) + theirs) and not re.search(_NAMES_MADE, theirs):
+        raise CannotVerify(
+            f"there is no trainer {name!r}, neither nnU-Net's own nor in {EXTERNAL_VARIABLE}={os.pathsep.join(folders)}"
+        )
+
+
+#: How a module comes to names that it does not spell out.
+_NAMES_MADE = r"import \*|__getattr__|__dict__|(?<![.\w])(setattr|globals|locals|vars|exec|eval|type)\("
+
+
+def _text_of(folders: Iterable[Path]) -> str:
+    return "\n".join(file.read_text(errors="ignore") for folder in folders for file in folder.rglob("*.py"))
 
 
 def _check_cases(dataset: Path, settings: Settings, configurations: Mapping[str, Any]) -> None:

@@ -399,12 +399,16 @@ def test_another_machine_is_named_and_no_fault_where_batches_are_equal(kept: Pat
     def elsewhere(found: list[dict[str, Any]]) -> None:
         found[0]["environment"]["cpu"]["model"] = "Another CPU"
         found[0]["environment"]["packages"]["numpy"] = "1.0"
+        found[0]["environment"]["memory"]["total"] = 7
+        found[0]["environment"]["threads"]["torch"] = 99
+        found[0]["environment"]["switches"]["torch.backends.cudnn.enabled"] = "a training's own"
 
     ledger = rewritten(kept, tmp_path / "run.jsonl", elsewhere)
     done = check(receipt_of(ledger), ledger, "plain", "--samples", "2")
     assert done.exit_code == 0, done.output
     numpy, cpu = "packages.numpy: 1.0 in the ledger", "cpu.model: Another CPU in the ledger"
     assert -1 < done.output.index(numpy) < done.output.index(cpu), "the most likely cause first"
+    assert not any(each in done.output for each in ("memory.", "threads.", "switches.")), "they change no batch"
 
 
 def test_changed_data_are_named_by_key(kept: Path) -> None:

@@ -160,9 +160,10 @@ def test_a_checkpoints_record_is_read_and_none_of_its_code_is_run(trained: Path,
     [
         (("9", "3d_fullres", "0"), "there is no preprocessed data set '9'"),
         (("1", "3d_lowres", "0"), "has no configuration '3d_lowres'"),
+        (("1", "2d", "0", "-tr", "ShortDetAug"), "the training had another configuration, trainer or plans"),
         (("1", "3d_fullres", "7"), "there is no fold 7"),
         (("1", "3d_fullres", "one"), "invalid literal"),
-        (("1", "3d_fullres", "0", "-tr", "NoTrainer"), "there is no trainer NoTrainer"),
+        (("1", "3d_fullres", "0", "-tr", "NoTrainer"), "there is no trainer 'NoTrainer'"),
         (("1", "3d_fullres", "0", "-tr", "nnUNetTrainer"), "nnUNetTrainer is none of detaug's trainers"),
     ],
 )

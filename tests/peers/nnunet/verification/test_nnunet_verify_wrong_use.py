@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,30 @@ def test_plans_that_nnunet_cannot_use_end_in_its_own_words(preprocessed: Path) -
     assert "the training failed: KeyError" in line
 
 
+def test_an_unknown_trainer_is_refused_before_nnunet_is_imported(
+    preprocessed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = f"""
+import sys
+from detaug.nnunet.verification.wrong_use import CannotVerify, checked
+from detaug.nnunet.verification.settings import Settings
+try:
+    checked(Settings({NAME!r}, "3d_fullres", trainer="Nope", device="cpu"))
+except CannotVerify as error:
+    assert "there is no trainer 'Nope'" in str(error), error
+    assert "nnunetv2" not in sys.modules
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    module = tmp_path / "own" / "trainers.py"
+    module.parent.mkdir()
+    monkeypatch.setenv("nnUNet_extTrainer", str(module.parent))
+    for text in ("class Nope: ...", "from elsewhere import *", "globals()[f'No{letters}'] = 1"):
+        module.write_text(text)
+        assert checked(Settings(NAME, "3d_fullres", trainer="Nope", device="cpu")).trainer == "Nope"
+
+
 def test_an_unknown_trainer_is_refused(preprocessed: Path) -> None:
     assert "there is no trainer 'nnUNetTrainerMine'" in refused(
         "7", "3d_fullres", "--device", "cpu", "-tr", "nnUNetTrainerMine"
@@ -122,8 +148,8 @@ def test_an_unknown_trainer_is_refused(preprocessed: Path) -> None:
 
 
 def test_a_cascades_second_stage_finds_what_the_first_predicted(preprocessed: Path, tmp_path: Path) -> None:
-    settings = Settings(NAME, "3d_cascade_fullres", trainer="Mine", device="cpu")
-    stage = Path(NAME, "Mine__nnUNetPlans__3d_lowres", "predicted_next_stage")
+    settings = Settings(NAME, "3d_cascade_fullres", trainer="nnUNetTrainer", device="cpu")
+    stage = Path(NAME, "nnUNetTrainer__nnUNetPlans__3d_lowres", "predicted_next_stage")
     predicted = tmp_path / "results" / stage / "3d_cascade_fullres" / "case.b2nd"
     predicted.parent.mkdir(parents=True)
     predicted.write_bytes(b"labels")
