@@ -31,7 +31,7 @@ def told(done: subprocess.CompletedProcess[str]) -> str:
     assert "Traceback" not in done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
     assert len(lines) == 1, done.stderr
-    return lines[0]
+    return done.stderr[done.stderr.index(lines[0]) :]
 
 
 @pytest.mark.parametrize("folders", [None, str(SHORT)])
