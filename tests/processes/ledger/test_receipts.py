@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from detaug import fingerprint
 from detaug.cli import main
 from detaug.ledger import receipt as receipts
+from detaug.ledger.header import digest as digest_of
 from detaug.ledger.lines import encoded
 from detaug.versions import NUMERICS
 from tests.support.ledgers import pipelines
@@ -213,6 +214,11 @@ def drop(found: list[dict[str, Any]]) -> None:
     end(found, 1)["batches"] = 3
 
 
+def describe(found: list[dict[str, Any]]) -> None:
+    declared = [line for line in found[0]["declared"] if not line.startswith("transform")] + ["transform = Mirror"]
+    found[0].update(declared=declared, pipeline=digest_of(declared))
+
+
 def leave_out(found: list[dict[str, Any]]) -> None:
     """Says that data were never to be compared."""
     found[0]["left_out"] = ["data"]
@@ -319,6 +325,11 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str | None]]
         lambda found: found[0]["declared"].append("transform = Mirror"),
         "the header's description of the pipeline is not the one of which it has the digest",
         None,
+    ),
+    "another description with its digest": (
+        describe,
+        "pipeline: ",
+        "this is another pipeline than the ledger's: transform: here None, in the ledger Mirror",
     ),
     "keys left out": (leave_out, "left_out: [] in the receipt, ['data'] in the ledger", "has no fingerprint of 'data'"),
     "keys said to have no bytes": (mute, "line 2 (epoch 0, step 0) does not follow", "it differs in 'data'"),
