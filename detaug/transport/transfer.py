@@ -60,7 +60,7 @@ def pack(batch: Any) -> Packed:
 
     def keep_in_pickle(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
-        if raw.nbytes < _SMALL:
+        if raw.nbytes < _SMALL or not _is_owned(raw):
             return True
         buffers.append(np.frombuffer(raw, dtype=np.uint8))
         return False
@@ -83,6 +83,14 @@ def pack(batch: Any) -> Packed:
 def unpack(pickled: Any, buffers: Iterable[Any]) -> Any:
     """Put a batch together again. Its arrays view `buffers` and are writable where those are."""
     return loads(pickled, buffers)
+
+
+def _is_owned(view: memoryview) -> bool:
+    """Whether it keeps its memory. Views of memory in compiled code (SimpleITK's images) do not: it ends with the batch."""
+    owner: Any = view
+    while isinstance(owner, memoryview):
+        owner = owner.obj
+    return owner is not None
 
 
 def _culprit(value: Any, where: str) -> str:

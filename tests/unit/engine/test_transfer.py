@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import SimpleITK as sitk
 import torch
 
 from detaug import fingerprint
@@ -336,3 +337,10 @@ def test_images_and_tables_of_other_libraries():
     back = through(volume)
     assert np.array_equal(back.get_fdata(), volume.get_fdata())
     assert np.array_equal(back.affine, volume.affine)
+
+
+def test_an_itk_image_is_packed_with_its_voxels_which_end_with_it() -> None:
+    voxels = np.arange(6**3, dtype=np.float32).reshape(6, 6, 6)
+    packed = pack({"image": sitk.GetImageFromArray(voxels)})  # which nothing else holds
+    image = unpack(packed.pickled, packed.buffers)["image"]
+    assert np.array_equal(sitk.GetArrayFromImage(image), voxels)
