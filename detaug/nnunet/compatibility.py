@@ -289,10 +289,12 @@ class TrainerAttributes:
 
     batch_size: int
     configuration_manager: Any
+    configuration_name: str
     current_epoch: int
     dataloader_train: Any
     dataloader_val: Any
     dataset_class: Any
+    dataset_json: Any
     device: Any
     disable_checkpointing: bool
     folder_with_segs_from_previous_stage: str | None
@@ -302,16 +304,23 @@ class TrainerAttributes:
     local_rank: int
     logger: Any
     loss: Any
+    lr_scheduler: Any
     network: Any
     num_epochs: int
     num_iterations_per_epoch: int
     num_val_iterations_per_epoch: int
     optimizer: Any
     output_folder: str
+    plans_manager: Any
     preprocessed_dataset_folder: str
     print_to_log_file: Any
     save_every: int
     was_initialized: bool
+
+
+#: Entries of dataset.json by which labels are read, and attributes of a trainer by which patches are drawn.
+LABELS = ("labels", "regions_class_order", "channel_names")
+SAMPLING = ("batch_size", "oversample_foreground_percent", "probabilistic_oversampling")
 
 
 @contextmanager

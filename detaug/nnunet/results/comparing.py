@@ -16,7 +16,7 @@ from rich.text import Text
 
 from detaug.nnunet.compatibility import ARGUMENTS, EPOCH_TIMES, LOGGED, TRAINER_NAME, WEIGHTS
 from detaug.nnunet.results.folders import NoResults, checkpoints_of, fold_of, load_checkpoint
-from detaug.nnunet.trainers.run_record import KEY
+from detaug.nnunet.trainers.run_record import KEY, differences
 
 #: Which cause is told first: what is above explains what is below it.
 SEED, SETTINGS, DATA, METRICS, FINAL = "seed", "settings", "data", "metrics", "weights"
@@ -144,15 +144,17 @@ def compare(one: Path, other: Path) -> Comparison:
 
 def _of_records(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Difference]:
     """Of what the trainings were made of."""
-    records = [checkpoint.get(KEY) or {} for checkpoint in (one, other)]
-    for name in sorted({*records[0], *records[1]}):
-        values = [record.get(name, "not recorded") for record in records]
-        if values[0] != values[1]:
-            kind = {"seed": SEED, "data": DATA}.get(name, SETTINGS)
-            yield Difference(kind, name.replace("_", " "), _short(values[0]), _short(values[1]))
+    told = set()
+    for part, entry, mine, theirs in differences(one.get(KEY) or {}, other.get(KEY) or {}):
+        kind = {"seed": SEED, "data": DATA, "cases": DATA}.get(part, SETTINGS)
+        name = f"{part}.{entry}" if entry else part
+        told.add(name)
+        yield Difference(kind, name.replace("_", " ") if name == part else name, _short(mine), _short(theirs))
     if one[TRAINER_NAME] != other[TRAINER_NAME]:
         yield Difference(SETTINGS, "trainer", one[TRAINER_NAME], other[TRAINER_NAME])
-    yield from _of_mappings("", one.get(ARGUMENTS) or {}, other.get(ARGUMENTS) or {})
+    for each in _of_mappings("", one.get(ARGUMENTS) or {}, other.get(ARGUMENTS) or {}):
+        if each.name not in told:
+            yield each
 
 
 def _of_mappings(path: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Difference]:

@@ -7,21 +7,26 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.executor import Executor
+from detaug.engine.inspection import inspected
+from detaug.ledger.header import portable
 from detaug.nnunet.compatibility import (
     AVERAGES,
     BEST_AVERAGE,
+    LABELS,
     LOGGED,
+    SAMPLING,
     TrainerAttributes,
     best_average,
     check_nnunet_version,
@@ -43,7 +48,14 @@ from detaug.nnunet.trainers.checkpoint_bytes import (
 from detaug.nnunet.trainers.ledgers import ledger_file
 from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
 from detaug.nnunet.trainers.ranks import buckets_stay
-from detaug.nnunet.trainers.run_record import KEY, RunRecord
+from detaug.nnunet.trainers.run_record import (
+    KEY,
+    RunRecord,
+    loss_settings,
+    optimiser_settings,
+    plain,
+    schedule_settings,
+)
 from detaug.nnunet.trainers.training_log import EpochAccount, TrainingLog, named, opening_line
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.reports.atomic_files import remove_unfinished
@@ -102,7 +114,10 @@ class DeterministicTraining(TrainerAttributes):
     _usual_loading = "nnU-Net"
     _run_seed: Seed | None = None
     _cases: str = ""
+    _split: Mapping[str, list[str]] = MappingProxyType({})
+    _begun_with: Mapping[str, Any] = MappingProxyType({})
     _continued: RunRecord | None = None
+    _allowed: Sequence[str] = ()
     _switched: Changes | None = None
     _account: EpochAccount | None = None
 
@@ -148,6 +163,12 @@ class DeterministicTraining(TrainerAttributes):
         with buckets_stay(), schedulers_take_verbose():
             super().initialize()  # type: ignore[misc]
         self._swap_layers("network", self.network)
+        # before a checkpoint is loaded, and with it the optimiser's settings
+        self._begun_with = {
+            "optimiser": optimiser_settings(self.optimizer),
+            "schedule": schedule_settings(self.lr_scheduler),
+            "loss": loss_settings(self.loss),
+        }
 
     def _build_loss(self) -> Any:
         loss = super()._build_loss()  # type: ignore[misc]
@@ -223,6 +244,7 @@ class DeterministicTraining(TrainerAttributes):
         )
         folder.check()
         self._cases = folder.contents(like)
+        self._split = {"training": sorted(map(str, train)), "validation": sorted(map(str, val))}
 
     # --- the training's course --------------------------------------------------------------------------------------
 
@@ -249,9 +271,17 @@ class DeterministicTraining(TrainerAttributes):
             if isinstance(loader, UnendingEpochs):
                 loader.settle()
         if self._continued is not None:
-            for difference in self._record().check_continues(self._continued):
-                self.print_to_log_file(f"detaug: continued although changed: {difference}")
+            self._check_continues(self._continued)
         self._tell_what_it_is_made_of()
+
+    def _check_continues(self, earlier: RunRecord) -> None:
+        """See that this is the training of a checkpoint, which its first rank has written."""
+        if self.local_rank != 0:
+            return
+        allowed = [f"epoch {self.current_epoch}: {each}" for each in self._record().check_continues(earlier)]
+        for difference in allowed:
+            self.print_to_log_file(f"detaug: continued although changed, from {difference}")
+        self._allowed = [*earlier.allowed, *allowed]
 
     def _tell_what_it_is_made_of(self) -> None:
         loaders = {"training": self.dataloader_train, "validation": self.dataloader_val}
@@ -328,13 +358,28 @@ class DeterministicTraining(TrainerAttributes):
         epoch_times.restore(self.logger.get_checkpoint(), self.output_folder)
 
     def _record(self) -> RunRecord:
+        plans = {name: each for name, each in self.plans_manager.plans.items() if name != "continue_training"}
+        plans["configurations"] = {self.configuration_name: self.configuration_manager.configuration}
+        loaders = {"train": self.dataloader_train, "val": self.dataloader_val}
         return RunRecord(
             seed=self.run_seed,
             loading=self._loading(),
             data=self._cases,
+            cases=dict(self._split),
+            plans=plain(plans),
+            labels=plain({name: self.dataset_json[name] for name in LABELS if name in self.dataset_json}),
+            pipeline={
+                name: portable(inspected(loader).declared)
+                if isinstance(loader, DeterministicAugmenter)
+                else [named(loader)]
+                for name, loader in loaders.items()
+            },
+            sampling=plain({name: getattr(self, name, None) for name in SAMPLING}),
+            **self._begun_with,
+            iterations={"training": self.num_iterations_per_epoch, "validation": self.num_val_iterations_per_epoch},
             world_size=self._number_of_ranks(),
             cpu_threads=torch.get_num_threads() if self.device.type == "cpu" else 0,
-            iterations=(self.num_iterations_per_epoch, self.num_val_iterations_per_epoch),
+            allowed=list(self._allowed),
         )
 
     def _loading(self) -> str:

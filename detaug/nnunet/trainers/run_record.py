@@ -1,49 +1,96 @@
-"""What a training was made of, kept in its checkpoints, so that it is only ever continued as itself."""
+"""What a training is made of: kept in its checkpoints, so that it is only ever continued as itself."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
 from typing import Any
+
+import numpy as np
+import torch
 
 from detaug.errors import StateMismatch
 from detaug.seeding.tree import Seed
-from detaug.versions import NUMERICS, SEED_SCHEME
+from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 #: The record's place in a checkpoint.
 KEY = "detaug"
 
-#: Set to 1, a training is continued although something about it has changed.
-CHANGED_VARIABLE = "DETAUG_RESUME_CHANGED"
+#: Names of parts of the record, with commas between them, in which a training may differ from the one that it continues.
+ALLOW_VARIABLE = "DETAUG_ALLOW"
+
+#: Of the record: what happened to the training, and is not compared when it is continued.
+_HISTORY = ("pretrained", "allowed")
+#: Lines of a message on one part; one transform less moves all that follow it.
+_MOST_LINES = 6
+_LONGEST = 100
+#: Of a longer array the digest is kept.
+_FEW = 64
+
+
+def versions() -> dict[str, str]:
+    """Of the packages whose code decides a training's bytes."""
+    found = {"detaug": __version__}
+    for package in ("nnunetv2", "batchgeneratorsv2", "torch", "numpy"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "none"
+    return {**found, "torch": torch.__version__.split(" ")[0]}
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that decides a training's bytes and that nnU-Net's checkpoint does not hold.
+    """Everything that decides a training's bytes and that nnU-Net does not take from its checkpoint.
+
+    All values are what JSON can hold. Each field is a part that ``DETAUG_ALLOW`` can name, but for the last two.
 
     Attributes:
         seed: of the run.
-        seed_scheme, numerics: the versions of `detaug.versions`.
         loading: "nnU-Net" or "detaug": whose loader and transforms.
         data: fingerprint of the training and validation cases.
+        cases: names of the "training" and of the "validation" cases, sorted as nnU-Net sorts them.
+        plans: nnU-Net's, of the configurations the one in use, with what it inherits and what the trainer has changed.
+        labels: of dataset.json: labels, the order of regions, channels.
+        pipeline: of the loaders "train" and "val": the description that a ledger's header has as "declared".
+        sampling: batch size, share of oversampled patches, and whether it is drawn.
+        optimiser, schedule, loss: class and settings, as at the training's start.
+        iterations: "training" and "validation" batches of an epoch.
         world_size: number of ranks.
         cpu_threads: that torch computes with, on a CPU; 0 on a GPU.
-        iterations: training and validation batches of an epoch.
+        seed_scheme, numerics: the versions of `detaug.versions`.
+        versions: of packages.
+        pretrained: SHA-256 of the weights with which it began; None: they follow from the seed.
+        allowed: differences with which it was continued, oldest first.
     """
 
     seed: Seed
     loading: str
     data: str
+    cases: dict[str, list[str]]
+    plans: dict[str, Any]
+    labels: dict[str, Any]
+    pipeline: dict[str, list[str]]
+    sampling: dict[str, Any]
+    optimiser: dict[str, Any]
+    schedule: dict[str, Any]
+    loss: dict[str, Any]
+    iterations: dict[str, int]
     world_size: int
     cpu_threads: int
-    iterations: tuple[int, int]
     seed_scheme: int = SEED_SCHEME
     numerics: int = NUMERICS
+    versions: dict[str, str] = field(default_factory=versions)
+    pretrained: str | None = None
+    allowed: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain integers, strings and lists."""
-        return {**asdict(self), "iterations": list(self.iterations)}
+        """Plain numbers, strings, lists and dictionaries."""
+        return asdict(self)
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Mapping[str, Any]) -> RunRecord | None:
@@ -59,49 +106,174 @@ class RunRecord:
         if not isinstance(stored, Mapping) or set(stored) != names:
             found = sorted(map(str, stored)) if isinstance(stored, Mapping) else type(stored).__name__
             raise StateMismatch(
-                f"the checkpoint's record of its training has {found}, and this detaug reads {sorted(names)}: continue "
-                "with the version of detaug that wrote it"
+                f"the checkpoint's record of its training has {found}, and detaug {__version__} reads {sorted(names)}: "
+                "continue with the version of detaug that wrote it"
             )
-        return cls(**{**stored, "iterations": tuple(stored["iterations"])})
+        return cls(**stored)
 
     def check_continues(self, earlier: RunRecord) -> list[str]:
-        """What differs from the training that is to be continued.
-
-        Returns:
-            The differences, if the environment's ``DETAUG_RESUME_CHANGED`` is 1; else an empty list.
+        """What differs from the training that is to be continued, and is allowed to.
 
         Raises:
-            StateMismatch: something differs; the message says what, and what to do.
+            StateMismatch: something else differs; the message says what, and what to do.
+            ValueError: ``DETAUG_ALLOW`` names no part of the record.
         """
-        mine, theirs = asdict(self), asdict(earlier)
-        differences = [
-            f"{_NAMES[name]}: {theirs[name]} in the checkpoint, {mine[name]} now{_ADVICE.get(name, '')}"
-            for name in mine
-            if mine[name] != theirs[name]
-        ]
-        if differences and os.environ.get(CHANGED_VARIABLE) != "1":
+        allowed = _allowed([each.name for each in fields(self) if each.name not in _HISTORY])
+        found = {part: told for part, told in _told(earlier.as_dict(), self.as_dict()).items() if part not in _HISTORY}
+        refused = [part for part in found if part not in allowed]
+        if refused:
+            lines = [line for part in refused for line in found[part]]
             raise StateMismatch(
                 "this checkpoint cannot be continued: the training would not be the one that it began as.\n  "
-                + "\n  ".join(differences)
-                + f"\nSet {CHANGED_VARIABLE}=1 to continue nevertheless; the result is then not reproducible from the seed alone."
+                + "\n  ".join(lines)
+                + f"\n{ALLOW_VARIABLE}={','.join(sorted({*allowed, *refused}))} continues nevertheless, and the next "
+                "checkpoints say so; the result then does not follow from the seed alone."
             )
-        return differences
+        return [line for lines in found.values() for line in lines]
 
 
-_NAMES = {
-    "seed": "seed",
-    "loading": "loader and transforms",
-    "data": "preprocessed cases of this fold",
-    "world_size": "number of GPUs",
-    "cpu_threads": "torch's threads",
-    "iterations": "(training, validation) batches per epoch",
-    "seed_scheme": "seed scheme",
-    "numerics": "version of the numerics",
-}
+def _allowed(parts: Sequence[str]) -> set[str]:
+    names = {each.strip() for each in os.environ.get(ALLOW_VARIABLE, "").split(",") if each.strip()}
+    unknown = sorted(names - set(parts))
+    if unknown:
+        raise ValueError(
+            f"{ALLOW_VARIABLE} in the environment names {', '.join(map(repr, unknown))}; it may name {', '.join(parts)}"
+        )
+    return names
+
+
+def _told(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Part -> a line for each of its entries that differs."""
+    lines: dict[str, list[str]] = {}
+    for part, entry, before, after in differences(earlier, now):
+        if part == "cases" and isinstance(before, list) and isinstance(after, list):
+            before, after = _without(before, after), _without(after, before)
+        path = f"{part}: {entry}" if entry else part
+        text = f"{path}: {shown(before)} in the checkpoint, {shown(after)} now{_ADVICE.get(part, '')}"
+        lines.setdefault(part, []).append(text)
+    for part, all_of_them in lines.items():
+        if len(all_of_them) > _MOST_LINES:
+            lines[part] = [*all_of_them[:_MOST_LINES], f"{part}: and {len(all_of_them) - _MOST_LINES} entries more"]
+    return lines
+
+
+def _without(names: Sequence[str], others: Sequence[str]) -> str:
+    return ", ".join(each for each in names if each not in others) or "no other"
+
+
+#: In place of a value that is not there.
+ABSENT = "nothing"
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, Any]]:
+    """(part, entry's path within it, value, other value) of what differs between two records, as dictionaries."""
+    for part in dict.fromkeys([*one, *other]):
+        entries = [dict(_entries("", _readable(part, each.get(part, ABSENT)))) for each in (one, other)]
+        for path in dict.fromkeys([*entries[0], *entries[1]]):
+            mine, theirs = (each.get(path, ABSENT) for each in entries)
+            if json.dumps(mine, default=str) != json.dumps(theirs, default=str):
+                yield part, path, mine, theirs
+
+
+def _readable(part: str, value: Any) -> Any:
+    """A pipeline's description, whose lines are ``name = value``, by names."""
+    if part != "pipeline" or not isinstance(value, Mapping):
+        return value
+    return {name: dict(str(line).partition(" = ")[::2] for line in lines) for name, lines in value.items()}
+
+
+def _entries(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for name, each in value.items():
+            yield from _entries(f"{path}.{name}" if path else str(name), each)
+    elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        yield from _entries(path, dict(enumerate(value)))
+    else:
+        yield path, value
+
+
+def shown(value: Any) -> str:
+    """A value for the reader; of a long one its beginning."""
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
 _ADVICE = {
     "seed": " (unset DETAUG_SEED to take the checkpoint's)",
-    "data": " (cases or splits_final.json were changed, or preprocessed again)",
+    "data": " (preprocessed cases of this fold: cases or splits_final.json were changed, or preprocessed again)",
+    "cases": " (splits_final.json was changed)",
+    "schedule": " (num_epochs and initial_lr of the trainer, where its schedule reads them)",
+    "world_size": " (number of GPUs)",
     "cpu_threads": " (set DETAUG_CPU_THREADS to the checkpoint's number)",
     "seed_scheme": " (use the version of detaug that began it)",
     "numerics": " (use the version of detaug that began it)",
 }
+
+
+# --- what goes into it --------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON can hold it, whatever process or machine it is in; of an object its class."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        array = np.ascontiguousarray(value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value)
+        return (
+            array.tolist()
+            if array.size <= _FEW
+            else f"{array.dtype} {array.shape} {sha256(array.tobytes()).hexdigest()}"
+        )
+    if isinstance(value, (torch.dtype, torch.device)):
+        return str(value)
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def optimiser_settings(optimiser: Any) -> dict[str, Any]:
+    """Class, and settings of each group of parameters."""
+    groups = [{name: each for name, each in group.items() if name != "params"} for group in optimiser.param_groups]
+    return {"class": plain(type(optimiser)), "groups": plain(groups)}
+
+
+def schedule_settings(schedule: Any) -> dict[str, Any]:
+    """Class and attributes, also of the schedules that one is made of."""
+    from torch.optim.lr_scheduler import LRScheduler
+
+    def told(value: Any) -> Any:
+        if isinstance(value, LRScheduler):
+            return schedule_settings(value)
+        return [told(each) for each in value] if isinstance(value, (list, tuple)) else plain(value)
+
+    settings = vars(schedule).items()
+    return {"class": plain(type(schedule)), **{name: told(each) for name, each in settings if _is_setting(name)}}
+
+
+def _is_setting(name: str) -> bool:
+    """Of a schedule: neither its place, nor what versions of torch have of their own."""
+    return name in ("_schedulers", "_milestones") or not (
+        name.startswith("_") or name in ("optimizer", "last_epoch", "verbose")
+    )
+
+
+def loss_settings(loss: Any) -> dict[str, Any]:
+    """Class, public attributes and buffers, also of the modules that one is made of."""
+    if not isinstance(loss, torch.nn.Module):
+        return {"class": plain(loss)}
+    found: dict[str, Any] = {}
+    for name, module in loss.named_modules():
+        if hasattr(module, "_orig_mod"):  # compiled; what it is made of has its own place
+            continue
+        attributes = {each: value for each, value in vars(module).items() if not each.startswith("_")}
+        tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
+        del attributes["training"]
+        settings = {"class": plain(type(module)), **plain(attributes), **plain(tensors)}
+        path = name.replace("_orig_mod", "").strip(".")
+        found.update({path: settings} if path else settings)
+    return found

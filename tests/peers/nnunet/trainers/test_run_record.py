@@ -1,0 +1,259 @@
+"""What a training is made of: every change is told by its name and both values, and what may change is not."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
+
+from detaug import StateMismatch
+from detaug.nnunet import DetAugLoading
+from detaug.nnunet.trainers.run_record import RunRecord, schedule_settings
+from tests.peers.nnunet.trainers.datasets import KINDS
+from tests.peers.nnunet.trainers.in_process import CPU, Short, ShortDetAug
+
+
+def record_of(
+    root: Path,
+    change: Callable[[Any], None] = lambda trainer: None,
+    plans: Callable[[dict[str, Any]], None] = lambda plans: None,
+    trainer: type = ShortDetAug,
+) -> RunRecord:
+    """The record of a trainer at its start."""
+    folder = root / "preprocessed" / KINDS["plain"].name
+    stored = json.loads((folder / "nnUNetPlans.json").read_text())
+    plans(stored)
+    described = json.loads((folder / "dataset.json").read_text())
+    made = trainer({**stored, "continue_training": False}, "3d_fullres", 0, described, CPU)
+    change(made)
+    made.on_train_start()
+    return made._record()
+
+
+def in_plans(**changes: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda plans: plans["configurations"]["3d_fullres"].update(changes)
+
+
+def setting(**changes: Any) -> Callable[[Any], None]:
+    return lambda trainer: vars(trainer).update(changes)
+
+
+class FewerTransforms(ShortDetAug):
+    def get_dataloaders(self) -> Any:
+        train, val = super().get_dataloaders()
+        del train.generator.transforms.transforms[1]
+        return train, val
+
+
+class AnotherProbability(ShortDetAug):
+    def get_dataloaders(self) -> Any:
+        train, val = super().get_dataloaders()
+        train.generator.transforms.transforms[1].apply_probability = 0.75
+        return train, val
+
+
+class DropsALoss(DetAugLoading, Short):
+    def _build_loss(self) -> Any:
+        return super()._build_loss().loss
+
+
+class AnotherDice(ShortDetAug):
+    def _build_loss(self) -> Any:
+        loss = super()._build_loss()
+        loss.loss.weight_dice = 3
+        return loss
+
+
+class NoMomentum(ShortDetAug):
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.network.parameters(), self.initial_lr, weight_decay=self.weight_decay)
+        return optimizer, PolyLRScheduler(optimizer, self.initial_lr, self.num_epochs)
+
+
+class StepSchedule(ShortDetAug):
+    def configure_optimizers(self) -> Any:
+        optimizer, _ = super().configure_optimizers()
+        return optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"plans": in_plans(batch_size=4)}, "plans: configurations.3d_fullres.batch_size: 2 in the checkpoint, 4 now"),
+        (
+            {"plans": in_plans(patch_size=[24, 28, 28])},
+            "plans: configurations.3d_fullres.patch_size: [28, 28, 28] in the checkpoint, [24, 28, 28] now",
+        ),
+        (
+            {"plans": in_plans(batch_dice=True)},
+            "plans: configurations.3d_fullres.batch_dice: False in the checkpoint, True now",
+        ),
+        (
+            {"plans": in_plans(use_mask_for_norm=[True])},
+            "plans: configurations.3d_fullres.use_mask_for_norm: [False] in the checkpoint, [True] now",
+        ),
+        ({"change": setting(initial_lr=0.5)}, "schedule: initial_lr: 0.01 in the checkpoint, 0.5 now"),
+        ({"change": setting(weight_decay=0.25)}, "optimiser: groups.0.weight_decay: 3e-05 in the checkpoint, 0.25 now"),
+        ({"change": setting(num_epochs=3)}, "schedule: max_steps: 2 in the checkpoint, 3 now"),
+        (
+            {"change": setting(oversample_foreground_percent=0.5)},
+            "sampling: oversample_foreground_percent: 0.33 in the checkpoint, 0.5 now",
+        ),
+        (
+            {"change": setting(probabilistic_oversampling=True)},
+            "sampling: probabilistic_oversampling: False in the checkpoint, True now",
+        ),
+        ({"change": setting(num_val_iterations_per_epoch=7)}, "iterations: validation: 1 in the checkpoint, 7 now"),
+        ({"trainer": NoMomentum}, "optimiser: groups.0.momentum: 0.99 in the checkpoint, 0 now"),
+        ({"trainer": StepSchedule}, "schedule: class: nnunetv2.training.lr_scheduler.polylr.PolyLRScheduler in"),
+        ({"trainer": DropsALoss}, "loss: class: nnunetv2.training.loss.deep_supervision.DeepSupervisionWrapper in"),
+        ({"trainer": AnotherDice}, "weight_dice: 1 in the checkpoint, 3 now"),
+        (
+            {"trainer": AnotherProbability},
+            "pipeline: train.data_loader.transforms.transforms[1].apply_probability: 0.1 in the checkpoint, 0.75 now",
+        ),
+        (
+            {"trainer": FewerTransforms},
+            "transforms.transforms: builtins.list of 11 in the checkpoint, builtins.list of 10 now",
+        ),
+    ],
+    ids=lambda value: value.split(":")[-2].strip()[:40] if isinstance(value, str) else "",
+)
+def test_a_change_is_told_by_its_name_and_both_values(
+    nnunet_environment: Path, baseline: RunRecord, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(StateMismatch) as raised:
+        record_of(nnunet_environment, **options).check_continues(baseline)
+    assert told in str(raised.value)
+
+
+@pytest.fixture
+def baseline(nnunet_environment: Path) -> RunRecord:
+    """The record of the unchanged trainer, made once."""
+    if not _BASELINE:
+        _BASELINE.append(record_of(nnunet_environment))
+    return _BASELINE[0]
+
+
+_BASELINE: list[RunRecord] = []
+
+
+def test_cases_exchanged_between_training_and_validation_are_told(
+    nnunet_environment: Path, baseline: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with splits_exchanged(nnunet_environment, tmp_path, monkeypatch), pytest.raises(StateMismatch) as raised:
+        record_of(nnunet_environment).check_continues(baseline)
+    assert "cases: training: brain_001 in the checkpoint, brain_000 now (splits_final.json" in str(raised.value)
+    assert "cases: validation: brain_000 in the checkpoint, brain_001 now" in str(raised.value)
+
+
+@contextmanager
+def splits_exchanged(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Inside, brain_000 is trained with and brain_001 validated with; the other way round before."""
+    there, here = root / "preprocessed" / KINDS["plain"].name, tmp_path / "preprocessed" / KINDS["plain"].name
+    here.mkdir(parents=True)
+    for each in there.iterdir():
+        (here / each.name).symlink_to(each, target_is_directory=each.is_dir())
+    splits = json.loads((there / "splits_final.json").read_text())
+    splits[0]["train"] = ["brain_000" if each == "brain_001" else each for each in splits[0]["train"]]
+    splits[0]["val"] = ["brain_001"]
+    (here / "splits_final.json").unlink()
+    (here / "splits_final.json").write_text(json.dumps(splits))
+    with monkeypatch.context() as inside:
+        inside.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
+        yield
+
+
+def test_the_order_in_the_split_file_decides_nothing(nnunet_environment: Path, baseline: RunRecord) -> None:
+    class Turned(ShortDetAug):
+        def do_split(self) -> Any:
+            train, val = super().do_split()
+            return train[::-1], val
+
+    assert record_of(nnunet_environment, trainer=Turned) == baseline
+
+
+def test_another_version_is_told(baseline: RunRecord) -> None:
+    for package in ("nnunetv2", "torch", "numpy", "detaug"):
+        earlier = replace(baseline, versions={**baseline.versions, package: "0.6.4"})
+        with pytest.raises(StateMismatch, match=f"versions: {package}: 0.6.4 in the checkpoint, .* now"):
+            baseline.check_continues(earlier)
+
+
+def test_processes_cache_and_place_are_free(
+    nnunet_environment: Path, baseline: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("nnUNet_n_proc_DA", "3")
+    monkeypatch.setenv("DETAUG_CASE_CACHE", f"1GB:{tmp_path / 'cache'}")
+    monkeypatch.setenv("DETAUG_LEDGER", "1")
+    monkeypatch.setenv("nnUNet_results", str(tmp_path / "elsewhere"))
+    (tmp_path / "preprocessed").symlink_to(nnunet_environment / "preprocessed")
+    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
+    again = record_of(nnunet_environment, setting(save_every=7))
+    assert again == baseline
+    assert str(tmp_path) not in json.dumps(again.as_dict())
+
+
+def test_epochs_are_free_where_the_schedule_does_not_read_their_number(nnunet_environment: Path) -> None:
+    earlier = record_of(nnunet_environment, trainer=StepSchedule)
+    longer = record_of(nnunet_environment, setting(num_epochs=9), trainer=StepSchedule)
+    assert longer.check_continues(earlier) == []
+
+
+def test_what_is_allowed_goes_on_and_is_told(baseline: RunRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = replace(baseline, versions={**baseline.versions, "torch": "1.0"}, world_size=4)
+    monkeypatch.setenv("DETAUG_ALLOW", "versions")
+    with pytest.raises(
+        StateMismatch, match=r"(?s)world_size: 4 in .*DETAUG_ALLOW=versions,world_size continues"
+    ) as raised:
+        baseline.check_continues(earlier)
+    assert "torch" not in str(raised.value)
+    monkeypatch.setenv("DETAUG_ALLOW", " versions, world_size ")
+    assert [each.split(" in ")[0] for each in baseline.check_continues(earlier)] == [
+        "world_size: 4",
+        "versions: torch: 1.0",
+    ]
+    for unknown in ("plan", "allowed", "1"):
+        monkeypatch.setenv("DETAUG_ALLOW", unknown)
+        with pytest.raises(ValueError, match=rf"DETAUG_ALLOW in the environment names '{unknown}'; it may name seed, "):
+            baseline.check_continues(earlier)
+
+
+def test_the_record_is_plain_json(baseline: RunRecord) -> None:
+    plain = json.loads(json.dumps(baseline.as_dict()))
+    assert RunRecord.from_checkpoint({"detaug": plain}) == baseline
+    assert RunRecord.from_checkpoint({}) is None
+
+
+def test_schedules_within_a_schedule_are_told() -> None:
+    def settings(gamma: float) -> Any:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.1)
+        parts = [
+            torch.optim.lr_scheduler.ConstantLR(optimizer),
+            torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma),
+        ]
+        return schedule_settings(torch.optim.lr_scheduler.SequentialLR(optimizer, parts, [5]))
+
+    assert settings(0.5) == settings(0.5) != settings(0.25)
+
+
+@pytest.mark.parametrize(
+    "damaged", [3, {}, {"seed": 1, "data": "0f"}, {"seed": 1, "loading": "detaug", "iterations": None}]
+)
+def test_a_record_of_another_version_is_refused_by_name(damaged: Any) -> None:
+    with pytest.raises(StateMismatch, match="the version of detaug that wrote it"):
+        RunRecord.from_checkpoint({"detaug": damaged})
+
+
+def test_nothing_of_this_process_is_in_it(baseline: RunRecord) -> None:
+    text = json.dumps(baseline.as_dict())
+    assert " at 0x" not in text
+    assert os.getcwd() not in text
