@@ -377,6 +377,17 @@ def test_a_receipt_of_another_ledger_is_not_this_ones(kept: Path, tmp_path: Path
     assert f"digest: {json.loads(kept.with_name('receipt.json').read_text())['digest']!r} in the receipt" in done.output
 
 
+def test_the_file_of_another_rank_is_not_passed_off_as_this_ones(tmp_path: Path) -> None:
+    for rank in range(2):
+        run(tmp_path / "run.jsonl", 6, rank=rank, world_size=2, batches_per_epoch=6)
+    first, second = (tmp_path / f"run.rank{rank}of2.jsonl" for rank in range(2))
+    assert check(receipt_of(first), first, "plain").exit_code == 0
+    forged = rewritten(second, tmp_path / "forged.jsonl", lambda found: found[0].update(rank=0), fitting=True)
+    for ledger, why in ((second, "rank: 0 in the receipt, 1"), (forged, "step 1, is none of rank 0 of 2")):
+        done = check(tmp_path / "receipt.json", ledger, "plain", "--samples", "1")
+        assert (done.exit_code, why in done.output) == (1, True), done.output
+
+
 @pytest.mark.parametrize(
     "name", ["batches", "epochs", "missing", "keys", "last", "versions", "cpu", "left_out", "data"]
 )
