@@ -60,7 +60,7 @@ class LocalProcesses:
         return self.settings.start_method != "fork"
 
     def num_workers(self, num_processes: int) -> int:
-        return num_processes
+        return self.settings.num_processes
 
     def start(self, work: Work) -> Coordinator:
         return Coordinator(work, self.settings)

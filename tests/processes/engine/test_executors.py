@@ -142,3 +142,13 @@ def test_two_augmenters_of_two_threads_do_not_mix_their_global_generators() -> N
     for thread in threads:
         thread.join()
     assert found == expected
+
+
+def test_an_executor_has_as_many_workers_as_its_settings_say() -> None:
+    """Streams of workers that nobody started would be waited for."""
+    taken = []
+    for asked in (2, 3):
+        executor = LocalProcesses(Settings(2, "fork", 8, None, 4))
+        with DeterministicAugmenter(Finite(), None, asked, seed=1, num_streams=3, executor=executor) as augmenter:
+            taken.append([batch["cases"] for batch in augmenter])
+    assert taken[0] == taken[1] != []
