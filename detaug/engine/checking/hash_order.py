@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from detaug.engine.checking.checks import Again, Check, Checks, Difference, make_again
 from detaug.pipeline.producer import Pipeline, Producer
-from detaug.processes.control import die_with, run_and_exit
+from detaug.processes.control import die_with, interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
 from detaug.processes.surroundings import leave_autocast
 from detaug.purity.reports import BatchReport
@@ -68,7 +68,8 @@ class HashOrder:
             return None
         if self._process is None:
             if self._is_due():
-                self._start()
+                with interrupts_deferred():  # or an interpreter might run that no object knows of
+                    self._start()
             return None
         if self._process.poll() is None:
             return None
@@ -91,6 +92,8 @@ class HashOrder:
                 return False
             self._check = self._checks.for_other_hashes()
             return self._check is not None
+        if not self._made:  # an interrupt came before the first one was started
+            return True
         return self._is_suspect or self._checks.would_pay(self._spent * (1 + 1 / len(self._made)))
 
     def _start(self) -> None:

@@ -126,7 +126,7 @@ def test_arguments_given_to_verify_come_before_the_augmenters() -> None:
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (lambda: Squares(0), "0 samples"),
+        (lambda: Squares(0), "is empty"),
         (Endless, r"returned Endless: return \(it, None\)"),
         (lambda: (1, 2, 3), "it returned tuple of 3"),
         (lambda: [{"data": 1}], r"return \(it, None\)"),
