@@ -115,7 +115,7 @@ class DeterministicTraining(TrainerAttributes):
     _run_seed: Seed | None = None
     _cases: str = ""
     _split: Mapping[str, list[str]] = MappingProxyType({})
-    _begun_with: Mapping[str, Any] = MappingProxyType({})
+    _begun_with: Mapping[str, Any] = MappingProxyType({"optimiser": {}, "schedule": {}, "loss": {}})
     _continued: RunRecord | None = None
     _allowed: Sequence[str] = ()
     _switched: Changes | None = None
