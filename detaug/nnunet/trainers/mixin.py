@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -56,7 +57,7 @@ from detaug.nnunet.trainers.run_record import (
     plain,
     schedule_settings,
 )
-from detaug.nnunet.trainers.training_log import EpochAccount, TrainingLog, named, opening_line
+from detaug.nnunet.trainers.training_log import EpochAccount, TrainingLog, checks_line, named, opening_line
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.reports.atomic_files import remove_unfinished
 from detaug.seeding.global_generators import seed_global_generators
@@ -118,6 +119,8 @@ class DeterministicTraining(TrainerAttributes):
     _begun_with: Mapping[str, Any] = MappingProxyType({"optimiser": {}, "schedule": {}, "loss": {}})
     _continued: RunRecord | None = None
     _allowed: Sequence[str] = ()
+    _first_weights: str | None = None
+    _pretrained: str | None = None
     _switched: Changes | None = None
     _account: EpochAccount | None = None
 
@@ -169,6 +172,7 @@ class DeterministicTraining(TrainerAttributes):
             "schedule": schedule_settings(self.lr_scheduler),
             "loss": loss_settings(self.loss),
         }
+        self._first_weights = _digest_of_weights(self.network)
 
     def _build_loss(self) -> Any:
         loss = super()._build_loss()  # type: ignore[misc]
@@ -272,7 +276,22 @@ class DeterministicTraining(TrainerAttributes):
                 loader.settle()
         if self._continued is not None:
             self._check_continues(self._continued)
+        else:
+            self._keep_pretrained_weights()
         self._tell_what_it_is_made_of()
+
+    def _keep_pretrained_weights(self) -> None:
+        """Write a checkpoint at once where the weights do not follow from the seed: ``--c`` takes no ``-pretrained_weights``, and
+        would begin without them after a training that was killed before its first checkpoint."""
+        weights = _digest_of_weights(self.network)
+        if self.current_epoch == 0 and weights != self._first_weights:
+            self._pretrained = weights
+            self.current_epoch -= 1  # as nnU-Net's on_train_end: a checkpoint says which epoch is next
+            try:
+                self.save_checkpoint(os.path.join(self.output_folder, "checkpoint_latest.pth"))
+            finally:
+                self.current_epoch += 1
+            self.print_to_log_file(f"detaug: begins with pretrained weights, SHA-256 {weights}")
 
     def _check_continues(self, earlier: RunRecord) -> None:
         """See that this is the training of a checkpoint, which its first rank has written."""
@@ -314,6 +333,7 @@ class DeterministicTraining(TrainerAttributes):
 
     def on_train_end(self) -> None:
         super().on_train_end()  # type: ignore[misc]
+        self.print_to_log_file(checks_line((self.dataloader_train, self.dataloader_val)))
         self._close_loaders()
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
@@ -353,6 +373,7 @@ class DeterministicTraining(TrainerAttributes):
             self._run_seed = record.seed
             self.print_to_log_file(f"detaug {__version__}: seed {record.seed}, the checkpoint's", add_timestamp=False)
         self._continued = record
+        self._pretrained = None if record is None else record.pretrained
         with loads_everything():
             super().load_checkpoint(filename_or_checkpoint)  # type: ignore[misc]
         epoch_times.restore(self.logger.get_checkpoint(), self.output_folder)
@@ -379,6 +400,7 @@ class DeterministicTraining(TrainerAttributes):
             iterations={"training": self.num_iterations_per_epoch, "validation": self.num_val_iterations_per_epoch},
             world_size=self._number_of_ranks(),
             cpu_threads=torch.get_num_threads() if self.device.type == "cpu" else 0,
+            pretrained=self._pretrained,
             allowed=list(self._allowed),
         )
 
@@ -407,6 +429,15 @@ class DeterministicTraining(TrainerAttributes):
             write_checkpoint(checkpoint, file)
         else:
             torch.save(canonical(checkpoint), file)
+
+
+def _digest_of_weights(network: Any) -> str:
+    """SHA-256 of all parameters and buffers."""
+    found = sha256()
+    for tensor in network.state_dict().values():
+        if isinstance(tensor, torch.Tensor):
+            found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def _right_order(trainer: type) -> str:

@@ -79,6 +79,16 @@ class EpochAccount:
         )
 
 
+def checks_line(loaders: Iterable[Any]) -> str:
+    """For the log, at the training's end: how far the run-time check went."""
+    told = [loader.stats() for loader in loaders if isinstance(loader, DeterministicAugmenter)]
+    made, checked, informative = (sum(each[name] for each in told) for name in ("batches", "checked", "informative"))
+    return (
+        f"detaug: {checked} of {made} batches were made twice and compared; {informative} of these could have shown state that "
+        "is carried from batch to batch"
+    )
+
+
 def opening_line(loaders: Mapping[str, Any], changes: Changes, compiles: bool, threads: int | None) -> str:
     """What the training is made of, in one line.
 

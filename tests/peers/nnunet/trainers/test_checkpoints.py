@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections import OrderedDict
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from nnunetv2.run.run_training import maybe_load_checkpoint
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug import StateMismatch
@@ -379,3 +381,32 @@ def test_a_checkpoint_without_a_seed_is_continued_and_the_log_says_so(nnunet_env
     again = new_trainer(nnunet_environment, ShortDetAug)
     again.load_checkpoint(str(file))
     assert "no record of a seed" in Path(again.log_file).read_text()
+
+
+def test_pretrained_weights_outlive_a_kill_before_the_first_checkpoint(nnunet_environment: Path) -> None:
+    class Killed(ShortDetAug):
+        def on_epoch_start(self) -> None:
+            raise KeyboardInterrupt
+
+    Killed.__name__ = ShortDetAug.__name__
+    weights = Path(os.environ["nnUNet_results"]) / "weights.pth"
+    made = trained(nnunet_environment, ShortDetAug)
+    torch.nn.init.ones_(next(made.network.parameters()))
+    torch.save({"network_weights": made.network.state_dict()}, weights)
+    straight = new_trainer(nnunet_environment, ShortDetAug)
+    maybe_load_checkpoint(straight, False, False, str(weights))
+    straight.run_training()
+    final = Path(straight.output_folder) / "checkpoint_final.pth"
+    wanted = final.read_bytes()
+    shutil.rmtree(straight.output_folder)
+    killed = new_trainer(nnunet_environment, Killed)
+    maybe_load_checkpoint(killed, False, False, str(weights))
+    with pytest.raises(KeyboardInterrupt):
+        killed.run_training()
+    again = new_trainer(nnunet_environment, ShortDetAug)
+    maybe_load_checkpoint(again, True, False)
+    again.run_training()
+    assert final.read_bytes() == wanted
+    assert torch.load(final, weights_only=False)["detaug"]["pretrained"]
+    log = Path(again.log_file).read_text()
+    assert re.search(r"detaug: \d+ of 6 batches were made twice and compared; \d+ of these could have shown state", log)
