@@ -132,11 +132,5 @@ EXAMPLES = [
     Example("CacheDataset", data_set(monai.data.CacheDataset, **_QUIET)),
     Example("runtime_cache", data_set(monai.data.CacheDataset, runtime_cache=True, **_QUIET), often=True),
     Example("PersistentDataset cache", persistent),
-    Example(
-        "SmartCacheDataset",
-        data_set(monai.data.SmartCacheDataset, replace_rate=0.5, cache_num=8, progress=False, num_init_workers=0),
-        start_methods=("fork",),  # it holds a lock
-        indices=False,  # it shows a part of the items, until its own thread is started
-    ),
     Example("whole batches", whole_batches, indices=False, often=True),
 ]

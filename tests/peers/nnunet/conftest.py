@@ -14,12 +14,12 @@ import pytest
 import torch
 from filelock import FileLock
 
-from tests.peers.nnunet.trainers.datasets import KINDS, prepare
+from tests.peers.nnunet.trainers.small_datasets import KINDS, prepare
 
 
 @pytest.fixture(scope="session")
 def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A function from a kind of `tests.peers.nnunet.trainers.datasets` to the folder with its ``raw`` and ``preprocessed``."""
+    """A function from a kind of `small_datasets` to the folder with its ``raw`` and ``preprocessed``."""
     kept = os.environ.get("DETAUG_TEST_NNUNET")
     base = tmp_path_factory.getbasetemp()
     # processes that share the tests (pytest-xdist) share the data sets as well

@@ -26,7 +26,7 @@ from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess
 from detaug.nnunet import validation_transforms
 from detaug.nnunet.loading import PatchSource
 from detaug.transforms import Compose, Convert2DTo3D, Convert3DTo2D, SpatialTransform
-from tests.peers.nnunet.trainers.datasets import threads_for_processes
+from tests.peers.nnunet.trainers.small_datasets import threads_for_processes
 from tests.support.transforms.spatial_reference import label_weights_in_float64, reference_params
 
 nibabel = pytest.importorskip("nibabel")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.peers.nnunet.trainers.datasets import KINDS
+from tests.peers.nnunet.trainers.small_datasets import KINDS
 
 REPOSITORY = Path(__file__).parents[4]
 SHORT = Path(__file__).parent / "short"

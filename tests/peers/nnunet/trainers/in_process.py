@@ -10,7 +10,7 @@ import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug.nnunet import DetAugLoading, DeterministicTraining
-from tests.peers.nnunet.trainers.datasets import KINDS
+from tests.peers.nnunet.trainers.small_datasets import KINDS
 
 CPU = torch.device("cpu")
 

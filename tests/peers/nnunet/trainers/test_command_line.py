@@ -14,7 +14,7 @@ import SimpleITK
 import torch
 
 from tests.peers.nnunet.trainers.command_line import Run, checkpoints
-from tests.peers.nnunet.trainers.datasets import RESIDUAL_ENCODER
+from tests.peers.nnunet.trainers.small_datasets import RESIDUAL_ENCODER
 
 #: Trainings take as long as the machine lets them: two hours is a hang on any.
 pytestmark = pytest.mark.timeout(7200)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.peers.nnunet.trainers.command_line import Run, checkpoints
-from tests.peers.nnunet.trainers.datasets import RESIDUAL_ENCODER
+from tests.peers.nnunet.trainers.small_datasets import RESIDUAL_ENCODER
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use here"),

@@ -31,7 +31,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[
             folder = os.environ.get("DETAUG_NNUNET_ENVIRONMENTS")
             python = environment(Path(folder) if folder else tmp_path_factory.mktemp("environments"), version)
             root = tmp_path_factory.mktemp(f"nnunet-{version}")
-            command = [python, "-m", "tests.peers.nnunet.trainers.datasets", str(root), "plain"]
+            command = [python, "-m", "tests.peers.nnunet.trainers.small_datasets", str(root), "plain"]
             done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
             assert done.returncode == 0, done.stderr[-3000:]
             made[version] = (python, root)
