@@ -41,10 +41,12 @@ class Assignments(Generic[Worker]):
 
     Args:
         schedule: what is to be made.
+        num_workers: how many there are to be.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, num_workers: int) -> None:
         self._schedule = schedule
+        self._num_workers = num_workers
         self._tickets = 0
         self._workers: dict[int, Worker] = {}  # by number
         self._room: tuple[dict[int, Worker], dict[int, Worker]] = ({}, {})  # workers with no task, with one; by number
@@ -92,6 +94,8 @@ class Assignments(Generic[Worker]):
         given: dict[int, list[tuple[int, Task]]] = {}
         for room in self._room:
             for worker in list(room.values()):
+                if room is self._room[1] and self._schedule.stateless and self._schedule.num_open <= self._missing:
+                    break  # what is left is for workers that have yet to join, each of which begins it at once
                 task = self._schedule.next_for(worker.index)
                 if task is None:
                     if self._schedule.stateless:
@@ -104,6 +108,10 @@ class Assignments(Generic[Worker]):
                 entries.append((self._tickets, task))
                 self._sort_in(worker, len(worker.tasks) + len(entries))
         return [(self._workers[number], entries) for number, entries in given.items()]
+
+    @property
+    def _missing(self) -> int:
+        return self._num_workers - len(self._workers)
 
     def _sort_in(self, worker: Worker, number: int) -> None:
         self.rest(worker)

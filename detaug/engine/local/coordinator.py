@@ -82,7 +82,7 @@ class Coordinator(PrefetchingEngine):
         # Written under the lock, in one go with what is known of the position then: whether a moved one is news.
         self._hungry = True
         self._resting: list[Worker] = []  # workers that read too little to be sent anything
-        self._assignments: Assignments[Worker] = Assignments(work.schedule)
+        self._assignments: Assignments[Worker] = Assignments(work.schedule, settings.num_processes)
         self._gpu = gpu_to_pin_for(work.pin_memory)
         self._deaths: dict[BatchKey, int] = {}
         self._not_taken: dict[BatchKey, int] = {}

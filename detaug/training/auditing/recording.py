@@ -90,7 +90,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._owners.setdefault(module, Owner("loss" if prefix else "forward", name, type(module).__name__))
                 for short, parameter in module.named_parameters(recurse=False):
                     self._parameters.setdefault(id(parameter), short)
-        self._phase_owner = self._owners[model]
+        self._phase_owner = self._last_owner = self._owners[model]
+        self._claimed = len(caught)
+        self._ran: dict[str, Owner] = {}
         self._inside: list[Owner] = []
         self._nodes: dict[Any, int] = {}
         self._in_backward = threading.local()  # autograd has one thread for each device
@@ -134,6 +136,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._claim_alerts()
         self._hooks.close()
         # nodes hold the graph
         self._nodes.clear()
@@ -145,14 +148,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        before, owner = len(self._caught), self._current()
-        result = func(*args, **kwargs)
-        names = [alerted(str(each.message)) for each in self._caught[before:]]
+        self._claim_alerts()  # torch 2.14 alerts only when the operation has returned to its caller
+        owner = self._last_owner = self._current()
         name = func._schema.name.removeprefix("aten::").rstrip("_") or func._schema.name
+        self._ran[name] = owner
+        result = func(*args, **kwargs)
+        self._claim_alerts()
         if name in SILENT and not (name == "sort" and kwargs.get("stable")):
-            names.append(name)
-        self.operations.update((each, owner) for each in names if each)
+            self.operations[name, owner] += 1
         return result
+
+    def _claim_alerts(self) -> None:
+        """PyTorch's new alerts are of the last operation of their name, else of the one that has run last."""
+        names = [alerted(str(each.message)) for each in self._caught[self._claimed :]]
+        self._claimed = len(self._caught)
+        self.operations.update((each, self._ran.get(each.rstrip("_"), self._last_owner)) for each in names if each)
 
     def _current(self) -> Owner:
         backward: Owner | None = getattr(self._in_backward, "owner", None)

@@ -30,9 +30,9 @@ class Place:
 class World:
     """Workers that exist in a list only."""
 
-    def __init__(self, schedule: Schedule) -> None:
+    def __init__(self, schedule: Schedule, num_workers: int = 0) -> None:
         self.schedule = schedule
-        self.assignments: Assignments[Place] = Assignments(schedule)
+        self.assignments: Assignments[Place] = Assignments(schedule, num_workers)
         self.places: list[Place] = []
 
     def join_all(self, num_workers: int) -> None:
@@ -70,6 +70,17 @@ def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting():
         world.answer(random.Random(0).choice(world.places))
         while isinstance(world.schedule.due()[1], Delivered):
             world.schedule.hand_out(*world.schedule.due())
+
+
+def test_the_last_tasks_of_the_window_are_left_to_workers_that_have_yet_to_join():
+    world = World(Schedule(Plan(1), 6, 5, True), 5)
+    world.join_all(4)
+    world.give_out()
+    assert sorted(len(place.tasks) for place in world.places) == [1, 1, 1, 2]
+    world.places.append(Place(4, 4))
+    world.assignments.join(world.places[-1])
+    world.give_out()
+    assert sorted(len(place.tasks) for place in world.places) == [1, 1, 1, 1, 2]
 
 
 def test_worker_that_is_gone_or_cannot_read_is_given_nothing():
