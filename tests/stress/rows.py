@@ -80,8 +80,8 @@ def interrupts(
         thread.start()
         try:
             while len(seen) < batches or outcome.faults < faults:
-                step = augmenter.step
                 try:
+                    step = augmenter.step
                     batch = next(augmenter)
                 except KeyboardInterrupt:
                     outcome.faults += 1
