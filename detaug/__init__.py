@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from detaug.seeding.reseeders import register_reseeder
     from detaug.seeding.tree import SeedTree
     from detaug.training.seeding import seed_everything
-    from detaug.verify import verify
+    from detaug.verification import verify
 
 __all__ = [
     "BatchError",
@@ -51,6 +51,6 @@ __getattr__, __dir__ = lazily(
         "detaug.seeding.reseeders": ("register_reseeder",),
         "detaug.seeding.tree": ("SeedTree",),
         "detaug.training.seeding": ("seed_everything",),
-        "detaug.verify": ("verify",),
+        "detaug.verification": ("verify",),
     },
 )

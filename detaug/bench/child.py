@@ -23,8 +23,8 @@ from detaug.reports.notices import collected_notices
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.stages import observed
 from detaug.transforms.building.workspace import Workspace
-from detaug.verify.handed_in import HandedIn, UnusableError, call_factory
-from detaug.verify.target import load_factory
+from detaug.verification.handed_in import HandedIn, UnusableError, call_factory
+from detaug.verification.target import load_factory
 
 #: Batches that are taken at least, however long they take, and how many times the seconds that costs at most.
 LEAST, PATIENCE = 4, 4

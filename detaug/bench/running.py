@@ -16,7 +16,7 @@ from detaug.bench.settings import DETAUG, LOADS, SYSTEMS, Run, Settings
 from detaug.demo.mri import load_template
 from detaug.doctor.machine import environment
 from detaug.reports.progress import Progress
-from detaug.verify.handed_in import UnusableError
+from detaug.verification.handed_in import UnusableError
 
 #: Seconds between two looks at whether a measurement is done.
 LOOK_EVERY = 0.1

@@ -18,7 +18,7 @@ from detaug.bench.settings import DETAUG, NONDET, NUM_CACHED, TORCH, Run
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.sources import DatasetSource
 from detaug.transforms.building.base import Transform
-from detaug.verify.handed_in import HandedIn
+from detaug.verification.handed_in import HandedIn
 
 Epochs = Callable[[], Iterator[Any]]
 

@@ -1,8 +1,8 @@
 """The command line, `detaug`: one file per sub-command.
 
 A file here has the arguments and the exit status. What is found, and mostly how it is put into words, is in the room that finds
-it: `detaug.remaking.printing`, `detaug.verify.result`, `detaug.bench.result` ... These files import nothing heavy before their
-command runs, so that ``detaug --help`` answers at once.
+it: `detaug.remaking.printing`, `detaug.verification.result`, `detaug.bench.result` ... These files import nothing heavy before
+their command runs, so that ``detaug --help`` answers at once.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ def unreadable_told() -> Iterator[None]:
     from detaug.ledger.files import NotALedger
     from detaug.ledger.receipt import CannotReceipt
     from detaug.remaking.pipelines import CannotRemake
-    from detaug.verify import UnusableError
+    from detaug.verification import UnusableError
 
     try:
         yield
@@ -231,8 +231,8 @@ def factory_of(target: str) -> Any:
     Raises:
         CannotRun: there is none, or its module raises.
     """
-    from detaug.verify import UnusableError
-    from detaug.verify.target import load_factory
+    from detaug.verification import UnusableError
+    from detaug.verification.target import load_factory
 
     try:
         return load_factory(target)

@@ -46,7 +46,7 @@ def verify(target: str, json_target: Target, **options: Any) -> None:
     measured. What the pipeline does by itself and DeterministicAugmenter repairs is shown and does not count.
     """
     from detaug.reports.progress import progress
-    from detaug.verify import verify as run
+    from detaug.verification import verify as run
 
     options["start_methods"] = options["start_methods"] or None  # click's word for "not given" is an empty tuple
     # What is left on screen is the table; the bar is for the time until then.

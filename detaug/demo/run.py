@@ -20,8 +20,8 @@ from detaug.fingerprints import fingerprint
 from detaug.reports.progress import Progress
 from detaug.reports.rows import DIFFERENT, EQUAL, REFERENCE, Planned, Result, run_rows, table
 from detaug.seeding.tree import Seed, SeedTree
-from detaug.verify.result import Prints, Row, compared
-from detaug.verify.rows.real_runs import take
+from detaug.verification.result import Prints, Row, compared
+from detaug.verification.rows.real_runs import take
 
 BATCH_SIZE = 2
 

@@ -23,8 +23,8 @@ from detaug.seeding.global_generators import preserved_global_rngs, reseed_globa
 from detaug.seeding.tree import Seed, SeedTree, positive_int
 from detaug.transforms.building.base import Transform
 from detaug.transforms.foreign import ForeignTransform
-from detaug.verify.handed_in import Factory, HandedIn, UnusableError, call_factory
-from detaug.verify.target import load_factory
+from detaug.verification.handed_in import Factory, HandedIn, UnusableError, call_factory
+from detaug.verification.target import load_factory
 
 if TYPE_CHECKING:
     from detaug.nnunet.verification import Settings as NNUNetSettings

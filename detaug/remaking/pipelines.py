@@ -14,7 +14,7 @@ from detaug.ledger.notes import prints_of
 from detaug.pipeline import identity
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded
-from detaug.verify.handed_in import Factory, call_factory
+from detaug.verification.handed_in import Factory, call_factory
 from detaug.versions import NUMERICS, SEED_SCHEME
 
 _DIGEST = re.compile(r"digest [0-9a-f]{16}")

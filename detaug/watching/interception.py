@@ -88,7 +88,7 @@ class Substitution:
 _PASSED_THROUGH = frozenset({"random", "secrets", "uuid", "numpy", "torch", "os"})
 
 #: Modules with the functions that replace the watched ones.
-_WATCHED_BY = frozenset({"detaug.watching.guard", "detaug.verify.trials.substitutes"})
+_WATCHED_BY = frozenset({"detaug.watching.guard", "detaug.verification.trials.substitutes"})
 
 #: Parts of detaug that belong to a user's pipeline and not to the machinery that runs it.
 _OUR_PIPELINES = ("detaug.demo.", "detaug.nnunet.", "detaug.transforms.", "detaug.kernels.")

@@ -16,7 +16,7 @@ from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetNumpy
 
 from detaug.nnunet import training_transforms
 from detaug.nnunet.loading import PatchSource
-from detaug.verify import Cause, Result, verify
+from detaug.verification import Cause, Result, verify
 from tests.peers.acceptance import nnunet_pipeline as pipeline
 
 ALWAYS = (*pipeline.CASCADE, GaussianBlurTransform)

@@ -10,16 +10,16 @@ import cloudpickle
 import pytest
 
 from detaug.processes.interpreters import worker_environment
-from detaug.verify import diagnosis
-from detaug.verify.trials.bench import Subject, Trial
-from detaug.verify.trials.interpreter import Elsewhere, start
+from detaug.verification import diagnosis
+from detaug.verification.trials.bench import Subject, Trial
+from detaug.verification.trials.interpreter import Elsewhere, start
 from tests.support.preloaded import PRELOADED
 
 ROOT = Path(__file__).parents[3]
 
 PROGRAM = """
 import os, sys
-from detaug.verify.trials.interpreter import main
+from detaug.verification.trials.interpreter import main
 answer = os.dup(1)
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 os.dup2(os.open(sys.argv[2], os.O_WRONLY), 2)

@@ -52,7 +52,7 @@ def failed(found: Any) -> dict[str, str]:
         ("import sys; sys.executable = '/bin/false'", 3, ""),
         ("import sys; sys.executable = '/nowhere/python'", 3, "No such file or directory"),
         ("import tempfile; tempfile.tempdir = '/nowhere'", 2, "No such file or directory"),
-        (f"import detaug.verify.running\n{NO_DESCRIPTORS}\nuse_up(7)", 4, "Too many open files"),
+        (f"import detaug.verification.running\n{NO_DESCRIPTORS}\nuse_up(7)", 4, "Too many open files"),
     ],
     ids=["interpreters_end_at_once", "no_interpreter", "no_temporary_files", "no_descriptors"],
 )

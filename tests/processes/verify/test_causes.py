@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from detaug.verify import Result, verify
+from detaug.verification import Result, verify
 from detaug.watching.interception import Site
 from tests.processes.verify import pipelines
 

@@ -12,10 +12,10 @@ from torch.utils.data import Dataset, IterableDataset
 from detaug import DeterministicAugmenter, fingerprint
 from detaug.seeding.tree import SeedTree
 from detaug.sources import DatasetSource
-from detaug.verify import Result, UnusableError, verify
-from detaug.verify.handed_in import BATCH_SIZE, call_factory
-from detaug.verify.rows.real_runs import RealRuns
-from detaug.verify.settings import DEFAULT_SEED, Settings
+from detaug.verification import Result, UnusableError, verify
+from detaug.verification.handed_in import BATCH_SIZE, call_factory
+from detaug.verification.rows.real_runs import RealRuns
+from detaug.verification.settings import DEFAULT_SEED, Settings
 from tests.processes.verify import pipelines
 
 QUICK: dict[str, Any] = {"batches": 3, "processes": [1], "start_methods": ["fork"], "hash_seeds": ()}

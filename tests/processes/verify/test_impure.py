@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detaug.verify import Result, verify
+from detaug.verification import Result, verify
 from detaug.watching.interception import Site
 from tests.processes.verify import impure
 

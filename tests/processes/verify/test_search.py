@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from detaug.cli import main
-from detaug.verify import verify
+from detaug.verification import verify
 from tests.processes.verify import pipelines
 
 QUICK: dict[str, Any] = {"batches": 3, "processes": [1], "start_methods": ["fork"], "hash_seeds": ()}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import detaug
-from detaug.verify import Result, UnusableError, verify
+from detaug.verification import Result, UnusableError, verify
 from tests.processes.verify import pipelines
 
 QUICK: dict[str, Any] = {"batches": 4, "processes": [2], "start_methods": ["fork"], "hash_seeds": ()}

@@ -16,7 +16,7 @@ from detaug import DeterministicAugmenter, current
 from detaug import transforms as t
 from detaug.pictures.requirements import NotInstalled
 from detaug.previews import Preview
-from detaug.verify import UnusableError
+from detaug.verification import UnusableError
 
 
 def blob(shape: tuple[int, ...] = (1, 20, 18, 16)) -> tuple[np.ndarray, np.ndarray]:

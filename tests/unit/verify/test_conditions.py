@@ -19,8 +19,8 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from detaug.verify.trials.conditions import Conditions
-from detaug.verify.trials.surroundings import under
+from detaug.verification.trials.conditions import Conditions
+from detaug.verification.trials.surroundings import under
 from detaug.watching.interception import Site
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from detaug.reports import rows as reports
 from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, table
-from detaug.verify.trials.outputs import Difference
+from detaug.verification.trials.outputs import Difference
 from detaug.watching.interception import Site
 
 Prints = Sequence[str]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from detaug.pipeline.plan import BatchKey
-from detaug.verify.diagnosis import Experiment
-from detaug.verify.trials.bench import Trial
-from detaug.verify.trials.conditions import Conditions
+from detaug.verification.diagnosis import Experiment
+from detaug.verification.trials.bench import Trial
+from detaug.verification.trials.conditions import Conditions
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Producer
-from detaug.verify.handed_in import UnusableError
-from detaug.verify.result import Cause
-from detaug.verify.trials.bench import Outcome, SearchStopped, Subject, Trial, perform
-from detaug.verify.trials.carried import Snapshot, Variable
-from detaug.verify.trials.conditions import Conditions
-from detaug.verify.trials.interpreter import start
-from detaug.verify.trials.lines import Divergence, divergence_of, line_that_changes
-from detaug.verify.trials.outputs import Difference, first_difference
+from detaug.verification.handed_in import UnusableError
+from detaug.verification.result import Cause
+from detaug.verification.trials.bench import Outcome, SearchStopped, Subject, Trial, perform
+from detaug.verification.trials.carried import Snapshot, Variable
+from detaug.verification.trials.conditions import Conditions
+from detaug.verification.trials.interpreter import start
+from detaug.verification.trials.lines import Divergence, divergence_of, line_that_changes
+from detaug.verification.trials.outputs import Difference, first_difference
 from detaug.watching.interception import Site
 
 #: No more lines or variables than this are tried one by one.

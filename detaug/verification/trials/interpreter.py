@@ -18,9 +18,9 @@ import cloudpickle
 
 from detaug.processes.control import die_with, run_and_exit
 from detaug.processes.interpreters import code_of, interpreter_command, worker_environment
-from detaug.verify.handed_in import CannotTravel, UnusableError
-from detaug.verify.trials.bench import Outcome, SearchStopped, Subject, Trial, perform
-from detaug.verify.trials.surroundings import under
+from detaug.verification.handed_in import CannotTravel, UnusableError
+from detaug.verification.trials.bench import Outcome, SearchStopped, Subject, Trial, perform
+from detaug.verification.trials.surroundings import under
 
 
 @dataclass

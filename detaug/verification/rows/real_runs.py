@@ -20,10 +20,10 @@ from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.rows import Planned
 from detaug.seeding.branch import SeedBranch
-from detaug.verify.handed_in import CannotTravel, Factory, UnusableError, call_factory
-from detaug.verify.result import Prints, Row, compared
-from detaug.verify.rows.disturbing import Disturbance
-from detaug.verify.settings import DEFAULT_SEED, Settings
+from detaug.verification.handed_in import CannotTravel, Factory, UnusableError, call_factory
+from detaug.verification.result import Prints, Row, compared
+from detaug.verification.rows.disturbing import Disturbance
+from detaug.verification.settings import DEFAULT_SEED, Settings
 
 _MANY_RESTARTS = 1_000
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.verify.trials.conditions import Calls, Conditions
+from detaug.verification.trials.conditions import Calls, Conditions
 from detaug.watching.interception import Site, caller_of_randomness, direct_caller, first_outside_library
 
 _WALL, _SINCE_START = 1_700_000_000.0, 10_000.0

@@ -16,15 +16,15 @@ from detaug.reports.rows import DIFFERENT, FAILED, NOT_RUN, REPAIRED, Planned, r
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.seeding.tree import SeedTree
-from detaug.verify.diagnosis import Experiment, causes_of, differing
-from detaug.verify.handed_in import CannotTravel, Factory, UnusableError
-from detaug.verify.result import Cause, Result, Row, Stateless
-from detaug.verify.rows.experiments import Question, questions
-from detaug.verify.rows.real_runs import RealRuns, Reference
-from detaug.verify.rows.statelessness import judge_statelessness
-from detaug.verify.settings import DEFAULT_BATCHES, DEFAULT_SEARCH_SECONDS, Settings
-from detaug.verify.target import load_factory
-from detaug.verify.trials.bench import Outcome, Raised, SearchStopped, SharedState, Subject, Trial
+from detaug.verification.diagnosis import Experiment, causes_of, differing
+from detaug.verification.handed_in import CannotTravel, Factory, UnusableError
+from detaug.verification.result import Cause, Result, Row, Stateless
+from detaug.verification.rows.experiments import Question, questions
+from detaug.verification.rows.real_runs import RealRuns, Reference
+from detaug.verification.rows.statelessness import judge_statelessness
+from detaug.verification.settings import DEFAULT_BATCHES, DEFAULT_SEARCH_SECONDS, Settings
+from detaug.verification.target import load_factory
+from detaug.verification.trials.bench import Outcome, Raised, SearchStopped, SharedState, Subject, Trial
 
 
 def verify(

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from detaug.purity.pristine import TransformCopy
-from detaug.verify.trials.values import digest
+from detaug.verification.trials.values import digest
 from detaug.watching.profiler import listening
 
 #: Where compositions and loaders of all libraries keep their transforms.

@@ -14,12 +14,12 @@ from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.processes.threads import one_thread
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.global_generators import preserved_global_rngs
-from detaug.verify.handed_in import Factory, call_factory
-from detaug.verify.trials.carried import Snapshot
-from detaug.verify.trials.conditions import Conditions
-from detaug.verify.trials.lines import Event, LineRecorder
-from detaug.verify.trials.outputs import Output, OutputRecorder
-from detaug.verify.trials.surroundings import under
+from detaug.verification.handed_in import Factory, call_factory
+from detaug.verification.trials.carried import Snapshot
+from detaug.verification.trials.conditions import Conditions
+from detaug.verification.trials.lines import Event, LineRecorder
+from detaug.verification.trials.outputs import Output, OutputRecorder
+from detaug.verification.trials.surroundings import under
 from detaug.watching.interception import Site
 
 
@@ -97,7 +97,7 @@ class Outcome:
 
     Attributes:
         prints: a fingerprint for each batch; where it could not be made, what was raised.
-        sites: which lines asked for random numbers, the clock, ... (see `detaug.verify.trials.conditions.Calls`).
+        sites: which lines asked for random numbers, the clock, ... (see `detaug.verification.trials.conditions.Calls`).
         outputs, lines: what was watched, of the last batch.
         earlier_lines: of the pipeline's making and of the batches before.
         fixed_seeds: lines that seed a generator with the same seed in every batch, and the seed.

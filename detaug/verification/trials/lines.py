@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FrameType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
-from detaug.verify.trials.values import attributes_of, digest
+from detaug.verification.trials.values import attributes_of, digest
 from detaug.watching.interception import Site, is_machinery, is_standard_library, module_of, site_of
 
 #: Traced no further than this: a loop over voxels in Python would take too long.

@@ -6,10 +6,10 @@ import time
 from dataclasses import replace
 
 from detaug.pipeline.plan import BatchKey
-from detaug.verify.diagnosis import Experiment, causes_of, differing
-from detaug.verify.handed_in import UnusableError, call_factory
-from detaug.verify.result import Stateless
-from detaug.verify.trials.bench import Subject, Trial, perform
+from detaug.verification.diagnosis import Experiment, causes_of, differing
+from detaug.verification.handed_in import UnusableError, call_factory
+from detaug.verification.result import Stateless
+from detaug.verification.trials.bench import Subject, Trial, perform
 
 
 def judge_statelessness(

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from detaug.seeding.global_generators import reseed_global_rngs
-from detaug.verify.trials.conditions import Calls, Conditions
-from detaug.verify.trials.substitutes import Substitutes
+from detaug.verification.trials.conditions import Calls, Conditions
+from detaug.verification.trials.substitutes import Substitutes
 from detaug.watching.interception import Substitution
 
 

@@ -18,7 +18,7 @@ import torch
 
 from detaug.pipeline.producer import Producer
 from detaug.purity.references import attributes_of, parts_of, slots_of
-from detaug.verify.trials.values import GENERATORS, digest
+from detaug.verification.trials.values import GENERATORS, digest
 from detaug.watching.interception import is_standard_library
 
 _MAX_HOLDERS, _MOST_PARTS = 2_000, 1_000

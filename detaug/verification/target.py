@@ -11,7 +11,7 @@ from types import ModuleType
 
 import cloudpickle
 
-from detaug.verify.handed_in import Factory, UnusableError, users_code
+from detaug.verification.handed_in import Factory, UnusableError, users_code
 
 
 def load_factory(target: str) -> Factory:
