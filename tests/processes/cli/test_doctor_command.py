@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,17 +15,17 @@ from detaug.cli.doctor import doctor
 @pytest.mark.parametrize("width", [80, 120])
 def test_it_prints_the_record_and_then_advice_within_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     result = CliRunner().invoke(doctor)
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert max(len(line) for line in lines) <= width
-    titles = ("detaug", "Python", "CPU", "dispatch", "GPU", "/dev/shm", "compile cache", "switches", "variables")
+    titles = ("detaug", "python", "cpu", "numpy", "gpu", "switches", "variables", "shared_memory", "kernel_cache")
     starts = [next(i for i, line in enumerate(lines) if line.startswith(title)) for title in titles]
     assert starts == sorted(starts)
-    assert any("torch.backends.cudnn.benchmark = " in line for line in lines)
-    assert any(line.startswith(("ok", "note", "warning")) for line in lines[starts[-1] :])
-    assert lines[-1].endswith(" ok")
+    assert any("torch.backends.cudnn.benchmark " in line for line in lines)
+    assert any(line.startswith("note") for line in lines[starts[-1] :])
+    assert "PYTHONHASHSEED" in result.output
 
 
 def test_json_is_all_that_is_printed() -> None:
@@ -36,25 +35,15 @@ def test_json_is_all_that_is_printed() -> None:
     assert set(found) == {"environment", "advice"}
     assert found["environment"]["cpu"]["usable_cores"] >= 1
     assert all(set(each) == {"level", "topic", "text"} for each in found["advice"])
-    assert {each["level"] for each in found["advice"]} <= {"ok", "note", "warning"}
+    assert {each["level"] for each in found["advice"]} <= {"note", "warning"}
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_strict_fails_on_a_warning_and_only_then(monkeypatch: pytest.MonkeyPatch, form: list[str]) -> None:
     from detaug.doctor import machine
 
-    def no_cards() -> dict[str, Any]:
-        return {
-            "devices": [],
-            "driver": None,
-            "cuda": None,
-            "hip": None,
-            "cudnn": None,
-            "cuda_started": False,
-            "mps": False,
-        }
-
-    monkeypatch.setattr(machine, "graphics_cards", no_cards)
+    no_cards = {"devices": [], "driver": None, "cuda": None, "hip": None, "cudnn": None}
+    monkeypatch.setattr(machine, "_graphics_cards", lambda: no_cards)
     monkeypatch.setattr(machine, "_version", lambda package: "2.8.1" if package == "nnunetv2" else None)
     for name in ("nnUNet_n_proc_DA", "nnUNet_compile", "TORCHINDUCTOR_MAX_AUTOTUNE"):
         monkeypatch.delenv(name, raising=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import importlib.metadata
 import json
-import multiprocessing
 import os
 import platform
 import subprocess
@@ -20,8 +19,6 @@ import torch
 
 from detaug.doctor import machine
 from detaug.doctor.advice import advice
-from detaug.doctor.graphics_cards import card_names
-from detaug.doctor.kernel_cache import kernel_cache
 from detaug.doctor.machine import environment
 from detaug.kernels import cache, compiling
 from detaug.processes import cores
@@ -45,7 +42,7 @@ def test_versions_are_those_that_are_installed() -> None:
 
 
 def test_package_that_is_not_installed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PACKAGES", ("numpy", "no-such-package"))
+    monkeypatch.setattr(machine, "PACKAGES", "numpy no-such-package")
     assert environment()["packages"]["no-such-package"] is None
 
 
@@ -69,7 +66,7 @@ def test_affinity_limits_the_usable_cores() -> None:
     allowed = os.sched_getaffinity(0)
     try:
         os.sched_setaffinity(0, {min(allowed)})
-        assert environment()["cpu"]["affinity"] == environment()["cpu"]["usable_cores"] == 1
+        assert environment()["cpu"]["usable_cores"] == 1
     finally:
         os.sched_setaffinity(0, allowed)
 
@@ -77,8 +74,7 @@ def test_affinity_limits_the_usable_cores() -> None:
 def test_control_group_s_quota_limits_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "group_lines", lambda name: ["150000 100000"] if name == "cpu.max" else [])
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    cpu = environment()["cpu"]
-    assert (cpu["quota"], cpu["affinity"], cpu["usable_cores"]) == (1.5, 8, 1)
+    assert environment()["cpu"]["usable_cores"] == 1
 
 
 def test_the_case_cache_is_shown_without_the_users_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,17 +135,15 @@ assert state() == before
 assert first["switches"] == second["switches"] and first["variables"] == second["variables"]
 heavy = {"numba", "scipy", "nnunetv2", "batchgeneratorsv2", "torch._dynamo", "torch._inductor"} & set(sys.modules)
 assert not heavy, heavy
-print(json.dumps(first["multiprocessing"]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["start_method"] is None
 
 
 def test_no_warning_comes_of_asking() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert environment()["multiprocessing"]["default_start_method"] in multiprocessing.get_all_start_methods()
+        assert environment()["gpu"].keys() == {"devices", "driver", "cuda", "hip", "cudnn"}
 
 
 @pytest.mark.parametrize("chosen", ["folder", "file", "file, and no temporary folder", "nothing"])
@@ -163,18 +157,18 @@ def test_kernel_cache_is_where_the_compiler_puts_it(
     else:
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / chosen.partition(",")[0]))
     before = sorted(tmp_path.rglob("*"))
-    record = kernel_cache()
+    record = environment()["kernel_cache"]
     assert sorted(tmp_path.rglob("*")) == before
     used = cache.cache_folder()
-    assert record["writable"] is (used is not None)
     assert record["folder"] == (used and str(used)) or record["folder"].startswith("~")
     assert record["kernels"] == len(compiling.all_kernels())
 
 
 def test_cold_cache_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "empty"))
-    cold = kernel_cache()
-    assert (cold["compiled"], cold["warm"], cold["writable"]) == (0, False, True)
+    cold = environment()["kernel_cache"]
+    assert cold["compiled"] == 0
+    assert cold["folder"] is not None
     assert not (tmp_path / "empty").exists()
 
 
@@ -189,11 +183,21 @@ def test_compiled_kernels_are_counted_for_this_source_and_python(
         folder.mkdir(parents=True)
         (folder / f"median.median_filter-10.{version}.nbi").touch()
         (folder / "median.median_filter-10.py27.nbi").touch()
-    assert kernel_cache()["compiled"] == 1
+    assert environment()["kernel_cache"]["compiled"] == 1
 
 
-def test_cards_are_read_from_the_driver_s_list() -> None:
-    assert card_names("GPU 0: NVIDIA A100-SXM4-40GB\nGPU 1: Odd: name\n\n") == ["NVIDIA A100-SXM4-40GB", "Odd: name"]
+def test_cards_are_read_from_the_driver_s_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = "GPU 0: NVIDIA A100-SXM4-40GB\nGPU 1: Odd: name\n\n"
+    monkeypatch.setattr(machine.collect_env, "get_gpu_info", lambda run: listed)
+    names = [each["name"] for each in environment()["gpu"]["devices"]]
+    assert names == ["NVIDIA A100-SXM4-40GB", "Odd: name"]
+
+
+def test_processors_with_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "model name\t: AMD EPYC\ncpu family\t: 25\nmodel\t\t: {}\n"
+    for number in (17, 160):
+        monkeypatch.setattr(cores, "lines", lambda _, number=number: text.format(number).splitlines())
+        assert machine.cpu_model() == f"AMD EPYC, family 25, model {number}"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: its name and driver are meant")
@@ -202,8 +206,7 @@ def test_gpu_and_driver_are_named() -> None:
     gpu = environment()["gpu"]
     assert gpu["devices"][0]["name"] == torch.cuda.get_device_name(0)
     assert gpu["driver"]
-    assert gpu["cuda_started"] is True
 
 
-def test_there_is_advice_on_a_real_record() -> None:
-    assert advice(environment())
+def test_a_real_record_can_be_advised_on() -> None:
+    assert isinstance(advice(environment()), list)

@@ -421,7 +421,7 @@ def test_another_machine_is_named_and_no_fault_where_batches_are_equal(kept: Pat
     def elsewhere(found: list[dict[str, Any]]) -> None:
         found[0]["environment"]["cpu"]["model"] = "Another CPU"
         found[0]["environment"]["packages"]["numpy"] = "1.0"
-        found[0]["environment"]["memory"]["total"] = 7
+        found[0]["environment"]["shared_memory"]["total"] = 7
         found[0]["environment"]["threads"]["torch"] = 99
         found[0]["environment"]["switches"]["torch.backends.cudnn.enabled"] = "a training's own"
 
