@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
-from detaug import seed_everything
-from detaug.training import EpochSampler, generator, make_deterministic, rng_state, set_rng_state, verify
+from detaug import DeterministicAugmenter, seed_everything
+from detaug.training import compare_trainings, make_deterministic, rng_state, set_rng_state
 
 try:
     import lightning.pytorch as pl
@@ -38,14 +38,18 @@ class Segmentation(pl.LightningModule):
         return torch.optim.AdamW(self.parameters())
 
 
-class RandomState(pl.Callback):
-    """Lightning's checkpoints have no random state of their own."""
+class Complete(pl.Callback):
+    """Lightning's checkpoints have neither the random state nor the position in the data."""
+
+    def __init__(self, batches: DeterministicAugmenter) -> None:
+        self.batches = batches
 
     def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
-        checkpoint["rng"] = rng_state()
+        checkpoint["rng"], checkpoint["data"] = rng_state(), self.batches.state_dict()
 
     def on_load_checkpoint(self, trainer: Any, module: Any, checkpoint: dict[str, Any]) -> None:
         self.loaded = checkpoint["rng"]
+        self.batches.load_state_dict(checkpoint["data"])
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         if hasattr(self, "loaded"):
@@ -53,7 +57,7 @@ class RandomState(pl.Callback):
 
 
 class Training:
-    """What `verify` needs: a model, `train`, `save` and `load`; Lightning's Trainer does the work."""
+    """What `compare_trainings` needs: a model, `train`, `save` and `load`; Lightning's Trainer does the work."""
 
     def __init__(self) -> None:
         seed = seed_everything(1234, deterministic=True, threads=1)
@@ -61,15 +65,14 @@ class Training:
         self.model = self.lightning.network
         images = torch.randn(16, 1, 8, 8)
         dataset = TensorDataset(images, (images[:, 0] > 0).long())
-        # With a generator of its own, a new epoch's iterator takes no number from the one that dropout draws from.
-        self.loader = DataLoader(dataset, 2, sampler=EpochSampler(dataset, seed=seed), generator=generator(seed))
+        self.loader = DeterministicAugmenter.from_dataset(dataset, 2, num_processes=0, seed=seed)
         self.checkpoint: Path | None = None
 
     def train(self, steps: int) -> None:
         quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
         self.trainer = pl.Trainer(
             accelerator="cpu", max_epochs=steps // len(self.loader), deterministic=True, enable_checkpointing=False,
-            callbacks=[RandomState()], **quiet,
+            callbacks=[Complete(self.loader)], **quiet,
         )  # fmt: skip
         self.trainer.fit(self.lightning, self.loader, ckpt_path=self.checkpoint, weights_only=False)
 
@@ -85,7 +88,7 @@ def main() -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     # Eight batches are an epoch: Lightning resumes at the beginning of one.
-    report = verify(Training, steps=16, interrupt_after=8)
+    report = compare_trainings(Training, steps=16, interrupt_after=8)
     print(report)
     assert report
     print("the Lightning training is reproducible and resumes exactly")

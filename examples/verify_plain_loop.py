@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from detaug import DeterministicAugmenter, current, seed_everything
-from detaug.training import make_deterministic, rng_state, set_rng_state, verify
+from detaug.training import compare_trainings, make_deterministic, rng_state, set_rng_state
 
 
 class NoisyImages:
@@ -24,7 +24,7 @@ class NoisyImages:
 
 
 class Training:
-    """What `verify` needs of a loop: a model, `train`, `save` and `load`."""
+    """What `compare_trainings` needs of a loop: a model, `train`, `save` and `load`."""
 
     def __init__(self) -> None:
         seed = seed_everything(1234, deterministic=True, threads=1)
@@ -67,9 +67,9 @@ class Forgetful(Training):
 
 
 def main() -> None:
-    print(verify(Forgetful, steps=6))
+    print(compare_trainings(Forgetful, steps=6))
     print()
-    report = verify(Training, steps=6)
+    report = compare_trainings(Training, steps=6)
     print(report)
     assert report
     print("the loop is reproducible and resumes exactly")

@@ -27,7 +27,6 @@ _LONGEST = (
     "tests/peers/nnunet/",
     "tests/peers/examples/test_examples.py",
     "tests/peers/acceptance/",
-    "tests/unit/training/test_audit.py",
     "tests/processes/transforms/test_same_bytes.py",
     "tests/processes/purity/test_seen_",
     "tests/stress/",

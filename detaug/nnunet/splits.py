@@ -16,14 +16,16 @@ from typing import Any
 
 from detaug.nnunet.loading.case_files import listed_cases
 from detaug.reports.atomic_files import write_text
-from detaug.training.splits import Split, checked_ids, shown
 
 FILE_NAME = "splits_final.json"
+
+#: One fold, as the file has it: its cases under "train" and "val".
+Fold = dict[str, list[str]]
 
 
 def write_splits(
     path_or_folder: str | os.PathLike[str],
-    splits: Split | Mapping[str, Sequence[str]] | Iterable[Split | Mapping[str, Sequence[str]]],
+    splits: Iterable[Mapping[str, Sequence[str]] | tuple[Sequence[str], Sequence[str]]],
     *,
     overwrite: bool = False,
 ) -> Path:
@@ -32,8 +34,8 @@ def write_splits(
     Args:
         path_or_folder: an existing folder (``nnUNet_preprocessed/DatasetXXX_Name``; the file in it is
             ``splits_final.json``, the only name that nnU-Net reads), or a ``.json`` file in an existing folder.
-        splits: one for each fold, fold 0 first: `Split`, or any mapping or pair of train and val. A single one is one
-            fold. Cases are strings, without file endings.
+        splits: one for each fold, fold 0 first: ``{"train": [...], "val": [...]}``, or a pair of the two. Cases are strings,
+            without file endings.
         overwrite: replace a file that has other splits. One that has the same is left alone in any case, so every
             rank of a training may call this.
 
@@ -62,7 +64,7 @@ def write_splits(
     return path
 
 
-def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | None = None) -> list[Split]:
+def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | None = None) -> list[Fold]:
     """Read ``splits_final.json`` and look for everything that would go wrong with it in a training.
 
     Args:
@@ -84,7 +86,7 @@ def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | No
     if path.is_dir():
         path = path / FILE_NAME
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: write_splits makes one from kfold's or your own splits")
+        raise FileNotFoundError(f"there is no {path}: write_splits makes one")
     try:
         folds = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -96,7 +98,7 @@ def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | No
                 faults += _unmatched(number, fold, where, known)
     if faults:
         raise ValueError(f"{path} has {len(faults)} fault{'s' * (len(faults) > 1)}:\n{_bulleted(faults)}")
-    return [Split(sorted(fold["train"]), sorted(fold["val"])) for fold in folds]
+    return [{side: sorted(fold[side]) for side in ("train", "val")} for fold in folds]
 
 
 def preprocessed_cases(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
@@ -114,7 +116,7 @@ def preprocessed_cases(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
 
 def _known_cases(folder: Path, ids: Iterable[str] | None) -> list[tuple[str, set[Any]]]:
     if ids is not None:
-        return [("the given ids", set(checked_ids(ids)))]
+        return [("the given ids", set(ids))]
     return [(name, set(cases)) for name, cases in preprocessed_cases(folder).items()]
 
 
@@ -140,14 +142,14 @@ def _faults_of_fold(fold: Any) -> list[str]:
             faults.append(f"{side!r} is empty")
         elif not all(isinstance(case, str) for case in cases):
             others = [case for case in cases if not isinstance(case, str)]
-            faults.append(f"{side!r} has cases that are no strings: {shown(others)}")
+            faults.append(f"{side!r} has cases that are no strings: {_shown(others)}")
         else:
             twice = sorted(case for case, count in Counter(cases).items() if count > 1)
             if twice:
-                faults.append(f"{side!r} has cases more than once: {shown(twice)}")
+                faults.append(f"{side!r} has cases more than once: {_shown(twice)}")
     both = sorted(_cases(fold, "train") & _cases(fold, "val"))
     if both:
-        faults.append(f"cases are in 'train' and in 'val': {shown(both)}")
+        faults.append(f"cases are in 'train' and in 'val': {_shown(both)}")
     return faults
 
 
@@ -155,9 +157,9 @@ def _unmatched(number: int, fold: Any, where: str, known: set[Any]) -> list[str]
     split = _cases(fold, "train") | _cases(fold, "val")
     faults = []
     if split - known:
-        faults.append(f"fold {number}: cases that are not in {where}: {shown(sorted(split - known))}")
+        faults.append(f"fold {number}: cases that are not in {where}: {_shown(sorted(split - known))}")
     if split and known - split:
-        faults.append(f"fold {number}: cases of {where} that it leaves out: {shown(sorted(known - split))}")
+        faults.append(f"fold {number}: cases of {where} that it leaves out: {_shown(sorted(known - split))}")
     return faults
 
 
@@ -167,14 +169,12 @@ def _cases(fold: Any, side: str) -> set[str]:
 
 
 def _listed(splits: Any) -> list[Any]:
-    if isinstance(splits, (Split, Mapping)):
-        return [splits]
-    if isinstance(splits, (str, bytes)) or not isinstance(splits, Iterable):
+    if isinstance(splits, (str, bytes, Mapping)) or not isinstance(splits, Iterable):
         raise TypeError(f"splits must be a list of splits, got {splits!r}")
     return list(splits)
 
 
-def _as_dict(number: int, split: Any) -> dict[str, list[str]]:
+def _as_dict(number: int, split: Any) -> Fold:
     if isinstance(split, Mapping):
         if set(split) != {"train", "val"}:
             raise ValueError(f"fold {number} must have 'train' and 'val', got {sorted(map(str, split))}")
@@ -182,7 +182,7 @@ def _as_dict(number: int, split: Any) -> dict[str, list[str]]:
     elif isinstance(split, (tuple, list)) and len(split) == 2:
         sides = (split[0], split[1])
     else:
-        raise TypeError(f"fold {number} must be a Split or a mapping with 'train' and 'val', got {split!r}")
+        raise TypeError(f"fold {number} must be a mapping with 'train' and 'val' or a pair of the two, got {split!r}")
     return {side: _strings(number, side, cases) for side, cases in zip(("train", "val"), sides, strict=True)}
 
 
@@ -192,7 +192,7 @@ def _strings(number: int, side: str, cases: Any) -> list[str]:
     listed = list(cases)
     others = [case for case in listed if not isinstance(case, str)]
     if others:
-        raise TypeError(f"nnU-Net's cases are strings; {side!r} of fold {number} has {shown(others)}")
+        raise TypeError(f"nnU-Net's cases are strings; {side!r} of fold {number} has {_shown(others)}")
     return [str.__str__(case) for case in listed]
 
 
@@ -206,11 +206,17 @@ def _file_to_write(path: Path) -> Path:
     return path
 
 
-def _same_splits(path: Path, folds: list[dict[str, list[str]]]) -> bool:
+def _same_splits(path: Path, folds: list[Fold]) -> bool:
     try:
         return bool(json.loads(path.read_text(encoding="utf-8")) == folds)
     except ValueError:
         return False
+
+
+def _shown(items: Sequence[Any]) -> str:
+    """The first five."""
+    more = f" and {len(items) - 5} more" if len(items) > 5 else ""
+    return ", ".join(repr(item) for item in items[:5]) + more
 
 
 def _bulleted(faults: Sequence[str]) -> str:

@@ -86,22 +86,22 @@ def place() -> tuple[int | None, int | None]:
     return rank, processes
 
 
-def known_place(rank_alone: bool = False) -> tuple[int, int]:
-    """(rank, number of processes that train together); `rank_alone`: their number does not matter, and may be 1 instead.
+def known_place() -> tuple[int, int]:
+    """(rank, number of processes that train together).
 
     Raises:
         RankUnknown: nothing says which of several this process is.
         ValueError: the launcher's variables are no numbers.
     """
     rank, processes = place()
-    if rank is None or (processes is None and not rank_alone):
+    if rank is None or processes is None:
         found = {name: os.environ[name] for name in (*launcher(), "LOCAL_RANK") if os.environ.get(name)}
         told = ", ".join(f"{name}={value}" for name, value in found.items())
         raise RankUnknown(
             f"{told} in the environment does not say which of how many ranks this process is: do this {WHERE_RANKS_ARE_KNOWN}, "
             "or pass the numbers"
         )
-    return rank, processes or 1
+    return rank, processes
 
 
 def check_all_are_known(world_size: int, mend: str) -> None:

@@ -23,8 +23,8 @@ _READING = "a batch as nnU-Net's loader reads it"
 _ADVICE = {
     INITIAL_WEIGHTS: "the trainings start from different weights: detaug.nnunet.DeterministicTraining seeds initialize()",
     DATA: "the batches do not depend on the seed alone: look at the loader and the transforms (`detaug verify` finds the line)",
-    FORWARD: "the same batch and weights give another output: detaug.training.audit names the operation",
-    BACKWARD: "the same output and loss give another gradient: detaug.training.audit names the operation",
+    FORWARD: "the same batch and weights give another output: detaug.training.audit narrows it down",
+    BACKWARD: "the same output and loss give another gradient: detaug.training.audit narrows it down",
     OPTIMIZER: "the same gradients give other weights: look at clipping, the optimizer and its state",
     RESUME: "the checkpoint is not complete: look at save_checkpoint and load_checkpoint",
     BETWEEN_EPOCHS: "validation or a hook at an epoch's end changes something",

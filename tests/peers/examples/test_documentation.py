@@ -70,7 +70,7 @@ def flipped(**batch: Any) -> dict[str, Any]:
 
 
 class Training:
-    """A reader's loop, for `detaug.training.verify`."""
+    """A reader's loop, for `detaug.training.compare_trainings`."""
 
     def __init__(self) -> None:
         torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""`detaug.training.verify`: a reproducible training passes; of another it says where it diverges."""
+"""`compare_trainings`: a reproducible training passes; of another it says where it diverges."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from detaug.training import EpochSampler, rng_state, seed_everything, set_rng_state, verify
+from detaug import DeterministicAugmenter
+from detaug.training import compare_trainings, rng_state, seed_everything, set_rng_state
 
 
 class PlainLoop:
@@ -24,15 +25,14 @@ class PlainLoop:
         self.model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         self.inputs = torch.arange(36.0).view(12, 3) / 36
-        self.sampler = EpochSampler(range(12), seed=3)
+        self.order = DeterministicAugmenter.from_dataset(range(12), 1, num_processes=0, seed=3)
         self.done = 0
 
     def train(self, steps: int) -> None:
         while self.done < steps:
-            self.sampler.set_epoch(self.sampler.epoch)
-            for index in self.sampler:
+            for index in self.order:
                 noise = random.SystemRandom().random() if self.without == "data" else 0
-                x = self.inputs[index : index + 1] + noise
+                x = self.inputs[index] + noise
                 self.optimizer.zero_grad()
                 target = random.SystemRandom().random() if self.without == "target" else 1.0
                 (self.model(x) - target).square().sum().backward()
@@ -40,13 +40,12 @@ class PlainLoop:
                 self.done += 1
                 if self.done == steps:
                     return
-            self.sampler.set_epoch(self.sampler.epoch + 1)
 
     def save(self, file: Path) -> None:
         state: dict[str, Any] = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "sampler": self.sampler.state_dict(),
+            "order": self.order.state_dict(),
             "rng": rng_state(),
             "done": self.done,
         }
@@ -59,15 +58,15 @@ class PlainLoop:
             self.model.load_state_dict(state["model"])
         if self.without != "optimizer":
             self.optimizer.load_state_dict(state["optimizer"])
-        if self.without != "sampler":
-            self.sampler.load_state_dict(state["sampler"])
+        if self.without != "order":
+            self.order.load_state_dict(state["order"])
         if self.without != "rng":
             set_rng_state(state["rng"])
 
 
 def test_a_reproducible_training_passes_and_leaves_no_trace() -> None:
     before = random.getstate(), torch.get_rng_state()
-    report = verify(PlainLoop, steps=6)
+    report = compare_trainings(PlainLoop, steps=6)
     assert report, str(report)
     assert random.getstate() == before[0]
     assert torch.equal(torch.get_rng_state(), before[1])
@@ -101,7 +100,7 @@ class Sparse:
 
 
 def test_sparse_gradients_are_compared() -> None:
-    assert verify(Sparse, steps=4)
+    assert compare_trainings(Sparse, steps=4)
 
 
 class Threaded(PlainLoop):
@@ -114,7 +113,7 @@ def test_switches_threads_and_the_seed_variable_are_put_back(monkeypatch: pytest
     monkeypatch.setenv("DETAUG_SEED", "5")
     torch.set_num_threads(2)
     before = torch.backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
-    assert verify(Threaded, steps=2)
+    assert compare_trainings(Threaded, steps=2)
     assert (torch.backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled()) == before
     assert (torch.get_num_threads(), os.environ["DETAUG_SEED"]) == (2, "5")
 
@@ -128,19 +127,19 @@ def test_switches_threads_and_the_seed_variable_are_put_back(monkeypatch: pytest
     ],
 )
 def test_where_a_second_training_diverges_is_said(without: str, step: int, stage: str, what: str) -> None:
-    diverged = verify(lambda: PlainLoop(without), steps=4).again
+    diverged = compare_trainings(lambda: PlainLoop(without), steps=4).again
     assert diverged is not None
     assert (diverged.step, diverged.stage, diverged.what) == (step, stage, what)
 
 
 @pytest.mark.parametrize(
     ("without", "step", "stage"),
-    [("model", -1, "resume"), ("optimizer", 2, "optimizer"), ("sampler", 2, "data"), ("rng", 2, "forward")],
+    [("model", -1, "resume"), ("optimizer", 2, "optimizer"), ("order", 2, "data"), ("rng", 2, "forward")],
 )
 def test_what_a_checkpoint_lacks_is_told_by_where_the_resumed_training_diverges(
     without: str, step: int, stage: str
 ) -> None:
-    report = verify(lambda: PlainLoop(without), steps=8, interrupt_after=2)
+    report = compare_trainings(lambda: PlainLoop(without), steps=8, interrupt_after=2)
     assert report.again is None
     assert report.resumed is not None
     assert (report.resumed.stage, report.resumed.step >= step) == (stage, True)
@@ -151,14 +150,14 @@ def test_what_a_checkpoint_lacks_is_told_by_where_the_resumed_training_diverges(
 
 def test_wrong_arguments_and_trainings_are_refused() -> None:
     with pytest.raises(ValueError, match=r"interrupt_after must be within 1 \.\.\. steps - 1, 3, got 4"):
-        verify(PlainLoop, steps=4, interrupt_after=4)
+        compare_trainings(PlainLoop, steps=4, interrupt_after=4)
 
     class Endless(PlainLoop):
         def train(self, steps: int) -> None:
             super().train(steps + 1)
 
     with pytest.raises(ValueError, match=r"train\(4\) made optimizer steps up to number 5"):
-        verify(Endless, steps=4)
+        compare_trainings(Endless, steps=4)
 
 
 class Loop(PlainLoop):
@@ -223,7 +222,7 @@ class CompiledInside(Loop):
 
 @pytest.mark.parametrize("loop", [Accumulating, WithAClosure, Scaled, Compiled, CompiledInside])
 def test_loops_of_many_kinds_are_watched(loop: type[Loop]) -> None:
-    report = verify(loop, steps=4)
+    report = compare_trainings(loop, steps=4)
     assert report, str(report)
 
     class Unseeded(loop):  # type: ignore[misc, valid-type]
@@ -231,7 +230,7 @@ def test_loops_of_many_kinds_are_watched(loop: type[Loop]) -> None:
             super().__init__()
             self.batch = self.batch + random.SystemRandom().random()
 
-    again = verify(Unseeded, steps=2).again
+    again = compare_trainings(Unseeded, steps=2).again
     assert again is not None
     assert (again.step, again.stage) == (0, "data")
 
@@ -259,7 +258,7 @@ def test_each_of_two_optimizers_counts() -> None:
             for each, state in zip((self.critic, self.other), torch.load(f"{file}-critic"), strict=True):
                 each.load_state_dict(state)
 
-    report = verify(Adversary, steps=8)
+    report = compare_trainings(Adversary, steps=8)
     assert report, str(report)
 
 
@@ -280,7 +279,7 @@ def test_a_training_that_fails_leaves_no_hooks_and_the_random_state_as_it_was(er
 
     before = torch.get_rng_state(), len(_global_optimizer_post_hooks), len(_global_optimizer_pre_hooks)
     with pytest.raises(error, match="disk full"):
-        verify(Failing, steps=2)
+        compare_trainings(Failing, steps=2)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert (len(_global_optimizer_post_hooks), len(_global_optimizer_pre_hooks)) == before[1:]
     assert not any(each._forward_hooks or each._forward_pre_hooks for each in models[0].modules())

@@ -1,4 +1,4 @@
-"""`verify`: train twice, and once interrupted and resumed, and say where the trainings diverge.
+"""`compare_trainings`: train twice, and once interrupted and resumed, and say where the trainings diverge.
 
 PyTorch's hooks for modules and optimizers watch any loop from outside: a plain one, Lightning's, Ignite's. Compared of every
 step are, in this order, the model's input, each module's output, the gradients of the optimizer's step, and the weights and
@@ -22,9 +22,8 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from detaug.fingerprints import dense, fingerprint
 from detaug.seeding.tree import SEED_VARIABLE, positive_int
-from detaug.training.auditing.recording import leaves
+from detaug.training.digests import digest
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches.modes import preserved_switches
 from detaug.training.switches.table import set_variable
@@ -37,8 +36,8 @@ _ADVICE: dict[Stage, str] = {
     "transforms",
     "forward": "the same input and weights give another output: detaug.training.audit names the module, and random layers "
     "(dropout) need rng_state() in the checkpoint",
-    "backward": "the same output gives another gradient: detaug.training.audit names the operation; the loss's other "
-    "arguments (targets, weights) may differ too",
+    "backward": "the same output gives another gradient: detaug.training.audit names the operations that PyTorch alerts on; the "
+    "loss's other arguments (targets, weights) may differ too",
     "optimizer": "the same gradients give other weights: look at the optimizer's state, the schedule, clipping and scaling",
     "resume": "the checkpoint is not complete: look at save and load",
 }
@@ -80,8 +79,8 @@ class Divergence:
 
 
 @dataclass(frozen=True)
-class VerifyReport:
-    """What `verify` found.
+class TrainingsReport:
+    """What `compare_trainings` found.
 
     Attributes:
         steps: how many optimizer steps each training made.
@@ -112,9 +111,9 @@ class VerifyReport:
         return "\n".join(lines)
 
 
-def verify(
+def compare_trainings(
     make_training: Callable[[], Training], *, steps: int = 6, interrupt_after: int | None = None
-) -> VerifyReport:
+) -> TrainingsReport:
     """Train `steps` steps twice, and once interrupted and resumed from a checkpoint, and compare every step.
 
         class Training:
@@ -125,7 +124,7 @@ def verify(
             def save(self, file): ...
             def load(self, file): ...
 
-        report = verify(Training)
+        report = compare_trainings(Training)
         assert report, report
 
     Before each training, and before `load`, the global generators (Python's, NumPy's, torch's) are seeded at random, as in a
@@ -148,7 +147,7 @@ def verify(
         raise ValueError(f"interrupt_after must be within 1 ... steps - 1, {number - 1}, got {half}")
     before = os.environ.get(SEED_VARIABLE)
     with isolate_rng(), preserved_switches(), ExitStack() as stack:
-        file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="detaug-verify-")), "checkpoint")
+        file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="detaug-trainings-")), "checkpoint")
         stack.callback(set_variable, SEED_VARIABLE, before)
 
         def run(done: int, steps: int, *, save: bool = False) -> list[_Event]:
@@ -175,7 +174,7 @@ def verify(
         resumed = run(half, number)
     reached = next(each.digest for each in reversed(first) if (each.step, each.what) == (half - 1, "weights"))
     rest = [_Event(half - 1, "resume", "weights", reached), *(event for event in first if event.step >= half)]
-    return VerifyReport(number, half, _divergence(first, again), _divergence(rest, resumed, resumed=True))
+    return TrainingsReport(number, half, _divergence(first, again), _divergence(rest, resumed, resumed=True))
 
 
 class _Event(NamedTuple):
@@ -198,12 +197,12 @@ def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
         if model.training and not names[module]:
             begin()
-            events.append(_Event(step, "data", "what goes into the model", _digest((args, kwargs))))
+            events.append(_Event(step, "data", "what goes into the model", digest((args, kwargs))))
 
     def after(module: nn.Module, _: Any, output: Any) -> None:
         if model.training:
             what = f"output of {names[module] or 'the model'} ({type(module).__name__})"
-            events.append(_Event(step, "forward", what, _digest(output)))
+            events.append(_Event(step, "forward", what, digest(output)))
 
     def after_step(optimizer: Any, *_: Any) -> None:
         nonlocal step
@@ -212,9 +211,9 @@ def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None
         own = {each for group in optimizer.param_groups for each in group["params"]}
         for name, parameter in model.named_parameters():
             if parameter in own and parameter.grad is not None:
-                events.append(_Event(step, "backward", f"gradient of {name}", _digest(parameter.grad)))
+                events.append(_Event(step, "backward", f"gradient of {name}", digest(parameter.grad)))
         events.append(_Event(step, "optimizer", "weights", _weights(model)))
-        events.append(_Event(step, "optimizer", "the optimizer's state", _digest(optimizer.state_dict())))
+        events.append(_Event(step, "optimizer", "the optimizer's state", digest(optimizer.state_dict())))
         step += 1
 
     with ExitStack() as hooks:
@@ -254,13 +253,7 @@ def _divergence(one: list[_Event], other: list[_Event], *, resumed: bool = False
 
 
 def _weights(model: nn.Module) -> str:
-    return _digest(dict(model.state_dict()))
-
-
-def _digest(value: Any) -> str:
-    return fingerprint(
-        [(where, dense(leaf) if isinstance(leaf, torch.Tensor) else leaf) for where, leaf in leaves(value)]
-    )
+    return digest(dict(model.state_dict()))
 
 
 def _randomize_random_state() -> None:

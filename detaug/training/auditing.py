@@ -1,0 +1,156 @@
+"""`audit`: is one training step deterministic, and if not, where does it stop being so?"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils._pytree import tree_map
+
+from detaug.seeding.tree import positive_int
+from detaug.training.digests import digest
+from detaug.training.random_state import isolate_rng
+from detaug.training.switches.modes import preserved_switches
+
+Loss = Callable[[Any, Any], torch.Tensor]
+
+#: Parts of the names in PyTorch's alerts → what to use instead.
+ADVICE = {
+    "nll_loss2d": "detaug.training.make_deterministic swaps in detaug.training.layers.CrossEntropyLoss or NLLLoss",
+    "avg_pool": "detaug.training.make_deterministic swaps in the pooling of detaug.training.layers",
+    "upsample_": "detaug.training.make_deterministic swaps in detaug.training.layers.Upsample; antialias=True it cannot",
+    "reflection_pad": "detaug.training.make_deterministic swaps in the padding of detaug.training.layers",
+    "grid_sampler": "resample before the network (detaug.transforms)",
+    "max_unpool": "use a transposed convolution, or nn.Upsample(mode='nearest')",
+    "max_pool": "use nn.MaxPool with a fixed kernel and stride, or amax where the output size is 1",
+}
+_OTHERWISE = "choose another operation, or run with deterministic_mode('warn') and know that it varies"
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """What an audit found.
+
+    Attributes:
+        device: where it ran.
+        difference: the first output, loss or gradient that differs between two runs, in the order in which they are
+            computed; "" where none does.
+        operations: those that PyTorch alerts on, on this device → what to use instead.
+    """
+
+    device: str
+    difference: str
+    operations: dict[str, str]
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether all runs gave the same bytes, outputs and gradients. Not a proof for other batches or devices."""
+        return not self.difference
+
+    def __str__(self) -> str:
+        lines = [
+            f"Not deterministic: the first difference is in {self.difference}"
+            if self.difference
+            else f"Deterministic: the same bytes in all outputs and gradients on {self.device}"
+        ]
+        if not self.operations:
+            elsewhere = "" if self.device.startswith("cuda") else "; on a GPU it may: audit there"
+            lines.append(f"PyTorch alerts on no operation that ran on {self.device}{elsewhere}")
+        lines += [f"raises in deterministic mode: {name}: {advice}" for name, advice in self.operations.items()]
+        return "\n".join(lines)
+
+
+def audit(
+    model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: str | torch.device = "cpu", *, runs: int = 2
+) -> AuditReport:
+    """Run forward and backward several times, each time with a copy of the model, and report where two runs first differ.
+
+    Every run starts from the same weights, batch and random state (`random`, NumPy, torch, CUDA), in deterministic mode
+    "warn". The model, the loss, random state and switches stay as they are.
+
+    Args:
+        model: in the mode, training or evaluation, in which it is to be audited; not compiled.
+        loss: called as ``loss(output, target)``; returns a tensor with one element.
+        sample_batch: ``(input, target)``, each of which may be nested (deep supervision: a list of targets); NumPy arrays
+            become tensors. The model takes an input that is a tuple as several arguments.
+        device: where to run, e.g. ``"cuda"``.
+        runs: how many to compare; a rare difference may need more.
+
+    Raises:
+        TypeError: the model is no module, or the batch is no pair.
+        ValueError: `runs` is less than 2.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {model!r} of type {type(model).__name__}")
+    if not isinstance(sample_batch, (tuple, list)) or len(sample_batch) != 2:
+        raise TypeError(f"sample_batch must be (input, target), got {type(sample_batch).__name__}")
+    if positive_int("runs", runs) < 2:
+        raise ValueError(f"runs must be at least 2, to have two to compare, got {runs}")
+    place = torch.device(device)
+    with preserved_switches(), ExitStack() as stack:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        caught = stack.enter_context(warnings.catch_warnings(record=True))
+        warnings.simplefilter("always")
+        first, *others = [_values_of_a_step(model, loss, sample_batch, place) for _ in range(runs)]
+    alerts = [str(each.message) for each in caught if "deterministic" in str(each.message)]
+    names = dict.fromkeys(text.strip().partition(" ")[0] for text in alerts)
+    advice = {name: next((text for part, text in ADVICE.items() if part in name), _OTHERWISE) for name in names}
+    differences = (_first_difference(first, other) for other in others)
+    return AuditReport(str(place), next(filter(None, differences), ""), advice)
+
+
+def _values_of_a_step(
+    model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: torch.device
+) -> list[tuple[str, str]]:
+    """(what it is, its digest) of every output and gradient of a step, in the order in which they were computed."""
+    seen: list[tuple[str, str]] = []
+    with isolate_rng(include_cuda=device.type != "cpu"):
+        model, loss = copy.deepcopy((model, loss))
+        roots = {"": model, **({"loss": loss} if isinstance(loss, nn.Module) else {})}
+        for prefix, root in roots.items():
+            root.to(device)
+            _watch(root, prefix, seen)
+        inputs, target = tree_map(lambda value: _placed(value, device), tuple(sample_batch))
+        value = loss(model(*inputs) if isinstance(inputs, tuple) else model(inputs), target)
+        seen.append(("the loss", digest(value)))
+        value.backward()  # type: ignore[no-untyped-call]
+    return seen
+
+
+def _watch(root: nn.Module, prefix: str, seen: list[tuple[str, str]]) -> None:
+    for name, module in root.named_modules(prefix=prefix):
+
+        def after(module: nn.Module, _: Any, output: Any, name: str = name) -> None:
+            seen.append((f"output of {name or 'the model'} ({type(module).__name__})", digest(output)))
+
+        module.register_forward_hook(after)
+    for name, parameter in root.named_parameters(prefix=prefix):
+
+        def accumulated(parameter: torch.Tensor, name: str = name) -> None:
+            seen.append((f"gradient of {name}", digest(parameter.grad)))
+
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(accumulated)  # type: ignore[no-untyped-call]
+
+
+def _placed(value: Any, device: torch.device) -> Any:
+    """A copy there, since a step may write into its input; arrays become tensors, other objects stay what they are."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        value = torch.from_numpy(np.ascontiguousarray(value))
+    return value.detach().clone().to(device) if isinstance(value, torch.Tensor) else value
+
+
+def _first_difference(first: list[tuple[str, str]], other: list[tuple[str, str]]) -> str:
+    for (what, here), (what_there, there) in zip(first, other, strict=False):
+        if what != what_there:
+            return f"{what}, where the other run has {what_there}: another path was taken"
+        if here != there:
+            return what
+    return "" if len(first) == len(other) else "how much was computed: another path was taken"
