@@ -42,10 +42,8 @@ def look_for_libraries() -> None:
     """In a process that forks others: they find what it found, which takes tens of milliseconds. It gets no threads."""
     torch.set_num_threads(1)
     for pool in _pools().lib_controllers:
-        end_threads = getattr(pool.dynlib, "blas_thread_shutdown_", None)
-        if end_threads is not None and pool.get_num_threads() != 1:
-            pool.set_num_threads(1)
-            end_threads()  # as OpenBLAS itself does before a fork
+        if pool.get_num_threads() != 1:
+            pool.set_num_threads(1)  # starts OpenBLAS's threads, which it ends itself before a fork
 
 
 def renew_one_thread() -> None:

@@ -60,3 +60,10 @@ def test_command_draws_2d_and_refuses_what_is_no_training_of_detaugs(environment
         assert done.exit_code == 2, done.output
         assert message in done.output
     assert sorted(environment.iterdir()) == [environment / "2d.png"]
+
+
+def test_without_nnunets_folders_it_says_which_variable_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("nnUNet_preprocessed", raising=False)
+    done = CliRunner().invoke(main, ["preview", "--nnunet", "1", "3d_fullres"])
+    assert done.exit_code == 2
+    assert "nnUNet_preprocessed is not set" in " ".join(done.output.split())

@@ -68,13 +68,11 @@ def test_without_a_pipeline_it_is_the_demo(tmp_path: Path, monkeypatch: pytest.M
         (("previewed.py:make", "--orientation", "XYZ"), "whither each of the three axes runs"),
         (("previewed.py:make", "--spacing", "1,two"), "is not two or three positive lengths"),
         (("previewed.py:make", "--samples", "0"), "0 is not in the range"),
-        (("--nnunet", "1", "3d_fullres"), "nnUNet_preprocessed is not set"),
     ],
 )
 def test_what_cannot_be_done_is_one_message_and_status_2(
-    pipeline: str, arguments: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+    pipeline: str, arguments: tuple[str, ...], message: str
 ) -> None:
-    monkeypatch.delenv("nnUNet_preprocessed", raising=False)
     code, output = run(*arguments)
     assert code == 2
     assert message in " ".join(output.split())

@@ -22,11 +22,8 @@ ROOT = Path(__file__).parents[3]
 COMPILING = 1200
 pytestmark = pytest.mark.timeout(COMPILING + 60)
 
-# Names differ between NumPy's versions; it ignores those that it does not know.
-NUMPY_FEATURES = (
-    "X86_V3 X86_V4 AVX512_ICL AVX512_SPR AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_KNL AVX512_KNM "
-    "AVX2 FMA3 F16C AVX FMA4 XOP"
-)
+# Those that belong to its baseline cannot be disabled.
+NUMPY_FEATURES = " ".join(golden.numpy_features())
 # glibc 2.33 and later / before
 LIBM_FEATURES = ",".join(f"-{name},-{name}_Usable" for name in ("AVX512F", "AVX512VL", "AVX2", "FMA", "FMA4", "AVX"))
 

@@ -104,19 +104,24 @@ def _fingerprints(only: Collection[str]) -> Iterator[tuple[str, str]]:
             yield f"{name}, {dims}-D", fingerprint(made)
 
 
-def surroundings() -> dict[str, Any]:
-    """What this process found of its CPU and its settings."""
-    from numba.core.registry import cpu_target
-
+def numpy_features() -> dict[str, bool]:
+    """The vector instructions that this NumPy chooses among at run time, and whether it found them and uses them."""
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
         from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
     else:
         from numpy.core._multiarray_umath import __cpu_dispatch__, __cpu_features__
+    return {name: __cpu_features__[name] for name in __cpu_dispatch__}
+
+
+def surroundings() -> dict[str, Any]:
+    """What this process found of its CPU and its settings."""
+    from numba.core.registry import cpu_target
+
     numba_cpu = cpu_target.target_context.codegen().magic_tuple()[1]
     return {
         "torch": torch.backends.cpu.get_cpu_capability(),
         "torch threads": torch.get_num_threads(),
-        "numpy": [name for name in __cpu_dispatch__ if __cpu_features__[name]],
+        "numpy": [name for name, found in numpy_features().items() if found],
         "numba": numba_cpu,
         "blas": sorted({library.get("architecture", "") for library in threadpool_info()} - {""}),
         "libm": _digest_of_libm(),
