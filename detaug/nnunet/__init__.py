@@ -1,6 +1,6 @@
 """nnU-Net's augmentation pipelines made of detaug's transforms, its loader, and reproducible trainers.
 
-Only the trainers need nnU-Net; they are imported on first use.
+Only the trainers need nnU-Net. All names are imported on first use.
 """
 
 from __future__ import annotations
@@ -8,11 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from detaug.lazy_exports import lazily
-from detaug.nnunet.extended import extended_transforms
-from detaug.nnunet.transforms import training_transforms, validation_transforms
-from detaug.nnunet.variants import TRAINING_TRANSFORMS
 
 if TYPE_CHECKING:
+    from detaug.nnunet.extended import extended_transforms
     from detaug.nnunet.loading import PatchSource
     from detaug.nnunet.trainers import (
         DetAugLoading,
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
         nnUNetTrainerDetAugFast,
         nnUNetTrainerDeterministic,
     )
+    from detaug.nnunet.transforms import training_transforms, validation_transforms
+    from detaug.nnunet.variants import TRAINING_TRANSFORMS
 
 __all__ = [
     "TRAINING_TRANSFORMS",
@@ -40,6 +40,7 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
+        "detaug.nnunet.extended": ("extended_transforms",),
         "detaug.nnunet.loading": ("PatchSource",),
         "detaug.nnunet.trainers": (
             "DetAugLoading",
@@ -47,8 +48,9 @@ __getattr__, __dir__ = lazily(
             "nnUNetTrainerDetAug",
             "nnUNetTrainerDetAugExt",
             "nnUNetTrainerDetAugFast",
-            "nnUNetTrainerDetAugFast",
             "nnUNetTrainerDeterministic",
         ),
+        "detaug.nnunet.transforms": ("training_transforms", "validation_transforms"),
+        "detaug.nnunet.variants": ("TRAINING_TRANSFORMS",),
     },
 )

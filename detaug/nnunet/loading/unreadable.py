@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 
@@ -35,3 +36,26 @@ def file_of(array: Any) -> str:
     """Where an opened array is stored."""
     schunk = getattr(array, "schunk", None)
     return str(getattr(schunk, "urlpath", None) or getattr(array, "filename", None) or "a file")
+
+
+class NamesCases:
+    """`generate_train_batch` of nnU-Net's loader, whose errors say at which case they came.
+
+    Args:
+        loader: any of batchgenerators' kind, with the names of its cases as `indices`.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader, self._make = loader, loader.generate_train_batch
+
+    def __call__(self) -> Any:
+        try:
+            return self._make()
+        except Exception as error:
+            names = set(map(str, self._loader.indices))
+            for frame, _ in walk_tb(error.__traceback__):
+                found = [each for each in frame.f_locals.values() if isinstance(each, str) and each in names]
+                if found and frame.f_locals.get("self") is self._loader:
+                    error.add_note(f"while a patch of case {found[-1]} was made")
+                    break
+            raise

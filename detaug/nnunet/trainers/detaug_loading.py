@@ -64,4 +64,4 @@ class DetAugLoading(DeterministicTraining):
         if why is None:
             return patch_source_of(loader)
         self.print_to_log_file(f"detaug: {name}: nnU-Net's way of loading stays: {why}")
-        return loader
+        return super()._replaced(loader, name)

@@ -38,6 +38,7 @@ from detaug.nnunet.compatibility import (
 )
 from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_files import CaseFolder
+from detaug.nnunet.loading.unreadable import NamesCases
 from detaug.nnunet.trainers import epoch_times
 from detaug.nnunet.trainers.checkpoint_bytes import (
     canonical,
@@ -52,6 +53,7 @@ from detaug.nnunet.trainers.ranks import buckets_stay
 from detaug.nnunet.trainers.run_record import (
     KEY,
     RunRecord,
+    allowed_parts,
     loss_settings,
     optimiser_settings,
     plain,
@@ -59,6 +61,7 @@ from detaug.nnunet.trainers.run_record import (
 )
 from detaug.nnunet.trainers.training_log import EpochAccount, TrainingLog, checks_line, named, opening_line
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
+from detaug.nnunet.trainers.unsaved_state import UnsavedState
 from detaug.reports.atomic_files import remove_unfinished
 from detaug.seeding.global_generators import seed_global_generators
 from detaug.seeding.ranks import common_seed
@@ -123,6 +126,7 @@ class DeterministicTraining(TrainerAttributes):
     _pretrained: str | None = None
     _switched: Changes | None = None
     _account: EpochAccount | None = None
+    _unsaved: UnsavedState | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Raises:
@@ -208,7 +212,9 @@ class DeterministicTraining(TrainerAttributes):
         )
 
     def _replaced(self, loader: Any, name: str) -> Any:
-        """What makes the batches of nnU-Net's loader for "train" or "val": that loader."""
+        """What makes the batches of nnU-Net's loader for "train" or "val": that loader, which says at what case it fails."""
+        if hasattr(loader, "generate_train_batch") and hasattr(loader, "indices"):
+            loader.generate_train_batch = NamesCases(loader)
         return loader
 
     def _augmenter(self, request: Any, name: str, iterations: int) -> Any:
@@ -267,6 +273,7 @@ class DeterministicTraining(TrainerAttributes):
         if not self.was_initialized:
             self.initialize()
         self._set_switches()
+        allowed_parts()  # a wrong name is told at once
         self._prepare_cases(self._continued.data if self._continued is not None else None)
         if self.local_rank == 0:
             remove_unfinished(Path(self.output_folder))
@@ -316,6 +323,9 @@ class DeterministicTraining(TrainerAttributes):
         self.print_to_log_file(opening_line(loaders, self._switched or Changes(), self._do_i_compile(), threads))
 
     def on_train_epoch_start(self) -> None:
+        if self._unsaved is None:  # and not in on_train_start, which a trainer extends by what it keeps
+            self._unsaved = UnsavedState(self)
+        self._unsaved.training_goes_on(Path(self.output_folder))
         self._set_switches()
         for loader in (self.dataloader_train, self.dataloader_val):
             if isinstance(loader, DeterministicAugmenter):
@@ -332,6 +342,8 @@ class DeterministicTraining(TrainerAttributes):
             self.print_to_log_file(line)
 
     def on_train_end(self) -> None:
+        if self._unsaved is not None:
+            self._unsaved.training_goes_on(Path(self.output_folder))
         super().on_train_end()  # type: ignore[misc]
         self.print_to_log_file(checks_line((self.dataloader_train, self.dataloader_val)))
         self._close_loaders()
@@ -425,6 +437,8 @@ class DeterministicTraining(TrainerAttributes):
                 BEST_AVERAGE: best_average(self, checkpoint.get(BEST_AVERAGE), logging_of_run.get(AVERAGES, [])),
                 KEY: self._record().as_dict(),
             }
+            if self._unsaved is not None:
+                self._unsaved.checkpoint_is_written(self)
         if isinstance(file, (str, os.PathLike)):
             write_checkpoint(checkpoint, file)
         else:

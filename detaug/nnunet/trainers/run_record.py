@@ -118,7 +118,7 @@ class RunRecord:
             StateMismatch: something else differs; the message says what, and what to do.
             ValueError: ``DETAUG_ALLOW`` names no part of the record.
         """
-        allowed = _allowed([each.name for each in fields(self) if each.name not in _HISTORY])
+        allowed = allowed_parts()
         found = {part: told for part, told in _told(earlier.as_dict(), self.as_dict()).items() if part not in _HISTORY}
         refused = [part for part in found if part not in allowed]
         if refused:
@@ -132,7 +132,13 @@ class RunRecord:
         return [line for lines in found.values() for line in lines]
 
 
-def _allowed(parts: Sequence[str]) -> set[str]:
+def allowed_parts() -> set[str]:
+    """What ``DETAUG_ALLOW`` names.
+
+    Raises:
+        ValueError: it names no part of the record.
+    """
+    parts = [each.name for each in fields(RunRecord) if each.name not in _HISTORY]
     names = {each.strip() for each in os.environ.get(ALLOW_VARIABLE, "").split(",") if each.strip()}
     unknown = sorted(names - set(parts))
     if unknown:

@@ -37,15 +37,17 @@ class UnendingEpochs(DeterministicAugmenter):
         self._replaced, self._as_given = replaced, (arguments, options)
 
     def settle(self) -> None:
-        """Decide what makes the batches, if that is not decided yet."""
+        """Decide what makes the batches, if that is not decided yet, and take the loader's attributes as they are now."""
+        if self._replaced is None:
+            return
         replaced, self._replaced = self._replaced, None
-        loader = self.generator if replaced is None else replaced(self.generator)
+        loader = replaced(self.generator)
         if loader is not self.generator:
             self.given = self.generator
-            position, facts, (arguments, options) = self._schedule.position, self.ledger_facts, self._as_given
-            super().__init__(loader, *arguments, **options)
-            self.ledger_facts = facts
-            self._schedule.position = position
+        position, facts, (arguments, options) = self._schedule.position, self.ledger_facts, self._as_given
+        super().__init__(loader, *arguments, **options)
+        self.ledger_facts = facts
+        self._schedule.position = position
 
     def _start_once(self) -> None:
         self.settle()

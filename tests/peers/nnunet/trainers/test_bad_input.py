@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2, nnUNetDatasetNumpy
 
+from detaug import BatchError
 from detaug.nnunet.compatibility import UnsupportedNNUNet
 from tests.peers.nnunet.trainers.in_process import ShortDetAug, ShortDeterministic, new_trainer
 
@@ -57,6 +58,36 @@ def test_cases_that_are_not_there_or_not_whole(copied: Path, trainer: type, harm
     do(copied)
     with pytest.raises((ValueError, OSError), match=message):
         start(copied, trainer)
+
+
+class Looked(ShortDeterministic):
+    """Its loader stays, for it looks at what it makes."""
+
+    def get_dataloaders(self) -> tuple:
+        train, val = super().get_dataloaders()
+        train.generator.__class__ = type("Looking", (type(train.generator),), {"__module__": __name__})
+        return train, val
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+@pytest.mark.parametrize("trainer", [ShortDeterministic, Looked, ShortDetAug])
+def test_a_byte_that_flips_while_it_trains_is_named_with_its_case(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, trainer: type, processes: str
+) -> None:
+    monkeypatch.setenv("nnUNet_n_proc_DA", processes)
+
+    class Harmed(trainer):  # type: ignore[misc]
+        def on_train_epoch_start(self) -> None:
+            super().on_train_epoch_start()
+            for file in copied.glob("brain_00?.b2nd"):
+                whole = bytearray(file.read_bytes())
+                middle = len(whole) // 4
+                whole[middle : 3 * middle] = bytes(2 * middle)
+                file.write_bytes(whole)
+
+    with pytest.raises(Exception, match=r"case brain_00\d") as raised:
+        new_trainer(copied.parents[2], Harmed).run_training()
+    assert isinstance(raised.value, BatchError)
 
 
 @BOTH

@@ -45,6 +45,13 @@ def test_detaugs_trainers_are_found_whatever_nnunet_exttrainer_names(
     assert "DETAUG_CPU_THREADS='none' in the environment must be a positive integer" in told(done)
 
 
+def test_a_wrong_name_in_detaug_allow_is_told_before_anything_is_trained(nnunet_root: Path, tmp_path: Path) -> None:
+    done = train(nnunet_root, tmp_path, DETAUG_ALLOW="plans,version")
+    assert "DETAUG_ALLOW in the environment names 'version'; it may name seed, " in told(done)
+    assert not list(tmp_path.glob("*/*/fold_0/checkpoint_*"))
+
+
+@pytest.mark.slow
 def test_ones_own_trainers_are_found_and_a_broken_checkpoint_is_named_with_the_one_that_loads(
     nnunet_root: Path, tmp_path: Path
 ) -> None:

@@ -1,0 +1,188 @@
+"""State that a checkpoint lacks is told once, by name; what is saved, or zeroed before it is used, is not."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from detaug.nnunet import DetAugLoading, DeterministicTraining
+from detaug.nnunet.compatibility import plot_nothing
+from tests.peers.nnunet.trainers.in_process import Short, new_trainer
+
+SLOW = pytest.mark.slow
+LACKS = "the checkpoint lacks"
+
+
+class Quick(DeterministicTraining, Short):
+    """Without the final validation and the plot, and with a checkpoint after every epoch."""
+
+    def initialize(self) -> None:
+        plot_nothing(self)
+        super().initialize()
+
+    def perform_actual_validation(self, save_probabilities: bool = False) -> None:
+        pass
+
+
+class Average(Quick):
+    """Keeps averaged weights in a network beside the trained one, of which no checkpoint knows."""
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        self.average = deepcopy(self.network)
+
+    def train_step(self, batch: Any) -> Any:
+        outcome = super().train_step(batch)
+        with torch.no_grad():
+            for mine, theirs in zip(self.average.parameters(), self.network.parameters(), strict=True):
+                mine.lerp_(theirs, 0.25)
+        return outcome
+
+
+class Shadow:
+    """Averages in an object of one's own, as several packages keep them."""
+
+    def __init__(self, parameters: Any) -> None:
+        self.parameters = list(parameters)
+        self.values = {number: each.detach().clone() for number, each in enumerate(self.parameters)}
+
+    def update(self) -> None:
+        for number, each in enumerate(self.parameters):
+            self.values[number] = self.values[number] * 0.5 + each.detach() * 0.5
+
+
+class InAnObject(Quick):
+    def initialize(self) -> None:
+        super().initialize()
+        self.shadow = Shadow(self.network.parameters())
+
+    def train_step(self, batch: Any) -> Any:
+        outcome = super().train_step(batch)
+        self.shadow.update()
+        return outcome
+
+
+class Counts(Quick):
+    """An array that only grows, made in the first step."""
+
+    seen: Any = None
+
+    def train_step(self, batch: Any) -> Any:
+        self.seen = np.zeros(3) if self.seen is None else self.seen + 1
+        return super().train_step(batch)
+
+
+class LossOfItsOwn(Quick):
+    """A loss that keeps a running mean in a buffer."""
+
+    def _build_loss(self) -> Any:
+        return Smoothed(super()._build_loss())
+
+
+class Smoothed(torch.nn.Module):
+    def __init__(self, loss: Any) -> None:
+        super().__init__()
+        self.loss = loss
+        self.register_buffer("mean", torch.zeros(()))
+
+    def forward(self, output: Any, target: Any) -> Any:
+        loss = self.loss(output, target)
+        self.mean = 0.9 * self.mean + 0.1 * loss.detach()
+        return loss
+
+
+class SavesItsAverage(Average):
+    """Writes nnU-Net's checkpoint anew with what it keeps."""
+
+    def save_checkpoint(self, filename: str) -> None:
+        super().save_checkpoint(filename)
+        stored = torch.load(filename, weights_only=False)
+        torch.save({**stored, "average": self.average.state_dict()}, filename)
+
+
+class SavesItBeside(Average):
+    """Writes a file of its own."""
+
+    def save_checkpoint(self, filename: str) -> None:
+        super().save_checkpoint(filename)
+        torch.save(self.average.state_dict(), f"{filename}.average.pt")
+
+
+class Accumulates(Quick):
+    """Three batches to a step of the optimiser, two batches to an epoch."""
+
+    batches = 0
+
+    def train_step(self, batch: Any) -> Any:
+        output = self.network(batch["data"])
+        loss = self.loss(output, batch["target"])
+        loss.backward()
+        self.batches += 1
+        if self.batches % 3 == 0:
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=False)
+        return {"loss": loss.detach().numpy()}
+
+
+class ZeroesFirst(Accumulates):
+    """A step of its own that leaves gradients behind, and sets them to zero before the next."""
+
+    def train_step(self, batch: Any) -> Any:
+        self.optimizer.zero_grad(set_to_none=False)
+        return super().train_step(batch)
+
+
+class AccumulatesWithinAnEpoch(Accumulates):
+    def on_train_epoch_end(self, train_outputs: Any) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        super().on_train_epoch_end(train_outputs)
+
+
+class DetAug(DetAugLoading, Quick):
+    pass
+
+
+def told(root: Path, trainer: type) -> list[str]:
+    """The lines of a training's log on what a checkpoint lacks."""
+    made = new_trainer(root, trainer)
+    made.run_training()
+    log = next(Path(made.output_folder).glob("training_log*.txt")).read_text()
+    return [line for line in log.splitlines() if LACKS in line]
+
+
+@pytest.mark.parametrize(
+    ("trainer", "named"),
+    [
+        pytest.param(Average, "(average; 46 in all, the first average.", marks=SLOW),
+        (InAnObject, "(shadow; 46 in all, the first shadow.values.0)"),
+        pytest.param(Counts, "(seen; 1 in all, the first seen)", marks=SLOW),
+        pytest.param(LossOfItsOwn, "(loss; 1 in all, the first loss._buffers.mean)", marks=SLOW),
+    ],
+)
+def test_what_no_file_holds_is_told_once_by_name(nnunet_environment: Path, trainer: type, named: str) -> None:
+    lines = told(nnunet_environment, trainer)
+    assert len(lines) == 1, lines
+    assert named in lines[0]
+
+
+@pytest.mark.parametrize(
+    "trainer", [Quick, *(pytest.param(each, marks=SLOW) for each in (DetAug, SavesItsAverage, SavesItBeside))]
+)
+def test_what_is_saved_is_not_told(nnunet_environment: Path, trainer: type) -> None:
+    assert told(nnunet_environment, trainer) == []
+
+
+def test_gradients_that_the_next_step_adds_to_are_told(nnunet_environment: Path) -> None:
+    (line,) = told(nnunet_environment, Accumulates)
+    assert "lacks the gradients that this trainer was adding up" in line
+
+
+@pytest.mark.parametrize("trainer", [ZeroesFirst, pytest.param(AccumulatesWithinAnEpoch, marks=SLOW)])
+def test_gradients_that_are_used_up_or_set_to_zero_are_not(nnunet_environment: Path, trainer: type) -> None:
+    assert told(nnunet_environment, trainer) == []
