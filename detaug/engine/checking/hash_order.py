@@ -56,7 +56,7 @@ class HashOrder:
         self._began = time.monotonic()
         self._check: Check | None = None
         self._made: list[BatchReport] = []
-        self._spent = self._started = 0.0
+        self._spent = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._answer: IO[bytes] | None = None
         if known_hash_seed() is not None:
@@ -98,7 +98,6 @@ class HashOrder:
 
     def _start(self) -> None:
         assert self._check is not None
-        self._started = time.monotonic()
         try:
             frozen = self._pipeline.freeze()
             size = len(frozen.structure) + sum(each.nbytes for each in frozen.shared)
@@ -119,11 +118,13 @@ class HashOrder:
     def _take_answer(self) -> Difference | None:
         assert self._answer is not None
         assert self._check is not None
-        self._spent += time.monotonic() - self._started
         self._answer.seek(0)
         data = self._answer.read()
         self._forget()
-        again: Again | None = pickle.loads(data) if data else None  # from our own child, in a file without a name
+        again: Again | None = None
+        if data:
+            again, seconds = pickle.loads(data)  # from our own child, in a file without a name
+            self._spent += seconds
         if again is None or not isinstance(again.report, BatchReport):
             self._give_up(str(again.report) if again else "the pipeline cannot be made there")
             return None
@@ -163,6 +164,6 @@ def main(answer: int, payload: int, parent: int, epoch: int, step: int) -> None:
         job.settings.renew()
         again = make_again(producer, epoch, step, True, None, None, BaseException)
         with os.fdopen(answer, "wb") as file:
-            pickle.dump(again, file)
+            pickle.dump((again, time.process_time()), file)
 
     run_and_exit(live)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -361,6 +364,24 @@ class OneAfterTheOther:
     def __call__(self, **batch: Any) -> Batch:
         for transform in self.transforms:
             batch = transform(**batch)
+        return batch
+
+
+class RaisesWhereTheClockIsWrong:
+    """As a licence, a certificate or a time limit does."""
+
+    def __call__(self, **batch: Any) -> Batch:
+        if abs(time.time() - Path("/proc/self").stat().st_mtime) > 1e6:
+            raise ValueError("it is another time")
+        return batch
+
+
+class RaisesInAnotherProcess:
+    """As a library does that was set up in this process."""
+
+    def __call__(self, **batch: Any) -> Batch:
+        if str(os.getpid()) != os.readlink("/proc/self"):
+            raise ValueError("it is another process")
         return batch
 
 

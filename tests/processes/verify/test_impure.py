@@ -118,3 +118,21 @@ def test_generators_that_get_the_same_seed_in_every_batch_are_mentioned_with_the
 
 def test_generator_that_gets_a_seed_for_each_item_is_not_mentioned() -> None:
     assert verified(impure.SeedsByItem).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows"),
+    [
+        (impure.RaisesWhereTheClockIsWrong, {"another clock"}),
+        (impure.RaisesInAnotherProcess, {"another process number"}),
+    ],
+)
+def test_what_raises_only_in_other_circumstances_could_not_be_measured_and_is_no_difference(
+    kind: type, rows: set[str]
+) -> None:
+    result = verified(partial(impure.transformed, kind))
+    failed = {row.what: row.detail for row in result.rows if row.verdict == "failed"}
+    assert set(failed) >= rows, str(result)
+    assert all("the pipeline raises ValueError: it is" in detail for detail in failed.values())
+    assert "different" not in verdicts(result).values()
+    assert (result.ok, result.status) == (False, 2)
