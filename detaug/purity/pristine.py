@@ -21,6 +21,7 @@ from detaug.purity.late_generators import made_late
 from detaug.purity.owned import Owned, Shared
 from detaug.purity.references import paths_of
 from detaug.purity.refusals import check_kept, why_not
+from detaug.purity.set_order import in_a_sets_order
 from detaug.purity.template import CannotCopy, Census, Copy, Template
 from detaug.seeding.children import Child
 from detaug.sources import LoaderFactory, Source
@@ -123,6 +124,10 @@ class Pristine:
         """Its classes and functions."""
         templates = (self.loader_template, self.transform_template)
         return [each for template in templates for each in (*template.references, *template.kinds)]
+
+    def in_a_sets_order(self) -> str:
+        """See `detaug.purity.set_order`."""
+        return in_a_sets_order({"data_loader": self.source.loader, **self.transforms})
 
     def new_loader(self, only_one: bool = False) -> LoaderCopy:
         """A copy of the loader; `only_one`: see `Template.copy`."""

@@ -162,7 +162,9 @@ class _Verification:
             if not experiment.is_elsewhere:
                 self._still[experiment.still] = still
             different = differing(still, changed)
-            raised = {key: code for each in (still, changed) for key, code in each.prints.items() if type(code) is Raised}
+            raised = {
+                key: code for each in (still, changed) for key, code in each.prints.items() if type(code) is Raised
+            }
             if not question.alone:  # what raises has no bytes; that it does only without repairs is repaired
                 different = [key for key in different if key not in raised]
             if different:

@@ -7,6 +7,8 @@ from the first in nothing but their hash seeds, and the user is told if these di
 
 The first hash seed is the same in every run: of two runs whose batches differ, at least one differs from it. Each later one finds
 half of the sets of two strings that those before have missed, and waits until it takes no more than a share of the workers' time.
+
+What the program made of a set before it handed the pipeline in is the same in every interpreter: its order shows what it is.
 """
 
 from __future__ import annotations
@@ -61,6 +63,12 @@ class HashOrder:
         self._answer: IO[bytes] | None = None
         if known_hash_seed() is not None:
             self._checks.knows_hash_order = True  # the user has fixed it
+        elif path := pipeline.pristine.in_a_sets_order():
+            pipeline.say_once(
+                f"{path} holds texts in the order of a set. PYTHONHASHSEED is not set, so every run of this program has another "
+                "order there, and gives other batches if they depend on it: write sorted(...) where the set becomes a list "
+                "or a dict, or start the program with PYTHONHASHSEED=0"
+            )
 
     def go_on(self) -> Difference | None:
         """Start what is due, and look for what has come; never waits. What is returned is to be told."""

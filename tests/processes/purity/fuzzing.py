@@ -28,7 +28,7 @@ from detaug import DeterministicAugmenter, fingerprint
 from tests.processes.purity.fuzz_pipelines import START_METHODS, Spec, augmenter
 
 #: Warnings of detaug's that say nothing about whether batches are reproducible.
-_OTHER_WARNINGS = ("will be idle", "stepped forward", "seed was given", "of a batch's time")
+_OTHER_WARNINGS = ("will be idle", "stepped forward", "seed was given", "of a batch's time", "has been starting for")
 #: Errors of these pipelines' own code: no words of detaug's.
 _MISTAKES = ("NotImplementedError", "AttributeError", "NameError", "KeyError", "IndexError", "ZeroDivisionError")
 #: Seconds of a training within which a difference has to be mentioned.

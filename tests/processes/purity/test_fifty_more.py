@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import signal
+import time
 from itertools import islice
 from multiprocessing.connection import Connection
 from typing import Any
@@ -51,6 +52,10 @@ def run(name: str, way: str, answers: Connection) -> None:
                         number += 1
                         if "killed" in way and number == 5:
                             os.kill(augmenter._engine.worker_pids(ready=True)[0], signal.SIGKILL)
+                # These few milliseconds may end before a check does. Nobody trains for so short a time.
+                until = time.monotonic() + 60
+                while not heard and not augmenter.stats()["informative"] and time.monotonic() < until:
+                    time.sleep(0.01)
         except Exception as error:
             heard.append(f"{type(error).__name__}: {error}")
     answers.send((made, heard))

@@ -45,6 +45,16 @@ def test_what_depends_on_the_hash_seed_is_told(transform, key, num_processes, me
     assert caught.value.epoch == 0
 
 
+@pytest.mark.parametrize("num_processes", [0, 1])
+def test_a_list_that_was_made_of_a_set_is_told_at_the_start(num_processes, caplog):
+    with DeterministicAugmenter.from_dataset(
+        pipelines.ListsASet(), 2, num_processes=num_processes, seed=1, start_method="fork"
+    ) as augmenter:
+        next(augmenter)
+    assert "data_loader.cases holds texts in the order of a set" in caplog.text
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
 @pytest.mark.slow
 def test_sets_that_are_sorted_are_right(caplog):
     """Two of the strings' orders are tried in all, the second once it is paid for, so it is not waited for."""

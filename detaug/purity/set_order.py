@@ -1,0 +1,60 @@
+"""Texts that a pipeline holds in the order of a set, which is another one in every run of the program."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping
+from itertools import islice, pairwise
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from detaug.purity.references import parts_of
+
+#: Of fewer texts, more than one order in 4,000 is a set's by accident.
+_FEWEST, _MOST = 8, 100_000
+#: So many values are looked at.
+_MOST_VALUES = 20_000
+_TEXTS = (str, bytes, PurePath)
+
+
+def in_a_sets_order(roots: Mapping[str, Any]) -> str:
+    """Where the first such texts are: the keys of a dict, the items of a list, a tuple or an array. Empty: nowhere.
+
+    Args:
+        roots: where to start, by name.
+    """
+    seen: set[int] = set()
+    alive: list[Any] = []  # what is made on the way keeps its address only while it lives
+    pending = deque(roots.items())
+    while pending and len(seen) < _MOST_VALUES:
+        path, value = pending.popleft()
+        if isinstance(value, (str, bytes, int, float, type(None))) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        alive.append(value)
+        if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "US":
+            value = value.tolist()
+        if isinstance(value, (dict, list, tuple)) and is_a_sets_order(value):
+            return path
+        pending.extend((path + label, part) for label, part in islice(parts_of(value), _MOST_VALUES))
+    return ""
+
+
+def is_a_sets_order(texts: Collection[Any]) -> bool:
+    """Whether these are different texts in the order in which a set of them lies in its table.
+
+    A set's table has a power of two places, and a text's place is its hash modulo that, or one behind where others took it.
+    """
+    if not _FEWEST <= len(texts) <= _MOST or not any(all(isinstance(text, kind) for text in texts) for kind in _TEXTS):
+        return False
+    if len(set(texts)) < len(texts) or list(texts) == sorted(texts):
+        return False
+    places = 1 << (len(texts) * 5 // 3).bit_length()
+    return any(_descents(texts, size) <= len(texts) // 6 - 1 for size in (places, places * 2, places * 4))
+
+
+def _descents(texts: Collection[Any], places: int) -> int:
+    homes = [hash(text) % places for text in texts]
+    return sum(one > other for one, other in pairwise(homes))
