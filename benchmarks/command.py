@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
+import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
+from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import click
 
-from benchmarks.environment import environment_record
-from benchmarks.measure import MeasurementError
-from benchmarks.plot import plot
 from benchmarks.report import Row, show
-from benchmarks.requirements import require
-from detaug.bench.cores import CoresElsewhere
+from detaug.bench.measuring import CoresElsewhere, MeasurementError
 from detaug.cli.options import Target, json_option
 from detaug.reports.progress import progress
 
@@ -21,18 +20,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def common_options(rows: Iterable[str]) -> Callable[[F], F]:
-    """`--only`, `--quick`, `--json` and `--plot`; the command gets `names`, `quick`, `json_target` and `plot_file`."""
+    """`--only`, `--quick` and `--json`; the command gets `names`, `quick` and `json_target`."""
     options = (
         click.option("--only", "names", multiple=True, type=click.Choice(list(rows)), help="Run this row; repeatable."),
         click.option("--quick", is_flag=True, help="Few short rounds: shows that it runs, not how fast; no verdicts."),
         json_option,
-        click.option(
-            "--plot",
-            "plot_file",
-            type=click.Path(dir_okay=False, path_type=Path),
-            callback=_with_matplotlib,
-            help="Draw the ratios into this file (.png, .svg, .pdf).",
-        ),
     )
 
     def decorate(function: F) -> F:
@@ -43,22 +35,14 @@ def common_options(rows: Iterable[str]) -> Callable[[F], F]:
     return decorate
 
 
-def _with_matplotlib(_context: click.Context, _parameter: click.Parameter, file: Path | None) -> Path | None:
-    if file is not None:
-        require("matplotlib")
-        if not file.resolve().parent.is_dir():
-            raise click.BadParameter(f"the folder {str(file.parent)!r} does not exist")
-    return file
-
-
 def measure_rows(
     title: str,
     measures: Iterable[tuple[str, Callable[[], Row]]],
     quick: bool,
     json_target: Target,
-    plot_file: Path | None,
+    keep: Callable[[list[Row]], None] | None = None,
 ) -> None:
-    """Measure one row after another and show them.
+    """Measure one row after another and show them, and give them to `keep`.
 
     Raises:
         click.exceptions.Exit: with 1 where a row could not be measured or missed its target; `quick` rows have none.
@@ -90,10 +74,33 @@ def measure_rows(
             console.print(f"Not installed, and left out where they are peers: {', '.join(absent)}.", highlight=False)
     if not json_target.is_file:
         json_target.write(_record(rows, environment))
-    if plot_file is not None and rows:
-        plot(rows, title, plot_file)
+    if keep is not None:
+        keep(rows)
     if failed or (not quick and any(check.reached is False for row in rows for check in row.checks)):
         raise click.exceptions.Exit(1)
+
+
+def silence() -> None:
+    """In a fresh process: nothing of what a talkative peer prints is kept. An error reaches the caller with its traceback."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+
+
+def environment_record() -> dict[str, Any]:
+    """The versions and the hardware that a result belongs to; no host name, no paths."""
+    from detaug.doctor.machine import environment
+
+    found = environment()
+    peers = {name: version(name) if find_spec(name) else None for name in ("torchio", "grain", "blosc2", "nilearn")}
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "python": found["python"]["version"],
+        "packages": {"detaug": found["detaug"]["version"], **found["packages"], **peers},
+        "system": found["system"],
+        "cpu": found["cpu"]["model"],
+        "cores": found["cpu"]["usable_cores"],
+    }
 
 
 def _record(rows: list[Row], environment: dict[str, Any]) -> dict[str, Any]:

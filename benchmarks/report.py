@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from benchmarks.measure import Ratio
+from detaug.bench.measuring import Ratio
 
 Relation = Literal[">=", "<="]
 

@@ -10,43 +10,26 @@ import click
 
 from benchmarks.command import common_options, measure_rows
 from benchmarks.engine.check_cost import measure_check_cost
-from benchmarks.engine.cluster import measure_cluster_ceiling, measure_cluster_transport, measure_local_ceiling
+from benchmarks.engine.cluster import measure_cluster_transport
 from benchmarks.engine.first_batch import measure_first_batch, measure_first_nnunet_batch
-from benchmarks.engine.guard_cost import measure_guard_cost
-from benchmarks.engine.heavy_tail import measure_heavy_tail, measure_heavy_tail_empty, measure_heavy_tail_small_window
+from benchmarks.engine.heavy_tail import measure_heavy_tail
 from benchmarks.engine.memory import measure_memory
 from benchmarks.engine.nnunet import measure_nnunet
-from benchmarks.engine.seeding_cost import measure_seeding_cost
 from benchmarks.engine.settings import Settings
-from benchmarks.engine.transport import (
-    measure_transport,
-    measure_transport_busy,
-    measure_transport_in_slot,
-    measure_transport_in_slot_busy,
-    measure_transport_touched,
-)
+from benchmarks.engine.transport import measure_transport, measure_transport_in_slot
 from benchmarks.report import ENGINE_TITLE, Row
 from detaug.cli.options import Command
 
 ROWS: dict[str, Callable[[Settings], Row]] = {
     "transport": measure_transport,
     "transport-in-slot": measure_transport_in_slot,
-    "transport-busy": measure_transport_busy,
-    "transport-in-slot-busy": measure_transport_in_slot_busy,
-    "transport-touched": measure_transport_touched,
     "nnunet": measure_nnunet,
     "heavy-tail": measure_heavy_tail,
-    "heavy-tail-small": measure_heavy_tail_small_window,
-    "heavy-tail-empty": measure_heavy_tail_empty,
-    "seeding": measure_seeding_cost,
-    "guard": measure_guard_cost,
     "check": measure_check_cost,
     "memory": measure_memory,
     "first-batch": measure_first_batch,
     "first-batch-nnunet": measure_first_nnunet_batch,
     "cluster-transport": measure_cluster_transport,
-    "cluster-ceiling": measure_cluster_ceiling,
-    "local-ceiling": measure_local_ceiling,
 }
 
 

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.cpu_time import tree_cpu_seconds
-from benchmarks.engine.nnunet import BATCH_SIZE, PATCH, NnunetTask, nnunet_task
+from benchmarks.engine.nnunet import BATCH_SIZE, PATCH, NnunetTask, nnunet_task, tree_cpu_seconds
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SEED, batch_number_for
-from benchmarks.measure import in_fresh_process, interleaved
 from benchmarks.report import Check, Row
+from detaug.bench.measuring import in_fresh_process, interleaved
 
 BATCHES, ROUNDS = 250, 3  # nnU-Net's epoch
 ALLOWED = 1.015

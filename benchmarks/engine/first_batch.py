@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from benchmarks.engine.loaders import ReadyLoader, ready_batch
 from benchmarks.engine.nnunet import nnunet_task
 from benchmarks.engine.settings import Settings
-from benchmarks.engine.systems import OURS, SYSTEMS, batch_number_for
-from benchmarks.measure import Ratio, in_fresh_process, interleaved, medians
+from benchmarks.engine.systems import SYSTEMS, batch_number_for
 from benchmarks.report import Row, ratio_check
+from detaug.bench.measuring import Ratio, in_fresh_process, interleaved
 
 ROUNDS = 15
 BOUNDS = {"NonDetMultiThreadedAugmenter": 1.2}
@@ -41,7 +42,7 @@ def measure_first_nnunet_batch(settings: Settings) -> Row:
 def _measure(name: str, names: tuple[str, ...], settings: Settings, make_loader: Callable[[str], Any]) -> Row:
     rounds = settings.rounds(ROUNDS)
     seconds = interleaved(names, rounds, lambda system: in_fresh_process(_seconds, system, settings, make_loader))
-    middle = medians(seconds)
+    middle = {name: median(values) for name, values in seconds.items()}
     return Row(
         name=name,
         unit="ms",
@@ -57,7 +58,7 @@ def _measure(name: str, names: tuple[str, ...], settings: Settings, make_loader:
 
 
 def _seconds(system: str, settings: Settings, make_loader: Callable[[str], Any]) -> float:
-    if system in OURS:
+    if system == "detaug":
         from detaug import DeterministicAugmenter  # noqa: F401  # importing is not starting
     loader = make_loader(system)
     begin = time.perf_counter()

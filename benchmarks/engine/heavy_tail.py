@@ -10,12 +10,12 @@ import torch
 from benchmarks.engine.loaders import HeavyTailLoader, ready_batch
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS, batch_number_for
-from benchmarks.measure import in_fresh_process, interleaved, seconds_per_batch
 from benchmarks.report import Row, speed_checks
+from detaug.bench.measuring import in_fresh_process, interleaved, seconds_per_batch
 
-NAMES = ("detaug", "detaug unordered", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter")
+NAMES = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter")
 WARMUP, BATCHES, ROUNDS = 20, 300, 5
-BOUNDS = {"NonDetMultiThreadedAugmenter": 1.0, "detaug unordered": 0.97}
+BOUNDS = {"NonDetMultiThreadedAugmenter": 1.0}
 
 #: While one worker sits on a batch of ten times the cost, the other finishes ten; any ordered engine has to keep those
 #: somewhere. With fewer places than that, the loss belongs to the setting and not to the engine.
@@ -23,20 +23,9 @@ COVERING = 10
 
 
 def measure_heavy_tail(settings: Settings) -> Row:
-    """25 MB batches, with as many cached as one slow batch holds back; judged."""
+    """25 MB batches, with as many cached as one slow batch holds back."""
     covering = COVERING * max(1, settings.processes - 1)
     return _measure("heavy-tailed cost", replace(settings, num_cached=covering), 0.040, ready_batch(), BOUNDS)
-
-
-def measure_heavy_tail_small_window(settings: Settings) -> Row:
-    """The same with the number of cached batches that the other rows have; shown, not judged."""
-    return _measure("heavy-tailed cost", settings, 0.040, ready_batch(), {})
-
-
-def measure_heavy_tail_empty(settings: Settings) -> Row:
-    """Cheaper batches of eight bytes, where a fraction of a millisecond of work for each shows; shown, not judged."""
-    covering = COVERING * max(1, settings.processes - 1)
-    return _measure("heavy-tailed cost, no payload", replace(settings, num_cached=covering), 0.010, None, {})
 
 
 def _measure(

@@ -11,8 +11,8 @@ from benchmarks.engine.loaders import ReadyLoader, ready_batch
 from benchmarks.engine.process_memory import Memory, sleep_until, tree_memory
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS
-from benchmarks.measure import Ratio, interleaved, result_of, start_fresh_process
 from benchmarks.report import Row, ratio_check
+from detaug.bench.measuring import Ratio, interleaved, result_of, start_fresh_process
 
 STOCK = "NonDetMultiThreadedAugmenter"
 NAMES = ("detaug", STOCK)

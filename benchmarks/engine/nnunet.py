@@ -13,12 +13,13 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.cpu_time import tree_cpu_seconds
+import psutil
+
 from benchmarks.engine.loaders import BatchNumber
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SEED, SYSTEMS, batch_number_for
-from benchmarks.measure import Ratio, in_fresh_process, interleaved, seconds_per_batch
 from benchmarks.report import Row, ratio_check, speed_checks
+from detaug.bench.measuring import Ratio, in_fresh_process, interleaved, seconds_per_batch
 
 STOCK = "NonDetMultiThreadedAugmenter"
 NAMES = ("detaug", STOCK)
@@ -158,6 +159,19 @@ def measure_nnunet(settings: Settings) -> Row:
         },
         details={"seconds_per_batch": seconds, "cpu_seconds_per_batch": cpu},
     )
+
+
+def tree_cpu_seconds(pid: int) -> float:
+    """User and system time so far of `pid`, of its descendants that are alive, and of those that they have waited for."""
+    total = 0.0
+    root = psutil.Process(pid)
+    for process in [root, *root.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def _seconds(task: NnunetTask, system: str, settings: Settings, batches: int) -> tuple[float, float]:

@@ -6,7 +6,6 @@ process loads only what it measures.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
@@ -15,6 +14,7 @@ from typing import Any
 
 from benchmarks.engine.loaders import BatchNumber, SharedCount, StepNumber
 from benchmarks.engine.settings import Settings
+from detaug.bench.systems import silenced
 
 SEED = 20261121
 
@@ -23,22 +23,8 @@ def detaug_augmenter(loader: Any, settings: Settings) -> AbstractContextManager[
     """DeterministicAugmenter, forked workers."""
     from detaug import DeterministicAugmenter
 
-    return _ours(DeterministicAugmenter, loader, settings)
-
-
-def unordered_augmenter(loader: Any, settings: Settings) -> AbstractContextManager[Iterator[Any]]:
-    """detaug's engine with its ordering taken out: any finished batch is handed over, not the one that is due.
-
-    It exists for this comparison alone. It has DeterministicAugmenter's constructor.
-    """
-    from benchmarks.engine.unordered import UnorderedAugmenter
-
-    return _ours(UnorderedAugmenter, loader, settings)
-
-
-def _ours(kind: Callable[..., Any], loader: Any, settings: Settings) -> Any:
     processes, cached, wait_time = settings.processes, settings.num_cached, settings.wait_time
-    return kind(loader, None, processes, cached, wait_time=wait_time, seed=SEED, start_method="fork")
+    return DeterministicAugmenter(loader, None, processes, cached, wait_time=wait_time, seed=SEED, start_method="fork")
 
 
 def nondet(loader: Any, settings: Settings) -> AbstractContextManager[Iterator[Any]]:
@@ -61,7 +47,7 @@ def _stock(kind: Callable[..., Any], loader: Any, settings: Settings, cached: in
     try:
         yield augmenter
     finally:
-        with _silenced():
+        with silenced():
             augmenter._finish()
 
 
@@ -92,7 +78,7 @@ def torch_loader(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
 @contextmanager
 def grain_loader(loader: Any, settings: Settings) -> Iterator[Iterator[Any]]:
     """Grain's process prefetch. It shares memory for NumPy arrays only, so it is given those: its fast path."""
-    with _silenced():  # it warns that jax is missing, once in every process
+    with silenced():  # it warns that jax is missing, once in every process
         iterator = _start_grain(loader, settings)
         first = next(iterator)
     try:
@@ -140,26 +126,8 @@ def bare(loader: Any, settings: Settings) -> AbstractContextManager[Iterator[Any
     return bare_processes(loader, settings)
 
 
-@contextmanager
-def _silenced() -> Iterator[None]:
-    """Keep what this process and the processes it starts write to stderr out of the report.
-
-    batchgenerators' threads print tracebacks when they are stopped in the middle of a transfer, as here they always
-    are. Failures of a measurement are not lost: they come back as exceptions.
-    """
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
-
-
 SYSTEMS: dict[str, Callable[[Any, Settings], AbstractContextManager[Iterator[Any]]]] = {
     "detaug": detaug_augmenter,
-    "detaug unordered": unordered_augmenter,
     "NonDetMultiThreadedAugmenter": nondet,
     "MultiThreadedAugmenter": multi_threaded,
     "torch": torch_loader,
@@ -176,9 +144,6 @@ def installed(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in _OPTIONAL or find_spec(_OPTIONAL[name]) is not None]
 
 
-OURS = ("detaug", "detaug unordered")
-
-
 def batch_number_for(system: str) -> BatchNumber:
     """How a loader learns, under that system, which numbered batch it makes."""
-    return StepNumber() if system in OURS else SharedCount()
+    return StepNumber() if system == "detaug" else SharedCount()

@@ -1,4 +1,4 @@
-"""Rows: how fast a ready 25 MB batch gets from a worker to the consumer, on a machine that is idle and on one that is not.
+"""Rows: how fast a ready 25 MB batch gets from a worker to the consumer.
 
 What no engine is faster than is measured beside them: a clone and a copy in one process, and "bare processes", which do
 nothing but copy and send one byte (`benchmarks.engine.bare`).
@@ -7,16 +7,16 @@ nothing but copy and send one byte (`benchmarks.engine.bare`).
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from statistics import median
-from typing import Any
 
 import torch
 
 from benchmarks.engine.loaders import InSlotLoader, ReadyLoader, ready_batch
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS, installed
-from benchmarks.measure import in_fresh_process, interleaved, one_core_busy, seconds_per_batch
 from benchmarks.report import Row, speed_checks
+from detaug.bench.measuring import in_fresh_process, interleaved, seconds_per_batch
 
 NAMES = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "torch", "Grain", "bare processes")
 #: Whose loader makes its arrays where they travel.
@@ -32,47 +32,28 @@ BOUNDS = {"NonDetMultiThreadedAugmenter": 6.0, "torch": 3.0, "Grain": 2.5, FLOOR
 IN_SLOT_BOUNDS = {"NonDetMultiThreadedAugmenter": 10.0}
 
 
-def measure_transport(settings: Settings) -> Row:
+def measure_transport(settings: Settings, names: Sequence[str] = NAMES) -> Row:
     """Batches/s in steady state for a consumer that takes each batch and lets the last one go."""
-    return _measure(settings, "transport", BOUNDS, touch=False)
+    return _measure(settings, names, "transport", BOUNDS)
 
 
-def measure_transport_in_slot(settings: Settings) -> Row:
+def measure_transport_in_slot(settings: Settings, names: Sequence[str] = NAMES) -> Row:
     """The same where detaug's loader, and that of the bare processes, makes its arrays where they travel
     (`detaug.current().empty`); the others clone."""
-    return _measure(settings, "transport, made in the slot", IN_SLOT_BOUNDS, touch=False, in_slot=True)
+    return _measure(settings, names, "transport, made in the slot", IN_SLOT_BOUNDS, in_slot=True)
 
 
-def measure_transport_busy(settings: Settings) -> Row:
-    """`measure_transport` while another process keeps one core busy."""
-    with one_core_busy():
-        return _measure(settings, "transport, one core busy", BOUNDS, touch=False)
-
-
-def measure_transport_in_slot_busy(settings: Settings) -> Row:
-    """`measure_transport_in_slot` while another process keeps one core busy."""
-    with one_core_busy():
-        return _measure(
-            settings, "transport, made in the slot, one core busy", IN_SLOT_BOUNDS, touch=False, in_slot=True
-        )
-
-
-def measure_transport_touched(settings: Settings) -> Row:
-    """The same for a consumer that reads from every page, so that lazy mapping saves nobody its page faults."""
-    return _measure(settings, "transport, every page read", {}, touch=True)
-
-
-def _measure(settings: Settings, name: str, bounds: dict[str, float], touch: bool, in_slot: bool = False) -> Row:
+def _measure(
+    settings: Settings, names: Sequence[str], name: str, bounds: dict[str, float], in_slot: bool = False
+) -> Row:
     rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
 
     def one(system: str) -> float:
         if system == FLOOR:
             return in_fresh_process(clone_and_copy, batches)
-        return in_fresh_process(system_seconds, system, settings, batches, touch, in_slot and system in IN_SLOT)
+        return in_fresh_process(system_seconds, system, settings, batches, in_slot and system in IN_SLOT)
 
-    # bare processes give no batch that could be read
-    names = [name for name in installed(NAMES) if not (touch and name == "bare processes")]
-    seconds = interleaved((*names, FLOOR), rounds, one)
+    seconds = interleaved((*installed(names), FLOOR), rounds, one)
     return Row(
         name=name,
         unit="batches/s",
@@ -84,12 +65,12 @@ def _measure(settings: Settings, name: str, bounds: dict[str, float], touch: boo
     )
 
 
-def system_seconds(system: str, settings: Settings, batches: int, touch: bool, in_slot: bool) -> float:
+def system_seconds(system: str, settings: Settings, batches: int, in_slot: bool) -> float:
     """Seconds per batch of one system, measured in this process."""
     loader = InSlotLoader if in_slot else ReadyLoader
     with SYSTEMS[system](loader(ready_batch()), settings) as iterator:
         settle = 0.0 if settings.quick else WARMUP_SECONDS
-        return seconds_per_batch(iterator, WARMUP, batches, read_every_page if touch else None, settle)
+        return seconds_per_batch(iterator, WARMUP, batches, None, settle)
 
 
 def clone_and_copy(batches: int) -> float:
@@ -108,8 +89,3 @@ def clone_and_copy(batches: int) -> float:
     for _ in range(batches):
         once()
     return (time.perf_counter() - begin) / batches
-
-
-def read_every_page(batch: dict[str, Any]) -> float:
-    """Read one number from each 4 KiB page of the batch."""
-    return sum(float(value.reshape(-1)[:: 4096 // value.itemsize].sum()) for value in batch.values())

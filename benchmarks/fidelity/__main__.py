@@ -13,9 +13,9 @@ from benchmarks.fidelity.results import OtherSettings, Result, append, check_set
 from benchmarks.fidelity.shown import as_json, draw, table
 from benchmarks.fidelity.tasks import TASKS, prepare
 from benchmarks.fidelity.training import ARMS, train
-from benchmarks.measure import in_fresh_process
 from benchmarks.nnunet.dataset import dataset_folder
 from benchmarks.requirements import require
+from detaug.bench.measuring import in_fresh_process
 from detaug.cli.options import CannotRun, Command, Target, json_option
 from detaug.reports.progress import progress
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fidelity import images
-from benchmarks.measure import in_fresh_process
+from detaug.bench.measuring import in_fresh_process
 from detaug.reports.atomic_files import write_text
 
 

@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
+from benchmarks.command import silence
 from benchmarks.fidelity.tasks import Task, make_small
-from benchmarks.measure import silence
 
 STOCK, DETAUG = "nnUNetTrainer", "nnUNetTrainerDetAug"
 ARMS = (STOCK, DETAUG)

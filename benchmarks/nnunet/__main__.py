@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from benchmarks.command import common_options, measure_rows
-from benchmarks.measure import in_fresh_process
 from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
 from benchmarks.nnunet.epochs import measure_epochs
 from benchmarks.nnunet.ledger import measure_ledger
@@ -21,6 +20,7 @@ from benchmarks.nnunet.memory import measure_memory
 from benchmarks.nnunet.speed import measure_speed
 from benchmarks.nnunet.waiting import NETWORKS, measure_waiting
 from benchmarks.report import Row
+from detaug.bench.measuring import in_fresh_process
 from detaug.cli.options import CannotRun, Command
 
 CACHE_SIZE = "2GB"
@@ -85,7 +85,8 @@ ROWS: dict[str, tuple[Measure, SpeedRow]] = {
 EPOCHS = {f"epoch-{name}": SPEED[name] for name in ("3d", "2d")}
 
 
-def _measure(name: str, root: Path, device: str | None, quick: bool) -> Row:
+def measure(name: str, root: Path, device: str | None, quick: bool) -> Row:
+    """A row, on data that nnU-Net preprocesses below `root` where they are not there yet."""
     row = EPOCHS[name] if name in EPOCHS else ROWS[name][1]
     data = preprocessed(root, row.task.kind, row.task.configuration)
     if name in EPOCHS:
@@ -120,7 +121,7 @@ def main(names: tuple[str, ...], device: str | None, quick: bool, data: Path | N
         )
     with dataset_folder(data) as root:
         chosen = names or (ROWS if device is None else EPOCHS)
-        measures = ((name, partial(_measure, name, root, device, quick)) for name in chosen)
+        measures = ((name, partial(measure, name, root, device, quick)) for name in chosen)
         measure_rows(TITLE, measures, quick, **output)
 
 

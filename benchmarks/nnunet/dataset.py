@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import in_fresh_process
+from detaug.bench.measuring import in_fresh_process
 
 CASE_SHAPE = (220, 260, 260)  # voxels of 1 mm
 

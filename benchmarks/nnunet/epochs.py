@@ -7,10 +7,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.measure import Ratio, in_fresh_process, interleaved, silence
+from benchmarks.command import silence
 from benchmarks.nnunet.dataset import Preprocessed
 from benchmarks.nnunet.loaders import Task
 from benchmarks.report import Row, ratio_check
+from detaug.bench.measuring import Ratio, in_fresh_process, interleaved
 
 #: (what, trainer, whether the network is compiled)
 SYSTEMS = {

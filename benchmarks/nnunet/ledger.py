@@ -8,11 +8,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.measure import in_fresh_process
 from benchmarks.nnunet.dataset import Preprocessed
 from benchmarks.nnunet.loaders import DETAUG, SEED, Task, make_loader
 from benchmarks.report import Check, Row
 from benchmarks.transforms.timing import one_thread
+from detaug.bench.measuring import in_fresh_process
 
 #: Of detaug's; nnU-Net's batches take ten times as long, and a share of them is found with fewer.
 BATCHES, ROUNDS = 50, 5

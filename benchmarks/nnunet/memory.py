@@ -16,10 +16,10 @@ import psutil
 from benchmarks.engine.process_memory import sleep_until
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS
-from benchmarks.measure import MeasurementError, Ratio, interleaved
 from benchmarks.nnunet.dataset import Preprocessed
 from benchmarks.nnunet.loaders import DETAUG, STOCK, Task, as_trained, make_loader
 from benchmarks.report import Row, ratio_check
+from detaug.bench.measuring import MeasurementError, Ratio, interleaved
 
 #: Whose processes make and carry the batches.
 AUGMENTERS = {DETAUG: "detaug", STOCK: "NonDetMultiThreadedAugmenter"}

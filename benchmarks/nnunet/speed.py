@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import Ratio
 from benchmarks.nnunet.dataset import Preprocessed
 from benchmarks.nnunet.loaders import (
     DETAUG,
@@ -29,6 +28,7 @@ from benchmarks.nnunet.loaders import (
 )
 from benchmarks.report import Row, ratio_check
 from benchmarks.transforms.timing import one_thread
+from detaug.bench.measuring import Ratio
 from detaug.nnunet.loading.case_cache import chosen_cache
 
 #: (rotates, scales) of the batches of a block, each as often as nnU-Net's probabilities say.

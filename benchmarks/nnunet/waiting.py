@@ -7,11 +7,11 @@ from statistics import median
 
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS
-from benchmarks.measure import in_fresh_process, interleaved
 from benchmarks.nnunet.dataset import Preprocessed
 from benchmarks.nnunet.loaders import DETAUG, STOCK, Task, as_trained, make_loader
 from benchmarks.nnunet.memory import AUGMENTERS
 from benchmarks.report import Check, Row
+from detaug.bench.measuring import in_fresh_process, interleaved
 
 #: Milliseconds for a batch: forward, backward and step on a GPU, during which the CPU is free. An A100 takes 131, and 145
 #: with the batch's augmentation on it (nnU-Net's issue 3063); a faster one takes 90.

@@ -8,8 +8,8 @@ import click
 from rich import box
 from rich.table import Table
 
-from benchmarks.measure import in_fresh_process
 from benchmarks.nodes.needs import GPUS, Gpu, Machines, cores, gigabytes_per_second, nodes
+from detaug.bench.measuring import in_fresh_process
 from detaug.cli.options import Command, Target, json_option
 
 #: An nnU-Net batch of 2 × 1 × 128³, float32 with labels in int16 (bytes).

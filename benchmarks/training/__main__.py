@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from benchmarks.command import common_options, measure_rows
-from benchmarks.measure import in_fresh_process
 from benchmarks.training.layers import CASES, measure
 from benchmarks.transforms.timing import Settings
+from detaug.bench.measuring import in_fresh_process
 from detaug.cli.options import Command
 
 TITLE = "detaug's deterministic layers against PyTorch's, forward and backward (medians; ratio: detaug's time / theirs)"

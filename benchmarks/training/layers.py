@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.measure import Ratio
 from benchmarks.report import Row, ratio_check
 from benchmarks.transforms.timing import Prepare, Settings, alternating
+from detaug.bench.measuring import Ratio
 
 #: (the module that has the functions) -> a function of the tensor that is differentiated.
 Choose = Callable[[Any], Callable[[Any], Any]]

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from benchmarks.command import common_options, measure_rows
-from benchmarks.measure import in_fresh_process
 from benchmarks.report import Row
 from benchmarks.transforms import compiling, gate, k_space, mri, others, pipelines, resampling, table
 from benchmarks.transforms.timing import Settings
+from detaug.bench.measuring import in_fresh_process
 from detaug.cli.options import Command
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from benchmarks.measure import Ratio
 from benchmarks.report import Row, ratio_check
 from benchmarks.transforms import inputs, peers
 from benchmarks.transforms.pipelines import LITTLE, MUCH, SCALES
 from benchmarks.transforms.timing import Settings, one_thread
+from detaug.bench.measuring import Ratio
 
 
 def measure_gate_3d(settings: Settings) -> Row:

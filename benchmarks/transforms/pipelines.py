@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.measure import Ratio
 from benchmarks.report import Row, ratio_check
 from benchmarks.transforms import inputs, peers
 from benchmarks.transforms.timing import Settings, clock, one_thread
+from detaug.bench.measuring import Ratio
 
 BGV2 = "batchgeneratorsv2"
 SAMPLES = 50

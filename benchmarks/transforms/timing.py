@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from benchmarks.measure import Ratio
 from benchmarks.report import Check, Row, ratio_check
+from detaug.bench.measuring import Ratio
 
 BLOCKS = 5
 

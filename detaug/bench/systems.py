@@ -1,26 +1,25 @@
 """A pipeline as detaug, batchgenerators and torch run it, with equal settings.
 
-Each function is a context manager that gives a function; that gives an iterator over an epoch's batches, or endless ones.
+Each function is a context manager that gives an iterator over an epoch's batches, or an endless one.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
-from detaug.bench.settings import DETAUG, NONDET, NUM_CACHED, TORCH, Run
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.sources import DatasetSource
 from detaug.transforms.building.base import Transform
 from detaug.verification.handed_in import HandedIn
 
-Epochs = Callable[[], Iterator[Any]]
+#: Batches that may wait for the training, for every system.
+NUM_CACHED = 4
 
 
 class NotForThis(ValueError):
@@ -28,79 +27,73 @@ class NotForThis(ValueError):
 
 
 @contextmanager
-def running(run: Run, made: HandedIn) -> Iterator[Epochs]:
-    """The pipeline under the run's system.
-
-    Raises:
-        NotForThis: it cannot be.
-    """
-    start = {DETAUG: _detaug, NONDET: _nondet, TORCH: _torch}[run.system]
-    with start(run, made) as epochs:
-        yield epochs
-
-
-@contextmanager
-def _detaug(run: Run, made: HandedIn) -> Iterator[Epochs]:
+def detaug(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
+    """`DeterministicAugmenter`, without its check, which makes one batch in a hundred twice."""
     augmenter = DeterministicAugmenter(
-        made.source, made.transform, run.processes, NUM_CACHED, seed=run.settings.seed, num_streams=made.num_streams,
-        batches_per_epoch=made.batches_per_epoch, keep=made.keep, check_every=0,
-        rank=0, world_size=1,
+        made.source, made.transform, processes, NUM_CACHED, seed=made.seed or 0, num_streams=made.num_streams,
+        batches_per_epoch=made.batches_per_epoch, keep=made.keep, check_every=0, rank=0, world_size=1,
     )  # fmt: skip
     with augmenter:
-        yield lambda: iter(augmenter)
+        yield _endless(augmenter)
 
 
 @contextmanager
-def _nondet(run: Run, made: HandedIn) -> Iterator[Epochs]:
+def nondet(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
+    """batchgenerators' `NonDetMultiThreadedAugmenter`."""
     from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
 
     if isinstance(made.source, DatasetSource):
         raise NotForThis("it takes loaders of batches, not data sets")
-    augmenter = NonDetMultiThreadedAugmenter(
-        made.source.made().loader, _drawing(made.transform), run.processes, num_cached=NUM_CACHED, wait_time=0.002
-    )
+    loader, transform = made.source.made().loader, _drawing(made.transform)
+    augmenter = NonDetMultiThreadedAugmenter(loader, transform, processes, num_cached=NUM_CACHED, wait_time=0.002)
     try:
-        yield lambda: augmenter
+        yield _endless(augmenter)
     finally:
-        with _silenced():  # its threads print tracebacks when they are stopped in the middle of a batch
+        with silenced():
             augmenter._finish()
 
 
 @contextmanager
-def _torch(run: Run, made: HandedIn) -> Iterator[Epochs]:
-    options: dict[str, Any] = {"num_workers": run.processes, "prefetch_factor": max(2, NUM_CACHED // run.processes + 1)}
+def torch_loader(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
+    """torch's `DataLoader`; of a loader of batches every worker has the whole."""
+    options: dict[str, Any] = {"num_workers": processes, "prefetch_factor": max(2, NUM_CACHED // processes + 1)}
     transform = _drawing(made.transform)
     if isinstance(made.source, DatasetSource):
-        source = made.source
-        collate = _Collate(source.collate_fn or default_collate, transform)
-        loader: Any = DataLoader(source.loader, source.batch_size, source.shuffle, collate_fn=collate, **options)
+        source, collate = made.source, made.source.collate_fn or default_collate
+        loader: Any = DataLoader(
+            source.loader, source.batch_size, source.shuffle,
+            collate_fn=lambda samples: _transformed(transform, collate(samples)), **options,
+        )  # fmt: skip
     else:
         loader = DataLoader(_Batches(made.source.made().loader, transform), batch_size=None, **options)
-    yield lambda: iter(loader)
+    yield _endless(loader)
 
 
-@dataclass
-class _Collate:
-    """A batch of samples, transformed."""
-
-    collate: Callable[[list[Any]], Any]
-    transform: Any
-
-    def __call__(self, samples: list[Any]) -> Any:
-        return _transformed(self.transform, self.collate(samples))
+SYSTEMS: dict[str, Callable[[HandedIn, int], AbstractContextManager[Iterator[Any]]]] = {
+    "detaug": detaug,
+    "NonDetMultiThreadedAugmenter": nondet,
+    "torch's DataLoader": torch_loader,
+}
 
 
-@dataclass
 class _Batches(IterableDataset[Any]):
-    """A loader's batches, transformed; every worker has the whole loader."""
-
-    loader: Any
-    transform: Any
+    def __init__(self, loader: Any, transform: Any) -> None:
+        self.loader, self.transform = loader, transform
 
     def __iter__(self) -> Iterator[Any]:
         loader = self.loader if hasattr(self.loader, "__next__") or hasattr(self.loader, "__iter__") else self.loader()
         for batch in iter(loader) if hasattr(loader, "__iter__") else iter(loader.__next__, None):
             yield _transformed(self.transform, batch)
+
+
+def _endless(batches: Any) -> Iterator[Any]:
+    """Epoch after epoch."""
+    while True:
+        number = -1
+        for number, batch in enumerate(batches):  # noqa: B007  # how many there were
+            yield batch
+        if number < 0:
+            raise NotForThis("the loader gives no batches")
 
 
 def _transformed(transform: Any, batch: Any) -> Any:
@@ -110,20 +103,15 @@ def _transformed(transform: Any, batch: Any) -> Any:
 
 
 def _drawing(transform: Any) -> Any:
-    """Detaug's transforms want a Generator, and outside of an augmenter of detaug's nobody passes one."""
-    return _Drawing(transform) if isinstance(transform, Transform) else transform
-
-
-class _Drawing:
-    def __init__(self, transform: Transform) -> None:
-        self.transform = transform
-
-    def __call__(self, **batch: Any) -> Any:
-        return self.transform(rng=np.random.default_rng(), **batch)
+    """detaug's transforms take a Generator, and outside of an augmenter of detaug's nobody passes one."""
+    if not isinstance(transform, Transform):
+        return transform
+    return lambda **batch: transform(rng=np.random.default_rng(), **batch)
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
+def silenced() -> Iterator[None]:
+    """Nothing goes to stderr: batchgenerators' threads print tracebacks when they are stopped in the middle of a batch."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
     try:

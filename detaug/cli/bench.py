@@ -13,28 +13,22 @@ if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
 
 
-@click.command(short_help="Measure a pipeline under detaug, batchgenerators and torch; draw it.")
+@click.command(short_help="Measure a pipeline under detaug, batchgenerators and torch.")
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
-@click.option(
-    "-o", "--output", type=OutputType(".html"), default="bench.html", help="The page; the picture is beside it."
-)
-@click.option(
-    "--processes", type=NumbersType(), default="", help="Process counts.  [default: 1, half of the cores, all]"
-)
+@click.option("-o", "--output", type=OutputType(".png"), default="bench.png", help="The picture.")
+@click.option("--processes", type=NumbersType(), default="", help="Process counts.  [default: 1, and all cores]")
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), default=1.5, help="That each run is measured for.")
 @click.option("--seed", type=SeedType(), default=1234, help="Of DeterministicAugmenter.")
 @json_option
 def bench(
     target: str | None, output: Path, processes: tuple[int, ...], seconds: float, seed: Seed, json_target: Target
 ) -> None:
-    """Measure batches per second by the number of processes, waits, memory over time, and the time of each transform.
+    """Measure batches per second by the number of processes, and the time of each transform.
 
     MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments, as for `detaug
-    verify`. The same pipeline runs under DeterministicAugmenter, batchgenerators' NonDetMultiThreadedAugmenter and torch's
-    DataLoader. Without it, the demo's patches of an MRI are measured, and the engine alone (a ready batch of 25 MB, a batch of
-    one integer), which takes about a minute on two idle cores; --seconds bounds each run.
-
-    Two files are written: a page that needs nothing but itself (-o), and a picture of the same name (.png).
+    verify`; without it, the demo's patches of an MRI are measured. The same pipeline runs under DeterministicAugmenter,
+    batchgenerators' NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in a process of its own. It
+    takes about a minute on two idle cores; --seconds bounds each run.
 
     The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run is said in the report.
     """
@@ -43,15 +37,12 @@ def bench(
     from detaug.pictures.requirements import require_matplotlib
     from detaug.reports.progress import progress
 
-    picture = OutputType(".png").convert(str(output.with_suffix(".png")), None, None)
     try:
         require_matplotlib()
-        from detaug.bench import Settings
-        from detaug.bench import bench as measure
-        from detaug.bench.drawing import html, png
+        from detaug.bench import benching
 
         with progress("bench") as shown:
-            result = measure(Settings(target, processes, seconds, seed), shown)
+            result = benching.bench(benching.Settings(target, processes, seconds, seed), shown)
     except ImportError as error:  # matplotlib, or the demo's MRI
         raise CannotRun(str(error)) from error
     except ValueError as error:
@@ -59,6 +50,5 @@ def bench(
     console = json_target.console()
     console.print(result)
     json_target.write(result.as_json())
-    write_output(output, html(result).encode())
-    write_output(picture, png(result))
-    console.print(f"Drawn in {output} and {picture}", style="dim", soft_wrap=True)
+    write_output(output, benching.png(result))
+    console.print(f"Drawn in {output}", style="dim", soft_wrap=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detaug.cli.options import CannotRun, NumbersType, SeedType, Target, conclude, json_option
+from detaug.cli.options import CannotRun, SeedType, Target, conclude, json_option
 
 if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
@@ -15,22 +15,18 @@ if TYPE_CHECKING:
 @click.command(short_help="Compare batches of a real MRI, run after run.")
 @click.option("--batches", type=click.IntRange(min=6), default=24, help="Batches per run.")
 @click.option("--patch", type=click.IntRange(8, 128), default=24, help="Edge of the cubic patches, in voxels (= mm).")
-@click.option("--processes", type=NumbersType(), default="0,1,2,3", help="Process counts to run with, comma-separated.")
 @click.option("--seed", type=SeedType(), default=1234, help="The one seed of all runs.")
 @json_option
-def demo(batches: int, patch: int, processes: tuple[int, ...], seed: Seed, json_target: Target) -> None:
+def demo(batches: int, patch: int, seed: Seed, json_target: Target) -> None:
     """Run one augmentation pipeline on a real MRI again and again, and compare the batches.
 
     The MNI152 template (T1, 1 mm, with grey and white matter as labels) goes through batchgenerators' own 3-D
-    augmentation: twice through its NonDetMultiThreadedAugmenter, then through DeterministicAugmenter with several
-    process counts, with random delays, and with a worker killed in mid-run; and, to compare the speed, through
-    DeterministicAugmenter with detaug's own transforms of the same kinds. The exit status is 1 if any two runs of
-    DeterministicAugmenter differ, and 2 if the MRI is missing.
+    augmentation: twice through its NonDetMultiThreadedAugmenter, then through DeterministicAugmenter in the calling process,
+    in two workers, with a worker killed in mid-run, and stopped halfway and resumed with three workers. The exit status
+    is 1 if any two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
     """
     from detaug.reports.progress import progress
 
-    if not processes:
-        raise click.BadParameter("give at least one process count", param_hint="--processes")
     try:
         from detaug.demo.mri import load_cases
         from detaug.demo.run import Settings, run_all
@@ -42,5 +38,5 @@ def demo(batches: int, patch: int, processes: tuple[int, ...], seed: Seed, json_
         raise CannotRun(str(error)) from error
     # What is left on screen is the table; the bar is for the time until then.
     with progress("demo") as shown:
-        result = run_all(Settings(batches, patch, processes, seed), shown)
+        result = run_all(Settings(batches, patch, seed), shown)
     conclude(result, json_target)

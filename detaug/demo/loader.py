@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,9 +18,6 @@ from detaug.demo.mri import Case
 #: The loader cuts a patch this much larger than the network's, so that rotation and scaling find voxels at its edges.
 MARGIN = 1.3
 
-# Draws from the operating system, so that a delay takes nothing from the generators that make the batch.
-_unseeded = random.SystemRandom()
-
 
 class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
     """Random patches of random cases, drawn from NumPy's global state as users of batchgenerators do.
@@ -31,22 +26,18 @@ class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has n
         cases: the data set.
         batch_size: patches per batch.
         patch_size: edge lengths (D, H, W) in voxels.
-        delay: upper bound in seconds of a random pause before one batch in three; it stands for a busy disk.
 
     Each batch is ``{'data': (B, 1, D, H, W) float32, 'seg': (B, 1, D, H, W) int16, 'keys': [name, ...],
     'pid': int}``; 'pid' is the process that made it.
     """
 
-    def __init__(self, cases: Sequence[Case], batch_size: int, patch_size: Sequence[int], delay: float = 0.0) -> None:
+    def __init__(self, cases: Sequence[Case], batch_size: int, patch_size: Sequence[int]) -> None:
         super().__init__(cases, batch_size, infinite=True)
         self.indices = list(range(len(cases)))
         self.patch_size = tuple(patch_size)
-        self.delay = delay
 
     def generate_train_batch(self) -> dict[str, Any]:
         """One batch of randomly placed patches."""
-        if self.delay and _unseeded.random() < 1 / 3:
-            time.sleep(_unseeded.uniform(0, self.delay))
         shape = (self.batch_size, 1, *self.patch_size)
         data, seg = np.zeros(shape, np.float32), np.zeros(shape, np.int16)
         keys = []

@@ -9,22 +9,22 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from benchmarks import ratio_picture
 from benchmarks.command import common_options, measure_rows
 from benchmarks.engine.__main__ import main as engine
 from benchmarks.engine.systems import SYSTEMS, installed
-from benchmarks.measure import Ratio
+from benchmarks.headline.__main__ import keep
 from benchmarks.nodes.__main__ import main as nodes_command
 from benchmarks.nodes.needs import GPUS, Gpu, Machines, cores, gigabytes_per_second, nodes
-from benchmarks.plot import plot
 from benchmarks.report import Check, Row, ratio_check, show
-from benchmarks.tables.__main__ import PAGES, kept, table_of, with_table
+from benchmarks.tables.__main__ import BLOCK, PAGES, RESULTS, TABLES, draw, kept, table_of, with_tables
+from detaug.bench.measuring import Ratio
 from detaug.cli.options import Command, Target
 
 REPOSITORY = Path(__file__).parents[3]
@@ -39,8 +39,8 @@ def rows() -> list[Row]:
 
 @click.command(cls=Command)
 @common_options(["made-up"])
-def made_up(names: tuple[str, ...], quick: bool, json_target: Target, plot_file: Path | None) -> None:
-    measure_rows("made up", [("made-up", lambda: rows()[0])], quick, json_target, plot_file)
+def made_up(names: tuple[str, ...], quick: bool, json_target: Target) -> None:
+    measure_rows("made up", [("made-up", lambda: rows()[0])], quick, json_target)
 
 
 @pytest.mark.parametrize("package", ["engine", "transforms", "training", "nnunet"])
@@ -66,16 +66,10 @@ def test_missed_target_fails_a_full_run_and_no_quick_one() -> None:
     assert "Targets are not judged" in " ".join(quick.stdout.split())  # however wide the terminal is
 
 
-def test_json_and_plot_are_written(tmp_path: Path) -> None:
-    done = CliRunner().invoke(made_up, ["--quick", "--json", "-", "--plot", str(tmp_path / "ratios.png")])
+def test_json_is_written() -> None:
+    done = CliRunner().invoke(made_up, ["--quick", "--json", "-"])
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["rows"][0]["name"] == "transport"
-    assert (tmp_path / "ratios.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_plot_draws_what_is_better_to_the_right(tmp_path: Path) -> None:
-    plot(rows(), "made up", tmp_path / "ratios.svg")
-    assert (tmp_path / "ratios.svg").stat().st_size > 5000
 
 
 @pytest.mark.parametrize("width", [60, 120])
@@ -91,23 +85,6 @@ def test_table_fits_and_says_what_a_ratio_is(width: int) -> None:
 def test_peers_are_called_by_their_full_names() -> None:
     assert {"NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter"} <= set(SYSTEMS)
     assert not {"NonDet", "MTA"} & set(SYSTEMS)
-
-
-@pytest.mark.parametrize(
-    ("row", "workers"),
-    [
-        ("local-ceiling", "processes"),
-        pytest.param("cluster-ceiling", "actors", marks=pytest.mark.slow),
-    ],
-)
-def test_a_ceiling_is_shown_in_messages_and_bytes_with_where_it_saturates(row: str, workers: str) -> None:
-    if row == "cluster-ceiling":
-        pytest.importorskip("ray")
-    done = CliRunner().invoke(engine, ["--quick", "--only", row], env={"COLUMNS": "200"})
-    assert done.exit_code == 0, done.output
-    assert f"4 {workers}, message-only batches/s" in done.stdout
-    assert f"4 {workers}, GB/s in batches of 25 MB" in done.stdout
-    assert done.stdout.count("(saturated)") == 2
 
 
 class TestNodes:
@@ -163,7 +140,7 @@ class TestNodes:
 
 
 def test_row_of_the_engine_runs() -> None:
-    done = CliRunner().invoke(engine, ["--quick", "--only", "heavy-tail-empty"])
+    done = CliRunner().invoke(engine, ["--quick", "--only", "heavy-tail"])
     assert done.exit_code == 0, done.output
     assert "NonDetMultiThreadedAugmenter" in done.stdout
 
@@ -173,46 +150,10 @@ def test_one_command_line_leads_to_all() -> None:
 
     listed = CliRunner().invoke(main, ["--help"])
     assert listed.exit_code == 0
-    for name in ("engine", "nnunet", "nodes", "tables", "training", "transforms"):
+    for name in ("engine", "headline", "nnunet", "nodes", "tables", "training", "transforms"):
         assert f"  {name} " in listed.stdout
     assert "--only" in CliRunner().invoke(main, ["engine", "--help"]).stdout
     assert CliRunner().invoke(main, ["engines"]).exit_code == 2
-
-
-def test_the_front_pages_ratios_are_drawn_from_results_and_kept_beside_the_picture(tmp_path: Path) -> None:
-    name, (shown, against) = next(iter(ratio_picture.ROWS.items()))
-    check = {"against": against, "theirs": 50.0, "value": 10.0, "spread": [9.0, 11.0], "relation": ">=", "bound": None}
-    row = {
-        "name": name,
-        "unit": "ms",
-        "ours": 5.0,
-        "repeats": 3,
-        "settings": {},
-        "cores_elsewhere": 0.1,
-        "details": {"a": 1},
-    }
-    others = [{**check, "against": "someone else"}, check]
-    result = {
-        "environment": {"cpu": "a CPU"},
-        "rows": [{**row, "checks": others}, {**row, "name": "another", "checks": []}],
-    }
-    (tmp_path / "results.json").write_text(json.dumps(result))
-    ratio_picture.main(tmp_path / "a.png", [tmp_path / "results.json"])
-    kept = json.loads((tmp_path / "a.json").read_text())
-    assert ratio_picture.bars(kept["rows"]) == [ratio_picture.Bar(shown, against.split(",")[0], 10.0, 9.0, 11.0)]
-    assert kept["environment"] == {"cpu": "a CPU"}
-    ratio_picture.main(tmp_path / "b.png", [tmp_path / "a.json"])
-    assert (tmp_path / "b.json").read_bytes() == (tmp_path / "a.json").read_bytes()
-    assert (tmp_path / "b.png").stat().st_size > 5000
-    with pytest.raises(SystemExit, match="none of the rows that are drawn is in"):
-        ratio_picture.main(tmp_path / "c.png", [])
-
-
-def test_the_front_pages_ratios_are_rows_that_the_benchmarks_still_have() -> None:
-    kept = json.loads((Path(ratio_picture.__file__).parents[1] / "docs/images/ratios.json").read_text(encoding="utf-8"))
-    drawn = ratio_picture.bars(kept["rows"])
-    assert len(drawn) == len(kept["rows"]) >= 4
-    assert all(bar.lowest <= bar.ratio <= bar.highest for bar in drawn)
 
 
 def test_systems_that_are_not_installed_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,19 +190,79 @@ def test_an_absent_peer_is_left_out_and_named(command: str, row: str, absent: st
     assert f"Not installed, and left out where they are peers: {absent}." in done.stdout
 
 
-def test_the_pages_table_is_what_the_kept_results_give() -> None:
-    table = table_of(kept())
-    assert "4.2× (4.0–4.4) Intel Xeon, family 6, model 207; 5.5×" in table
+def test_the_pages_tables_are_what_the_kept_results_give() -> None:
     for name in PAGES:
         page = (REPOSITORY / name).read_text(encoding="utf-8")
-        assert with_table(page, table) == page, "python -m benchmarks tables"
+        assert BLOCK.search(page), name
+        assert with_tables(page, kept()) == page, "python -m benchmarks tables"
 
 
-def test_a_table_has_the_lowest_machine_first_and_the_latest_result_of_each() -> None:
-    def result(cpu: str, date: str | None, value: float) -> dict[str, object]:
-        check = {"against": "NonDetMultiThreadedAugmenter", "value": value, "spread": [value - 1, value + 1]}
-        return {"environment": {"cpu": cpu, "date": date}, "rows": [{"name": "transport", "checks": [check]}]}
+#: A number that is a multiple or a share; not the × of a shape (128×128, 2 × 64).
+FIGURE = re.compile(r"\d\s?(?:×(?!\s?\d)|x\b|%|times as\b)")
 
-    made = table_of([result("A", "2026-02-01", 3.0), result("A", None, 1.0), result("B", "2026-01-01", 2.0)])
-    assert made.splitlines()[2].endswith("| 2.0× (1.0–3.0) B; 3.0× (2.0–4.0) A |")
-    assert len(made.splitlines()) == 3
+
+@pytest.mark.parametrize("name", ["README.md", "docs/benchmarks.md"])
+def test_no_ratio_or_share_is_typed_by_hand(name: str) -> None:
+    page = BLOCK.sub("", (REPOSITORY / name).read_text(encoding="utf-8"))
+    assert [line for line in page.splitlines() if FIGURE.search(line)] == []
+
+
+def test_a_figure_typed_by_hand_is_seen() -> None:
+    for line in ("12 × faster", "5.5x", "9.0× (8.9–9.3)", "waits 0.9 % of its time", "7.8 times as fast", "2% less"):
+        assert FIGURE.search(line), line
+    for line in ("2×1×128³ of 25 MB", "193 × 229 × 193", "822×602 → 512×512", "a step of 90 ms"):
+        assert not FIGURE.search(line), line
+
+
+def test_every_line_of_a_table_has_a_machine() -> None:
+    results = kept()
+    assert (
+        len({result["environment"]["cpu"] for result in results}) == len(results) == len(list(RESULTS.glob("*.json")))
+    )
+    for name in ("headline", "loader", "pipelines"):
+        assert table_of(results, name).count("\n") == len(TABLES[name]) + 2
+
+
+def made(cpu: str, value: float, relation: str = ">=") -> dict[str, Any]:
+    spread = [value - 1, value + 1]
+    check = {"against": "NonDetMultiThreadedAugmenter", "value": value, "spread": spread, "relation": relation}
+    return {
+        "environment": {"cpu": cpu},
+        "rows": [{"name": "transport", "unit": "batches/s", "checks": [check]}],
+    }
+
+
+def test_a_table_has_the_lowest_machine_first(tmp_path: Path) -> None:
+    results = [made("A", 30.0), made("B", 5.0), made("C", 0.1)]
+    results[2]["rows"][0]["checks"][0].update(relation="<=", spread=[0.05, 0.2])
+    (line,) = table_of(results, "headline").splitlines()[2:]
+    assert line.endswith("| 5.0× (4.0–6.0) B; 10.0× (5.0–20) C; 30× (29–31) A |"), line
+    draw(results, tmp_path / "ratios.png")
+    assert (tmp_path / "ratios.png").stat().st_size > 5000
+
+
+def test_rows_measured_anew_take_the_place_of_the_machines_own(tmp_path: Path) -> None:
+    about = {"cpu": "Some CPU, family 1, model 2", "date": "2026-01-02"}
+    keep(rows(), about, tmp_path)
+    (memory,) = (row for row in rows() if row.name == "memory")
+    memory.ours = 7.0
+    keep([memory], {**about, "date": "2026-03-04"}, tmp_path)
+    (file,) = tmp_path.iterdir()
+    assert file.name == "some-cpu-family-1-model-2.json"
+    found = json.loads(file.read_text())["rows"]
+    assert [(row["name"], row["ours"], row["date"]) for row in found] == [
+        ("memory", 7.0, "2026-03-04"),
+        ("transport", 50.0, "2026-01-02"),
+    ]
+
+
+@pytest.mark.slow
+def test_the_headlines_are_measured_by_one_command() -> None:
+    from benchmarks.__main__ import main
+
+    before = {file: file.read_bytes() for file in RESULTS.iterdir()}
+    done = CliRunner().invoke(main, ["headline", "--quick", "--json", "-"])
+    assert done.exit_code == 0, done.output
+    measured = {row["name"] for row in json.loads(done.stdout)["rows"]}
+    assert measured == {name for name, *_ in TABLES["headline"]}
+    assert {file: file.read_bytes() for file in RESULTS.iterdir()} == before, "short rounds are not kept"

@@ -36,14 +36,6 @@ def test_patches_are_drawn_from_numpys_global_state(cases: list[Case]) -> None:
     assert not np.array_equal(drawn[0], next(loader)["data"])
 
 
-def test_delay_takes_nothing_from_the_random_state(cases: list[Case]) -> None:
-    np.random.seed(5)
-    prompt = [next(MRIPatchLoader(cases, 2, (8, 8, 8)))["data"] for _ in range(8)]
-    np.random.seed(5)
-    delayed = [next(MRIPatchLoader(cases, 2, (8, 8, 8), delay=1e-4))["data"] for _ in range(8)]
-    np.testing.assert_array_equal(prompt, delayed)
-
-
 def test_patch_larger_than_the_case_is_padded_around_it(cases: list[Case]) -> None:
     np.random.seed(0)
     batch = next(MRIPatchLoader(cases, 1, (24, 22, 30)))

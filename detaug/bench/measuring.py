@@ -1,17 +1,22 @@
-"""Fair timing on a noisy machine: fresh processes, interleaved rounds, medians of ratios taken within a round."""
+"""Fair timing on a noisy machine: fresh processes, interleaved rounds, medians of ratios taken within a round.
+
+`detaug bench` and `python -m benchmarks` both measure with this.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
+
+from detaug.processes.cores import lines
 
 T = TypeVar("T")
 
@@ -37,13 +42,6 @@ def in_fresh_process(function: Callable[..., T], *args: Any) -> T:
     process, receiver = start_fresh_process(function, *args)
     result: T = result_of(process, receiver)
     return result
-
-
-def silence() -> None:
-    """In a fresh process: nothing of what a talkative peer prints is kept. An error reaches the caller with its traceback."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):
-        os.dup2(nowhere, stream)
 
 
 def start_fresh_process(function: Callable[..., T], *args: Any) -> tuple[Any, Connection]:
@@ -73,24 +71,6 @@ def result_of(process: Any, receiver: Connection) -> Any:
     if failed:
         raise MeasurementError(f"a measurement failed:\n{result}")
     return result
-
-
-@contextmanager
-def one_core_busy() -> Iterator[None]:
-    """A process that computes without end on the first of this process's cores."""
-    process = _fork.Process(target=_compute, daemon=True)
-    process.start()
-    try:
-        yield
-    finally:
-        process.kill()
-        process.join()
-
-
-def _compute() -> None:
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    while True:
-        pass
 
 
 def _call(sender: Connection, function: Callable[..., T], args: tuple[Any, ...]) -> None:
@@ -164,6 +144,36 @@ class Ratio:
         return cls(statistics.median(quotients), min(quotients), max(quotients))
 
 
-def medians(results: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The median of every list."""
-    return {name: statistics.median(values) for name, values in results.items()}
+class CoresElsewhere:
+    """How many cores the processes that are not ours kept busy since this object was made.
+
+    On a shared machine it says how far a wall-clock time can be trusted.
+    """
+
+    def __init__(self) -> None:
+        self._wall, self._all, self._ours = time.monotonic(), _busy_seconds(), _own_seconds()
+
+    def read(self) -> float | None:
+        """A mean over the time since then; None where the system does not tell."""
+        busy = _busy_seconds()
+        if busy is None or self._all is None:
+            return None
+        foreign = (busy - self._all) - (_own_seconds() - self._ours)
+        return max(0.0, foreign / (time.monotonic() - self._wall))
+
+
+def _busy_seconds() -> float | None:
+    """CPU seconds of all processes on all cores, as Linux counts them."""
+    first = next(iter(lines("/proc/stat")), None)
+    if first is None:
+        return None
+    user, nice, system = (int(number) for number in first.split()[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_seconds() -> float:
+    """This process and all that it started and that have ended."""
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )

@@ -1,0 +1,1 @@
+"""The rows of the front page, measured anew on this machine."""

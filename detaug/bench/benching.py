@@ -1,0 +1,330 @@
+"""`bench`: batches per second of a pipeline under each system, and the time of each of its transforms."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from detaug.bench.measuring import CoresElsewhere, MeasurementError, Ratio, in_fresh_process, interleaved
+from detaug.bench.systems import NUM_CACHED, SYSTEMS, NotForThis, detaug
+from detaug.doctor.machine import environment
+from detaug.engine.warming import warm_up
+from detaug.previews.compositions import compositions_through, is_composition, name_of
+from detaug.previews.views import samples_of
+from detaug.processes import cores
+from detaug.processes.threads import one_thread
+from detaug.reports.notices import collected_notices
+from detaug.reports.progress import Progress
+from detaug.reports.rows import Result as Shown
+from detaug.reports.rows import Row
+from detaug.seeding.tree import Seed
+from detaug.transforms.building.stages import observed
+from detaug.verification.handed_in import HandedIn, UnusableError, call_factory
+from detaug.verification.target import load_factory
+
+#: How often each rate is measured, the systems in turn.
+ROUNDS = 3
+
+#: Batches that are timed at least, however long they take, and that much of the time goes by before they are.
+LEAST, WARM_UP = 4, 0.4
+
+#: Cores that other programs may keep busy without being mentioned.
+DISTURBING = 0.2
+
+#: Edge of the demo's patches, in voxels.
+DEMO_PATCH = 64
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of `detaug bench`.
+
+    Attributes:
+        target: where the factory is, as for `detaug.verify`; None: the demo.
+        processes: worker processes; empty: one, and as many as there are cores.
+        seconds: that each run is measured for; batches that take longer are waited for.
+        seed: of DeterministicAugmenter.
+    """
+
+    target: str | None = None
+    processes: tuple[int, ...] = ()
+    seconds: float = 1.5
+    seed: Seed = 1234
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of processes, ascending."""
+        return tuple(sorted(set(self.processes or (1, cores.usable()))))
+
+
+@dataclass(frozen=True)
+class Rate:
+    """One system with one number of processes.
+
+    Attributes:
+        batches_per_second: in each round; empty: it could not be measured.
+        first: seconds until the first batch, the median over rounds.
+        times: how many times as fast detaug is, round by round.
+        reason: why it could not be measured.
+    """
+
+    system: str
+    processes: int
+    batches_per_second: tuple[float, ...] = ()
+    first: float = 0.0
+    times: Ratio | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Result(Shown[Row]):
+    """What was measured.
+
+    Attributes:
+        transforms: mean seconds per sample of each, in order; one that is not applied to a sample counts 0 for it.
+        reason: why the transforms were not timed.
+        elsewhere: cores that other programs kept busy meanwhile; None where the system does not tell.
+    """
+
+    settings: Settings
+    rates: tuple[Rate, ...]
+    transforms: dict[str, float]
+    reason: str
+    environment: dict[str, Any]
+    elsewhere: float | None
+    rows: tuple[Row, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What was measured."""
+        return self.settings.target or "detaug's demo: patches of an MRI"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "target": self.settings.target,
+            "seconds_per_run": self.settings.seconds,
+            "rates": [{**vars(each), "times": each.times and vars(each.times)} for each in self.rates],
+            "seconds_per_sample": self.transforms,
+            "environment": self.environment,
+            "cores_elsewhere": self.elsewhere,
+        }
+
+    def shown(self) -> Sequence[RenderableType]:
+        rates = _table("system", "processes", "batches/s", "first batch", "detaug's speed over it")
+        for each in self.rates:
+            cells = ("not run", "", "")
+            if each.batches_per_second:
+                times = each.times
+                ratio = "" if times is None else f"{times.median:.2g} ({times.lowest:.2g}-{times.highest:.2g})"
+                cells = (f"{median(each.batches_per_second):.3g}", f"{each.first:.2f} s", ratio)
+            rates.add_row(each.system, str(each.processes), *cells)
+        transforms = _table("transform", "ms per sample")
+        for name, seconds in self.transforms.items():
+            transforms.add_row(name, f"{1000 * seconds:.3g}")
+        below: list[RenderableType] = [transforms, Text()] if self.transforms else []
+        return [rates, Text(), *below, *map(Text, self.notes())]
+
+    def notes(self) -> list[str]:
+        """What a reader has to know of the numbers."""
+        missing = {each.system: each.reason for each in self.rates if each.reason}
+        if self.reason:
+            missing["time per transform"] = self.reason
+        told = [f"{name}: not measured, because {reason}." for name, reason in missing.items()]
+        told.append(
+            f"Medians of {ROUNDS} rounds of {self.settings.seconds:g} s, every system with up to {NUM_CACHED} batches ready, "
+            "detaug without its check."
+        )
+        if (self.elsewhere or 0.0) > DISTURBING:
+            usable = self.environment["cpu"]["usable_cores"]
+            told.append(f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough.")
+        return told
+
+
+def bench(settings: Settings, shown: Progress | None = None) -> Result:
+    """Measure a pipeline under detaug, NonDetMultiThreadedAugmenter and torch's DataLoader, and each of its transforms.
+
+    Raises:
+        UnusableError: (a ValueError) detaug itself cannot run the pipeline.
+        ModuleNotFoundError: nilearn, which holds the demo's MRI, is not installed.
+    """
+    shown = shown or Progress()
+    if settings.target is None:
+        from detaug.demo.mri import load_template
+
+        load_template()  # once for all
+    shown.update("start", total=len(SYSTEMS) * ROUNDS * len(settings.counts) + 1)
+    elsewhere = CoresElsewhere()
+    rates: list[Rate] = []
+    for processes in settings.counts:
+
+        def measure(system: str, processes: int = processes) -> Any:
+            shown.update(f"{system}, {processes} processes")
+            found = _measured(_rate, settings, system, processes)
+            shown.advance()
+            if system == "detaug" and isinstance(found, str):
+                raise UnusableError(f"the pipeline cannot be measured: {found}")
+            return found
+
+        found = interleaved(tuple(SYSTEMS), ROUNDS, measure)
+        rates += [_summary(system, processes, found) for system in SYSTEMS]
+    shown.update("the time of each transform")
+    transforms = _measured(_transform_times, settings)
+    return Result(
+        settings,
+        tuple(rates),
+        {} if isinstance(transforms, str) else transforms,
+        transforms if isinstance(transforms, str) else "",
+        environment(),
+        elsewhere.read(),
+    )
+
+
+def _summary(system: str, processes: int, found: dict[str, list[Any]]) -> Rate:
+    reasons = [each for each in found[system] if isinstance(each, str)]
+    if reasons:
+        return Rate(system, processes, reason=reasons[0])
+    rates, firsts = zip(*found[system], strict=True)
+    ours = [each[0] for each in found["detaug"]]
+    times = None if system == "detaug" else Ratio.of(ours, rates)
+    return Rate(system, processes, tuple(rates), median(firsts), times)
+
+
+def _measured(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What it returns in a process of its own, or why it returns nothing."""
+    try:
+        return in_fresh_process(_or_reason, function, *arguments)
+    except MeasurementError as error:
+        return str(error)
+
+
+def _or_reason(function: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        with collected_notices():
+            return function(*arguments)
+    except BaseException as error:  # the user's code may raise anything
+        return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _rate(settings: Settings, system: str, processes: int) -> tuple[float, float]:
+    """(batches per second, seconds until the first)."""
+    made = _made(settings)
+    began = time.perf_counter()
+    with SYSTEMS[system](made, processes) as batches:
+        next(batches)
+        first = time.perf_counter() - began
+        settled = time.perf_counter() + WARM_UP * settings.seconds
+        while time.perf_counter() < settled:
+            next(batches)
+        began, count = time.perf_counter(), 0
+        while count < LEAST or time.perf_counter() - began < settings.seconds:
+            next(batches)
+            count += 1
+        return count / (time.perf_counter() - began), first
+
+
+def _made(settings: Settings) -> HandedIn:
+    """The user's pipeline, or the demo's, with its kernels compiled."""
+    made = call_factory(_demo if settings.target is None else load_factory(settings.target))
+    warm_up(made.transform, made.source.loader)
+    return replace(made, seed=settings.seed)
+
+
+def _demo() -> Any:
+    from detaug.demo.loader import MRIPatchLoader, enlarged, native_transforms
+    from detaug.demo.mri import load_template
+
+    patch = (DEMO_PATCH,) * 3
+    return MRIPatchLoader([load_template()], 2, enlarged(patch)), native_transforms(patch)
+
+
+def _transform_times(settings: Settings) -> dict[str, float]:
+    """Make batches in this process, and clock every transform."""
+    made = _made(settings)
+    spent: defaultdict[tuple[tuple[int, ...], str], float] = defaultdict(float)
+
+    def clocked(place: tuple[int, ...], transform: Any, call: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        result = call()
+        spent[place, name_of(transform)] += time.perf_counter() - began
+        return result
+
+    def observe(root: Any, workspace: Any, params: dict[str, Any]) -> None:
+        for stage in root.stages(params):
+            clocked(stage.place, stage.transform, partial(stage.transform.apply_in, workspace, stage.params))
+
+    def staged(_: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(composition: Any, *given: Any, **named: Any) -> Any:
+            arrays = given[0] if given else named
+            for place, each in enumerate(composition.transforms):
+                arrays = each(**arrays) if is_composition(each) else clocked((place,), each, partial(each, **arrays))
+            return arrays
+
+        return timed
+
+    samples = 0
+    with detaug(made, 0) as batches, one_thread(), compositions_through(staged), observed(observe):
+        next(batches)  # the first one loads libraries and fills caches
+        spent.clear()
+        until = time.perf_counter() + settings.seconds
+        while samples < LEAST or time.perf_counter() < until:
+            samples += len(samples_of(next(batches)))
+    if not spent:
+        raise NotForThis(
+            "its transforms are not known one by one: no composition of detaug or batchgenerators is in it"
+        )
+    return {name: seconds / samples for (_, name), seconds in sorted(spent.items())}
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for n, name in enumerate(columns):
+        table.add_column(name, justify="right" if n else "left", no_wrap=not n)
+    return table
+
+
+def png(result: Result) -> bytes:
+    """Bars of the batches per second, and of the transforms' times.
+
+    Raises:
+        NotInstalled: matplotlib is not.
+    """
+    import io
+
+    from detaug.pictures.charts import COLOURS, figure_of
+
+    figure = figure_of(f"{result.title}: {result.environment['cpu']['model']}", 9, 7 if result.transforms else 4)
+    above, *below = figure.subplots(1 + bool(result.transforms), 1, squeeze=False)[:, 0]
+    counts = list(result.settings.counts)
+    measured = [
+        name
+        for name in SYSTEMS
+        if any((each.system == name and each.times) or name == "detaug" for each in result.rates)
+    ]
+    for n, system in enumerate(measured):
+        rates = [each for each in result.rates if each.system == system and each.batches_per_second]
+        places = [counts.index(each.processes) + 0.27 * (n - 1) for each in rates]
+        bars = above.bar(
+            places, [median(each.batches_per_second) for each in rates], 0.25, color=COLOURS[n], label=system
+        )
+        above.bar_label(bars, fmt="%.3g")
+    above.set_xticks(range(len(counts)), [f"{each} process{'es' * (each > 1)}" for each in counts])
+    above.set(title="batches per second")
+    above.margins(y=0.2)
+    above.legend(ncols=3, frameon=False, loc="upper left")
+    for axes in below:
+        names, seconds = list(result.transforms), list(result.transforms.values())
+        axes.bar_label(axes.barh(names, [1000 * each for each in seconds], color=COLOURS[0]), fmt="%.2g", padding=2)
+        axes.invert_yaxis()
+        axes.set(title="ms per sample of each transform, on one core")
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
+    return file.getvalue()
