@@ -107,9 +107,9 @@ def settings(seed: Seed) -> Settings:
 def two_trainings(short: Settings) -> tuple[Training, Training]:
     """Straight through; and with other numbers of workers, killed in the second epoch and continued."""
     in_second_epoch = short.moments_of_an_epoch + 3
-    parts = (Part(short, "", 3, kill_at=in_second_epoch), Part(short, "", 1, resume=True))
+    parts = (Part(short, 3, kill_at=in_second_epoch), Part(short, 1, resume=True))
     return (
-        Training("straight through", "straight", (Part(short, "", 2),)),
+        Training("straight through", "straight", (Part(short, 2),)),
         Training("killed in its second epoch, continued with --c", "killed", parts, resumed_at=1),
     )
 
@@ -138,4 +138,4 @@ def train_and_compare(root: Path, seed: Seed, shown: Progress) -> Compared:
         shown.done = 2
         short = settings(seed)
         found = compare_trainings(short, two_trainings(short), root, shown)
-    return Compared(found.settings, found.rows, found.device, found.seen)
+    return Compared(found.settings, found.rows, found.device, found.samples)

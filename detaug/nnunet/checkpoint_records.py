@@ -16,7 +16,8 @@ from detaug.nnunet.trainers.run_record import KEY
 
 #: What the record of a training and the header of its ledger both have.
 _SHARED = ("seed", "seed_scheme", "numerics", "world_size", "data")
-_LOADERS = ("train", "val")
+#: A loader's name -> that of its batches' number in the record.
+_LOADERS = {"train": "training", "val": "validation"}
 
 
 @dataclass(frozen=True)
@@ -70,12 +71,9 @@ def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
     ]
     if header["name"] not in _LOADERS:
         return [*different, f"{checkpoint.name} is of nnU-Net, which has no loader {header['name']!r}"]
-    number = _LOADERS.index(header["name"])
     try:
-        each = record["iterations"]
-        batches = int((list(each.values()) if isinstance(each, Mapping) else each)[number])
-        declared = record["pipeline"][header["name"]] if "pipeline" in record else header["declared"]
-        if digest(declared) != header["pipeline"]:
+        batches = int(record["iterations"][_LOADERS[header["name"]]])
+        if digest(record["pipeline"][header["name"]]) != header["pipeline"]:
             different.append(f"pipeline: that of {checkpoint.name} is another than the ledger's")
     except (LookupError, TypeError, ValueError):
         return [

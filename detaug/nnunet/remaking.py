@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from detaug.nnunet.trainers.ledgers import ledger_in
 from detaug.nnunet.trainers.run_record import RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.verification.settings import Settings
-from detaug.nnunet.verification.wrong_use import CannotVerify, checked, load_plans
+from detaug.nnunet.verification.wrong_use import checked, load_plans
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.seeding.tree import Seed
 
@@ -36,19 +37,48 @@ def remaker_of_training(
     Raises:
         CannotRemake: there is no such training here, its cases are others, or its pipeline is.
     """
-    import json
-
     try:
         settings = checked(
             Settings(dataset, configuration, fold if fold == "all" else int(fold), trainer, plans, device="cpu")
         )
-        stored = load_plans(settings.dataset, plans)
-        described = Path(os.environ["nnUNet_preprocessed"]) / settings.dataset / "dataset.json"
-        arguments = (stored, configuration, settings.fold, json.loads(described.read_text()))
-    except (CannotVerify, ValueError) as error:
+    except ValueError as error:
         raise CannotRemake(str(error)) from error
-    loaders, cases = _loaders(trainer, arguments, header["seed"], str(header.get("data")))
-    return _remaker(loaders, cases, header["name"], header)
+    loaders, made = _loaders(trainer, _arguments(settings), header["seed"], str(header.get("data")))
+    return _remaker(loaders, made._cases, header["name"], header)
+
+
+def _arguments(settings: Settings) -> tuple[Any, ...]:
+    """Plans, configuration, fold and dataset.json, as a trainer takes them."""
+    described = Path(os.environ["nnUNet_preprocessed"]) / settings.dataset / "dataset.json"
+    plans = load_plans(settings.dataset, settings.plans)
+    return plans, settings.configuration, settings.fold, json.loads(described.read_text())
+
+
+@dataclass(frozen=True)
+class TrainingBatches:
+    """What a training gets, to be looked at.
+
+    Attributes:
+        augmenter: the trainer's, without processes.
+        spacing: lengths of a voxel's edges in millimetres, along a patch's axes.
+        title: data set, configuration, fold and trainer.
+    """
+
+    augmenter: DeterministicAugmenter
+    spacing: Sequence[float]
+    title: str
+
+
+def training_batches(settings: Settings) -> TrainingBatches:
+    """The batches of a training, without the training.
+
+    Raises:
+        CannotVerify, CannotRemake: there is no such training, or the trainer is none of detaug's.
+    """
+    settings = checked(settings)
+    loaders, made = _loaders(settings.trainer, _arguments(settings), settings.seed, "")
+    title = f"{settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.trainer}"
+    return TrainingBatches(loaders["train"], tuple(made.configuration_manager.spacing), title)
 
 
 @dataclass(frozen=True)
@@ -81,10 +111,10 @@ class Training:
             CannotRemake: its cases or its pipeline are not as they were.
         """
         ledger = self.ledger(name)
-        loaders, cases = _loaders(self.trainer, self.arguments, self.record.seed, self.record.data)
+        loaders, made = _loaders(self.trainer, self.arguments, self.record.seed, self.record.data)
         header = {"declared": portable(inspected(loaders[name]).declared)} if ledger is None else read_header(ledger)
         check_versions({"numerics": self.record.numerics, "seed_scheme": self.record.seed_scheme}, "checkpoint")
-        return _remaker(loaders, cases, name, {**header, "data": self.record.data})
+        return _remaker(loaders, made._cases, name, {**header, "data": self.record.data})
 
 
 def training_in(folder: Path) -> Training:
@@ -136,9 +166,9 @@ def _remaker(
 
 def _loaders(
     trainer: str, arguments: tuple[Any, ...], seed: Seed, data: str
-) -> tuple[dict[str, DeterministicAugmenter], str]:
-    """(the loaders of a training, which are not started, the fingerprint of its cases, of the kind of `data`). Nothing is written
-    to its results.
+) -> tuple[dict[str, DeterministicAugmenter], Any]:
+    """The loaders of a training, which are not started, and its trainer, whose cases have a fingerprint of the kind of `data`.
+    Nothing is written to its results.
 
     Raises:
         CannotRemake: there is no such trainer, no data, or it is none of detaug's.
@@ -154,9 +184,11 @@ def _loaders(
         with _results_elsewhere(), contextlib.redirect_stdout(said):
             kind = external_trainer(trainer)
             if not issubclass(kind, DeterministicTraining):
-                raise CannotRemake(f"{trainer} is none of detaug's trainers, and keeps no ledger")
+                raise CannotRemake(f"{trainer} is none of detaug's trainers: its batches are not reproducible")
             made: Any = kind({**plans, "continue_training": False}, *others, torch.device("cpu"))
             made._run_seed = seed
+            previous = made.folder_with_segs_from_previous_stage
+            made.folder_with_segs_from_previous_stage = None if previous is None else os.path.realpath(previous)
             made._set_batch_size_and_oversample()
             made._prepare_cases(data)
             train, val = made.get_dataloaders()
@@ -172,7 +204,7 @@ def _loaders(
             raise CannotRemake(f"{trainer} does not load through detaug: it has a {type(each).__name__}")
         if isinstance(each, UnendingEpochs):
             each.settle()
-    return loaders, made._cases
+    return loaders, made
 
 
 @contextlib.contextmanager
@@ -183,6 +215,7 @@ def _results_elsewhere() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="detaug-", ignore_cleanup_errors=True) as results:
         _link_predictions(Path(results))
         os.environ.update(nnUNet_results=results, nnUNet_extTrainer=trainer_folders(), nnUNet_wandb_enabled="0")
+        os.environ["nnUNet_n_proc_DA"] = "0"
         os.environ.pop("DETAUG_LEDGER", None)
         try:
             yield

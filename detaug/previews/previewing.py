@@ -119,14 +119,15 @@ def preview_training(
     """The training samples of nnU-Net's trainer, without the training; otherwise as `preview`.
 
     Raises:
-        CannotVerify: (a ValueError) there is no such training.
+        CannotVerify, CannotRemake: (ValueErrors) there is no such training.
         UnsupportedNNUNet: nnU-Net's version is not.
     """
-    from detaug.nnunet.previewing import training_batches
+    from detaug.nnunet.remaking import training_batches
 
     require_matplotlib()
     progress.update("make the trainer", total=samples)
-    with preserved_global_rngs(), training_batches(settings) as batches:
+    with preserved_global_rngs():
+        batches = training_batches(settings)
         edges = batches.spacing if spacing is None else spacing
         look = Look(checked_orientation(orientation or NNUNET), edges, channel)
         return of_factory(lambda: batches.augmenter, batches.title, samples, seed, epoch, step, look, progress)

@@ -30,7 +30,7 @@ def export(model: Path, output: Path | None) -> None:
 
     The exit status is 2 if there is no such model, or nnU-Net alone could not build its network.
     """
-    from detaug.nnunet.results.exporting import export as exported
+    from detaug.nnunet.results import export as exported
     from detaug.reports.progress import progress
 
     with _told(), progress("nnunet export") as shown:
@@ -51,22 +51,27 @@ def export(model: Path, output: Path | None) -> None:
 def compare(a: Path, b: Path, picture: Path | None, json_target: Target) -> None:
     """Compare two trainings, and say where they diverge first.
 
-    A and B are folders fold_X of nnU-Net's results (or a model's folder that has one fold). Seeds, settings (nnU-Net's
-    plans too), fingerprints of the data, the metrics of every epoch, and the weights are compared bit by bit, by the
-    best checkpoint that both have. Trainings of nnU-Net's own trainers have no record of seed and data.
+    A and B are folders fold_X of nnU-Net's results (or a model's folder that has one fold). What the trainings are made of
+    (seed, data, plans, pipeline ...), the metrics of every epoch, and the weights are compared bit by bit, by the best
+    checkpoint that both have: all entries that differ, the first epoch of each metric, the first tensor. Trainings of nnU-Net's
+    own trainers have no record of seed and data.
 
     The exit status is that of diff: 0 if they are equal, 1 if they differ, 2 if they cannot be compared.
     """
-    from detaug.nnunet.results.comparing import compare as compared
-    from detaug.nnunet.results.comparing import plot
+    from detaug.nnunet.results import compare as compared
+    from detaug.nnunet.results import plot
 
     with _told():
         found = compared(a, b)
         if picture is not None:
             plot(found, picture)
-    json_target.console().print(found)
+    told = json_target.console()
+    for each in found.differences:
+        told.print(str(each), soft_wrap=True, highlight=False, markup=False)
+    verdict = f"different: first of all in {found.differences[0].name}" if found.differences else "equal"
+    told.print(f"{verdict} ({found.checkpoint})", soft_wrap=True, highlight=False, markup=False)
     json_target.write(found.as_json())
-    if not found.ok:
+    if found.differences:
         raise click.exceptions.Exit(1)
 
 
@@ -77,12 +82,11 @@ def _told() -> Iterator[None]:
     Raises:
         CannotRun: with what is wrong.
     """
-    from detaug.nnunet.results.exporting import CannotExport
-    from detaug.nnunet.results.folders import NoResults
+    from detaug.nnunet.results import NoResults
 
     try:
         yield
-    except (CannotExport, NoResults) as error:
+    except NoResults as error:
         raise CannotRun(str(error)) from error
     except (OSError, ValueError) as error:  # a picture of an unknown format is a ValueError of matplotlib's
         raise CannotRun(f"{type(error).__name__}: {error}") from error

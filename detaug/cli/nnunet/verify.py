@@ -44,13 +44,7 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
 )
 @click.option("--seed", type=SeedType(), envvar="DETAUG_SEED", default=1234, help="Of all trainings.")
 @click.option("--epochs", type=click.IntRange(2), default=2, help="Epochs of a training.")
-@click.option(
-    "--iterations",
-    type=click.IntRange(1),
-    default=None,
-    show_default="as many as show every branch of the pipeline",
-    help="Training batches of an epoch.",
-)
+@click.option("--iterations", type=click.IntRange(1), default=23, help="Training batches of an epoch.")
 @click.option("--validation-iterations", type=click.IntRange(1), default=2, help="Validation batches of an epoch.")
 @click.option(
     "--keep",
@@ -68,27 +62,25 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
     three checkpoint_final.pth are compared byte for byte. A difference is reported with its origin: initial
     weights, data, forward pass, backward pass, optimizer, resuming, or bookkeeping.
 
-    An epoch has as many batches as show every branch of the trainer's transforms, by their own probabilities. Rare
-    branches are also opened once each, in a batch made for it.
+    The report says how rare a branch of the transforms may be to have been taken in one of the batches; --iterations
+    gives more of them.
 
     Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes when it first
     trains (splits_final.json, unpacked .npz files).
 
     The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
     """
-    from detaug.nnunet.verification import Settings, verify_training
+    from detaug.nnunet.verification.settings import Settings
+    from detaug.nnunet.verification.wrong_use import checked
     from detaug.reports.progress import progress
 
-    settings = Settings(**asked, device=device or _default_device())
+    with failures_told():
+        settings = checked(Settings(**asked, device=device or ""))  # before torch is imported, which takes seconds
+    from detaug.nnunet.verification import verify_training
+
     with progress("nnunet verify") as shown, failures_told():
         result = verify_training(settings, keep, shown)
     conclude(result, json_target, *([] if keep is None else [f"Logs, traces and checkpoints are in {keep}"]))
-
-
-def _default_device() -> str:
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @contextmanager
@@ -98,13 +90,17 @@ def failures_told() -> Iterator[None]:
     Raises:
         CannotRun: with what is wrong.
     """
-    from detaug.nnunet.verification import CannotVerify, TrainingFailed
+    from detaug.nnunet.verification.wrong_use import CannotVerify
 
     try:
         yield
     except CannotVerify as error:
         raise CannotRun(str(error)) from error
-    except TrainingFailed as error:
+    except RuntimeError as error:
+        from detaug.nnunet.verification import TrainingFailed
+
+        if not isinstance(error, TrainingFailed):
+            raise
         if error.unexpected:
             click.echo(error.traceback, err=True)
         raise CannotRun(f"the training failed: {error}") from error

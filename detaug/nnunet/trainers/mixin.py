@@ -41,6 +41,7 @@ from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.loading.unreadable import NamesCases
 from detaug.nnunet.trainers import epoch_times
 from detaug.nnunet.trainers.checkpoint_bytes import (
+    CHECKPOINTS,
     canonical,
     loads_everything,
     read_checkpoint,
@@ -285,6 +286,12 @@ class DeterministicTraining(TrainerAttributes):
             self._check_continues(self._continued)
         else:
             self._keep_pretrained_weights()
+            if Path(self.output_folder, CHECKPOINTS[0]).exists():
+                logger.warning(
+                    "%s in %s is of an earlier training: --c would take it, and not this one's checkpoints; move it away",
+                    CHECKPOINTS[0],
+                    self.output_folder,
+                )
         self._tell_what_it_is_made_of()
 
     def _keep_pretrained_weights(self) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,13 +13,11 @@ import torch
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.nnunet.compatibility import TrainerAttributes, plot_nothing
 from detaug.nnunet.proof import difference_in_reading
-from detaug.nnunet.verification.gates import Gate, forced_open, gates_of, iterations_for, rare_ones
-from detaug.nnunet.verification.seen import SEEN, Seen
+from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.verification.settings import Part
 from detaug.nnunet.verification.trace import (
     BACKWARD,
     DATA,
-    FORCED,
     FORWARD,
     OPTIMIZER,
     START,
@@ -34,6 +30,9 @@ from detaug.nnunet.verification.trace import (
 )
 from detaug.reports.atomic_files import write_text
 from detaug.seeding.tree import SeedTree
+
+#: A file in a training's folder: where a batch of nnU-Net's loader and detaug's differ, "" if nowhere.
+READING = "reading.json"
 
 
 class Interruption(Exception):
@@ -53,7 +52,6 @@ class Recording(TrainerAttributes):
 
     _moment: Moment | None = None
     _step = 0
-    _gates: Sequence[Gate] = ()
 
     def initialize(self) -> None:
         # here and not in __init__, whose signature has to stay nnU-Net's; the learning rates are made of num_epochs
@@ -66,8 +64,7 @@ class Recording(TrainerAttributes):
     def _shorten(self) -> None:
         settings = self.part.settings
         self.num_epochs = settings.epochs
-        if settings.iterations is not None:
-            self.num_iterations_per_epoch = settings.iterations
+        self.num_iterations_per_epoch = settings.iterations
         self.num_val_iterations_per_epoch = settings.validation_iterations
         self.save_every = 1
         self.disable_checkpointing = False
@@ -76,13 +73,10 @@ class Recording(TrainerAttributes):
         """Logs batches that are not reproducible instead of raising: the trainings are compared to their end."""
         loaders: tuple[Any, Any] = super().get_dataloaders()  # type: ignore[misc]
         for loader in loaders:
+            if isinstance(loader, UnendingEpochs):
+                loader.settle()
             if isinstance(loader, DeterministicAugmenter):
                 loader.on_mismatch = "warn"
-        # the loader is nnU-Net's or detaug's; one of other people may have its transforms elsewhere
-        self._gates = gates_of(getattr(getattr(loaders[0], "generator", None), "transforms", None))
-        settings = self.part.settings
-        if settings.iterations is None:
-            self.num_iterations_per_epoch = iterations_for(self._gates, self.batch_size, settings.epochs)
         return loaders
 
     def on_train_start(self) -> None:
@@ -124,40 +118,11 @@ class Recording(TrainerAttributes):
 
     def on_train_end(self) -> None:
         super().on_train_end()  # type: ignore[misc]
-        settings = self.part.settings
-        samples = settings.epochs * self.num_iterations_per_epoch * self.batch_size
-        rare = rare_ones(list(self._gates), samples)
-        loader = self.dataloader_train
-        forced = isinstance(loader, DeterministicAugmenter)
-        given = getattr(loader, "given", None)
-        reading = None
+        given = getattr(self.dataloader_train, "given", None)
         if given is not None:
-            reading = difference_in_reading(given, loader.generator, SeedTree(settings.seed).generator(0, 0)) or ""
-        named = tuple((each.name, each.probability) for each in rare)
-        seen = Seen(self.num_iterations_per_epoch, samples, named, forced, reading)
-        write_text(Path(self.part.results).parent / SEEN, json.dumps(asdict(seen)))
-        for number, gate in enumerate(rare if forced else ()):
-            # after all that is compared otherwise, so that nothing of it is disturbed
-            self.trace.write(self._with_open(gate, number))
-
-    def _with_open(self, gate: Gate, number: int) -> Moment:
-        """A batch that is made in this process with one gate open."""
-        generator = copy.copy(self.dataloader_train.generator)
-        generator.transforms = forced_open(generator.transforms, gate)
-        moment = Moment(self.part.settings.epochs, FORCED, number)
-        with DeterministicAugmenter(
-            generator,
-            None,
-            0,
-            seed=self.part.settings.seed,
-            name=f"gate/{number}",
-            check_every=0,
-            rank=0,
-            world_size=1,
-        ) as forced:
-            for name, value in leaves(next(forced), ""):
-                moment.add(DATA, f"{name}, with {gate.name} applied", value)
-        return moment
+            rng = SeedTree(self.part.settings.seed).generator(0, 0)
+            found = difference_in_reading(given, self.dataloader_train.generator, rng)
+            write_text(Path(self.part.results).parent / READING, json.dumps(found or ""))
 
     # --- what is recorded --------------------------------------------------------------------------------------------
 

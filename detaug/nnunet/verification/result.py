@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from detaug.nnunet.verification.comparing import BETWEEN_EPOCHS, BOOKKEEPING, INITIAL_WEIGHTS, RESUME, Origin
-from detaug.nnunet.verification.seen import Seen
 from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.trace import BACKWARD, DATA, FORWARD, OPTIMIZER
 from detaug.reports import rows as reports
@@ -41,14 +40,14 @@ class Row(reports.Row):
         verdict: "reference", "equal", "different", or "failed".
         processes: worker processes that made its batches, for each part of it.
         sha256: of its checkpoint_final.pth; "" where it failed.
-        origins: where the difference from the reference began; there may be several that do not follow from one another.
+        origin: where the difference from the reference began.
         failure: the error, where it failed.
         killed_after: how many moments of its trace there were when it was killed, where it was to be.
     """
 
     processes: tuple[int, ...] = ()
     sha256: str = ""
-    origins: tuple[Origin, ...] = ()
+    origin: Origin | None = None
     failure: str = ""
     killed_after: int | None = None
 
@@ -59,17 +58,16 @@ class Row(reports.Row):
 
     def reasons(self) -> list[RenderableType]:
         """Where its difference began, and what to do."""
-        if not self.origins and not self.failure:
+        if self.origin is None and not self.failure:
             return []
         processes = f", nnUNet_n_proc_DA {listed(self.processes)}" if self.processes else ""
         parts: list[RenderableType] = [Text(f"\n{self.what}{processes}:", "bold")]
         if self.failure:
             parts.append(_indented(Text.assemble((f"{self.verdict}: ", "bold red"), self.failure), 2))
-        begin = "began with " if not self.ok else "no difference in the checkpoint, but in "
-        for number, origin in enumerate(self.origins):
-            begin = "and, independently, " if number else begin
-            parts.append(_indented(Text.assemble(begin, (origin.kind, "bold red"), f": {origin.where}"), 2))
-            parts.append(_indented(Text(_ADVICE[origin.kind], "dim"), 4))
+        if self.origin is not None:
+            begin = "began with " if not self.ok else "no difference in the checkpoint, but in "
+            parts.append(_indented(Text.assemble(begin, (self.origin.kind, "bold red"), f": {self.origin.where}"), 2))
+            parts.append(_indented(Text(_ADVICE[self.origin.kind], "dim"), 4))
         return parts
 
 
@@ -90,20 +88,20 @@ class Result(reports.Result[Row]):
         settings: what was trained.
         rows: the reference first.
         device: the processor's name, and versions that the bytes depend on.
-        seen: how much of the pipeline each training saw.
+        samples: training samples that each training saw.
     """
 
     settings: Settings
     rows: tuple[Row, ...]
     device: str = ""
-    seen: Seen | None = None
+    samples: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return {
             "ok": self.ok,
             "device": self.device,
             "settings": asdict(self.settings),
-            "seen": None if self.seen is None else asdict(self.seen),
+            "samples": self.samples,
             "rows": [row.as_json() for row in self.rows],
         }
 
@@ -131,7 +129,14 @@ class Result(reports.Result[Row]):
         )
 
     def _seen(self) -> list[RenderableType]:
-        return [] if self.seen is None else [Text(str(self.seen), "dim")]
+        if not self.samples:
+            return []
+        least = 1 - 0.01 ** (1 / self.samples)
+        said = (
+            f"Each training saw {self.samples} training samples: a branch of the pipeline that is taken with a probability of "
+            f"{least:.2g} or more was seen at least once, with 99 % confidence (--iterations for more)."
+        )
+        return [Text(said, "dim")]
 
     def _verdict(self) -> Text:
         trainings = [row for row in self.rows if row.trained]

@@ -10,6 +10,8 @@ import time
 import traceback
 from pathlib import Path
 
+import torch
+
 from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, run_training, trainer_folders, trainers_found_through
 from detaug.nnunet.verification.recording import Interruption, recording
 from detaug.nnunet.verification.settings import Part
@@ -39,7 +41,8 @@ def main(text: str, parent: str) -> None:
     folder = Path(part.results).parent
     end_with(int(parent))
     try:
-        set_threads(part.settings.device)
+        # as nnUNetv2_train
+        torch.set_num_threads((os.cpu_count() or 1) if part.settings.device == "cpu" else 1)
         train(part, folder / TRACE)
     except Exception as error:
         traceback.print_exc()
@@ -75,17 +78,6 @@ def end_with(parent: int) -> None:
     threading.Thread(target=watch, name="detaug-parent-watch", daemon=True).start()
 
 
-def set_threads(device: str) -> None:
-    """As ``nnUNetv2_train`` does."""
-    import torch
-
-    if device == "cpu":
-        torch.set_num_threads(os.cpu_count() or 1)
-    else:
-        torch.set_num_threads(1)
-        torch.set_num_interop_threads(1)
-
-
 def train(part: Part, trace: Path) -> None:
     """nnU-Net's own `run_training`, with `Recording` in front of the trainer that it finds.
 
@@ -93,8 +85,6 @@ def train(part: Part, trace: Path) -> None:
         part: what to train. The environment is that of `environment`.
         trace: the moments are appended to this file.
     """
-    import torch
-
     settings = part.settings
     writer = TraceWriter(trace)
     try:

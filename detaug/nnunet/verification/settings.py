@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-from detaug.seeding.tree import Seed
-
-#: How many training batches of an epoch the first training is taken to choose, until it has: nnU-Net's own pipeline with two
-#: samples in a batch.
-_PROBABLY = 23
+if TYPE_CHECKING:
+    from detaug.seeding.tree import Seed
 
 
 @dataclass(frozen=True)
@@ -22,10 +20,11 @@ class Settings:
         fold: its number, or "all".
         trainer: the class's name.
         plans: the plans' identifier.
-        device: "cpu" or "cuda".
+        device: "cpu" or "cuda"; "": cuda where there is a GPU.
         seed: in the trainings' ``DETAUG_SEED``.
         epochs: of a training; at least 2, so that it can be interrupted between two.
-        iterations: training batches of an epoch; None: as many as show all branches of the pipeline.
+        iterations: training batches of an epoch. In two epochs of batches of two samples, 23 show a branch of the pipeline
+            that one sample of twenty takes with 99 % confidence.
         validation_iterations: validation batches of an epoch.
     """
 
@@ -37,19 +36,19 @@ class Settings:
     device: str = "cuda"
     seed: Seed = 1234
     epochs: int = 2
-    iterations: int | None = None
+    iterations: int = 23
     validation_iterations: int = 2
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 2), ("iterations", 1), ("validation_iterations", 1)):
             value = getattr(self, name)
-            if value is not None and value < least:
+            if value < least:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
 
     @property
     def moments_of_an_epoch(self) -> int:
-        """How many entries a trace gets in it: a start, the training and the validation batches."""
-        return 1 + (self.iterations or _PROBABLY) + self.validation_iterations
+        """How many lines a trace gets in it: its start, the training and the validation batches."""
+        return 1 + self.iterations + self.validation_iterations
 
 
 @dataclass(frozen=True)
@@ -58,19 +57,19 @@ class Part:
 
     Attributes:
         settings: of the training.
-        results: the folder that is its ``nnUNet_results``.
         processes: in its ``nnUNet_n_proc_DA``.
         stop_after: it is interrupted at the end of its epoch with this number, counted from 1; None: it is not.
-        kill_at: the process and all that it started get SIGKILL once its trace has this many moments; None: they do not.
         resume: whether it continues what is in `results`, as ``nnUNetv2_train --c``.
+        kill_at: the process and all that it started get SIGKILL once its trace has this many lines; None: they do not.
+        results: the folder that is its ``nnUNet_results``, filled in when it begins.
     """
 
     settings: Settings
-    results: str
     processes: int
     stop_after: int | None = None
     resume: bool = False
     kill_at: int | None = None
+    results: str = ""
 
     def as_json(self) -> str:
         """One line."""
@@ -90,7 +89,7 @@ class Training:
     Attributes:
         what: for the reader.
         folder: a name for its folder.
-        parts: one after the other; `Part.results` is filled in when it begins.
+        parts: one after the other.
         resumed_at: the epoch that the last part begins with, counted from 0; None: there is one part.
     """
 
@@ -104,31 +103,13 @@ class Training:
         """Worker processes of each part."""
         return tuple(part.processes for part in self.parts)
 
-    def of(self, settings: Settings) -> Training:
-        """The same with other settings."""
-        return replace(self, parts=tuple(replace(part, settings=settings) for part in self.parts))
-
-    def within(self, results: str) -> Training:
-        """The same with its ``nnUNet_results``."""
-        return replace(self, parts=tuple(replace(part, results=results) for part in self.parts))
-
-    def moments(self) -> int:
-        """How many entries its trace gets, if no epoch of it is begun twice."""
-        settings = self.parts[0].settings
-        return settings.epochs * settings.moments_of_an_epoch
-
 
 def trainings(settings: Settings) -> tuple[Training, ...]:
     """The trainings to compare; the others are compared with the first."""
     half = settings.epochs // 2
-    straight = "straight through"
+    parts = (Part(settings, 1, stop_after=half), Part(settings, 3, resume=True))
     return (
-        Training(straight, "straight-2", (Part(settings, "", 2),)),
-        Training(straight, "straight-0", (Part(settings, "", 0),)),
-        Training(
-            f"interrupted after epoch {half} of {settings.epochs}, resumed",
-            "resumed",
-            (Part(settings, "", 1, stop_after=half), Part(settings, "", 3, resume=True)),
-            half,
-        ),
+        Training("straight through", "straight-2", (Part(settings, 2),)),
+        Training("straight through", "straight-0", (Part(settings, 0),)),
+        Training(f"interrupted after epoch {half} of {settings.epochs}, resumed", "resumed", parts, half),
     )

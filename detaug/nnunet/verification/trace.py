@@ -18,7 +18,7 @@ import torch
 
 from detaug.fingerprints import dense, fingerprint
 
-START, TRAINING, VALIDATION, FORCED = "start", "training", "validation", "forced"
+START, TRAINING, VALIDATION = "start", "training", "validation"
 DATA, WEIGHTS, FORWARD, BACKWARD, OPTIMIZER = "data", "weights", "forward", "backward", "optimizer"
 
 #: How the digest of a value without a fingerprint begins.
@@ -31,8 +31,7 @@ class Moment:
 
     Attributes:
         epoch, step: counted from 0.
-        phase: "start" of an epoch, or "training", or "validation"; or "forced", after the last epoch: batches that were made
-            with one gate of the pipeline open.
+        phase: "start" of an epoch, or "training", or "validation".
         cases: the cases in the batch.
         parts: (kind, name) -> fingerprint, in the order of causes: data, forward, backward, weights, optimizer.
     """

@@ -15,19 +15,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from detaug.ledger.receipt import sha256_of
 from detaug.nnunet.verification import run
-from detaug.nnunet.verification.comparing import bookkeeping_origin, origins, sha256
+from detaug.nnunet.verification.comparing import bookkeeping_origin, first_origin
+from detaug.nnunet.verification.recording import READING
 from detaug.nnunet.verification.result import Result, Row, listed, reading_row
-from detaug.nnunet.verification.seen import Seen
 from detaug.nnunet.verification.settings import Part, Settings, Training, trainings
-from detaug.nnunet.verification.trace import Moment, read
-from detaug.nnunet.verification.wrong_use import CannotVerify, checked, load_plans, previous_stage_predictions
+from detaug.nnunet.verification.trace import TRAINING, Moment, read
+from detaug.nnunet.verification.wrong_use import CannotVerify, checked, link_predictions
 from detaug.processes.interpreters import interpreter_command
 from detaug.reports.progress import Progress
 from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, Planned, run_rows
 
-#: Seconds between two checks of a training's progress.
-LOOK_EVERY = 0.25
+#: Seconds between two checks of a training's progress; of one that is to be killed.
+LOOK_EVERY, LOOK_CLOSELY_EVERY = 0.25, 0.01
 #: Seconds that a training has to end.
 PATIENCE = 5.0
 
@@ -56,15 +57,15 @@ class Trained:
     """A training that ended without an error.
 
     Attributes:
+        folder: of its trace and log.
         checkpoint: its checkpoint_final.pth.
         moments: its trace.
-        seen: how much of its pipeline it saw.
         killed_after: see `detaug.nnunet.verification.result.Row`.
     """
 
+    folder: Path
     checkpoint: Path
     moments: list[Moment]
-    seen: Seen
     killed_after: int | None = None
 
 
@@ -85,18 +86,15 @@ def verify_training(settings: Settings, keep: Path | None = None, shown: Progres
     """
     settings = checked(settings)
     with _folder(keep) as folder:
-        link_previous_stage(settings, folder)
         return compare_trainings(settings, trainings(settings), folder, shown or Progress())
 
 
 def compare_trainings(settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress) -> Result:
     """Train these within `folder`, and compare the checkpoints with the first one's; otherwise as `verify_training`."""
     reference: Trained | None = None
-    repeated = False
 
     def compared(training: Training) -> Row:
-        nonlocal reference, repeated, settings
-        training = training.of(settings) if reference is not None else training
+        nonlocal reference
         row = Row(training.what, processes=training.processes)
         try:
             trained = train(training, folder, shown.advance)
@@ -104,48 +102,29 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
             if reference is None:
                 raise
             return replace(row, verdict=FAILED, failure=str(error))
-        row = replace(row, sha256=sha256(trained.checkpoint), killed_after=trained.killed_after)
+        row = replace(row, sha256=sha256_of(trained.checkpoint), killed_after=trained.killed_after)
         if reference is None:
             reference = trained
-            settings = replace(settings, iterations=trained.seen.iterations)
             return row
-        found = origins(reference.moments, trained.moments, training.resumed_at, repeated)
-        repeated = repeated or not (found or training.resumed_at)
-        if sha256(reference.checkpoint) == row.sha256:
+        origin = first_origin(reference.moments, trained.moments, training.resumed_at)
+        if sha256_of(reference.checkpoint) == row.sha256:
             # what differs then had no effect on the checkpoint
-            return replace(row, verdict=EQUAL, origins=found)
-        found = found or (bookkeeping_origin(reference.checkpoint, trained.checkpoint),)
-        return replace(row, verdict=DIFFERENT, origins=found)
+            return replace(row, verdict=EQUAL, origin=origin)
+        origin = origin or bookkeeping_origin(reference.checkpoint, trained.checkpoint)
+        return replace(row, verdict=DIFFERENT, origin=origin)
 
+    moments = settings.epochs * settings.moments_of_an_epoch
     rows = [
-        Planned(f"{each.what}, processes: {listed(each.processes)}", partial(compared, each), each.moments())
+        Planned(f"{each.what}, processes: {listed(each.processes)}", partial(compared, each), moments)
         for each in planned
     ]
     done = tuple(run_rows(rows, shown))
-    if reference is not None and reference.seen.reading is not None:
-        done += (reading_row(reference.seen.reading),)
-    return Result(settings, done, described_device(settings.device), reference.seen if reference else None)
-
-
-def link_previous_stage(settings: Settings, folder: Path) -> None:
-    """Let the trainings find a cascade's earlier predictions in their own results folders."""
-    for training in trainings(settings):
-        link_predictions(settings, results_folder(training, folder))
-
-
-def link_predictions(settings: Settings, results: Path) -> None:
-    """Let a training whose ``nnUNet_results`` this is find a cascade's earlier predictions."""
-    predictions = previous_stage_predictions(settings, load_plans(settings.dataset, settings.plans))
-    if predictions is None:
-        return
-    place = results / settings.dataset / predictions.parent.name
-    place.mkdir(parents=True)
-    (place / predictions.name).symlink_to(predictions.resolve(), target_is_directory=True)
-
-
-def results_folder(training: Training, folder: Path) -> Path:
-    """The ``nnUNet_results`` of a training."""
-    return folder / training.folder / "results"
+    assert reference is not None
+    reading = reference.folder / READING
+    if reading.exists():
+        done += (reading_row(json.loads(reading.read_text())),)
+    samples = sum(len(moment.cases) for moment in reference.moments if moment.phase == TRAINING)
+    return Result(settings, done, described_device(settings.device), samples)
 
 
 def train(training: Training, folder: Path, advanced: Callable[[int], None]) -> Trained:
@@ -159,18 +138,19 @@ def train(training: Training, folder: Path, advanced: Callable[[int], None]) -> 
     Raises:
         TrainingFailed: one of them failed, or ended before its SIGKILL.
     """
-    results = results_folder(training, folder)
+    own = folder / training.folder
+    results = own / "results"
     results.mkdir(parents=True, exist_ok=True)
-    trace = results.parent / run.TRACE
+    link_predictions(training.parts[0].settings, results)
     killed_after = None
-    for part in training.within(str(results)).parts:
-        run_part(part, results.parent, advanced)
+    for part in training.parts:
+        run_part(replace(part, results=str(results)), own, advanced)
         if part.kill_at is not None:
-            killed_after = _lines(trace)
+            killed_after = _lines(own / run.TRACE)
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
         raise TrainingFailed("the training ended without a checkpoint_final.pth: does the trainer save one?")
-    return Trained(found[0], read(trace), Seen.read(results.parent), killed_after)
+    return Trained(own, found[0], read(own / run.TRACE), killed_after)
 
 
 def run_part(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:
@@ -187,26 +167,23 @@ def run_part(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:
             start_new_session=True,
         )
         try:
-            while process.poll() is None:
-                time.sleep(LOOK_EVERY if part.kill_at is None else LOOK_EVERY / 25)
-                before = _told(trace, before, advanced)
-                if part.kill_at is not None and before >= part.kill_at:
+            ended = False
+            while not ended:
+                time.sleep(LOOK_EVERY if part.kill_at is None else LOOK_CLOSELY_EVERY)
+                ended = process.poll() is not None
+                now = _lines(trace)
+                advanced(now - before)
+                before = now
+                if part.kill_at is not None and now >= part.kill_at and not ended:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
                     return
-            _told(trace, before, advanced)
         finally:
             _end(process)
     if process.returncode:
         raise _failure(folder, process.returncode)
     if part.kill_at is not None:
         raise TrainingFailed("it came to its end before it was to be killed")
-
-
-def _told(trace: Path, before: int, advanced: Callable[[int], None]) -> int:
-    now = _lines(trace)
-    advanced(now - before)
-    return now
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

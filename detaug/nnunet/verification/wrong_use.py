@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
-from detaug.nnunet.loading.case_files import listed_cases
 from detaug.nnunet.verification.settings import Settings
 
 
@@ -32,8 +31,8 @@ def checked(settings: Settings) -> Settings:
     _check_cases(dataset, settings, configurations)
     _check_fold(dataset, settings.fold)
     previous_stage_predictions(replace(settings, dataset=dataset.name), plans)
-    _check_device(settings.device)
-    return replace(settings, dataset=dataset.name)
+    device = _checked_device(settings.device)
+    return replace(settings, dataset=dataset.name, device=device)
 
 
 def planned(name: str, configuration: str, plans: str) -> tuple[Path, dict[str, Any]]:
@@ -80,6 +79,16 @@ def previous_stage_predictions(settings: Settings, plans: Mapping[str, Any]) -> 
             f"{previous} with -tr {settings.trainer} first"
         )
     return folder
+
+
+def link_predictions(settings: Settings, results: Path) -> None:
+    """Let a training whose ``nnUNet_results`` this is find a cascade's earlier predictions."""
+    predictions = previous_stage_predictions(settings, load_plans(settings.dataset, settings.plans))
+    if predictions is None:
+        return
+    place = results / settings.dataset / predictions.parent.name
+    place.mkdir(parents=True)
+    (place / predictions.name).symlink_to(predictions.resolve(), target_is_directory=True)
 
 
 def _folder_of(variable: str) -> Path:
@@ -164,6 +173,8 @@ def _text_of(folders: Iterable[Path]) -> str:
 
 
 def _check_cases(dataset: Path, settings: Settings, configurations: Mapping[str, Any]) -> None:
+    from detaug.nnunet.loading.case_files import listed_cases
+
     identifier = _inherited(configurations, settings.configuration, "data_identifier")
     folder = dataset / str(identifier)
     if not folder.is_dir() or not any(listed_cases(folder)):
@@ -183,14 +194,18 @@ def _check_fold(dataset: Path, fold: int | str) -> None:
         raise CannotVerify(f"there is no fold {fold!r} of {dataset.name}: it is one of 0 ... {folds - 1}, or 'all'")
 
 
-def _check_device(device: str) -> None:
-    if device not in ("cpu", "cuda"):
+def _checked_device(device: str) -> str:
+    if device == "cpu":
+        return device
+    if device not in ("", "cuda"):
         raise CannotVerify(f"device must be 'cpu' or 'cuda', got {device!r}")
-    if device == "cuda":
-        import torch
+    import torch
 
-        if not torch.cuda.is_available():
+    if not torch.cuda.is_available():
+        if device == "cuda":
             raise CannotVerify("PyTorch sees no GPU here (torch.cuda.is_available() is False): use --device cpu")
+        return "cpu"
+    return "cuda"
 
 
 def _some(names: Iterable[str]) -> str:

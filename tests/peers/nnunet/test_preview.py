@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from detaug.cli import main
-from detaug.nnunet.previewing import training_batches
+from detaug.nnunet.remaking import training_batches
 from detaug.nnunet.verification import Settings
 from detaug.previews.previewing import preview_training
 from detaug.reports.progress import Progress
@@ -32,8 +32,8 @@ def test_samples_are_the_trainers_with_every_stage(environment: Path) -> None:
     settings = Settings("1", "3d_fullres", device="cpu", seed=3)
     preview = preview_training(settings, Progress(), samples=3)
     assert dict(os.environ) == before
-    with training_batches(settings) as made:
-        batch = next(made.augmenter)
+    with training_batches(settings).augmenter as augmenter:
+        batch = next(augmenter)
     for number in range(2):
         sample = preview.samples[number]
         assert sample.delivered is None
@@ -53,7 +53,10 @@ def test_command_draws_2d_and_refuses_what_is_no_training_of_detaugs(environment
         (("9", "2d"), "there is no preprocessed data set '9'"),
         (("1", "4d"), "has no configuration '4d'; it has 2d, 3d_fullres"),
         (("1", "2d", "-f", "7"), "there is no fold 7"),
-        (("1", "2d", "-tr", "nnUNetTrainer"), "the batches of nnUNetTrainer are not reproducible"),
+        (
+            ("1", "2d", "-tr", "nnUNetTrainer"),
+            "nnUNetTrainer is none of detaug's trainers: its batches are not reproducible",
+        ),
         (("1", "2d", "-tr", "nnUNetTrainerOfNobody"), "there is no trainer 'nnUNetTrainerOfNobody'"),
     ):
         done = CliRunner().invoke(main, ["preview", "--nnunet", *arguments])

@@ -410,3 +410,33 @@ def test_pretrained_weights_outlive_a_kill_before_the_first_checkpoint(nnunet_en
     assert torch.load(final, weights_only=False)["detaug"]["pretrained"]
     log = Path(again.log_file).read_text()
     assert re.search(r"detaug: \d+ of 6 batches were made twice and compared; \d+ of these could have shown state", log)
+
+
+def test_what_was_allowed_is_in_all_later_checkpoints_and_an_old_final_one_is_told(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = trained(nnunet_environment, ShortDetAug, epochs=1)
+    final, latest = (Path(made.output_folder) / f"checkpoint_{name}.pth" for name in ("final", "latest"))
+    made.on_train_start()
+    written(made)
+    shutil.copy(latest, final)
+    other = new_trainer(nnunet_environment, ShortDetAug)
+    other.on_train_start()
+    assert f"checkpoint_final.pth in {final.parent} is of an earlier training" in caplog.text
+    final.unlink()
+
+    again = new_trainer(nnunet_environment, ShortDetAug)
+    again.weight_decay = 0.25
+    maybe_load_checkpoint(again, True, False)
+    with pytest.raises(StateMismatch, match="DETAUG_ALLOW=optimiser continues"):
+        again.on_train_start()
+    monkeypatch.setenv("DETAUG_ALLOW", "optimiser")
+    again.run_training()
+    (allowed,) = torch.load(final, weights_only=False)["detaug"]["allowed"]
+    assert allowed == "epoch 1: optimiser: groups.0.weight_decay: 3e-05 in the checkpoint, 0.25 now"
+    monkeypatch.delenv("DETAUG_ALLOW")
+    later = new_trainer(nnunet_environment, ShortDetAug)
+    later.weight_decay = 0.25
+    maybe_load_checkpoint(later, True, False)
+    later.on_train_start()
+    assert later._record().allowed == [allowed]

@@ -178,7 +178,11 @@ def test_pretrained_weights_are_taken_and_the_rest_is_seeded(nnunet_root: Path, 
             "-pretrained_weights", file, seed=3, processes=processes, SHORT_VALIDATION="0"
         )
         final.append(checkpoints(run.folder)["checkpoint_final.pth"])
-    assert final[0] == final[1]
+    killed = Run(nnunet_root, tmp_path / "killed", environment={"SHORT_EPOCHS": "1"})
+    killed.train_until_killed(0, "-pretrained_weights", file, seed=3)
+    assert set(checkpoints(killed.folder)) == {"checkpoint_latest.pth"}
+    killed.train("--c", seed=None, SHORT_VALIDATION="0")
+    assert final[0] == final[1] == checkpoints(killed.folder)["checkpoint_final.pth"]
 
 
 @pytest.mark.slow

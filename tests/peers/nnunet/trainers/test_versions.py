@@ -4,6 +4,7 @@ planned and preprocessed itself."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,25 @@ def test_a_training_that_was_killed_and_continued_ends_with_the_same_bytes(
     killed.train("--c", seed=None, processes=0)
     assert set(checkpoints(straight.folder)) == {"checkpoint_best.pth", "checkpoint_final.pth"}
     assert checkpoints(straight.folder) == checkpoints(killed.folder)
+
+
+def test_a_training_is_not_continued_by_another_version_unless_that_is_allowed(
+    prepared: Callable[[str], tuple[Path, Path]], tmp_path: Path
+) -> None:
+    python, root = prepared("2.8")
+    run = VersionRun(root, tmp_path, environment={"SHORT_EPOCHS": "3", "SHORT_VALIDATION": "0"})
+    run.python = python
+    run.train_until_killed(2, processes=1)
+    run.python, _ = prepared("2.6")
+    refused = run.attempt("--c", seed=None, processes=0)
+    assert refused.returncode == 2, refused.stdout[-3000:]
+    assert re.search(r"versions: nnunetv2: 2\.8\.\d+ in the checkpoint, 2\.6\.\d+ now", refused.stdout)
+    named = re.search(r"DETAUG_ALLOW=(\S+) continues nevertheless", refused.stdout)
+    assert named is not None
+    assert "continued although changed" in run.train("--c", seed=None, processes=0, DETAUG_ALLOW=named[1])
+    code = "import sys, torch; print(torch.load(sys.argv[1], weights_only=False)['detaug']['allowed'])"
+    told = subprocess.check_output([python, "-c", code, run.folder / "checkpoint_final.pth"], text=True)
+    assert "versions: nnunetv2: 2.8." in told
 
 
 @pytest.mark.parametrize("version", ["2.5", "2.7"])

@@ -14,9 +14,10 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from detaug.nnunet.verification import Settings, run
-from detaug.nnunet.verification.comparing import bookkeeping_origin, origins, sha256
-from detaug.nnunet.verification.settings import Part
+from detaug.ledger.receipt import sha256_of
+from detaug.nnunet.verification import run
+from detaug.nnunet.verification.comparing import bookkeeping_origin, first_origin
+from detaug.nnunet.verification.settings import Part, Settings
 from detaug.nnunet.verification.trace import read
 
 
@@ -27,21 +28,19 @@ def train(parts: list[Part], folder: Path) -> Path:
     return next((folder / "results").glob("*/*/fold_0/checkpoint_final.pth"))
 
 
-def compare(trainer: str, root: Path, resumed: bool) -> list[dict[str, object]]:
+def compare(trainer: str, root: Path, resumed: bool) -> dict[str, object] | None:
     settings = Settings("1", "3d_fullres", 0, trainer, device="cpu", iterations=1, validation_iterations=1)
     folders = [root / trainer / name for name in ("first", "second")]
     checkpoints = []
     for number, folder in enumerate(folders):
         (folder / "results").mkdir(parents=True)
-        whole = Part(settings, str(folder / "results"), 0)
+        whole = Part(settings, 0, results=str(folder / "results"))
         halves = [replace(whole, stop_after=1), replace(whole, resume=True)]
         checkpoints.append(train(halves if resumed and number else [whole], folder))
-    found = origins(
-        *(read(folder / run.TRACE) for folder in folders), resumed_at=1 if resumed else None, repeated=resumed
-    )
-    if not found and sha256(checkpoints[0]) != sha256(checkpoints[1]):
-        found = (bookkeeping_origin(*checkpoints),)
-    return [{**vars(origin), "text": str(origin)} for origin in found]
+    found = first_origin(*(read(folder / run.TRACE) for folder in folders), resumed_at=1 if resumed else None)
+    if found is None and sha256_of(checkpoints[0]) != sha256_of(checkpoints[1]):
+        found = bookkeeping_origin(*checkpoints)
+    return None if found is None else vars(found)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from detaug.nnunet.verification import Origin, Result, Row, Settings
-from detaug.nnunet.verification.comparing import bookkeeping_origin, first_difference, origins
+from detaug.nnunet.verification.comparing import bookkeeping_origin, first_difference, first_origin
 from detaug.nnunet.verification.settings import Part, trainings
 from detaug.nnunet.verification.trace import Moment, TraceWriter, leaves, read
 
@@ -62,52 +62,43 @@ def changed(place: tuple[int, str, int], kind: str, name: str = "w") -> list[Mom
         ((1, "validation", 0), "forward", "forward"),
     ],
 )
-def test_only_the_place_where_a_difference_began_is_told(place: tuple[int, str, int], kind: str, told: str) -> None:
-    found = origins(training(), changed(place, kind))
+def test_the_place_where_a_difference_began_is_told(place: tuple[int, str, int], kind: str, told: str) -> None:
+    found = first_origin(training(), changed(place, kind))
     epoch, phase, step = place
     wanted = (told, epoch, "", None) if phase == "start" else (told, epoch, phase, step)
-    assert (found[0].kind, found[0].epoch, found[0].phase, found[0].step) == wanted
-    if phase != "validation":
-        assert len(found) == 1
+    assert found is not None
+    assert (found.kind, found.epoch, found.phase, found.step) == wanted
 
 
 def test_equal_traces_have_no_origin() -> None:
-    assert origins(training(), training()) == ()
+    assert first_origin(training(), training()) is None
 
 
-def test_weights_that_differ_where_a_training_was_resumed_are_the_resumes() -> None:
-    (found,) = origins(training(), changed((1, "start", 0), "optimizer", "momentum of w"), resumed_at=1)
+def test_what_differs_first_where_a_training_was_resumed_is_the_resumes() -> None:
+    found = first_origin(training(), changed((1, "start", 0), "optimizer", "momentum of w"), resumed_at=1)
+    assert found is not None
     assert (found.kind, found.name) == ("resume", "momentum of w")
+    found = first_origin(training(), changed((1, "training", 0), "forward"), resumed_at=1)
+    assert found is not None
+    assert (found.kind, found.name) == ("resume", "w")
 
 
-def test_batches_are_told_beside_weights_as_they_do_not_follow_from_them() -> None:
-    other = changed((0, "start", 0), "weights")
-    other[1].parts["data", "w"] = "other"
+def test_other_cases_are_told() -> None:
+    other = changed((0, "training", 0), "data")
     other[1].cases = ["another"]
-    weights, data = origins(training(), other)
-    assert weights.kind == "initial weights"
-    assert (data.kind, data.epoch, data.step) == ("data", 0, 0)
-    assert "other cases were drawn: [another] here, [case] in the first training" in data.detail
+    found = first_origin(training(), other)
+    assert found is not None
+    assert (found.kind, found.epoch, found.step) == ("data", 0, 0)
+    assert "other cases: ['another'] and ['case'] were drawn" in found.detail
 
 
-def test_training_differences_are_told_beside_those_of_validation_batches() -> None:
-    other = changed((1, "training", 0), "backward")
-    other[3].parts["data", "w"] = "other"
-    assert [(each.kind, each.phase) for each in origins(training(), other)] == [
-        ("data", "validation"),
-        ("backward", "training"),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("drop", "told"), [("first", "the first training has none"), ("other", "this training has none")]
-)
-def test_what_only_one_training_has_is_a_difference(drop: str, told: str) -> None:
+@pytest.mark.parametrize("drop", ["first", "other"])
+def test_what_only_one_training_has_is_a_difference(drop: str) -> None:
     one, other = training(), training()
     del (one if drop == "first" else other)[1].parts["backward", "w"]
-    (found,) = origins(one, other)
+    found = first_origin(one, other)
+    assert found is not None
     assert (found.kind, found.name) == ("backward", "w")
-    assert told in found.detail
 
 
 _values = st.recursive(
@@ -134,7 +125,7 @@ def _edit(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
     ("change", "place", "told"),
     [
         (lambda c: c["logging"]["losses"].__setitem__(1, 7.0), "['logging']['losses'][1]", "0.25 and 7.0"),
-        (lambda c: c["logging"]["losses"].append(1.0), "['logging']['losses']", "2 and 3 entries"),
+        (lambda c: c["logging"]["losses"].append(1.0), "['logging']['losses'][2]", "only one"),
         (lambda c: c["network"].update(w=torch.ones(2)), "['network']['w']", "tensor"),
         (lambda c: c.update(best=np.float64(1)), "['best']", "None and np.float64(1.0)"),
         (lambda c: c.update(time=1.0), "['time']", "only one"),
@@ -205,8 +196,8 @@ def test_trainings_differ_in_their_processes_and_one_is_interrupted() -> None:
     assert len({training.processes for training in planned}) == 3
     assert [part.stop_after for part in planned[2].parts] == [2, None]
     assert [part.resume for part in planned[2].parts] == [False, True]
-    assert planned[0].moments() == 5 * (1 + 3 + 2)
-    part = planned[2].within("somewhere").parts[1]
+    assert planned[0].parts[0].settings.moments_of_an_epoch == 1 + 3 + 2
+    part = planned[2].parts[1]
     assert Part.from_json(part.as_json()) == part
 
 
@@ -220,7 +211,7 @@ def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
     other = Origin("data", "target[0]", 1, "training", 2)
     rows = (
         Row("straight through", processes=(2,), sha256="ab" * 32, seconds=12.0),
-        Row("straight through", "different", processes=(0,), sha256="cd" * 32, origins=(other,)),
+        Row("straight through", "different", processes=(0,), sha256="cd" * 32, origin=other),
         Row("interrupted after epoch 1 of 2, resumed", "failed", processes=(1, 3), failure="OSError: no space left"),
     )
     result = Result(Settings("Dataset001_Name", "3d_fullres"), rows, "cpu (some processor)")
@@ -232,13 +223,13 @@ def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
     assert "failed: OSError: no space left" in shown
     assert "different: 2 of 2 trainings differ from the first" in shown
     assert "1, then 3" in shown
-    assert result.as_json()["rows"][1]["origins"][0]["name"] == "target[0]"
+    assert result.as_json()["rows"][1]["origin"]["name"] == "target[0]"
     assert not result.ok
 
 
 def test_a_difference_without_effect_on_the_checkpoint_is_told_and_passes() -> None:
     origin = Origin("data", "taken_at", 0, "training", 0)
-    other = Row("straight through", "equal", processes=(0,), sha256="ab" * 32, origins=(origin,))
+    other = Row("straight through", "equal", processes=(0,), sha256="ab" * 32, origin=origin)
     result = Result(Settings("1", "2d"), (Row("straight through", processes=(2,), sha256="ab" * 32), other))
     file = io.StringIO()
     Console(file=file, width=80).print(result)

@@ -36,38 +36,6 @@ class UnseededValidation(nnUNetTrainerDeterministic):
         return _NoisyTransforms(nnUNetTrainerDeterministic.get_validation_transforms(*arguments, **options))
 
 
-class Rarely(_NoisyTransforms):
-    """Noise from the system in one sample of a thousand: no short training meets it."""
-
-    def __init__(self, transforms):
-        super().__init__(transforms)
-        self.p = 0.001
-
-    def __call__(self, **sample):
-        applied = torch.rand(()).item() < self.p
-        return super().__call__(**sample) if applied else self.transforms(**sample)
-
-
-class RareTransform(nnUNetTrainerDeterministic):
-    @staticmethod
-    def get_training_transforms(*arguments, **options):
-        return Rarely(nnUNetTrainerDeterministic.get_training_transforms(*arguments, **options))
-
-
-class HiddenGate(nnUNetTrainerDeterministic):
-    """As `Rarely`, in one sample of twenty, and no attribute says so."""
-
-    @staticmethod
-    def get_training_transforms(*arguments, **options):
-        stock = nnUNetTrainerDeterministic.get_training_transforms(*arguments, **options)
-        return _Hidden(stock)
-
-
-class _Hidden(_NoisyTransforms):
-    def __call__(self, **sample):
-        return super().__call__(**sample) if torch.rand(()).item() < 0.05 else self.transforms(**sample)
-
-
 class ForgetsTeacher(nnUNetTrainerDeterministic):
     """The weights are drawn to those of a teacher, their moving average, which is in no checkpoint."""
 
