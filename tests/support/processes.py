@@ -92,7 +92,7 @@ class Script:
         out, self.err = self.process.communicate(timeout=patience)
         self.lines += out.splitlines()
 
-    def assert_nobody_left(self, within: float = 5.0) -> None:
+    def assert_nobody_left(self, within: float = 60.0) -> None:
         deadline = time.monotonic() + within
         while self.alive():
             assert time.monotonic() < deadline, f"{within:g} s after the end these processes are left: {self.alive()}"

@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from detaug.engine.checking.checks import Again, Check, Checks, Difference, make_again
 from detaug.pipeline.producer import Pipeline, Producer
-from detaug.processes.control import die_with, interrupts_deferred, run_and_exit
+from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
 from detaug.processes.surroundings import leave_autocast
 from detaug.purity.reports import BatchReport
@@ -115,7 +115,9 @@ class HashOrder:
             try:
                 self._answer = tempfile.TemporaryFile()  # noqa: SIM115  (it is read when the interpreter has ended)
                 descriptors = self._answer.fileno(), payload
-                code = code_of(__name__, *descriptors, os.getpid(), *self._check.key)
+                # Its imports take seconds: it is not to outlive this process by these.
+                early = f"from detaug.processes.control import die_with; die_with({os.getpid()})"
+                code = f"{early}; {code_of(__name__, *descriptors, *self._check.key)}"
                 surrounding = Surrounding.here(_SEEDS[len(self._made)])
                 self._process = surrounding.start(code, descriptors, quiet=True)
             finally:
@@ -158,11 +160,10 @@ class HashOrder:
             self._answer = None
 
 
-def main(answer: int, payload: int, parent: int, epoch: int, step: int) -> None:
+def main(answer: int, payload: int, epoch: int, step: int) -> None:
     """The other interpreter's life."""
 
     def live() -> None:
-        die_with(parent)
         note_worker()
         frozen, job = read_payload(payload)
         job.settings.keep()

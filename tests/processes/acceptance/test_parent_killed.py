@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(90)
 def kill_and_watch(run: Script) -> None:
     os.kill(run.pid, signal.SIGKILL)
     run.process.wait()
-    run.assert_nobody_left(within=5.0)
+    run.assert_nobody_left()
 
 
 def test_workers_leave_when_the_parent_is_killed_in_its_loop(script: Callable[..., Script], start_method: str) -> None:
@@ -88,7 +88,7 @@ def test_workers_leave_though_a_forked_child_of_the_user_lives_on(
     children = run.others()
     os.kill(run.pid, signal.SIGKILL)
     run.process.wait()
-    wait_until(lambda: len(run.alive()) <= 1, f"only the user's own child is left of {children}", patience=5.0)
+    wait_until(lambda: len(run.alive()) <= 1, f"only the user's own child is left of {children}")
 
 
 def test_workers_leave_though_the_thread_that_started_them_lives_no_more(

@@ -88,14 +88,14 @@ def test_nothing_that_a_loader_started_outlives_a_killed_worker_and_the_augmente
 ) -> None:
     run = script(RUN, "fork", what, prelude=LOADERS)
     assert run.read_line() == "end"
-    wait_until(lambda: not run.others(), f"only the script is left, not {run.others()}", patience=5)
+    wait_until(lambda: not run.others(), f"only the script is left, not {run.others()}")
 
 
 @pytest.mark.slow
 def test_the_same_under_spawn(script: Callable[..., Script]) -> None:
     run = script(RUN, "spawn", "pool", prelude=LOADERS)
     assert run.read_line() == "end"
-    wait_until(lambda: not run.others(), "only the script is left", patience=5)
+    wait_until(lambda: not run.others(), "only the script is left")
 
 
 @pytest.mark.parametrize("what", ["pool", pytest.param("program", marks=pytest.mark.slow)])
@@ -105,11 +105,11 @@ def test_nothing_that_a_loader_started_outlives_a_killed_parent(script: Callable
     wait_until(lambda: len(run.others()) > 4, "the loader's processes are there")
     os.kill(run.pid, signal.SIGKILL)
     run.process.wait()
-    run.assert_nobody_left(within=5.0)
+    run.assert_nobody_left()
 
 
 def test_daemon_in_a_session_of_its_own_stays(script: Callable[..., Script]) -> None:
     run = script(RUN, "fork", "daemon", prelude=LOADERS)
     assert run.read_line() == "end"
-    wait_until(lambda: len(run.others()) == 1, "the daemon is left", patience=5)
+    wait_until(lambda: len(run.others()) == 1, "the daemon is left")
     os.kill(run.others()[0], signal.SIGTERM)
