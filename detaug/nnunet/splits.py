@@ -1,4 +1,4 @@
-"""nnU-Net's ``splits_final.json``: written from splits, and checked before a training finds out.
+"""nnU-Net's ``splits_final.json``, checked before a training finds out.
 
 The file is a list of folds, each ``{"train": [case, ...], "val": [case, ...]}``; fold f of a training is entry f. It lies in
 ``nnUNet_preprocessed/DatasetXXX_Name``. nnU-Net takes it as it is: a case that is misspelt fails in a worker when it is
@@ -10,58 +10,16 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from detaug.nnunet.loading.case_files import listed_cases
-from detaug.reports.atomic_files import write_text
 
 FILE_NAME = "splits_final.json"
 
 #: One fold, as the file has it: its cases under "train" and "val".
 Fold = dict[str, list[str]]
-
-
-def write_splits(
-    path_or_folder: str | os.PathLike[str],
-    splits: Iterable[Mapping[str, Sequence[str]] | tuple[Sequence[str], Sequence[str]]],
-    *,
-    overwrite: bool = False,
-) -> Path:
-    """Write `splits` as nnU-Net reads them, whole or not at all.
-
-    Args:
-        path_or_folder: an existing folder (``nnUNet_preprocessed/DatasetXXX_Name``; the file in it is
-            ``splits_final.json``, the only name that nnU-Net reads), or a ``.json`` file in an existing folder.
-        splits: one for each fold, fold 0 first: ``{"train": [...], "val": [...]}``, or a pair of the two. Cases are strings,
-            without file endings.
-        overwrite: replace a file that has other splits. One that has the same is left alone in any case, so every
-            rank of a training may call this.
-
-    Returns:
-        The file's path.
-
-    Raises:
-        TypeError: a fold is no split, or a case no string.
-        ValueError: no folds; a side is empty; a case twice or on both sides. All of them are listed.
-        FileNotFoundError: the folder does not exist.
-        FileExistsError: the file exists with other splits (or cannot be read), and `overwrite` is False.
-    """
-    path = _file_to_write(Path(path_or_folder))
-    folds = [_as_dict(number, split) for number, split in enumerate(_listed(splits))]
-    faults = _faults_of(folds)
-    if faults:
-        raise ValueError(f"these splits cannot be written for nnU-Net:\n{_bulleted(faults)}")
-    if path.exists() and not overwrite:
-        if _same_splits(path, folds):
-            return path
-        raise FileExistsError(
-            f"{path} already has other splits, by which models may have been trained: pass overwrite=True to replace it"
-        )
-    # nnU-Net's own save_json: sorted keys, four spaces.
-    write_text(path, json.dumps(folds, sort_keys=True, indent=4))
-    return path
 
 
 def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | None = None) -> list[Fold]:
@@ -86,7 +44,7 @@ def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | No
     if path.is_dir():
         path = path / FILE_NAME
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: write_splits makes one")
+        raise FileNotFoundError(f"there is no {path}: nnU-Net writes one when it first trains")
     try:
         folds = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -166,51 +124,6 @@ def _unmatched(number: int, fold: Any, where: str, known: set[Any]) -> list[str]
 def _cases(fold: Any, side: str) -> set[str]:
     cases = fold.get(side) if isinstance(fold, dict) else None
     return {case for case in cases if isinstance(case, str)} if isinstance(cases, list) else set()
-
-
-def _listed(splits: Any) -> list[Any]:
-    if isinstance(splits, (str, bytes, Mapping)) or not isinstance(splits, Iterable):
-        raise TypeError(f"splits must be a list of splits, got {splits!r}")
-    return list(splits)
-
-
-def _as_dict(number: int, split: Any) -> Fold:
-    if isinstance(split, Mapping):
-        if set(split) != {"train", "val"}:
-            raise ValueError(f"fold {number} must have 'train' and 'val', got {sorted(map(str, split))}")
-        sides = (split["train"], split["val"])
-    elif isinstance(split, (tuple, list)) and len(split) == 2:
-        sides = (split[0], split[1])
-    else:
-        raise TypeError(f"fold {number} must be a mapping with 'train' and 'val' or a pair of the two, got {split!r}")
-    return {side: _strings(number, side, cases) for side, cases in zip(("train", "val"), sides, strict=True)}
-
-
-def _strings(number: int, side: str, cases: Any) -> list[str]:
-    if isinstance(cases, (str, bytes)) or not isinstance(cases, Iterable):
-        raise TypeError(f"{side!r} of fold {number} must be a list of cases, got {cases!r}")
-    listed = list(cases)
-    others = [case for case in listed if not isinstance(case, str)]
-    if others:
-        raise TypeError(f"nnU-Net's cases are strings; {side!r} of fold {number} has {_shown(others)}")
-    return [str.__str__(case) for case in listed]
-
-
-def _file_to_write(path: Path) -> Path:
-    if path.is_dir():
-        return path / FILE_NAME
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into")
-    if path.suffix != ".json":
-        raise FileNotFoundError(f"{path} is neither an existing folder nor the name of a .json file")
-    return path
-
-
-def _same_splits(path: Path, folds: list[Fold]) -> bool:
-    try:
-        return bool(json.loads(path.read_text(encoding="utf-8")) == folds)
-    except ValueError:
-        return False
 
 
 def _shown(items: Sequence[Any]) -> str:

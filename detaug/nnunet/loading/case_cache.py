@@ -1,8 +1,9 @@
 """`CaseCache`: compressed cases, decompressed once per machine into a folder and mapped from there by all processes.
 
-To read a patch of a compressed case is to decompress the blocks that hold it, for every patch again. An entry of the cache
-holds a whole array. Its name is a digest of what it was made from: path, size, time of change (nanoseconds) and both ends
-of the case's file. A case that changes has another entry; the old one is not used any more, and removed some time.
+To read a patch of a compressed case is to decompress the blocks that hold it, for every patch again. An entry of the cache is a
+``.npy`` file with a whole array. Its name is a digest of what it was made from: path, size, time of change (nanoseconds) and both
+ends of the case's file, so that a case that changes has another entry. An entry gets its name when it is whole, and never
+changes; nothing is removed from the folder but what killed writers have left.
 """
 
 from __future__ import annotations
@@ -11,25 +12,21 @@ import logging
 import os
 import re
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
-from detaug.nnunet.loading import shared_arrays
 from detaug.nnunet.loading.compressed_files import compressed_files
 from detaug.nnunet.loading.file_edges import add_edges
 from detaug.nnunet.loading.recently_used import RecentlyUsed
+from detaug.reports.atomic_files import remove_unfinished, whole_file
 
 CACHE_VARIABLE = "DETAUG_CASE_CACHE"
 
 #: How many entries a process keeps mapped.
 MAPPED = 64
-
-#: Where there was no room, a process adds nothing for this long (seconds).
-PAUSE = 60.0
 
 _UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _IN_MEMORY = Path("/dev/shm")
@@ -43,7 +40,7 @@ class CaseCache:
 
     Attributes:
         folder: of the entries. All processes that name it share them.
-        limit: bytes that all entries together may take.
+        limit: bytes, beyond which nothing is added.
         private: refuse a folder that is another user's, or that others may write to.
     """
 
@@ -73,6 +70,7 @@ class CaseCache:
         cache = cls(str(folder), int(float(found[1]) * _UNITS[found[2]]), private)
         try:
             cache.prepare()
+            remove_unfinished(folder)
         except OSError as error:
             raise ValueError(f"the case cache {text!r} cannot be used: {error}") from None
         return cache
@@ -83,23 +81,17 @@ class CaseCache:
     def prepare(self) -> None:
         """Make the folder. Raises OSError where it cannot be used."""
         folder = Path(self.folder)
-        if self.private:
-            folder.mkdir(mode=0o700, exist_ok=True)
-            found = folder.lstat()
-            if hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
-                raise PermissionError(f"{folder} is not this user's alone")
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700 if self.private else 0o777, parents=not self.private, exist_ok=True)
+        found = folder.lstat()
+        if self.private and hasattr(os, "geteuid") and (found.st_uid != os.geteuid() or found.st_mode & 0o022):
+            raise PermissionError(f"{folder} is not this user's alone")
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(f"{folder} cannot be written to")
 
     def array(self, file: str) -> np.ndarray | None:
         """What a compressed file holds, mapped read-only; decompressed first if no process has done so yet. None: it is not
-        here, and there is no room for it now."""
-        found = _mapped.get((self, file))
-        if found is None:
-            self.forget(file)
-        return found
+        here, and there is no room for it."""
+        return _mapped.get((self, file))
 
     def forget(self, file: str) -> None:
         """Look for the file's entry again on the next use."""
@@ -134,45 +126,46 @@ def _folder_named(place: str) -> tuple[Path, bool]:
     return folder, False
 
 
-# --- in each process ----------------------------------------------------------------------------------------------------
-
-
 def _map_or_add(key: tuple[CaseCache, str]) -> tuple[np.ndarray | None, int]:
     cache, file = key
-    found = None
     try:
-        name = _entry_name(file)
-        path = Path(cache.folder, name)
-        found = shared_arrays.mapped(path)
-        if found is None and time.monotonic() >= _paused_until.get(cache.folder, 0.0):
-            cache.prepare()
-            compressed_files.forget(file)  # what is open may be what the file was before it changed
-            source = compressed_files.get(file)
-            found = shared_arrays.add(path, source, cache.limit, lambda: _entry_name(file) == name)
-    except shared_arrays.NoRoom:
-        _pause(cache, logging.INFO, "is full: cases that are not in it are read from their own files")
+        entry = Path(cache.folder, _entry_name(file))
+        if not entry.exists() and not _add(cache, entry, file):
+            return None, 1
+        return np.load(entry, mmap_mode="r"), 1
     except Exception as error:  # whatever is wrong: the case's own file is read, as without a cache
-        _pause(cache, logging.WARNING, f"cannot be added to, so that cases are read from their own files: {error!r}")
-    return found, 1
+        _say(cache, logging.WARNING, f"cannot be used, so that cases are read from their own files: {error!r}")
+        return None, 1
+
+
+def _add(cache: CaseCache, entry: Path, file: str) -> bool:
+    """Whether an entry was written. Two processes may write one at the same time: both write the same."""
+    cache.prepare()
+    compressed_files.forget(file)  # what is open may be what the file was before it changed
+    source = compressed_files.get(file)
+    taken = sum(each.stat().st_size for each in entry.parent.glob("*.npy"))
+    if taken + source.nbytes + 128 > cache.limit:
+        _say(cache, logging.INFO, "is full: cases that are not in it are read from their own files")
+        return False
+    with whole_file(entry) as opened:
+        np.save(opened, source[...], allow_pickle=False)
+        if _entry_name(file) != entry.name:
+            raise OSError(f"{file} changed while it was read")
+    return True
 
 
 _mapped: RecentlyUsed[tuple[CaseCache, str], np.ndarray | None] = RecentlyUsed(_map_or_add, MAPPED)
-_paused_until: dict[str, float] = {}
-_names: dict[str, tuple[tuple[int, ...], str]] = {}
+_told: set[str] = set()
 
 
-def _pause(cache: CaseCache, level: int, what: str) -> None:
-    if cache.folder not in _paused_until:
+def _say(cache: CaseCache, level: int, what: str) -> None:
+    if cache.folder not in _told:
         logger.log(level, "the case cache %s %s", cache.folder, what)
-    _paused_until[cache.folder] = time.monotonic() + PAUSE
+    _told.add(cache.folder)
 
 
 def _entry_name(file: str) -> str:
-    """The name of a case file's entry, made anew where the file is another than the last time."""
     found = os.stat(file)
-    state = (found.st_size, found.st_mtime_ns, found.st_ino)
-    if _names.get(file, ((), ""))[0] != state:
-        digest = xxhash.xxh3_128(f"1:{found.st_mtime_ns}:{os.path.abspath(file)}:".encode())
-        add_edges(digest, Path(file))
-        _names[file] = state, f"{digest.hexdigest()}.npy"
-    return _names[file][1]
+    digest = xxhash.xxh3_128(f"1:{found.st_mtime_ns}:{os.path.abspath(file)}:".encode())
+    add_edges(digest, Path(file))
+    return f"{digest.hexdigest()}.npy"

