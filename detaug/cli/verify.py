@@ -1,4 +1,4 @@
-"""`detaug verify`: prove that a pipeline is deterministic, or name the line that is not."""
+"""`detaug verify`: prove that a pipeline is deterministic, or find what is not."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import click
 from detaug.cli.options import NumbersType, SeedType, Target, conclude, json_option, unreadable_told
 
 
-@click.command(short_help="Prove that a pipeline is deterministic, or find the line that is not.")
+@click.command(short_help="Prove that a pipeline is deterministic, or find what is not.")
 @click.argument("target", metavar="MODULE:FACTORY")
 @click.option("--batches", type=click.IntRange(min=1), default=12, help="Batches that every row compares.")
 @click.option("--seed", type=SeedType(), help="The one seed of all rows.  [default: the augmenter's own, else 1234]")
-@click.option("--thorough", is_flag=True, help="All start methods with all process counts, more faults: minutes.")
 @click.option("--processes", type=NumbersType(), help="Process counts, comma-separated.  [default: 1,2,3]")
 @click.option(
     "--start-method",
@@ -26,24 +25,17 @@ from detaug.cli.options import NumbersType, SeedType, Target, conclude, json_opt
 @click.option("--stateless/--stateful", default=None, help="Declare the loader so, as stateless=... does.")
 @click.option("--num-streams", type=click.IntRange(min=1), help="As for DeterministicAugmenter.")
 @click.option("--batches-per-epoch", type=click.IntRange(min=1), help="As for DeterministicAugmenter.")
-@click.option(
-    "--seconds-for-cause",
-    "search_seconds",
-    type=click.FloatRange(min=0, min_open=True),
-    default=30.0,
-    help="For the search for lines that differ; then what is known is reported.",
-)
 @json_option
 def verify(target: str, json_target: Target, **options: Any) -> None:
-    """Prove that a pipeline gives the same batches under all circumstances, or name the line that does not.
+    """Prove that a pipeline gives the same batches under all circumstances, or find what does not.
 
     MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments. It returns
     (loader, transform), where the transform may be None, a map-style data set, or a DeterministicAugmenter. Its batches
-    are made with several process counts and start methods, with workers held up and killed, resumed, replayed, with
-    another clock, another PYTHONHASHSEED and more.
+    are made with several process counts and start methods, resumed, replayed, with another clock, another PYTHONHASHSEED
+    and more.
 
     The exit status is 0 if all are equal, 1 if the bytes of any row differ, 2 if there is no pipeline or a row could not be
-    measured. What the pipeline does by itself and DeterministicAugmenter repairs is shown and does not count.
+    measured.
     """
     from detaug.reports.progress import progress
     from detaug.verification import verify as run

@@ -1,7 +1,7 @@
 """The proof that users run: `detaug.verify(factory)`, and `detaug verify module:factory` on the command line."""
 
 from detaug.verification.handed_in import UnusableError
-from detaug.verification.result import Cause, Result, Row, Stateless
-from detaug.verification.running import verify
+from detaug.verification.result import Cause, Result, Row
+from detaug.verification.verifying import verify
 
-__all__ = ["Cause", "Result", "Row", "Stateless", "UnusableError", "verify"]
+__all__ = ["Cause", "Result", "Row", "UnusableError", "verify"]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from detaug.reports import rows as reports
 from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, table
-from detaug.verification.trials.outputs import Difference
+from detaug.verification.outputs import Difference
 from detaug.watching.interception import Site
 
 Prints = Sequence[str]
@@ -23,13 +23,12 @@ class Row(reports.Row):
 
     Attributes:
         what: the circumstance.
-        verdict: "equal", "different", or "differs; detaug repairs it" (of the pipeline without detaug's repairs, where
-            its batches are equal with them), "not run" (of a start method, or another interpreter, to which the
-            pipeline cannot be sent), or "failed" (it could not be measured; `detail` says why).
+        verdict: "equal", "different", "not run" (of a start method, or another interpreter, to which the pipeline cannot
+            be sent), or "failed" (it could not be measured; `detail` says why).
         batches: how many were compared.
         differing: how many of them differed.
         first: epoch and step of the first that did.
-        detail: more, such as "3 workers killed".
+        detail: more, such as at which batches a run was resumed.
     """
 
     batches: int = 0
@@ -38,13 +37,11 @@ class Row(reports.Row):
     detail: str = ""
 
     @classmethod
-    def of(
-        cls, what: str, batches: int, different: Sequence[tuple[int, int]], verdict: str = DIFFERENT, detail: str = ""
-    ) -> Row:
-        """A row of which these batches differ, in order; `verdict` is that of a row with any."""
+    def of(cls, what: str, batches: int, different: Sequence[tuple[int, int]], detail: str = "") -> Row:
+        """A row of which these batches differ, in order."""
         if not different:
             return cls(what, EQUAL, batches=batches, detail=detail)
-        return cls(what, verdict, batches=batches, differing=len(different), first=different[0], detail=detail)
+        return cls(what, DIFFERENT, batches=batches, differing=len(different), first=different[0], detail=detail)
 
     def told(self) -> Text:
         text = super().told()
@@ -84,13 +81,11 @@ class Cause:
         what: a sentence, without the line.
         site: the line; None where it could not be found.
         difference: the first transform whose output differs, and by how much.
-        repaired: detaug repairs it, so that its batches are equal.
     """
 
     what: str
-    site: Site | None
+    site: Site | None = None
     difference: Difference | None = None
-    repaired: bool = False
 
     @property
     def location(self) -> str:
@@ -102,34 +97,17 @@ class Cause:
 
     def told(self) -> list[Text]:
         """A line or two."""
-        begin = ("repaired by detaug: ", "yellow") if self.repaired else ("cause: ", "bold red")
-        lines = [Text.assemble(begin, str(self))]
+        lines = [Text.assemble(("cause: ", "bold red"), str(self))]
         return lines if self.difference is None else [*lines, Text(f"  first differs in {self.difference}")]
 
     def as_json(self) -> dict[str, Any]:
         """All of it as what JSON can hold."""
         difference = None if self.difference is None else vars(self.difference)
-        return {"what": self.what, **_place(self.site), "repaired": self.repaired, "difference": difference}
-
-
-@dataclass(frozen=True)
-class Stateless:
-    """Whether the loader may be declared ``stateless=True``.
-
-    Attributes:
-        allowed: it may.
-        reason: why, in a sentence.
-        site: the line that prevents it, if there is one.
-    """
-
-    allowed: bool
-    reason: str
-    site: Site | None = None
-
-    def told(self) -> Text:
-        """A line."""
-        answer = ("yes, ", "green") if self.allowed else ("no, ", "yellow")
-        return Text.assemble(("stateless=True: ", "bold"), answer, self.reason)
+        return {
+            "what": self.what,
+            **(self.site._asdict() if self.site else {"file": None, "line": None}),
+            "difference": difference,
+        }
 
 
 @dataclass(frozen=True)
@@ -138,8 +116,7 @@ class Result(reports.Result[Row]):
 
     Attributes:
         rows: a verdict for each circumstance.
-        causes: of the differences, the ones that detaug cannot repair first.
-        stateless: whether the loader may be declared so.
+        causes: of the differences.
         notes: further findings.
         batches, seed: the arguments.
         seconds: how long it took.
@@ -147,7 +124,6 @@ class Result(reports.Result[Row]):
 
     rows: tuple[Row, ...]
     causes: tuple[Cause, ...]
-    stateless: Stateless
     notes: tuple[str, ...] = ()
     batches: int = 0
     seed: Any = 0
@@ -166,11 +142,6 @@ class Result(reports.Result[Row]):
             "seconds": round(self.seconds, 2),
             "rows": [row.as_json() for row in self.rows],
             "causes": [cause.as_json() for cause in self.causes],
-            "stateless": {
-                "allowed": self.stateless.allowed,
-                "reason": self.stateless.reason,
-                **_place(self.stateless.site),
-            },
             "notes": list(self.notes),
         }
 
@@ -179,7 +150,7 @@ class Result(reports.Result[Row]):
         notes = [Text(f"note: {note}", "dim") for note in self.notes]
         batches = ("batches", lambda row: str(row.batches), True)
         rows = table("the same batches again", self.rows, batches)
-        return [rows, *lines, Text(), self.stateless.told(), *notes, self._verdict()]
+        return [rows, *lines, Text(), *notes, self._verdict()]
 
     def _verdict(self) -> Text:
         left_out, differing, failed = (
@@ -194,7 +165,3 @@ class Result(reports.Result[Row]):
         else:
             what = Text("equal: the same bytes in the same order in every row", "bold green")
         return what.append(f" ({self.batches} batches a row, seed {self.seed}, {self.seconds:.0f} s)", "dim")
-
-
-def _place(site: Site | None) -> dict[str, Any]:
-    return {"file": None if site is None else site.file, "line": None if site is None else site.line}

@@ -1,4 +1,4 @@
-"""What is to be verified, and how thoroughly."""
+"""How a pipeline is to be verified."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from detaug.seeding.tree import checked_seed, positive_int
 #: Batches that every row compares, unless told otherwise.
 DEFAULT_BATCHES = 12
 DEFAULT_SEED = 1234
-#: Seconds in which the lines that differ are looked for.
-DEFAULT_SEARCH_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -23,34 +21,20 @@ class Settings:
     Attributes:
         batches: how many every row compares.
         seed: the one seed of all rows; None: the augmenter's own, else DEFAULT_SEED.
-        thorough: every process count with every start method, more faults, more hash seeds.
         processes: process counts.
         start_methods: "fork", "spawn", "forkserver".
-        hash_seeds: PYTHONHASHSEED of other interpreters; None: by default; with fewer than two there are none.
+        hash_seeds: PYTHONHASHSEED of other interpreters; None: by default; with fewer than two they are not compared.
         stateless, num_streams, batches_per_epoch: as for DeterministicAugmenter.
-        search_seconds: how long lines are looked for; None: as long as it takes.
     """
 
     batches: int = DEFAULT_BATCHES
     seed: Any = None
-    thorough: bool = False
     processes: Sequence[int] = ()
     start_methods: Sequence[str] = ()
     hash_seeds: Sequence[int] | None = None
     stateless: bool | None = None
     num_streams: int | None = None
     batches_per_epoch: int | None = None
-    search_seconds: float | None = DEFAULT_SEARCH_SECONDS
-
-    @property
-    def disturbances(self) -> int:
-        """At most so many workers are stopped, or killed, in a row of the table."""
-        return 4 * self.batches if self.thorough else max(3, self.batches // 3)
-
-    @property
-    def resumes(self) -> int:
-        """At how many steps the stream is taken up again."""
-        return 8 if self.thorough else 2
 
     def checked(self) -> Settings:
         """The same with what was left out filled in.
@@ -58,21 +42,16 @@ class Settings:
         Raises:
             TypeError, ValueError: an argument cannot be right; the message says what is allowed.
         """
-        wanted = self.processes or ((1, 2, 3, 5, 8) if self.thorough else (1, 2, 3))
-        counts = [arguments.count("processes", each) for each in wanted]
-        methods = arguments.START_METHODS if self.thorough else dict.fromkeys((arguments.start_method(None), "spawn"))
-        hash_seeds = self.hash_seeds
-        if hash_seeds is None:
-            hash_seeds = (1, 2, 3, 4) if self.thorough else (1, 2)
+        counts = [arguments.count("processes", each) for each in self.processes or (1, 2, 3)]
+        methods = self.start_methods or dict.fromkeys((arguments.start_method(None), "spawn"))
+        hash_seeds = (1, 2) if self.hash_seeds is None else self.hash_seeds
         return Settings(
             batches=positive_int("batches", self.batches),
             seed=None if self.seed is None else checked_seed(self.seed),
-            thorough=bool(self.thorough),
             processes=tuple(dict.fromkeys(count for count in counts if count > 0)) or (1,),
-            start_methods=tuple(arguments.start_method(each) for each in self.start_methods or methods),
+            start_methods=tuple(arguments.start_method(each) for each in methods),
             hash_seeds=tuple(dict.fromkeys(arguments.count("hash_seeds", each) for each in hash_seeds)),
             stateless=arguments.optional_bool("stateless", self.stateless),
             num_streams=arguments.optional_positive("num_streams", self.num_streams),
             batches_per_epoch=arguments.optional_positive("batches_per_epoch", self.batches_per_epoch),
-            search_seconds=arguments.seconds("search_seconds", self.search_seconds),
         )

@@ -87,8 +87,8 @@ class Substitution:
 #: Packages that pass a request for random numbers on: their caller is the one that asks.
 _PASSED_THROUGH = frozenset({"random", "secrets", "uuid", "numpy", "torch", "os"})
 
-#: Modules with the functions that replace the watched ones.
-_WATCHED_BY = frozenset({"detaug.watching.guard", "detaug.verification.trials.substitutes"})
+#: The module with the functions that replace the watched ones.
+_WATCHED_BY = "detaug.watching.randomness"
 
 #: Parts of detaug that belong to a user's pipeline and not to the machinery that runs it.
 _OUR_PIPELINES = ("detaug.demo.", "detaug.nnunet.", "detaug.transforms.", "detaug.kernels.")
@@ -118,7 +118,7 @@ def caller_of_randomness(frame: FrameType | None) -> Site | None:
     """
     while frame is not None:
         module = module_of(frame)
-        if module.partition(".")[0] not in _PASSED_THROUGH and module not in _WATCHED_BY:
+        if module.partition(".")[0] not in _PASSED_THROUGH and module != _WATCHED_BY:
             if is_machinery(module) or is_standard_library(module):
                 return None
             return site_of(frame)

@@ -442,7 +442,7 @@ def describe(difference: Difference, stage: str, changed: list[str]) -> str:
             f"in {keys}. What differs first is what the {'loader' if difference.in_loader else 'transform'} gives.\n"
             "It goes through a set of strings in the set's order, or takes hash(text) for a number. PYTHONHASHSEED is not set, "
             "so other runs of this program may give other batches. Go through sorted(names), and take zlib.crc32(text.encode()) "
-            "for a number; or start the program with PYTHONHASHSEED=0. `detaug verify MODULE:FACTORY` names the line. Keys that "
+            "for a number; or start the program with PYTHONHASHSEED=0. `detaug verify MODULE:FACTORY` narrows it down. Keys that "
             'may differ: check_ignore=(...); to go on nevertheless: on_mismatch="warn"; without checks: check_every=0.'
         )
     where = f"in worker {check.worker}" if check.worker else "in this process"
@@ -467,7 +467,7 @@ def describe(difference: Difference, stage: str, changed: list[str]) -> str:
             "generator that no seed governs. Draw from detaug.current().generator, or keep the state in the object."
         )
     lines.append(
-        "`detaug verify MODULE:FACTORY` names the line. Keys that may differ (a process number, a time): check_ignore=(...); "
+        "`detaug verify MODULE:FACTORY` narrows it down. Keys that may differ (a process number, a time): check_ignore=(...); "
         'to go on nevertheless: on_mismatch="warn"; without checks: check_every=0.'
     )
     return "\n".join(lines)

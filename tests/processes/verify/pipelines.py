@@ -8,9 +8,7 @@ import secrets
 import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import datetime
-from functools import lru_cache, partial
 from os import getpid, urandom
 from pathlib import Path
 from time import perf_counter
@@ -223,21 +221,6 @@ class DatetimeAsSeed:
         return _plus(batch, random.Random(now.microsecond).random())
 
 
-class SecondOfTheMinute:
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, time.localtime().tm_sec)  # FAULT
-
-
-class DateAsText:
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, _hash_of(time.strftime("%c").encode()))  # FAULT
-
-
-class ClockByNumber:
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, time.clock_gettime(time.CLOCK_REALTIME) % 1)  # FAULT
-
-
 class PidAsSeed:
     def __call__(self, **batch: Any) -> Batch:
         rng = np.random.default_rng(getpid())  # FAULT
@@ -266,28 +249,6 @@ class LargeState:
         return batch
 
 
-class CachesTheFirst:
-    """What it takes for a cache holds what the first batch happened to be."""
-
-    def __init__(self) -> None:
-        self.reference = None
-
-    def __call__(self, **batch: Any) -> Batch:
-        if self.reference is None:
-            self.reference = batch["data"].mean()  # FAULT
-        return _plus(batch, float(self.reference))
-
-
-_COUNT = 0
-
-
-class CountsInTheModule:
-    def __call__(self, **batch: Any) -> Batch:
-        global _COUNT
-        _COUNT += 1  # FAULT
-        return _plus(batch, _COUNT)
-
-
 class CountsInItsClass:
     count = 0
 
@@ -306,123 +267,11 @@ def _mean_of_all(value: float, values: list[float] = []) -> float:  # noqa: B006
     return sum(values) / len(values)
 
 
-class CountsInAFunction:
-    def __call__(self, **batch: Any) -> Batch:
-        _counted.calls = getattr(_counted, "calls", 0) + 1  # FAULT
-        return _plus(batch, _counted())
-
-
-def _counted() -> int:
-    return int(_counted.calls)
-
-
-class CallsAClosure:
-    def __init__(self) -> None:
-        self.count = _counting()
-
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, self.count())
-
-
-def _counting() -> Any:
-    calls = 0
-
-    def counting() -> int:
-        nonlocal calls
-        calls += 1  # FAULT
-        return calls
-
-    return counting
-
-
-class FillsABoundList:
-    def __init__(self) -> None:
-        self.append = partial(_length_with_one_more, [])
-
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, self.append())
-
-
-def _length_with_one_more(items: list[int]) -> int:
-    items.append(0)  # FAULT
-    return len(items)
-
-
-class RemembersInACache:
-    def __call__(self, **batch: Any) -> Batch:
-        first = _first_seen("mean")
-        first.append(float(batch["data"].mean()))
-        return _plus(batch, first[0])
-
-
-@lru_cache  # FAULT
-def _first_seen(name: str) -> list[float]:
-    return []
-
-
-class RemembersInADecorator:
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, _mean_once(batch["data"]))
-
-
-def _once(function: Any) -> Any:
-    results: dict[str, float] = {}
-
-    def called_once(data: Any) -> float:
-        results.setdefault("first", function(data))  # FAULT
-        return results["first"]
-
-    return called_once
-
-
-@_once
-def _mean_once(data: Any) -> float:
-    return float(data.mean())
-
-
-class _Statistics:
-    def __init__(self) -> None:
-        self.means: dict[str, float] = {}
-
-
-_STATISTICS = _Statistics()
-
-
-class RemembersInAModulesObject:
-    def __call__(self, **batch: Any) -> Batch:
-        mean = _STATISTICS.means.setdefault("first", float(batch["data"].mean()))  # FAULT
-        return _plus(batch, mean)
-
-
 class HashOrder:
     def __call__(self, **batch: Any) -> Batch:
         keys = {f"channel {number}" for number in range(9)}
         first = next(iter(keys))  # FAULT
         return _plus(batch, int(first.split()[1]))
-
-
-class HashAsSeed:
-    def __call__(self, **batch: Any) -> Batch:
-        seed = hash("case_017") % 2**32  # FAULT
-        return _plus(batch, np.random.default_rng(seed).random())
-
-
-class HashAsAnArgument:
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, hash("case_017") % 1000)  # FAULT
-
-
-class FirstThread:
-    def __call__(self, **batch: Any) -> Batch:
-        with ThreadPoolExecutor(4) as pool:
-            futures = [pool.submit(_work, number) for number in range(4)]
-            order = [future.result() for future in as_completed(futures)]  # FAULT
-        return _plus(batch, float(order[0]))
-
-
-def _work(number: int) -> int:
-    threading.Event().wait(0.002)
-    return number
 
 
 class DirectoryOrder:
@@ -466,14 +315,6 @@ class FaultyLoader(Loader):
         return batch
 
 
-class ProcessNumberUnseen:
-    """Reads its process number from where nothing can be put in its place."""
-
-    def __call__(self, **batch: Any) -> Batch:
-        number = int(os.readlink("/proc/self"))  # FAULT
-        return _plus(batch, number)
-
-
 CHANCE = (
     "DefaultRng",
     "UnseededRandomState",
@@ -488,22 +329,10 @@ CHANCE = (
     "SeedsGlobalStateAnew",
     "SeedsTorchAnew",
 )
-CLOCK = ("TimeAsSeed", "DatetimeAsSeed", "ChoosesByTiming", "SecondOfTheMinute", "DateAsText", "ClockByNumber")
-CARRIED = ("LargeState", "CachesTheFirst", "CountsInTheModule", "CountsInItsClass")
-KEPT_BY_FUNCTIONS = (
-    "CollectsInADefault",
-    "CountsInAFunction",
-    "CallsAClosure",
-    "FillsABoundList",
-    "RemembersInACache",
-    "RemembersInADecorator",
-    "RemembersInAModulesObject",
-)
-#: Of these, what every batch begins without: alone they make no batch depend on another.
-BEGUN_ANEW = ("LargeState", "CachesTheFirst", "CallsAClosure", "FillsABoundList")
+CLOCK = ("TimeAsSeed", "DatetimeAsSeed", "ChoosesByTiming")
+#: Kept where no copy of the pipeline reaches.
+CARRIED = ("CountsInItsClass", "CollectsInADefault")
 FOLDERS = ("DirectoryOrder", "ListedWithOs")
-HASH = ("HashOrder", "HashAsSeed", "HashAsAnArgument")
-OTHERS = ("PidAsSeed", "FirstThread", "DrawsInItsConstructor", "FaultyLoader", "ProcessNumberUnseen")
 
 
 def faulty(*names: str) -> Any:

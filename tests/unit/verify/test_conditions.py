@@ -9,9 +9,10 @@ import os
 import queue
 import random
 import sys
-import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import urandom
 from pathlib import Path
 from time import perf_counter
@@ -19,9 +20,7 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from detaug.verification.trials.conditions import Conditions
-from detaug.verification.trials.surroundings import under
-from detaug.watching.interception import Site
+from detaug.verification.conditions import Calls, Conditions, Surroundings
 
 
 def asked() -> tuple[object, ...]:
@@ -43,6 +42,13 @@ def asked() -> tuple[object, ...]:
         np.random.rand(),
         random.random(),
     )
+
+
+@contextmanager
+def under(conditions: Conditions) -> Iterator[Calls]:
+    surroundings = Surroundings(conditions)
+    with surroundings.around():
+        yield surroundings.calls
 
 
 def answers(conditions: Conditions) -> tuple[object, ...]:
@@ -116,17 +122,17 @@ def test_a_line_that_is_told_another_time_leaves_the_time_of_the_others() -> Non
 
 
 def test_everything_is_put_back_also_after_an_exception() -> None:
-    before = os.urandom, urandom, time.time, perf_counter, os.listdir, random.Random.seed, threading.Thread.start
+    before = os.urandom, urandom, time.time, perf_counter, os.listdir, random.Random.seed
     with pytest.raises(ValueError, match="in the middle"):
         _raise_in_the_middle()
-    after = os.urandom, urandom, time.time, perf_counter, os.listdir, random.Random.seed, threading.Thread.start
+    after = os.urandom, urandom, time.time, perf_counter, os.listdir, random.Random.seed
     assert after == before
     assert datetime.datetime.now().year > 2023
 
 
 def _raise_in_the_middle() -> None:
     real = time.time
-    with under(Conditions(clock=1, threads=1)):
+    with under(Conditions(clock=1)):
         assert time.time is not real
         raise ValueError("in the middle")
 
@@ -188,16 +194,3 @@ def test_datetimes_made_before_and_within_are_datetimes_in_both_places() -> None
         assert isinstance(inside, datetime.datetime)
     assert isinstance(inside, datetime.datetime)
     assert inside > outside
-
-
-def test_who_starts_threads_is_noted() -> None:
-    with under(Conditions(threads=1)) as calls:
-        thread = threading.Thread(target=asked)
-        thread.start()
-        thread.join()
-    assert list(calls.sites["threads"]) == [Site(__file__, _line_of("thread.start()"))]
-
-
-def _line_of(text: str) -> int:
-    lines = Path(__file__).read_text().splitlines()
-    return next(number for number, line in enumerate(lines, 1) if line.strip() == text)

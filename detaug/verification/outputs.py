@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.fingerprints import fingerprint
 from detaug.purity.pristine import TransformCopy
-from detaug.verification.trials.values import digest
 from detaug.watching.profiler import listening
 
 #: Where compositions and loaders of all libraries keep their transforms.
@@ -151,7 +151,10 @@ def _collect(value: Any, path: str, into: dict[str, Any]) -> None:
     elif isinstance(value, (bool, int, float, np.generic)):
         into[path] = np.asarray(value)
     else:
-        into[path] = digest(value)
+        try:
+            into[path] = fingerprint(value)
+        except TypeError:  # an object of the user's own, of which the batch shows nothing
+            into[path] = type(value).__qualname__
 
 
 def first_difference(first: list[Output], second: list[Output]) -> Difference | None:

@@ -1,4 +1,4 @@
-"""Rows of the table that run DeterministicAugmenter itself: real processes, signals, resumes and replays."""
+"""Rows of the table that run DeterministicAugmenter itself: real processes, resumes and replays."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ from detaug.reports.rows import Planned
 from detaug.seeding.branch import SeedBranch
 from detaug.verification.handed_in import CannotTravel, Factory, UnusableError, call_factory
 from detaug.verification.result import Prints, Row, compared
-from detaug.verification.rows.disturbing import Disturbance
 from detaug.verification.settings import DEFAULT_SEED, Settings
-
-_MANY_RESTARTS = 1_000
 
 #: Called with the augmenter before every batch.
 Before = Callable[[Any], None]
@@ -98,11 +95,7 @@ class RealRuns:
         for count in settings.processes:
             yield planned(f"{_processes(count)}, {methods[0]}", self._plain, count, methods[0])
         for method in methods[1:]:
-            for count in settings.processes if settings.thorough else (two,):
-                yield planned(f"{_processes(count)}, {method}", self._plain, count, method)
-        for method in methods if settings.thorough else methods[:1]:
-            for kill, what in ((False, "held up at random"), (True, "killed at random")):
-                yield planned(f"{_processes(two)}, {method}, {what}", self._disturbed, two, method, kill)
+            yield planned(f"{_processes(two)}, {method}", self._plain, two, method)
         yield planned("resumed at random steps", self._resumed, two)
         yield planned("replayed in another order", self._replayed)
         for count in (0, two):
@@ -115,29 +108,11 @@ class RealRuns:
         with closing(self._augmenter(processes, method)) as augmenter:
             return _Found(enumerate(take(augmenter, len(reference.prints), before)))
 
-    def _disturbed(self, reference: Reference, processes: int, method: str, kill: bool) -> _Found:
-        rng = random.Random(f"{self._settings.seed}/{method}/{kill}")
-        disturbance = Disturbance(kill, rng, self._settings.disturbances)
-        struck: set[int] = set(rng.sample(range(len(reference.prints)), min(3, len(reference.prints))))
-        number = iter(range(len(reference.prints) + 1))
-
-        def before(augmenter: DeterministicAugmenter) -> None:
-            if next(number) in struck:
-                disturbance.strike(augmenter)
-
-        with closing(self._augmenter(processes, method)) as augmenter:
-            # Before the thread: workers that are starting are to be hit too. Quick batches may all be taken before the
-            # thread strikes once, so this one strikes as well.
-            augmenter._start()
-            with disturbance.of(augmenter):
-                prints = take(augmenter, len(reference.prints), before)
-        return _Found(enumerate(prints), f"{disturbance.times} {'kills' if kill else 'stops'}")
-
     def _resumed(self, reference: Reference, processes: int) -> _Found:
         rng = random.Random(f"{self._settings.seed}/resume")
         count = len(reference.prints)
         room = range(1, max(2, count - count // 3)) if count > 1 else range(0)
-        places = sorted(rng.sample(room, min(self._settings.resumes, len(room))))
+        places = sorted(rng.sample(room, min(2, len(room))))
         found: list[tuple[int, str]] = []
         method = self._settings.start_methods[0]
         for turn, place in enumerate(places):
@@ -185,7 +160,6 @@ class RealRuns:
                 batches_per_epoch=self._batches_per_epoch,
                 num_streams=settings.num_streams or made.num_streams,
                 start_method=method,
-                max_restarts=_MANY_RESTARTS,
                 keep=made.keep,
                 rank=0,
                 world_size=1,

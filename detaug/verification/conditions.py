@@ -1,0 +1,264 @@
+"""The surroundings of a pipeline, held constant or changed: the system's randomness, clock, process number and folders.
+
+Everything is held still in two runs but for one thing: if the batches differ, that thing is what they depend on. Where
+only the calls from one line are changed, it is that line.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import hashlib
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from detaug.seeding.global_generators import reseed_global_rngs
+from detaug.watching.interception import Site, Substitution, caller_of_randomness, direct_caller, first_outside_library
+from detaug.watching.randomness import seeding_watched, substitutes
+
+_WALL, _SINCE_START = 1_700_000_000.0, 10_000.0
+_CLOCKS = {"time": _WALL, **dict.fromkeys(("monotonic", "perf_counter", "process_time", "thread_time"), _SINCE_START)}
+
+
+class _Real:
+    """The real functions. Attributes of a class are not names of a module, so nothing is put in their place."""
+
+    datetime = datetime.datetime
+    listdir = staticmethod(os.listdir)
+    scandir = staticmethod(os.scandir)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Each number names one state of one thing; 0 is the still one.
+
+    Attributes:
+        randomness: random bytes of the operating system.
+        clock: what `time` and `datetime` say. 0: a millisecond passes from call to call; otherwise random times do.
+        process: what `os.getpid` and the like say.
+        folders: the order in which folders list their files. 0: sorted.
+        global_state: the global generators' state when the pipeline is made.
+        only: nothing is changed but what this line is given.
+    """
+
+    randomness: int = 0
+    clock: int = 0
+    process: int = 0
+    folders: int = 0
+    global_state: int = 0
+    only: Site | None = None
+
+    def changed(self, factor: str, number: int) -> Conditions:
+        """The same but for one thing."""
+        return replace(self, **{factor: number})  # type: ignore[arg-type]
+
+
+@dataclass
+class Calls:
+    """Which lines asked for what, and by which function, in order of their first call.
+
+    Attributes:
+        sites: for each factor.
+        batch: how many batches were begun.
+        seeds: which lines seeded a generator while a batch was made, with which seeds, and in which batches.
+    """
+
+    sites: dict[str, dict[Site, str]] = field(
+        default_factory=lambda: {factor: {} for factor in ("randomness", "clock", "process", "folders")}
+    )
+    batch: int = 0
+    seeds: dict[Site, tuple[set[str], set[int]]] = field(default_factory=dict)
+
+    def always_the_same(self) -> dict[Site, str]:
+        """Lines that seeded a generator in several batches and always with the same seed, which is given."""
+        return {
+            site: next(iter(seeds))
+            for site, (seeds, batches) in self.seeds.items()
+            if len(seeds) == 1 and len(batches) >= min(3, self.batch) and self.batch > 1
+        }
+
+
+class Surroundings:
+    """Functions that answer the pipeline's code as the conditions say, and note who asked.
+
+    Args:
+        conditions: what to answer.
+    """
+
+    def __init__(self, conditions: Conditions) -> None:
+        self.calls = Calls()
+        self._conditions = conditions
+        self._begin()
+
+    def begin_batch(self) -> None:
+        """Each batch gets the same clock and the same random bytes at any place in the order of batches."""
+        self.calls.batch += 1
+        self._begin()
+
+    def _begin(self) -> None:
+        self._drawn = 0
+        self._clocks = {number: _Clock(number) for number in {0, self._conditions.clock}}
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """Inside, the pipeline's code meets them; the standard library and detaug do not."""
+        found = {**substitutes(self._asked, self._seeded), **self._replacements()}
+        collectors = list(gc.callbacks)
+        with ExitStack() as stack:
+            # Libraries that time the garbage collector (hypothesis, dask) would read the clock at unpredictable moments.
+            stack.callback(gc.callbacks.extend, collectors)
+            gc.callbacks.clear()
+            stack.enter_context(Substitution(list(found)).by(list(found.values())))
+            stack.enter_context(seeding_watched(self._asked, self._seeded))
+            # Last: what is above may draw.
+            reseed_global_rngs(np.random.SeedSequence([0x7E57, self._conditions.global_state]))
+            yield
+
+    def _replacements(self) -> dict[Any, Any]:
+        found: dict[Any, Any] = {
+            datetime.datetime: self._datetime(),
+            os.listdir: self._listdir,
+            os.scandir: self._scandir,
+        }
+        for name, base in _CLOCKS.items():
+            for real in (getattr(time, name), getattr(time, f"{name}_ns")):
+                found[real] = self._clock_function(real, base)
+        for real in (os.getpid, os.getppid, threading.get_native_id):
+            found[real] = self._process_function(real)
+        return found
+
+    def _noted(self, factor: str, site: Site, function: str) -> int:
+        """The state of that thing for this line."""
+        self.calls.sites[factor].setdefault(site, function)
+        chosen = self._conditions.only
+        return int(getattr(self._conditions, factor)) if chosen in (None, site) else 0
+
+    def _asked(self, function: str, size: int, frame: FrameType) -> bytes | None:
+        site = caller_of_randomness(frame)
+        if site is None:
+            return None
+        number = self._noted("randomness", site, function)
+        self._drawn += 1
+        return hashlib.shake_128(f"{number}/{self._drawn}".encode()).digest(size)
+
+    def _seeded(self, seed: Any, frame: FrameType) -> None:
+        site = caller_of_randomness(frame)
+        if site is None or self.calls.batch == 0 or not isinstance(seed, (int, float, str, bytes, list, tuple)):
+            return
+        seeds, batches = self.calls.seeds.setdefault(site, (set(), set()))
+        seeds.add(repr(seed))
+        batches.add(self.calls.batch)
+
+    def _clock_function(self, real: Callable[[], Any], base: float) -> Callable[[], Any]:
+        def read() -> Any:
+            site = direct_caller(sys._getframe(1))
+            if site is None:
+                return real()
+            seconds = self._time(site, f"time.{real.__name__}", base)
+            # A float of seconds since 1970 resolves a quarter of a microsecond: nanoseconds are made from whole
+            # microseconds, so that `time` and `time_ns` agree to the microsecond.
+            return int(seconds * 1_000_000) * 1_000 if real.__name__.endswith("_ns") else seconds
+
+        return read
+
+    def _time(self, site: Site, function: str, base: float) -> float:
+        number = self._noted("clock", site, function)
+        # All clocks advance, so that another time for one line does not change the others'.
+        now = {each: clock.read() for each, clock in self._clocks.items()}
+        return base + now[number]
+
+    def _datetime(self) -> type:
+        surroundings = self
+
+        class Kind(type(datetime.datetime)):  # type: ignore[misc]
+            def __instancecheck__(cls, value: object) -> bool:
+                return isinstance(value, _Real.datetime)
+
+        class Datetime(datetime.datetime, metaclass=Kind):
+            @classmethod
+            def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+                site = direct_caller(sys._getframe(1))
+                if site is None:
+                    return _Real.datetime.now(tz)
+                return _Real.datetime.fromtimestamp(surroundings._time(site, "datetime.now", _WALL), tz)
+
+            @classmethod
+            def utcnow(cls) -> Any:
+                return cls.now(datetime.UTC).replace(tzinfo=None)
+
+            @classmethod
+            def today(cls) -> Any:
+                return cls.now()
+
+        return Datetime
+
+    def _process_function(self, real: Callable[[], int]) -> Callable[[], int]:
+        def number() -> int:
+            site = direct_caller(sys._getframe(1))
+            return real() if site is None else 4_000 + 917 * self._noted("process", site, real.__name__)
+
+        return number
+
+    def _in_order(self, site: Site, function: str, entries: list[Any], key: Callable[[Any], Any]) -> list[Any]:
+        entries = sorted(entries, key=key)
+        number = self._noted("folders", site, function)
+        if number:
+            random.Random(number).shuffle(entries)
+        return entries
+
+    def _listdir(self, path: Any = ".") -> list[Any]:
+        entries = _Real.listdir(path)
+        site = first_outside_library(sys._getframe(1))
+        return entries if site is None else self._in_order(site, "os.listdir", entries, lambda name: name)
+
+    def _scandir(self, path: Any = ".") -> Any:
+        site = first_outside_library(sys._getframe(1))
+        if site is None:
+            return _Real.scandir(path)
+        with _Real.scandir(path) as scan:
+            return _Entries(self._in_order(site, "os.scandir", list(scan), lambda entry: entry.name))
+
+
+class _Clock:
+    """Seconds since it was made, of which every call takes some."""
+
+    def __init__(self, number: int) -> None:
+        self._random = random.Random(number) if number else None
+        self._seconds = 0.0 if self._random is None else self._random.uniform(1e3, 1e7)
+
+    def read(self) -> float:
+        # From a microsecond to ten: whichever of two things is timed may be the quicker one.
+        self._seconds += 1e-3 if self._random is None else 10.0 ** self._random.uniform(-6, 1)
+        return self._seconds
+
+
+class _Entries:
+    """What `os.scandir` returns: an iterator that can be closed."""
+
+    def __init__(self, entries: list[Any]) -> None:
+        self._entries = iter(entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._entries
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+    def __enter__(self) -> _Entries:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,1 +1,0 @@
-"""What is run, and compared: the rows of the table."""

@@ -1,0 +1,253 @@
+"""Batches made under given conditions, each trial in a process of its own: a fork of an interpreter in which nothing has run."""
+
+from __future__ import annotations
+
+import io
+import marshal
+import multiprocessing
+import os
+import pickle
+import subprocess
+import types
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from detaug.engine.error_record import describe
+from detaug.engine.warming import warm_up
+from detaug.fingerprints import fingerprint
+from detaug.pipeline.plan import BatchKey
+from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
+from detaug.processes.control import die_with, run_and_exit
+from detaug.processes.interpreters import code_of, interpreter_command, worker_environment
+from detaug.processes.threads import one_thread
+from detaug.seeding.branch import SeedBranch
+from detaug.verification.conditions import Conditions, Surroundings
+from detaug.verification.handed_in import CannotTravel, Factory, UnusableError, call_factory
+from detaug.verification.outputs import Output, OutputRecorder
+from detaug.watching.interception import Site
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The pipeline on trial.
+
+    Attributes:
+        factory: gives the pipeline, freshly made, at every call.
+        branch: of the seed tree.
+        stateless: what the loader is declared to be.
+        batches_per_epoch: where epochs are cut.
+    """
+
+    factory: Factory
+    branch: SeedBranch
+    stateless: bool | None = None
+    batches_per_epoch: int | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Batches to be made, and how.
+
+    Attributes:
+        order: which, in this order.
+        conditions: what surrounds the pipeline.
+        watched: the outputs of the transforms are kept, of the last batch in `order`.
+        hash_seed: PYTHONHASHSEED of the interpreter; None: the first of those that there are.
+    """
+
+    order: tuple[BatchKey, ...]
+    conditions: Conditions = field(default_factory=Conditions)
+    watched: bool = False
+    hash_seed: int | None = None
+
+
+class Outcome(NamedTuple):
+    """What a trial gave.
+
+    Attributes:
+        prints: a fingerprint for each batch that could be made.
+        sites: which lines asked for random numbers, the clock, ... (see `detaug.verification.conditions.Calls`).
+        outputs: what was watched.
+        fixed_seeds: lines that seed a generator with the same seed in every batch, and the seed.
+        raised: what the first batch raised that could not be made; "": none.
+    """
+
+    prints: dict[BatchKey, str]
+    sites: dict[str, dict[Site, str]]
+    outputs: list[Output]
+    fixed_seeds: dict[Site, str]
+    raised: str = ""
+
+
+class TrialFailed(Exception):
+    """It could not be made: that says nothing of the pipeline's batches."""
+
+
+def perform(subject: Subject, trial: Trial) -> Outcome:
+    """Run one trial in this process, whose random state and modules it changes."""
+    surroundings = Surroundings(trial.conditions)
+    outputs: list[Output] = []
+    prints: dict[BatchKey, str] = {}
+    raised = ""
+    with one_thread(), surroundings.around():
+        made = call_factory(subject.factory, subject.stateless, subject.batches_per_epoch)
+        pipeline = Pipeline(made.source, made.transform, must_travel=False, keep=made.keep)
+        warm_up(made.transform, made.source.loader)
+        producer = Producer(pipeline.pristine, subject.branch, lambda _: None)
+        for number, key in enumerate(trial.order):
+            surroundings.begin_batch()
+            with ExitStack() as stack:
+                if trial.watched and number == len(trial.order) - 1:
+                    recorder = OutputRecorder(producer.objects)
+                    outputs = recorder.outputs
+                    stack.enter_context(recorder.recording())
+                try:
+                    prints[key] = _print_of(producer, key)
+                except Exception as error:
+                    raised = raised or _told(error)
+    calls = surroundings.calls
+    return Outcome(prints, calls.sites, outputs, calls.always_the_same(), raised)
+
+
+def _print_of(producer: Producer, key: BatchKey) -> str:
+    try:
+        return fingerprint(producer.make(key.epoch, key.step))
+    except StreamEnded:
+        return "the stream ended before it"
+
+
+class Interpreters:
+    """Runs trials, in interpreters that are started when they are needed.
+
+    Args:
+        subject: the pipeline.
+        hash_seed: of trials that do not name another.
+    """
+
+    def __init__(self, subject: Subject, hash_seed: int) -> None:
+        self._subject = subject
+        self._hash_seed = hash_seed
+        self._running: dict[int, tuple[Any, Connection]] = {}
+        self._known: dict[Trial, Outcome] = {}
+
+    def outcome(self, trial: Trial, anew: bool = False) -> Outcome:
+        """What a trial gives; each is run once, but where it is asked for `anew`.
+
+        Raises:
+            CannotTravel: the factory cannot be sent to another interpreter.
+            TrialFailed: the interpreter did not start, or the pipeline raised there.
+        """
+        if anew or trial not in self._known:
+            self._known[trial] = self._run(trial)
+        return self._known[trial]
+
+    def _run(self, trial: Trial) -> Outcome:
+        seed = self._hash_seed if trial.hash_seed is None else trial.hash_seed
+        if seed not in self._running:
+            try:
+                payload = _dumped(self._subject)
+            except Exception as error:
+                raise CannotTravel(f"the factory cannot be pickled for another interpreter: {error}") from error
+            self._running[seed] = start(seed)
+            self._running[seed][1].send_bytes(payload)
+        _, connection = self._running[seed]
+        try:
+            connection.send(trial)
+            answer = connection.recv()
+        except (EOFError, OSError) as error:
+            code = self._end(seed)
+            raise TrialFailed(f"another interpreter ended (exit code {code}) before it gave an answer") from error
+        if isinstance(answer, str):
+            raise TrialFailed(f"in another interpreter, {answer}")
+        outcome: Outcome = answer
+        return outcome
+
+    def _end(self, seed: int) -> int:
+        process, connection = self._running.pop(seed)
+        connection.close()
+        return int(process.wait())
+
+    def close(self) -> None:
+        """End them."""
+        for seed in list(self._running):
+            self._end(seed)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Leaves code the name of its file, which cloudpickle takes from what it sends by value."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, types.CodeType):
+            return marshal.loads, (marshal.dumps(obj),)
+        return super().reducer_override(obj)
+
+
+def _dumped(subject: Subject) -> bytes:
+    file = io.BytesIO()
+    _Pickler(file).dump(subject)
+    return file.getvalue()
+
+
+def start(hash_seed: int) -> tuple[Any, Connection]:
+    """An interpreter, which runs `main`, and the connection to it."""
+    ours, theirs = multiprocessing.Pipe()
+    with theirs:
+        process = subprocess.Popen(
+            interpreter_command(code_of(__name__, theirs.fileno())),
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=worker_environment(hash_seed),
+        )
+    return process, ours
+
+
+def main(descriptor: int) -> None:
+    """The other interpreter's life: read the pipeline and then trials, and answer each from a fork."""
+    run_and_exit(
+        lambda: _serve(Connection(descriptor))
+    )  # taking an interpreter with torch apart would take half a second
+
+
+def _serve(connection: Connection) -> None:
+    subject = _or_why_not(
+        lambda: pickle.loads(connection.recv_bytes())
+    )  # from our parent; it imports the user's modules
+    with Surroundings(Conditions()).around():
+        pass  # what it imports is then imported once, and not in every fork
+    parent = os.getpid()
+    while True:
+        try:
+            trial = connection.recv()
+        except EOFError:
+            return
+        child = os.fork()
+        if child == 0:
+
+            def answer(trial: Trial = trial) -> None:
+                die_with(parent)
+                connection.send(subject if isinstance(subject, str) else _or_why_not(lambda: perform(subject, trial)))
+
+            run_and_exit(answer)
+        if os.waitpid(child, 0)[1]:
+            return  # it has not answered
+
+
+def _or_why_not(function: Callable[[], Any]) -> Any:
+    """What it gives, or a sentence of what it raises."""
+    try:
+        return function()
+    except UnusableError as error:
+        return str(error)
+    except Exception as error:
+        return _told(error)
+
+
+def _told(error: Exception) -> str:
+    return f"the pipeline raises {describe(error).summary.splitlines()[0]}"

@@ -1,1 +1,0 @@
-"""What is changed around a pipeline, and making batches under that."""
