@@ -98,8 +98,6 @@ class Producer:
         branch: of the seed tree.
         log: receives messages for the user.
         guard: report generators created without a seed.
-        repairs: copy the transforms for every batch, and reseed the generators that the objects own. Without: the objects
-            as they are, for tests of the objects themselves.
         only: nothing else in this process copies the pipeline or uses the objects that the user passed.
         states: from which streams are restored; None: all are stepped forward, and where they stand is not asked.
 
@@ -114,20 +112,18 @@ class Producer:
         branch: SeedBranch,
         log: Callable[[str], None] = logger.warning,
         guard: bool = False,
-        repairs: bool = True,
         only: bool = False,
         states: LoaderStates | None = None,
     ) -> None:
         pristine = pristine.in_this_process(lambda: reseed_global_rngs(branch.epoch(0).of_part(_MAKING)))
         self._guard = Guard(log) if guard else None
-        self._repairs = repairs
         self._branch = branch
         self._num_streams = branch.num_streams
         self._log = log
         self._pristine = pristine
         self._only = only
         self._stateless = pristine.source.stateless
-        self._transforms = Transforms(pristine, repairs)
+        self._transforms = Transforms(pristine)
         self._cost = CopyCost(pristine, self._transforms, log)
         self._loader: LoaderCopy | None = None
         self._told_epoch: int | None = None
@@ -141,7 +137,7 @@ class Producer:
         self._last_states: dict[int, LoaderState] = {}
         self.loader_state: LoaderState | None = None
         self.state_before: LoaderState | None = None
-        if pristine.settled and repairs:
+        if pristine.settled:
             log(
                 f"switched benchmark=True off in {pristine.settled} GaussianBlurTransform: it chooses an algorithm by the "
                 "clock"
@@ -261,10 +257,7 @@ class Producer:
         """This process's copy, with its own caches. A loader with ``set_epoch`` starts each epoch pristine."""
         loader = self._loader
         if loader is None or (loader.is_told_epochs and epoch != self._told_epoch):
-            if self._repairs:
-                loader = self._loader = self._pristine.new_loader(self._only and self._loader is None)
-            else:
-                loader = self._loader = self._pristine.loader_itself()
+            loader = self._loader = self._pristine.new_loader(self._only and self._loader is None)
             self._told_epoch = epoch
             source: Any = loader.source
             if hasattr(source, "before_sample"):
@@ -373,12 +366,11 @@ class Producer:
         self._reseed_owned(child, loader)
 
     def _reseed_owned(self, child: Child, loader: LoaderCopy | None, transforms: TransformCopy | None = None) -> None:
-        if self._repairs:
-            self._pristine.shared.reseed(child)
-            if loader is not None:
-                loader.reseed(child)
-            if transforms is not None:
-                transforms.reseed(child)
+        self._pristine.shared.reseed(child)
+        if loader is not None:
+            loader.reseed(child)
+        if transforms is not None:
+            transforms.reseed(child)
 
 
 def _call(transform: Any, item: Any) -> Any:

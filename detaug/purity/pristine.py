@@ -227,17 +227,13 @@ class Transforms:
 
     Args:
         pristine: the pipeline.
-        repairs: make copies; else the user's objects are used and may change.
     """
 
-    def __init__(self, pristine: Pristine, repairs: bool = True) -> None:
+    def __init__(self, pristine: Pristine) -> None:
         self._pristine = pristine
         self._template, self._parts = pristine.transform_template, pristine.transform_parts
-        self._repairs = repairs
-        self.pure = not repairs or is_pure(self._template)
+        self.pure = is_pure(self._template)
         self._only: TransformCopy | None = None
-        if not repairs:
-            self._only = TransformCopy(self._parts, Copy(pristine.transforms, self._template.originals))
         self._kept = _kept(self._template.originals, pristine.keep)
         self._epoch: int | None = None
 
@@ -248,10 +244,6 @@ class Transforms:
     def tell_epoch(self, epoch: int, loader: LoaderCopy) -> None:
         """What ``set_epoch`` changes is what every batch of that epoch starts from; it is called on a pristine copy."""
         pristine = self._pristine
-        if self._only is not None and not self._repairs:
-            self._parts.tell_epoch(self._only.copy, epoch)
-            self._epoch = epoch
-            return
         copy = pristine.transform_template.copy(loader.shared_objects)
         _take_over(copy, self._kept)
         pristine.transform_parts.tell_epoch(copy, epoch)

@@ -19,7 +19,7 @@ from detaug.reports.notices import collected_notices
 from detaug.reports.progress import Progress
 
 #: What a row may say of its comparison with the reference.
-EQUAL, DIFFERENT, REPAIRED = "equal", "different", "differs; detaug repairs it"
+EQUAL, DIFFERENT = "equal", "different"
 NOT_RUN, FAILED, REFERENCE = "not run", "failed", "reference"
 
 _STYLES = {EQUAL: "green", REFERENCE: "default", DIFFERENT: "bold red", FAILED: "bold red"}

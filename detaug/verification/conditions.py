@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any
@@ -242,20 +242,14 @@ class _Clock:
         return self._seconds
 
 
-class _Entries:
+class _Entries(Iterator[Any], AbstractContextManager[Any]):
     """What `os.scandir` returns: an iterator that can be closed."""
 
     def __init__(self, entries: list[Any]) -> None:
         self._entries = iter(entries)
 
-    def __iter__(self) -> Iterator[Any]:
-        return self._entries
-
     def __next__(self) -> Any:
         return next(self._entries)
-
-    def __enter__(self) -> _Entries:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()

@@ -14,14 +14,13 @@ import numpy as np
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.inspection import inspected
 from detaug.errors import BatchError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.rows import Planned
 from detaug.seeding.branch import SeedBranch
 from detaug.verification.handed_in import CannotTravel, Factory, UnusableError, call_factory
-from detaug.verification.result import Prints, Row, compared
+from detaug.verification.result import Row
 from detaug.verification.settings import DEFAULT_SEED, Settings
 
 #: Called with the augmenter before every batch.
@@ -36,14 +35,12 @@ class Reference:
         keys: the augmenter's position before each.
         prints: their fingerprints.
         branch: of the augmenter.
-        stateless: what the loader was taken for.
         batches_per_epoch: where epochs were cut.
     """
 
     keys: list[BatchKey]
-    prints: Prints
+    prints: list[str]
     branch: SeedBranch
-    stateless: bool
     batches_per_epoch: int | None
 
 
@@ -80,8 +77,7 @@ class RealRuns:
                 raise UnusableError(f"the pipeline fails: {error}") from error
             if not prints:
                 raise UnusableError("the loader gives no batches")
-            stateless = inspected(augmenter).source.stateless
-            return Reference(keys, prints, augmenter.branch, stateless, self._batches_per_epoch)
+            return Reference(keys, prints, augmenter.branch, self._batches_per_epoch)
 
     def runs(self, reference: Reference) -> Iterator[Planned[Row]]:
         """The rows, in order."""
@@ -171,7 +167,7 @@ class RealRuns:
 
 class _Found(NamedTuple):
     """(number, fingerprint) of the reference's batches that were made again, a detail for the row, and whether all were
-    to be made."""
+    to be made, so that a missing one is a difference."""
 
     batches: Iterable[tuple[int, str]]
     detail: str = ""
@@ -180,28 +176,21 @@ class _Found(NamedTuple):
 
 def _row(what: str, reference: Reference, run: Callable[[], _Found]) -> Row:
     found = run()
-    made, different = compared(reference.prints, found.batches, found.whole)
-    return Row.of(what, made, [reference.keys[number] for number in different], detail=found.detail)
+    batches = list(found.batches)
+    made = {number for number, _ in batches}
+    missing = set(range(len(reference.prints))) - made if found.whole else set()
+    different = {*missing, *(number for number, code in batches if code != reference.prints[number])}
+    return Row.of(what, len(made), [reference.keys[number] for number in sorted(different)], detail=found.detail)
 
 
 def take(
-    augmenter: Any,
-    count: int,
-    before: Before | None = None,
-    print_of: Callable[[Any], str] = fingerprint,
-    keys: list[BatchKey] | None = None,
+    augmenter: DeterministicAugmenter, count: int, before: Before | None = None, keys: list[BatchKey] | None = None
 ) -> list[str]:
-    """Take batches, over the ends of epochs.
+    """The fingerprints of so many batches (a loader may give fewer), over the ends of epochs.
 
     Args:
-        augmenter: detaug's, or anything else that gives batches.
-        count: how many; a loader may give fewer.
         before: see there.
-        print_of: gives a batch's fingerprint.
         keys: the augmenter's position before each batch is added to this list.
-
-    Returns:
-        Their fingerprints.
 
     Raises:
         UnusableError: a batch has none.
@@ -211,7 +200,7 @@ def take(
     while len(prints) < count and empty < 2:
         if before is not None:
             before(augmenter)
-        key = BatchKey(augmenter.epoch, augmenter.step) if keys is not None else None
+        key = BatchKey(augmenter.epoch, augmenter.step)
         try:
             batch = next(augmenter)
         except StopIteration:
@@ -219,10 +208,10 @@ def take(
             empty += 1
             continue
         empty = 0
-        if keys is not None and key is not None:
+        if keys is not None:
             keys.append(key)
         try:
-            prints.append(print_of(batch))
+            prints.append(fingerprint(batch))
         except TypeError as error:
             raise UnusableError(f"a batch holds what cannot be compared: {error}") from error
         del batch  # its memory goes back before the next one is asked for

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,8 +13,6 @@ from detaug.reports import rows as reports
 from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, table
 from detaug.verification.outputs import Difference
 from detaug.watching.interception import Site
-
-Prints = Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -54,23 +52,6 @@ class Row(reports.Row):
     def as_json(self) -> dict[str, Any]:
         first = None if self.first is None else {"epoch": self.first[0], "step": self.first[1]}
         return {**super().as_json(), "first": first}
-
-
-def compared(reference: Prints, found: Iterable[tuple[int, str]], whole: bool = True) -> tuple[int, list[int]]:
-    """Compare batches with the reference's, by their numbers.
-
-    Args:
-        reference: fingerprints.
-        found: (number, fingerprint) of batches that were made again.
-        whole: all were to be made, so that a missing one is a difference.
-
-    Returns:
-        How many were made, and the numbers of those that differ.
-    """
-    found = list(found)
-    made = {number for number, _ in found}
-    missing = set(range(len(reference))) - made if whole else set()
-    return len(made), sorted({*missing, *(number for number, code in found if code != reference[number])})
 
 
 @dataclass(frozen=True)
