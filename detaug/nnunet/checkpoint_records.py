@@ -12,6 +12,7 @@ from typing import Any
 
 from detaug.ledger.header import digest
 from detaug.ledger.summing_up import Sum
+from detaug.nnunet.compatibility import LOGGED
 from detaug.nnunet.trainers.run_record import KEY
 
 #: What the record of a training and the header of its ledger both have.
@@ -26,7 +27,7 @@ class Recorded:
 
     Attributes:
         record: of its training, see `detaug.nnunet.trainers.run_record`.
-        epochs: that had ended when it was saved.
+        epochs: that had ended when it was saved: by its count, or by what was logged in each of them.
     """
 
     record: Mapping[str, Any]
@@ -45,7 +46,8 @@ def recorded_in(checkpoint: Path) -> Recorded | None:
             name = next(each for each in archive.namelist() if each.endswith("/data.pkl"))
             with archive.open(name) as file:
                 stored = _Plain(file).load()
-        record, epochs = stored[KEY], stored["current_epoch"]
+        record = stored[KEY]
+        epochs = max(stored["current_epoch"], *(len(each) for each in stored[LOGGED].values()))
     except OSError:
         raise
     except Exception:  # whatever a foreign file's bytes lead to
@@ -55,15 +57,17 @@ def recorded_in(checkpoint: Path) -> Recorded | None:
 
 def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
     """In what a checkpoint is not of a ledger's training. A ledger may go on behind its checkpoint; a checkpoint without a record
-    disagrees with nothing.
+    is of no training of nnU-Net's that kept a ledger, and disagrees with no other.
 
     Raises:
         OSError: it cannot be read.
     """
     found = recorded_in(checkpoint)
+    header = ledger.header
     if found is None:
-        return []
-    header, record = ledger.header, found.record
+        # detaug's trainers write the fingerprint of their cases into both
+        return [f"{checkpoint.name} has no record of its training, which the ledger's has"] if "data" in header else []
+    record = found.record
     different = [
         f"{name}: {record.get(name)!r} in {checkpoint.name}, {header.get(name)!r} in the ledger"
         for name in _SHARED

@@ -10,9 +10,21 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import sys
+import sysconfig
 from collections.abc import Iterator
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, SimpleNamespace
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import numpy as np
@@ -21,11 +33,13 @@ from detaug.nnunet.compatibility import cases_of, dataset_classes, loader_class,
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.loading.patch_source import PatchSource
 
+#: The packages whose functions decide what is in a batch, and which are looked into as well.
+_FOLLOWED = {"nnunetv2", "batchgenerators", "batchgeneratorsv2", "acvl_utils"}
 #: The packages that nnU-Net's loaders, data sets and pipelines are made of.
-_LIBRARIES = {
-    *("nnunetv2", "batchgenerators", "batchgeneratorsv2", "acvl_utils", "blosc2", "numpy", "torch", "threadpoolctl"),
-    *sys.stdlib_module_names,
-}
+_INSTALLED = {*_FOLLOWED, "blosc2", "numpy", "torch", "threadpoolctl"}
+_LIBRARIES = {*_INSTALLED, *sys.stdlib_module_names}
+_STANDARD = sysconfig.get_path("stdlib")
+_CODE = (type, FunctionType, BuiltinFunctionType, MethodType)
 #: What a class may have of its own: attributes are looked at on the object, and the others say nothing of a batch.
 _DECIDE_NOTHING = {
     "__init__",
@@ -39,27 +53,46 @@ _DECIDE_NOTHING = {
     *("_abc_impl", "__abstractmethods__", "__subclasshook__", "__init_subclass__", "__orig_bases__", "__parameters__"),
     *("__firstlineno__", "__static_attributes__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
 }
+#: Methods by which detaug tells a loader the epoch, or puts it back: what nnU-Net's lacks, and a `PatchSource` would.
+_HOOKS = {"set_epoch", "state_dict", "load_state_dict"}
 #: Attributes of a loader that hold one of its own methods.
 _CHOSEN = ("get_do_oversample",)
 
 
-def not_own(function: Any) -> str | None:
+def not_own(function: Any, seen: set[int] | None = None) -> str | None:
     """Why a function is not nnU-Net's own, in a few words; None: it is."""
     if isinstance(function, (staticmethod, classmethod, MethodType)):
         function = function.__func__
     if isinstance(function, property):
-        return next((why for each in (function.fget, function.fset) if each and (why := not_own(each))), None)
+        return next((why for each in (function.fget, function.fset) if each and (why := not_own(each, seen))), None)
     if not isinstance(function, FunctionType):
         return None if _of_a_library(function) else f"is a {type(function).__name__} of {_module(function)}"
-    if not _of_a_library(function) or not _in_its_file(function):
+    if not _of_a_library(function) or not _in_a_librarys_file(function):
         return f"is defined in {function.__code__.co_filename}"
-    for name in _names(function.__code__):
-        called = function.__globals__.get(name)
-        if isinstance(called, (type, FunctionType, BuiltinFunctionType, MethodType)) and not _of_a_library(called):
+    seen = seen or set()
+    seen.add(id(function.__code__))
+    for name, called in _called(function):
+        if isinstance(called, _CODE) and not _of_a_library(called):
             return f"calls {name} of {_module(called)}"
-        if isinstance(called, FunctionType) and not _in_its_file(called):
-            return f"calls {name}, which is defined in {called.__code__.co_filename}"
+        for method in _functions_of(called):
+            if not _of_a_library(method) or not _in_a_librarys_file(method):
+                return f"calls {name}, which is defined in {method.__code__.co_filename}"
+        if isinstance(called, FunctionType) and _package(called) in _FOLLOWED and id(called.__code__) not in seen:
+            why = not_own(called, seen)
+            if why is not None:
+                return f"calls {name}, which {why}"
     return None
+
+
+def _called(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """(name, object) of the globals that a function names, and of what it names in modules among them."""
+    names = list(dict.fromkeys(_names(function.__code__)))
+    for name in names:
+        value = function.__globals__.get(name)
+        if isinstance(value, ModuleType):
+            yield from ((f"{name}.{each}", vars(value)[each]) for each in names if each in vars(value))
+        elif value is not None:
+            yield name, value
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -70,17 +103,37 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
+def _functions_of(called: Any) -> list[FunctionType]:
+    """A function itself; the methods of a class of transforms, or of arrays."""
+    looked_into = {*_FOLLOWED, "blosc2"}
+    if isinstance(called, FunctionType):
+        return [called]
+    if not isinstance(called, type) or _package(called) not in looked_into:
+        return []
+    methods = [each for base in called.__mro__ if _package(base) in looked_into for each in vars(base).values()]
+    return [each for each in methods if isinstance(each, FunctionType)]
+
+
 def _module(value: Any) -> str:
     return str(getattr(value, "__module__", None) or type(value).__module__)
 
 
-def _in_its_file(function: FunctionType) -> bool:
-    file = function.__code__.co_filename
-    return file.startswith("<frozen ") or file == getattr(sys.modules.get(function.__module__), "__file__", None)
+def _package(value: Any) -> str:
+    return _module(value).partition(".")[0]
 
 
 def _of_a_library(value: Any) -> bool:
-    return _module(value).partition(".")[0] in _LIBRARIES
+    return _package(value) in _LIBRARIES
+
+
+def _in_a_librarys_file(function: FunctionType) -> bool:
+    """Also where a decorator of another library stands around it, or NumPy gives it another module's name."""
+    file = function.__code__.co_filename
+    if file.startswith("<") or (file.startswith(_STANDARD) and "site-packages" not in file):
+        return True
+    modules = [sys.modules[each] for each in _INSTALLED if each in sys.modules]
+    places = [getattr(each, "__path__", None) or [getattr(each, "__file__", None)] for each in modules]
+    return any(file == place or file.startswith(f"{place}{os.sep}") for each in places for place in each if place)
 
 
 def unlike(value: Any, stock: type) -> str | None:
@@ -89,20 +142,28 @@ def unlike(value: Any, stock: type) -> str | None:
     if not isinstance(value, stock):
         return f"{kind.__module__}.{kind.__qualname__} is not nnU-Net's {stock.__name__}"
     attributes = vars(value)
-    for name in sorted({*dir(stock), "__getattr__"} - _DECIDE_NOTHING):
+    computed = {name for name, each in inspect.getmembers_static(kind) if isinstance(each, property)}
+    for name in sorted({*dir(stock), *computed, *_HOOKS, "__getattr__"} - _DECIDE_NOTHING):
         method = inspect.getattr_static(kind, name, None)
         if isinstance(method, (FunctionType, staticmethod, classmethod, property)):
-            if (why := not_own(method)) is not None:
-                return f"{kind.__qualname__}.{name} {why}"
+            if name in _HOOKS or (why := not_own(method)) is not None:
+                return f"{kind.__qualname__}.{name} {'changes it' if name in _HOOKS else why}"
             if name in attributes:
                 return f"{name} of its {kind.__qualname__} is set on the object"
-        elif method is not inspect.getattr_static(stock, name, None):
+        elif method is not inspect.getattr_static(stock, name, None) or (callable(method) and not _built_in(method)):
             return f"{kind.__qualname__}.{name} is another than {stock.__name__}'s"
     for name in _CHOSEN:
         chosen = attributes.get(name)
         if chosen is not None and (getattr(chosen, "__self__", None) is not value or not_own(chosen) is not None):
             return f"{name} of its {kind.__qualname__} is set on the object"
     return None
+
+
+def _built_in(method: Any) -> bool:
+    """Whether it is one of Python's own classes' methods, or a class."""
+    return isinstance(
+        method, (type, WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
+    )
 
 
 def why_loader_stays(loader: Any) -> str | None:

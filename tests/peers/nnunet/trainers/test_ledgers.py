@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
@@ -138,6 +139,45 @@ def test_a_checkpoint_of_another_training_has_no_receipt_with_this_ledger(
     assert detaug("receipt", stump).exit_code == 0
     done = detaug("receipt", stump, "--checkpoint", checkpoint)
     assert (done.exit_code, "after 2 epochs of 2 batches" in done.output) == (2, True), done.output
+
+
+def _without_record(stored: dict[str, Any]) -> None:
+    del stored["detaug"]
+
+
+def _of_another_loader(stored: dict[str, Any]) -> None:
+    stored["detaug"]["pipeline"]["train"] = stored["detaug"]["pipeline"]["val"]
+
+
+def _of_two_ranks(stored: dict[str, Any]) -> None:
+    stored["detaug"]["world_size"] = 2
+
+
+def _of_more_batches(stored: dict[str, Any]) -> None:
+    stored["detaug"]["iterations"]["training"] = 3
+
+
+def _said_to_be_younger(stored: dict[str, Any]) -> None:
+    stored["logging"]["train_losses"] = [np.float32(0.5)] * 3
+    stored["current_epoch"] = 1
+
+
+FORGED = {
+    _without_record: "has no record of its training, which the ledger's has",
+    _of_another_loader: "pipeline: that of forged.pth is another",
+    _of_two_ranks: "world_size: 2 in forged.pth, 1 in the ledger",
+    _of_more_batches: "after 2 epochs of 3 batches, of which the ledger lacks some in epoch 0",
+    _said_to_be_younger: "after 3 epochs of 2 batches, of which the ledger lacks some in epoch 2",
+}
+
+
+def test_a_checkpoint_that_is_edited_has_no_receipt(trained: Path, tmp_path: Path) -> None:
+    for forge, told in FORGED.items():
+        stored = torch.load(trained / "checkpoint_final.pth", weights_only=False)
+        forge(stored)
+        torch.save(stored, tmp_path / "forged.pth")
+        done = detaug("receipt", trained / "ledger_train.jsonl", "--checkpoint", tmp_path / "forged.pth")
+        assert (done.exit_code, told in " ".join(done.output.split())) == (2, True), done.output
 
 
 def test_a_checkpoints_record_is_read_and_none_of_its_code_is_run(trained: Path, tmp_path: Path) -> None:

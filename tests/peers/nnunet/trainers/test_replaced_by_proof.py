@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import blosc2
 import numpy as np
 import pytest
+from acvl_utils.cropping_and_padding import bounding_boxes
+from batchgeneratorsv2.transforms.intensity.gaussian_noise import GaussianNoiseTransform
 from nnunetv2.training.dataloading import data_loader as loader_module
 from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
@@ -112,6 +116,69 @@ def patch_what_cuts(monkeypatch: pytest.MonkeyPatch) -> type:
     return NoTransforms
 
 
+class PatchedCallable:
+    """In the place of a method of nnU-Net's class, and no function."""
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __get__(self, instance: Any, _: Any = None) -> Any:
+        return lambda name: brighter(self._original(instance, name))
+
+    __call__ = __get__
+
+
+def patch_by_a_descriptor(monkeypatch: pytest.MonkeyPatch) -> type:
+    monkeypatch.setattr(nnUNetDatasetBlosc2, "load_case", PatchedCallable(nnUNetDatasetBlosc2.load_case))
+    return NoTransforms
+
+
+def patch_what_opens(monkeypatch: pytest.MonkeyPatch) -> type:
+    original = blosc2.open
+
+    @functools.wraps(original)
+    def opened(urlpath: str, **options: Any) -> Any:
+        array = original(urlpath=urlpath, **options)
+        return array if "_seg" in urlpath else array[:] + 1000
+
+    monkeypatch.setattr(blosc2, "open", opened)
+    return NoTransforms
+
+
+def patch_arrays(monkeypatch: pytest.MonkeyPatch) -> type:
+    original = blosc2.NDArray.__getitem__
+    monkeypatch.setattr(blosc2.NDArray, "__getitem__", lambda self, key: original(self, key) + 1000)
+    return NoTransforms
+
+
+class ShareOfForeground(nnUNetDataLoader):
+    """What nnU-Net keeps in an attribute, computed."""
+
+    @property
+    def oversample_foreground_percent(self) -> float:
+        return 0.33
+
+    @oversample_foreground_percent.setter
+    def oversample_foreground_percent(self, _: float) -> None:
+        pass
+
+
+class Curriculum(nnUNetDataLoader):
+    def set_epoch(self, epoch: int) -> None:
+        self.oversample_foreground_percent = min(1.0, epoch / 10)
+
+
+class Computes(Changed):
+    def change(self, loader: Any) -> None:
+        del loader.oversample_foreground_percent
+        loader.__class__ = ShareOfForeground
+
+
+class IsTold(Changed):
+    def change(self, loader: Any) -> None:
+        loader.__class__ = Curriculum
+
+
 #: Each adds 1000 to every voxel of a training batch: (what, why the loader stays).
 WAYS: dict[str, tuple[Callable[[pytest.MonkeyPatch], type], str]] = {
     "dataset_class": (lambda _: AddsAThousand, "Brighter.load_case is defined in "),
@@ -129,6 +196,12 @@ WAYS: dict[str, tuple[Callable[[pytest.MonkeyPatch], type], str]] = {
         "it reads from a ReadsFromSomethingElse.change.<locals>.Cases",
     ),
     "load_case patched": (patch_load_case, "nnUNetDatasetBlosc2.load_case is defined in "),
+    "load_case replaced by an object": (patch_by_a_descriptor, "nnUNetDatasetBlosc2.load_case is another than nnUNet"),
+    "blosc2.open patched": (patch_what_opens, "nnUNetDatasetBlosc2.load_case calls blosc2.open, which is defined in "),
+    "__getitem__ of arrays patched": (
+        patch_arrays,
+        "nnUNetDataLoader.generate_train_batch calls crop_and_pad_nd, which calls ",
+    ),
     "crop_and_pad_nd patched": (
         patch_what_cuts,
         "nnUNetDataLoader.generate_train_batch calls crop_and_pad_nd of ",
@@ -151,6 +224,35 @@ def test_what_a_user_does_to_images_reaches_the_training(
         assert not isinstance(train.generator, PatchSource)
     finally:
         made._close_loaders()
+
+
+def patch_deep_inside(monkeypatch: pytest.MonkeyPatch) -> type:
+    monkeypatch.setattr(bounding_boxes, "int_bbox", lambda box: [[int(low), int(high)] for low, high in box])
+    return NoTransforms
+
+
+#: What is not seen in voxels, or in few of them: (what, why the loader stays).
+QUIET: dict[str, tuple[Callable[[pytest.MonkeyPatch], type], str]] = {
+    "int_bbox patched": (patch_deep_inside, "calls crop_and_pad_nd, which calls int_bbox of "),
+    "a property": (
+        lambda _: type("Mine", (Computes, NoTransforms), {}),
+        "ShareOfForeground.oversample_foreground_percent is defined in ",
+    ),
+    "set_epoch": (lambda _: type("Mine", (IsTold, NoTransforms), {}), "Curriculum.set_epoch changes it"),
+}
+
+
+@pytest.mark.parametrize("way", QUIET)
+def test_what_can_change_a_batch_keeps_nnunets_loader(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    make, why = QUIET[way]
+    made = new_trainer(nnunet_environment, type("Mine", (DetAugLoading, make(monkeypatch)), {}))
+    made.initialize()
+    train, _ = made.get_dataloaders()
+    train.settle()
+    assert why in Path(made.log_file).read_text()
+    assert not isinstance(train.generator, PatchSource)
 
 
 class Weighted(Changed):
@@ -232,6 +334,10 @@ def test_a_pipeline_that_is_patched_into_nnunets_trainer_is_the_users(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind = type("Mine", (DetAugLoading, Short), {})
+    assert kind.get_training_transforms.__module__ == "detaug.nnunet.transforms"
+    with monkeypatch.context() as patched:
+        patched.setattr(GaussianNoiseTransform, "_apply_to_image", lambda self, image, **_: image + 1000)
+        assert kind.get_training_transforms is nnUNetTrainer.get_training_transforms
     assert kind.get_training_transforms.__module__ == "detaug.nnunet.transforms"
     monkeypatch.setattr(nnUNetTrainer, "get_training_transforms", staticmethod(NoTransforms.get_training_transforms))
     assert kind.get_training_transforms is NoTransforms.get_training_transforms
