@@ -13,6 +13,9 @@ from detaug.versions import __version__
 
 if TYPE_CHECKING:
     from detaug.engine.augmenter import DeterministicAugmenter
+    from detaug.engine.in_process import InThisProcess
+    from detaug.engine.local.coordinator import LocalProcesses
+    from detaug.engine.options import Check, Skip
     from detaug.errors import BatchError, ReproducibilityError, StateMismatch, WorkerDied
     from detaug.fingerprints import fingerprint
     from detaug.previews import preview
@@ -24,9 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchError",
+    "Check",
     "DeterministicAugmenter",
+    "InThisProcess",
+    "LocalProcesses",
     "ReproducibilityError",
     "SeedTree",
+    "Skip",
     "StateMismatch",
     "WorkerDied",
     "__version__",
@@ -44,6 +51,9 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "detaug.engine.augmenter": ("DeterministicAugmenter",),
+        "detaug.engine.in_process": ("InThisProcess",),
+        "detaug.engine.local.coordinator": ("LocalProcesses",),
+        "detaug.engine.options": ("Check", "Skip"),
         "detaug.errors": ("BatchError", "ReproducibilityError", "StateMismatch", "WorkerDied"),
         "detaug.fingerprints": ("fingerprint",),
         "detaug.previews": ("preview",),

@@ -19,7 +19,7 @@ from detaug.bench.measuring import in_fresh_process, interleaved
 BATCHES, ROUNDS = 250, 3  # nnU-Net's epoch
 ALLOWED = 1.015
 
-_EVERY = {"checked": {}, "not checked": {"check_every": 0}}
+_EVERY = {"checked": {}, "not checked": {"check": False}}
 
 
 def measure_check_cost(settings: Settings) -> Row:
@@ -37,7 +37,7 @@ def measure_check_cost(settings: Settings) -> Row:
         unit="CPU s per epoch",
         ours=median(epochs.later for epochs in runs["checked"]),
         checks=[
-            Check("check_every=0", plain, median(ratios), (min(ratios), max(ratios)), "<=", ALLOWED),
+            Check("check=False", plain, median(ratios), (min(ratios), max(ratios)), "<=", ALLOWED),
             Check("once in a run, s", None, median(once), (min(once), max(once)), "<="),
         ],
         repeats=rounds,
@@ -61,7 +61,7 @@ def _epochs(task: NnunetTask, name: str, settings: Settings, batches: int) -> _E
     loader = task.loader(batch_number_for("detaug"))
     options: dict[str, Any] = _EVERY[name]
     with DeterministicAugmenter(
-        loader, None, settings.processes, settings.num_cached, seed=SEED, start_method="fork", **options
+        loader, None, settings.processes, settings.num_cached, seed=SEED, **options
     ) as augmenter:
         next(augmenter)  # what starting takes is the same for both
         children = _running_children()

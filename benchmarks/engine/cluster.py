@@ -43,7 +43,7 @@ class _OneCore:
         executor = RayExecutor(self.actors, num_cpus=0.0)
         try:
             with DeterministicAugmenter(
-                loader, None, 0, num_cached, seed=SEED, check_every=0, executor=executor
+                loader, None, 0, num_cached, seed=SEED, check=False, executor=executor
             ) as augmenter:
                 yield augmenter
         finally:
@@ -54,9 +54,7 @@ class _OneCore:
 def _local(loader: DataLoader, processes: int, num_cached: int) -> Iterator[Any]:
     from detaug import DeterministicAugmenter
 
-    with DeterministicAugmenter(
-        loader, None, processes, num_cached, seed=SEED, check_every=0, start_method="fork"
-    ) as augmenter:
+    with DeterministicAugmenter(loader, None, processes, num_cached, seed=SEED, check=False) as augmenter:
         yield augmenter
 
 

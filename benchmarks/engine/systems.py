@@ -24,7 +24,7 @@ def detaug_augmenter(loader: Any, settings: Settings) -> AbstractContextManager[
     from detaug import DeterministicAugmenter
 
     processes, cached, wait_time = settings.processes, settings.num_cached, settings.wait_time
-    return DeterministicAugmenter(loader, None, processes, cached, wait_time=wait_time, seed=SEED, start_method="fork")
+    return DeterministicAugmenter(loader, None, processes, cached, wait_time=wait_time, seed=SEED)
 
 
 def nondet(loader: Any, settings: Settings) -> AbstractContextManager[Iterator[Any]]:

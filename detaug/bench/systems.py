@@ -31,7 +31,7 @@ def detaug(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
     """`DeterministicAugmenter`, without its check, which makes one batch in a hundred twice."""
     augmenter = DeterministicAugmenter(
         made.source, made.transform, processes, NUM_CACHED, seed=made.seed or 0, num_streams=made.num_streams,
-        batches_per_epoch=made.batches_per_epoch, keep=made.keep, check_every=0, rank=0, world_size=1,
+        batches_per_epoch=made.batches_per_epoch, keep=made.keep, check=False, rank=0, world_size=1,
     )  # fmt: skip
     with augmenter:
         yield _endless(augmenter)

@@ -195,7 +195,7 @@ def augmenter_of(name: str, processes: int, settings: Settings) -> Any:
     if name == STOCK:
         return _StockAugmenter(loader, transform, processes, settings.seed)
     # The demo compares every batch itself; the check makes most of a worker's first ones twice.
-    return DeterministicAugmenter(loader, transform, processes, NUM_CACHED, seed=settings.seed, check_every=0)
+    return DeterministicAugmenter(loader, transform, processes, NUM_CACHED, seed=settings.seed, check=False)
 
 
 class _StockAugmenter:

@@ -123,6 +123,22 @@ def start_method(value: Any) -> str:
     return str(value)
 
 
+def limits_of_workers(executor: Any) -> None:
+    """What executors with workers have in common: `max_restarts`, `stall_timeout` and `max_worker_memory`."""
+    count("max_restarts", executor.max_restarts)
+    seconds("stall_timeout", executor.stall_timeout)
+    optional_positive("max_worker_memory", executor.max_worker_memory)
+
+
+def executor(value: Any) -> Any:
+    """What starts an engine."""
+    if isinstance(value, type) or not all(hasattr(value, name) for name in ("travels", "num_workers", "start")):
+        raise TypeError(
+            f"executor must be LocalProcesses(...), InThisProcess(), RayExecutor(...) or None, got {value!r}"
+        )
+    return value
+
+
 def transform(value: Any) -> Any:
     """None or a callable."""
     if value is not None and not callable(value):

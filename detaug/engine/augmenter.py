@@ -8,18 +8,19 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from detaug.engine import arguments
-from detaug.engine.checking import DEFAULT_CHECK_EVERY, Checks
+from detaug.engine.checking import Checks
 from detaug.engine.epoch_lengths import EpochLengths
 from detaug.engine.executor import Engine, Executor, Job, Work
 from detaug.engine.failures import Places
 from detaug.engine.health import Health, costs_told, idle_told
 from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.local.coordinator import LocalProcesses
-from detaug.engine.local.pool import Settings
+from detaug.engine.options import Check, Skip
 from detaug.engine.order.outcomes import Position
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longer_running
@@ -44,10 +45,6 @@ from detaug.sources.misuse import line_for, refuse_arguments
 from detaug.transport.importing import check_not_imported_by_worker
 
 logger = logging.getLogger("detaug")
-
-DEFAULT_MAX_RESTARTS = 8
-#: A batch in a hundred that cannot be made is a bad case; a hundred in a row are a broken pipeline.
-DEFAULT_MAX_SKIPS = 100
 
 
 class DeterministicAugmenter:
@@ -86,42 +83,30 @@ class DeterministicAugmenter:
             beforehand, and a loader that ends sooner is an error. "uneven": all of them are given, and the other ranks have
             one batch less; where a loader does not say how many it gives, each rank goes on until the streams end that its
             steps are of.
-        start_method: "fork", "spawn" or "forkserver". None: what `multiprocessing.set_start_method` was told, else
-            fork on Linux, spawn elsewhere.
-        max_restarts: raise `WorkerDied` after one batch has killed this many workers in a row.
-        stall_timeout: kill a worker that has been making the same batch for this many seconds; another worker makes the
-            batch. None: never, but the log mentions it.
-        on_error: "raise", or "skip" to leave out (and log) batches whose loader or transform raises.
-        max_skips: how many batches of this rank in a row may be left out, also across epochs. The next one that fails
-            raises; it is the same one with any number of processes and after a resume. None: any number.
+        on_error: "raise", or `Skip` to leave out (and log) batches whose loader or transform raises.
         version: change it when code changes behind the same class names, so that older state dicts are refused.
-        guard: report generators that are created without a seed while batches are made, with the line that does it.
-        max_worker_memory: replace a worker whose private memory (bytes, without shared batches and files) exceeds this
-            after a batch; batches are unchanged. Up to 256 MiB of it is freed memory that is kept for the next batch.
-            None: no limit.
         keep: names of attributes that go on from batch to batch although transforms start each one as they were handed in:
             caches (an atlas that is read on first use), and what cannot be copied (an open file, an inference session).
             They are shared as they are, so that a batch may depend on others through them.
-        check_every: the second, fourth, eighth ... batch of each worker, and then one in so many, is made a second time, from
-            a pristine copy in another process, and compared, for at most about 1 % of the workers' time or 0.4 s
-            (docs/purity.md); 1: every batch is, whatever it costs; 0: none.
-        on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn", or None: an error
-            among a worker's first batches, a warning later, when a training is under way.
-        check_ignore: keys of a batch that may differ from one making to the next, such as a process number.
-        executor: what makes the batches (see `detaug.engine.executor`); None: this process or worker processes of this
-            machine, as `num_processes` says.
+        check: `Check`, how batches are made a second time and compared. An integer is its `every`, False is none, True
+            the default.
+        executor: what makes the batches: `LocalProcesses`, `InThisProcess`, `detaug.ray.RayExecutor`, or one of your own
+            (`detaug.engine.executor`). None: ``LocalProcesses()``, or where `num_processes` is 0 ``InThisProcess()``.
         ledger: a file to which a line is written for every batch that is given (docs/ledger.md): JSON Lines.
             An earlier run's is continued; with several ranks each has a file of its own, ``run.jsonl``
             being ``run.rank1of4.jsonl``. None: there is none.
 
     Raises:
-        TypeError, ValueError: an argument cannot be right; the message says what is allowed.
+        TypeError, ValueError: an argument cannot be right, or can have no effect beside the others; the message says what
+            is allowed.
         ValueError: `torch.distributed` or the launcher (torchrun, srun, mpirun) has more ranks than `world_size`, which was
             not given.
     """
 
     #: Batches behind ``batches_per_epoch`` are the same epoch's.
     _goes_beyond = False
+    #: Further entries of the ledger's header.
+    _ledger_facts: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,
@@ -141,18 +126,10 @@ class DeterministicAugmenter:
         rank: int | None = None,
         world_size: int | None = None,
         tail: str = "drop",
-        start_method: str | None = None,
-        max_restarts: int = DEFAULT_MAX_RESTARTS,
-        stall_timeout: float | None = None,
-        on_error: str = "raise",
-        max_skips: int | None = DEFAULT_MAX_SKIPS,
+        on_error: str | Skip = "raise",
         version: str = "",
-        guard: bool = False,
-        max_worker_memory: int | None = None,
         keep: Sequence[str] = (),
-        check_every: int = DEFAULT_CHECK_EVERY,
-        on_mismatch: str | None = None,
-        check_ignore: Sequence[str] = (),
+        check: Check | int | bool = True,
         executor: Executor | None = None,
         ledger: str | os.PathLike[str] | None = None,
         **unknown: NoReturn,
@@ -171,28 +148,19 @@ class DeterministicAugmenter:
         self._ranks_are_given = world_size is not None
         self.tail = arguments.one_of("tail", tail, TAILS)
         self.batches_per_epoch = arguments.optional_positive("batches_per_epoch", batches_per_epoch)
-        self.max_restarts = arguments.count("max_restarts", max_restarts)
-        self.stall_timeout = arguments.seconds("stall_timeout", stall_timeout)
-        self.on_error = arguments.one_of("on_error", on_error, ("raise", "skip"))
-        self.max_skips = None if max_skips is None else arguments.count("max_skips", max_skips)
-        self.start_method = arguments.start_method(start_method)
+        self.on_error = _on_error(on_error)
         self.version = arguments.text("version", version)
         self.transform = arguments.transform(transform)
         self.pin_memory = bool(pin_memory)
         self.wait_time = wait_time
-        self.guard = bool(guard)
-        self.max_worker_memory = arguments.optional_positive("max_worker_memory", max_worker_memory)
         self.keep = arguments.names("keep", keep)
-        self.check_every = arguments.count("check_every", check_every)
-        self.on_mismatch = (
-            None if on_mismatch is None else arguments.one_of("on_mismatch", on_mismatch, ("raise", "warn"))
-        )
-        self.executor = executor
+        self.check = Check.of(check)
+        if executor is None:
+            executor = LocalProcesses() if self.num_processes else InThisProcess()
+        self.executor: Executor = arguments.executor(executor)
+        self._num_workers = self.executor.num_workers(self.num_processes)
         self.ledger = arguments.ledger(ledger, self.rank, self.world_size)
-        #: Further entries of the ledger's header.
-        self.ledger_facts: dict[str, Any] = {}
         self._ledger: LedgerWriter | None = None
-        self.check_ignore = arguments.keys("check_ignore", check_ignore)
         old_style = arguments.old_style_seeds(seeds, seed, self.num_processes, num_streams)
         self.seeds = list(seeds) if seeds is not None else None
 
@@ -233,13 +201,11 @@ class DeterministicAugmenter:
         if self._drawn and self.world_size > 1:
             logger.warning("rank %d of %d drew its own seed: pass the same seed on all ranks", self.rank, world_size)
 
-        self._executor = self._own_executor() if executor is None else executor
-        self._num_workers = self._executor.num_workers(self.num_processes)
-        self._pipeline = Pipeline(self._source, self.transform, self._executor.travels, self.keep)
+        self._pipeline = Pipeline(self._source, self.transform, self.executor.travels, self.keep)
         self._loader_states = LoaderStates(self._source, self.num_streams)
         self._health = Health()
         self._checks = Checks(
-            self.check_ignore, self.num_streams, self._source.stateless, self._loader_states, self.check_every
+            tuple(self.check.ignore), self.num_streams, self._source.stateless, self._loader_states, self.check.every
         )
         self._schedule = self._new_schedule()
         self._loaded_epoch: int | None = None
@@ -562,7 +528,7 @@ class DeterministicAugmenter:
             self._engine.put_back(batch)
 
     def _new_schedule(self) -> Schedule:
-        skips = self.max_skips if self.on_error == "skip" else None
+        skips = self.on_error.most if isinstance(self.on_error, Skip) else None
         return self._lengths.schedule(self._num_workers, self.num_cached, skips)
 
     def _state(self) -> State:
@@ -630,7 +596,7 @@ class DeterministicAugmenter:
         self._rank_seeds = RankSeeds(self.rank, self.world_size, self.name, self.seed)
         mention_same_numbers(self, self._tree.entropy, self._declared)
         warm_up(self.transform, self._source.loader)
-        if self._executor.travels:
+        if self.executor.travels:
             mention_random_hashes()
         if self.ledger is not None and self._ledger is None:
             header = weakref.WeakMethod(self._ledger_header)  # the finalizer must not keep this object alive
@@ -638,7 +604,7 @@ class DeterministicAugmenter:
             weakref.finalize(self, self._ledger.close)
         work = self._work()
         with interrupts_deferred():  # or processes might run that no object knows of
-            engine = self._engine = self._executor.start(work)
+            engine = self._engine = self.executor.start(work)
             if engine.prefetches:
                 self._finalizer = weakref.finalize(self, engine.close)
         self._health.epoch_begins(self._schedule.position.taken)
@@ -679,26 +645,13 @@ class DeterministicAugmenter:
     # --- what engines and ledgers are given -------------------------------------------------------------------------
 
     @property
-    def branch(self) -> SeedBranch:
+    def _branch(self) -> SeedBranch:
         """Where in the seed tree its batches are."""
         return SeedBranch.of(self._tree, self.num_streams)
 
-    def draws_like(self, entropy: tuple[int, ...], rank: int, declared: Sequence[str]) -> bool:
+    def _draws_like(self, entropy: tuple[int, ...], rank: int, declared: Sequence[str]) -> bool:
         """Whether another pipeline would get the random numbers that this one gets."""
         return (tuple(self._tree.entropy), self.rank) == (entropy, rank) and self._declared != list(declared)
-
-    def _own_executor(self) -> Executor:
-        if self.num_processes == 0:
-            return InThisProcess()
-        return LocalProcesses(
-            Settings(
-                num_processes=self.num_processes,
-                start_method=self.start_method,
-                max_restarts=self.max_restarts,
-                stall_timeout=self.stall_timeout,
-                slots_kept=(self.num_processes + self.num_cached) // self.num_processes + 2,
-            )
-        )
 
     def _work(self) -> Work:
         return Work(
@@ -706,24 +659,22 @@ class DeterministicAugmenter:
             job=self._job(),
             schedule=self._schedule,
             places=self._places(),
-            skip_errors=self.on_error == "skip",
+            skip_errors=isinstance(self.on_error, Skip),
             pin_memory=self.pin_memory,
             checks=self._checks,
-            on_mismatch=self.on_mismatch,
+            on_mismatch=self.check.on_mismatch,
             states=self._loader_states,
             health=self._health,
             num_processes=self.num_processes,
-            max_restarts=self.max_restarts,
-            stall_timeout=self.stall_timeout,
         )
 
     def _job(self) -> Job:
         settings = self._settings or ProcessSettings.here()
-        noted = None if self.ledger is None else self.check_ignore
-        return Job(self.branch, settings, self.guard, self.max_worker_memory, self.check_every, noted)
+        noted = None if self.ledger is None else tuple(self.check.ignore)
+        return Job(self._branch, settings, self.check.guard, check_every=self.check.every, noted=noted)
 
     def _places(self) -> Places:
-        source, branch = self._source, self.branch
+        source, branch = self._source, self._branch
         if not isinstance(source, DatasetSource):
             return Places(branch)
         return Places(branch, lambda key: source.indices(branch.batch(*key)))
@@ -742,8 +693,8 @@ class DeterministicAugmenter:
             rank=self.rank,
             world_size=self.world_size,
             tail=self.tail,
-            left_out=list(self.check_ignore),
-            **self.ledger_facts,
+            left_out=list(self.check.ignore),
+            **self._ledger_facts,
         )
 
     def __reduce_ex__(self, _: Any) -> Any:
@@ -761,6 +712,14 @@ class DeterministicAugmenter:
 
     def __repr__(self) -> str:
         return (
-            f"<DeterministicAugmenter of {self._source.class_name}: {self.num_processes} processes, "
+            f"<{type(self).__name__} of {self._source.class_name}: {self._num_workers} workers ({type(self.executor).__name__}), "
             f"seed {self.seed}, epoch {self.epoch}, step {self.step}>"
         )
+
+
+def _on_error(value: Any) -> str | Skip:
+    if isinstance(value, Skip):
+        return value
+    if value == "raise":
+        return "raise"
+    raise ValueError(f'on_error must be "raise" or Skip(most=...), got {value!r}')

@@ -25,6 +25,9 @@ from detaug.pipeline.producer import Pipeline
 from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.branch import SeedBranch
 
+#: Workers that one batch may end in a row.
+DEFAULT_MAX_RESTARTS = 8
+
 
 @dataclass(frozen=True)
 class Job:
@@ -34,7 +37,7 @@ class Job:
         branch: of the seed tree.
         settings: of the parent's process, where the engine started.
         guard: report generators created without a seed.
-        max_memory: a worker that has more bytes to itself after a batch retires; None: never.
+        max_memory: a worker that uses more bytes of private memory after a batch retires; None: never.
         check_every: see `detaug.engine.checking.is_checked`.
         noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.notes.Note`), and `Engine.next`
             gives that pair; these keys are left out of its fingerprints. None: there is no ledger.
@@ -65,8 +68,6 @@ class Work:
         states: where the copies of the loader stand.
         health: what is counted while it runs.
         num_processes: what the user asked for.
-        max_restarts: after one batch has ended so many processes in a row, it fails.
-        stall_timeout: seconds for which a process may be at one batch; None: for ever.
     """
 
     pipeline: Pipeline
@@ -80,8 +81,6 @@ class Work:
     states: LoaderStates
     health: Health
     num_processes: int
-    max_restarts: int
-    stall_timeout: float | None
 
 
 class Engine(Protocol):
@@ -127,7 +126,11 @@ class Executor(Protocol):
 
     def num_workers(self, num_processes: int) -> int:
         """How many batches are made at a time, where the user asked for so many processes: the window has as many steps
-        more than ``num_cached``."""
+        more than ``num_cached``. 0: each is made in this process when it is asked for.
+
+        Raises:
+            ValueError: with so many processes the executor would have no effect, or they with it.
+        """
 
     def start(self, work: Work) -> Engine:
         """An engine at the schedule's position.

@@ -9,10 +9,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from detaug.engine import failures
-from detaug.engine.checking import Again, Check, Inquiry, is_checked, make_again, remark_on_process
+from detaug.engine.checking import Again, CheckedBatch, Inquiry, is_checked, make_again, remark_on_process
 from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Job, Work
@@ -78,7 +79,7 @@ class Replayer:
         with self._as_in_a_worker() as producer:
             return producer.explain(key.epoch, key.step)
 
-    def make_again(self, check: Check, stepped: bool) -> Again:
+    def make_again(self, check: CheckedBatch, stepped: bool) -> Again:
         """Make the batch of a check; see `detaug.engine.checking.make_again`."""
         with self._as_in_a_worker() as producer:
             return make_again(producer, *check.key, stepped, check.state, check.after)
@@ -118,14 +119,20 @@ def _own_copy(batch: Any) -> Any:
     return unpack(packed.pickled, [buffer.copy() for buffer in packed.buffers])
 
 
+@dataclass(frozen=True)
 class InThisProcess:
-    """The executor for ``num_processes=0``."""
+    """``executor=InThisProcess()``: every batch is made in this process when it is asked for, as by ``num_processes=0``."""
 
     travels = False
 
     def num_workers(self, num_processes: int) -> int:
         """See `detaug.engine.executor.Executor`; so with the following."""
-        return 0  # streams would wait for workers that never come
+        if num_processes:
+            raise ValueError(
+                f"executor=InThisProcess() makes every batch in this process, so num_processes={num_processes} has no "
+                "effect: pass num_processes=0, or leave executor out"
+            )
+        return 0
 
     def start(self, work: Work) -> InProcess:
         return InProcess(work)
@@ -191,7 +198,7 @@ class InProcess:
         try:
             if not task.probe and is_checked(self._made + 1, self._work.job.check_every):
                 batch, report = self._replayer.make_reported(task.key)
-                check = Check(task.key, report, self._made + 1, 0, self._replayer.state_before)
+                check = CheckedBatch(task.key, report, self._made + 1, 0, self._replayer.state_before)
             else:
                 batch = self._replayer.make(task.key, transform=not task.probe)
         except StreamEnded:
@@ -224,7 +231,7 @@ class InProcess:
             self._said.add(text)
             logger.log(level, "%s", text)
 
-    def _make_again(self, check: Check) -> None:
+    def _make_again(self, check: CheckedBatch) -> None:
         """From a pristine copy. State in classes and modules exists once per process, and keeps changing.
 
         Raises:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from detaug.engine.in_process import Replayer
+from detaug.seeding.branch import SeedBranch
 from detaug.sources import Source
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ class Inspection:
         engine: what makes its batches; None before the first of them, and after `close`.
         drew_its_seed: no seed was given.
         declared: the pipeline's description, as `detaug.pipeline.identity` has it.
+        branch: of the seed tree, where its batches are.
         replayer: makes any of its batches in this process; several of a stream in their order for the cost of one.
     """
 
@@ -29,6 +31,7 @@ class Inspection:
     engine: Engine | None
     drew_its_seed: bool
     declared: list[str]
+    branch: SeedBranch
     replayer: Replayer
 
 
@@ -39,5 +42,6 @@ def inspected(augmenter: DeterministicAugmenter) -> Inspection:
         augmenter._engine,
         augmenter._drawn,
         augmenter._declared,
+        augmenter._branch,
         Replayer(augmenter._pipeline, augmenter._job(), augmenter._loader_states),
     )

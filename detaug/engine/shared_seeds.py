@@ -80,7 +80,7 @@ def mention_same_numbers(augmenter: DeterministicAugmenter, entropy: Sequence[in
     """
     key = tuple(entropy)
     for other in list(_started):
-        if other is not augmenter and other.draws_like(key, augmenter.rank, declared) and key not in _said:
+        if other is not augmenter and other._draws_like(key, augmenter.rank, declared) and key not in _said:
             _said.add(key)
             which = f"the name {augmenter.name!r}" if augmenter.name else "no name"
             logger.warning(

@@ -86,7 +86,8 @@ class Pipeline:
             reason = why_not_picklable({"data_loader": copy.source.loader, "transform": transform}, "")
             raise TypeError(
                 f"{reason}. This start method sends the loader and the transform to other interpreters: keep such an object "
-                "out of them (open it on first use), pass a callable that makes the loader, or use start_method='fork'."
+                "out of them (open it on first use), pass a callable that makes the loader, or use "
+                "executor=LocalProcesses(start_method='fork')."
             ) from error
 
 

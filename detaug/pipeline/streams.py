@@ -172,7 +172,7 @@ class StreamCopy:
         except Exception as error:  # that batch's failure, not that of the batch which is wanted
             self._log(
                 f"stepping stream {self._stream} forward: the loader raised {type(error).__name__}: {error} at epoch "
-                f"{batch.epoch}, step {batch.step}, which is passed over as on_error='skip' does"
+                f"{batch.epoch}, step {batch.step}, which is passed over as on_error=Skip() does"
             )
 
     def _next_epoch(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.inspection import inspected
 from detaug.engine.warming import warm_up
 from detaug.pictures.planes import NNUNET, checked_orientation
 from detaug.pictures.requirements import require_matplotlib
@@ -195,12 +196,12 @@ def _producer(made: HandedIn, seed: Seed | None) -> tuple[Producer, Seed, int]:
     try:
         augmenter = DeterministicAugmenter(
             made.source, made.transform, 0, seed=seed, name=made.name, num_streams=made.num_streams, keep=made.keep,
-            check_every=0, rank=0, world_size=1,
+            check=False, rank=0, world_size=1,
         )  # fmt: skip
         with augmenter:
             pipeline = Pipeline(made.source, made.transform, must_travel=False, keep=made.keep)
             warm_up(made.transform, made.source.loader)
-            return Producer(pipeline.pristine, augmenter.branch), augmenter.seed, augmenter.num_streams
+            return Producer(pipeline.pristine, inspected(augmenter).branch), augmenter.seed, augmenter.num_streams
     except (TypeError, ValueError) as error:
         raise UnusableError(str(error)) from error
 

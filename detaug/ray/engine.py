@@ -67,6 +67,7 @@ class RayEngine(PrefetchingEngine):
 
     def __init__(self, work: Work, settings: RayExecutor) -> None:
         super().__init__(work)
+        self._settings = settings
         self._states = work.states
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._woken = False
@@ -183,7 +184,7 @@ class RayEngine(PrefetchingEngine):
 
     def _blame(self, actor: Actor, task: Task, why: str) -> None:
         times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
-        if times >= max(1, self._work.max_restarts):
+        if times >= max(1, self._settings.max_restarts):
             del self._deaths[task.key]
             error = failures.died(task.key, self._work.places, times, None, 0, why)
             self._finish(task, self._failure(error))
@@ -283,7 +284,7 @@ class RayEngine(PrefetchingEngine):
             return  # it died, and they are open again already
         for task in tasks:
             times = self._losses[task.key] = self._losses.get(task.key, 0) + 1
-            if times > max(1, self._work.max_restarts):
+            if times > max(1, self._settings.max_restarts):
                 self.fail(
                     RuntimeError(
                         f"{self._describe_task(task)} was lost {times} times in a row: {first_line(str(error))}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from detaug.engine.executor import Work
+from detaug.engine import arguments
+from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
 from detaug.processes.interpreters import THREAD_VARIABLES, worker_environment
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class RayExecutor:
             `ray.util.scheduling_strategies` (a placement group, nodes with a label).
         patience: seconds for which actors may wait for free CPUs before a warning says what is missing, and for which the
             cluster's head may be silent before `next` raises.
+        max_restarts, stall_timeout, max_worker_memory: of an actor, as `LocalProcesses` has them for a worker.
 
     Raises:
         ImportError: Ray is not installed (when the first batch is asked for).
@@ -58,11 +60,15 @@ class RayExecutor:
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     scheduling_strategy: Any = "SPREAD"
     patience: float = 20.0
+    max_restarts: int = DEFAULT_MAX_RESTARTS
+    stall_timeout: float | None = None
+    max_worker_memory: int | None = None
 
     #: The pipeline is sent to other interpreters.
     travels = True
 
     def __post_init__(self) -> None:
+        arguments.limits_of_workers(self)
         if not isinstance(self.num_actors, int) or self.num_actors < 0:
             raise ValueError(f"num_actors must be a non-negative integer, not {self.num_actors!r}")
         if self.address is not None and "://" in self.address:
@@ -100,14 +106,19 @@ class RayExecutor:
 
     def num_workers(self, num_processes: int) -> int:
         """See `detaug.engine.executor.Executor`."""
-        return num_processes + self.num_actors
+        number = num_processes + self.num_actors
+        if not number:
+            raise ValueError(
+                "num_processes=0 and RayExecutor(num_actors=0) leave no actor that makes batches: pass more of either"
+            )
+        return number
 
     def start(self, work: Work) -> RayEngine:
         """See `detaug.engine.executor.Executor`."""
         connect(self.address)
         from detaug.ray.engine import RayEngine
 
-        return RayEngine(work, self)
+        return RayEngine(replace(work, job=replace(work.job, max_memory=self.max_worker_memory)), self)
 
     def options(self, node_id: str | None) -> dict[str, Any]:
         """Of an actor, for Ray; `node_id`: it is to run there and nowhere else."""

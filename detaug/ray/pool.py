@@ -185,9 +185,9 @@ class ActorPool:
     def retire(self, actor: Actor, private: int) -> None:
         """It has more memory than it may have; no batch is to blame."""
         self._work.health.retirements += 1
-        limit = self._work.job.max_memory
+        limit = self._settings.max_worker_memory
         assert limit is not None
-        text = f"has {private / 2**20:.0f} MiB of memory to itself (max_worker_memory is {limit / 2**20:.0f} MiB)"
+        text = f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is {limit / 2**20:.0f} MiB)"
         logger.info("%s %s and retires; another takes its place", actor.name, text)
         del self.actors[actor.number]
         ray.kill(actor.handle)
@@ -261,7 +261,7 @@ class ActorPool:
         )
 
     def _look_for_a_stall(self, actor: Actor, now: float) -> None:
-        limit = self._work.stall_timeout
+        limit = self._settings.stall_timeout
         if limit is None or not actor.calls or actor.leaving or now - actor.since < limit:
             return
         task = next(iter(actor.calls.values()))[0]

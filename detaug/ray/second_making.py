@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from detaug.engine.checking import Check, Checks, Inquiry, remark_on_process
+from detaug.engine.checking import CheckedBatch, Checks, Inquiry, remark_on_process
 from detaug.pipeline.plan import BatchKey
 from detaug.ray.actors import Report
 
@@ -50,7 +50,7 @@ class Checking:
         self.checks = checks
         self._on_mismatch = on_mismatch
         self._engine = engine
-        self._check: Check | None = None
+        self._check: CheckedBatch | None = None
         self._inquiry: Inquiry | None = None
         self._asked = False
 
@@ -61,7 +61,7 @@ class Checking:
 
     def reported(self, key: BatchKey, report: Report, actor: int) -> None:
         """An actor has made a batch that is to be checked."""
-        self.checks.reported(Check(key, report.report, report.number, actor, report.state_before))
+        self.checks.reported(CheckedBatch(key, report.report, report.number, actor, report.state_before))
         if said := self.checks.remark(key, report.report):
             self._engine.say_once(said)
 

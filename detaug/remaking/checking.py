@@ -132,7 +132,7 @@ def check(
         names = ", ".join(map(repr, lacking))
         found.faults.append(
             f"the ledger has no fingerprint of {names}, which the pipeline made here does not leave out (if they may differ, "
-            "have the factory return a DeterministicAugmenter with check_ignore)"
+            "have the factory return a DeterministicAugmenter with check=Check(ignore=...))"
         )
     if untold := dict.fromkeys(name for each in found.samples for name in each.untold):
         found.notes.append(f"not compared, without bytes that are the same everywhere: {', '.join(map(repr, untold))}")

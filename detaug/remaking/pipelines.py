@@ -9,6 +9,7 @@ from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
+from detaug.engine.options import Check
 from detaug.ledger.header import portable
 from detaug.ledger.notes import prints_of
 from detaug.pipeline import identity
@@ -42,7 +43,7 @@ class Remaker:
     def __init__(self, augmenter: DeterministicAugmenter, header: Mapping[str, Any]) -> None:
         self.augmenter = augmenter
         #: Keys of a batch that are not compared: the pipeline here says which, never a file that is tested.
-        self.left_out = tuple(augmenter.check_ignore)
+        self.left_out = tuple(augmenter.check.ignore)
         inside = inspected(augmenter)
         self.replayer = inside.replayer
         self.remark = _compare(portable(inside.declared), header["declared"])
@@ -139,8 +140,7 @@ def remaker_of(factory: Factory, header: Mapping[str, Any]) -> Remaker:
             keep=tuple(header.get("keep", ())) if handed.version is None else handed.keep,
             rank=0,
             world_size=1,
-            check_every=0,
-            check_ignore=handed.check_ignore,
+            check=Check(every=0, ignore=handed.check_ignore),
         )
     except (TypeError, ValueError) as error:
         raise CannotRemake(f"the header makes no augmenter: {error}") from error

@@ -31,8 +31,16 @@ _INSTEAD = {
     "opened on first use, or by a callable that makes the loader",
     "generator": "write seed=...",
     "persistent_workers": "leave it out: workers live from epoch to epoch, until close()",
-    "timeout": "write stall_timeout={value}",
-    "multiprocessing_context": "write start_method={value}",
+    "timeout": "write executor=LocalProcesses(stall_timeout={value})",
+    "multiprocessing_context": "write executor=LocalProcesses(start_method={value})",
+    **{
+        name: f"write executor=LocalProcesses({name}={{value}})"
+        for name in ("start_method", "max_restarts", "stall_timeout", "max_worker_memory")
+    },
+    "check_every": "write check={value}",
+    "check_ignore": "write check=Check(ignore={value})",
+    **{name: f"write check=Check({name}={{value}})" for name in ("on_mismatch", "guard", "every", "ignore")},
+    "max_skips": "write on_error=Skip({value})",
     "pin_memory_device": "write pin_memory=True",
     "transforms": "write transform=...",
 }

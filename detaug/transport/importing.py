@@ -31,7 +31,7 @@ def check_not_imported_by_worker() -> None:
         raise RuntimeError(
             f"the module {module!r} makes batches while it is imported, and a worker imports it to find its loader or "
             "transform. Put what makes the batches into a function that the program calls, or below "
-            "\"if __name__ == '__main__':\"; with start_method='fork' workers import nothing"
+            "\"if __name__ == '__main__':\"; with executor=LocalProcesses(start_method='fork') workers import nothing"
         )
 
 

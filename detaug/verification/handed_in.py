@@ -153,7 +153,7 @@ def _of_augmenter(augmenter: DeterministicAugmenter, stateless: bool | None, bat
         augmenter.batches_per_epoch,
         tuple(augmenter.keep),
         augmenter.version,
-        tuple(augmenter.check_ignore),
+        tuple(augmenter.check.ignore),
     )
     augmenter.close()  # its workers, if it has any: every row starts its own
     return found

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.inspection import inspected
+from detaug.engine.local.coordinator import LocalProcesses
 from detaug.errors import BatchError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
@@ -77,7 +79,7 @@ class RealRuns:
                 raise UnusableError(f"the pipeline fails: {error}") from error
             if not prints:
                 raise UnusableError("the loader gives no batches")
-            return Reference(keys, prints, augmenter.branch, self._batches_per_epoch)
+            return Reference(keys, prints, inspected(augmenter).branch, self._batches_per_epoch)
 
     def runs(self, reference: Reference) -> Iterator[Planned[Row]]:
         """The rows, in order."""
@@ -155,11 +157,11 @@ class RealRuns:
                 name=made.name,
                 batches_per_epoch=self._batches_per_epoch,
                 num_streams=settings.num_streams or made.num_streams,
-                start_method=method,
+                executor=LocalProcesses(method) if processes else None,
                 keep=made.keep,
                 rank=0,
                 world_size=1,
-                check_every=0,  # verify itself makes every batch again
+                check=False,  # verify itself makes every batch again
             )
         except (TypeError, ValueError) as error:
             raise CannotTravel(str(error)) from error

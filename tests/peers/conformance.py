@@ -16,6 +16,7 @@ import torch
 
 from detaug import DeterministicAugmenter, fingerprint
 from tests.peers.items import ITEMS, Example, loads
+from tests.support.augmenters import workers
 
 #: A sequence of epochs with a jump.
 EPOCHS = (0, 2)
@@ -33,7 +34,7 @@ class Conformance:
     def test_epochs_0_and_2_are_the_same_for_any_workers(
         self, example: Example, tmp_path: Path, start_method: str, num_processes: int
     ) -> None:
-        options = {"num_processes": num_processes, "start_method": start_method, "check_every": 100}
+        options = {"num_processes": num_processes, "executor": workers(num_processes, start_method), "check": 100}
         made = running(example, tmp_path, **options)
         assert made == alone(example, tmp_path)
         makers = {process for _, process in loads(tmp_path)} - {os.getpid()}
@@ -46,7 +47,9 @@ class Conformance:
             pytest.skip("there is no worker to kill")
         made = {}
         killed = set()
-        with build(example, tmp_path, num_processes=num_processes, start_method=start_method) as augmenter:
+        with build(
+            example, tmp_path, num_processes=num_processes, executor=workers(num_processes, start_method)
+        ) as augmenter:
             for epoch in EPOCHS:
                 augmenter.set_epoch(epoch)
                 for number in range(len(augmenter)):
@@ -60,7 +63,7 @@ class Conformance:
         self, example: Example, tmp_path: Path, start_method: str, num_processes: int
     ) -> None:
         expected = alone(example, tmp_path)
-        options = {"num_processes": num_processes, "start_method": start_method}
+        options = {"num_processes": num_processes, "executor": workers(num_processes, start_method)}
         for epoch in EPOCHS:
             with build(example, tmp_path, **options) as first:
                 first.set_epoch(epoch)
@@ -77,7 +80,9 @@ class Conformance:
     ) -> None:
         expected = alone(example, tmp_path)
         made = {}
-        with build(example, tmp_path, num_processes=num_processes, start_method=start_method) as augmenter:
+        with build(
+            example, tmp_path, num_processes=num_processes, executor=workers(num_processes, start_method)
+        ) as augmenter:
             for epoch in EPOCHS:
                 augmenter.set_epoch(epoch)
                 for _ in range(len(augmenter)):
@@ -87,7 +92,7 @@ class Conformance:
         assert made == expected
 
     def test_no_two_samples_share_their_draws(self, example: Example, tmp_path: Path) -> None:
-        with build(example, tmp_path, num_processes=2, start_method="fork") as augmenter:
+        with build(example, tmp_path, num_processes=2) as augmenter:
             samples = []
             for epoch in EPOCHS:
                 augmenter.set_epoch(epoch)
@@ -100,7 +105,7 @@ class Conformance:
     def test_every_item_comes_once_an_epoch(self, example: Example, tmp_path: Path) -> None:
         if not example.indices:
             pytest.skip("it has no items")
-        with build(example, tmp_path, num_processes=2, start_method="fork") as augmenter:
+        with build(example, tmp_path, num_processes=2) as augmenter:
             for epoch in EPOCHS:
                 augmenter.set_epoch(epoch)
                 met = {int(index): 0 for index in range(ITEMS)}
@@ -112,8 +117,8 @@ class Conformance:
 
 def build(example: Example, folder: Path, **options: Any) -> DeterministicAugmenter:
     """With checks only where they cost no process, unless they are asked for."""
-    checks = {"check_every": 0} if options.get("num_processes") else {}
-    return example.build(folder, seed=4, **{"start_method": "fork", **checks, **options})
+    checks = {"check": False} if options.get("num_processes") else {}
+    return example.build(folder, seed=4, **{**checks, **options})
 
 
 def alone(example: Example, folder: Path) -> dict[tuple[int, int], str]:

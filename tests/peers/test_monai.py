@@ -31,7 +31,7 @@ class TestMonai(Conformance):
 @pytest.mark.parametrize("num_processes", [0, 2])
 def test_a_cache_goes_on_caching(name: str, num_processes: int, tmp_path: Path) -> None:
     example = next(example for example in EXAMPLES if example.name == name)
-    with build(example, tmp_path, num_processes=num_processes, check_every=0) as augmenter:  # a check loads as well
+    with build(example, tmp_path, num_processes=num_processes, check=False) as augmenter:  # a check loads as well
         for epoch in range(_EPOCHS):
             augmenter.set_epoch(epoch)
             assert len(list(augmenter)) == len(augmenter)
@@ -64,7 +64,7 @@ def operations(side: int) -> int:
         seen += event == "call" and "monai" in frame.f_globals.get("__name__", "")
 
     with DeterministicAugmenter.from_dataset(
-        Volumes(side), 2, collate_fn=list_data_collate, num_processes=0, seed=1, check_every=1
+        Volumes(side), 2, collate_fn=list_data_collate, num_processes=0, seed=1, check=1
     ) as augmenter:
         sys.setprofile(count)
         try:

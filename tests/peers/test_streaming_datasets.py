@@ -42,7 +42,7 @@ def rest(augmenter: DeterministicAugmenter) -> list[int]:
 )
 def test_a_state_saved_at_any_batch_goes_on_with_the_next(buffer_size: int, n: int, wrap: Any) -> None:
     def make(processes: int = n) -> DeterministicAugmenter:
-        options: dict[str, Any] = {"seed": 5, "start_method": "fork"}
+        options: dict[str, Any] = {"seed": 5}
         return DeterministicAugmenter(wrap(streaming(buffer_size)), lambda x: {"x": x}, processes, **options)
 
     expected = rest(make(0))

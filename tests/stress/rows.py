@@ -13,6 +13,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from detaug import LocalProcesses
 from detaug.memory.limits import private_memory
 from tests.stress.injecting import Injector
 from tests.stress.outcome import Outcome
@@ -26,7 +27,7 @@ def under_signals(kind: type[Endless], method: str, number: int, batches: int, f
     """That many signals, spread evenly over the batches and each sent to a random process at a random moment."""
     outcome = Outcome(f"{signal.Signals(number).name} of workers, {kind.__name__.lower()} loader, {method}")
     found = []
-    with made(kind(), 3, start_method=method, **options) as augmenter:
+    with made(kind(), 3, executor=LocalProcesses(method, 1000), **options) as augmenter:
         found.append(next(augmenter))
         injector = Injector(augmenter, number, seed=batches)
         with injector.at_work():
@@ -51,7 +52,7 @@ def own_endings(batches: int, every: int) -> Outcome:
     outcome = Outcome("segmentation faults, SIGKILL, exits and closed descriptors in the loader, fork")
     with (
         tempfile.TemporaryDirectory() as folder,
-        made(EndsItsProcess(folder, every), 3, start_method="fork", stateless=True) as augmenter,
+        made(EndsItsProcess(folder, every), 3, stateless=True) as augmenter,
     ):
         found = prints(next(augmenter) for _ in range(batches))
     outcome.faults = batches // every
@@ -75,7 +76,7 @@ def interrupts(
     seen: list[tuple[int, str]] = []
     before = signal.signal(signal.SIGINT, _interrupt_the_engine)
     thread = threading.Thread(target=interrupt)
-    with made(kind(), processes, start_method="fork") as augmenter:
+    with made(kind(), processes) as augmenter:
         next(augmenter)
         thread.start()
         try:
@@ -120,7 +121,7 @@ def resumes(times: int, each: int) -> Outcome:
     state, found = None, []
     for _ in range(times):
         kind, processes = Counting, chance.randint(0, 4)
-        with made(kind(), processes, start_method="fork", num_cached=chance.randint(0, 5)) as augmenter:
+        with made(kind(), processes, num_cached=chance.randint(0, 5)) as augmenter:
             if state is not None:
                 augmenter.load_state_dict(state)
             found += prints(next(augmenter) for _ in range(chance.randint(1, 2 * each)))
@@ -135,7 +136,7 @@ def leaks(batches: int) -> Outcome:
     outcome = Outcome("loader that leaks 20 MB a batch, max_worker_memory, fork")
     limit = private_memory() + 300 * _MIB
     pids: set[int] = set()
-    with made(Leaking(), 2, start_method="fork", max_worker_memory=limit) as augmenter:
+    with made(Leaking(), 2, executor=LocalProcesses(max_restarts=1000, max_worker_memory=limit)) as augmenter:
         found = []
         for _ in range(batches):
             found += prints([next(augmenter)])
@@ -150,7 +151,7 @@ def many_batches(batches: int) -> Outcome:
     """One long epoch."""
     outcome = Outcome(f"{batches:,} batches, fork")
     expected = undisturbed(Endless, batches)
-    with made(Endless(0.0), 2, start_method="fork") as augmenter:
+    with made(Endless(0.0), 2) as augmenter:
         warm = batches // 10
         found = prints(next(augmenter) for _ in range(warm))
         before = Resources.now()
@@ -166,7 +167,7 @@ def many_epochs(epochs: int) -> Outcome:
     with made(Counting(0.0), 0, batches_per_epoch=10) as alone:
         expected = [fingerprint for _ in range(epochs) for fingerprint in prints(alone)]
     found: list[str] = []
-    with made(Counting(0.0), 2, start_method="fork", batches_per_epoch=10) as augmenter:
+    with made(Counting(0.0), 2, batches_per_epoch=10) as augmenter:
         before = None
         for epoch in range(epochs):
             augmenter.set_epoch(epoch)
@@ -185,7 +186,7 @@ def many_starts(times: int) -> Outcome:
     expected = undisturbed(Endless, 1)
     before = None
     for number in range(times):
-        with made(Endless(0.0), 1, start_method="fork") as augmenter:
+        with made(Endless(0.0), 1) as augmenter:
             outcome.compare(prints([next(augmenter)]), expected)
         if number == times // 10:
             before = Resources.now()
@@ -198,7 +199,7 @@ def speed_after_kills(method: str, kills: int) -> Outcome:
     """How many batches it takes after a kill until they come as fast as before: batches of 50 ms, two workers."""
     outcome = Outcome(f"throughput after SIGKILL, batches of 50 ms, two workers, {method}")
     waits: list[int] = []
-    with made(Steady(), 2, start_method=method) as augmenter:
+    with made(Steady(), 2, executor=LocalProcesses(method, 1000)) as augmenter:
         _settle(augmenter)
         usual = statistics.median(_intervals(augmenter, 40))
         for number in range(kills):
@@ -227,7 +228,7 @@ def _settle(augmenter: Any) -> None:
     """Until all workers are there, and but for "fork" the one in reserve."""
     next(augmenter)
     engine = augmenter._engine
-    forked = augmenter.start_method == "fork"
+    forked = augmenter.executor.start_method == "fork"
     while len(engine.worker_pids()) < 2 or not (forked or engine.has_reserve()):
         next(augmenter)
 
@@ -257,7 +258,7 @@ def long_form() -> list[Callable[[], Outcome]]:
         lambda: under_signals(Endless, "fork", kill, 1000, 100),
         lambda: under_signals(Counting, "fork", kill, 1000, 100),
         lambda: under_signals(Endless, "forkserver", kill, 1000, 100),
-        lambda: under_signals(Endless, "fork", stop, 300, 15, stall_timeout=0.5),
+        lambda: under_signals(Endless, "fork", stop, 300, 15, executor=LocalProcesses(stall_timeout=0.5)),
         lambda: own_endings(1000, 10),
         lambda: interrupts(2000, 300),
         lambda: interrupts(300, 50, Counting, 0, within=0.5),
@@ -279,7 +280,7 @@ def short_form() -> dict[str, Callable[[], Outcome]]:
     return {
         "kills": lambda: under_signals(Endless, "fork", kill, 100, 10),
         "kills of streams": lambda: under_signals(Counting, "fork", kill, 100, 10),
-        "stops": lambda: under_signals(Endless, "fork", stop, 40, 2, stall_timeout=0.5),
+        "stops": lambda: under_signals(Endless, "fork", stop, 40, 2, executor=LocalProcesses(stall_timeout=0.5)),
         "endings": lambda: own_endings(80, 10),
         "resumes": lambda: resumes(5, 10),
         "leaks": lambda: leaks(45),

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import detaug
-from detaug import DeterministicAugmenter, fingerprint
+from detaug import DeterministicAugmenter, LocalProcesses, fingerprint
 from tests.processes.engine.misbehaving import ENDINGS
 from tests.support.faults import once
 
@@ -99,7 +99,13 @@ def made(loader: Endless, num_processes: int, **options: Any) -> DeterministicAu
         loader,
         None,
         num_processes,
-        **{"seed": SEED, "num_streams": NUM_STREAMS, "stateless": loader.stateless, "max_restarts": 1000, **options},
+        **{
+            "seed": SEED,
+            "num_streams": NUM_STREAMS,
+            "stateless": loader.stateless,
+            "executor": LocalProcesses(max_restarts=1000) if num_processes else None,
+            **options,
+        },
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 from tests.support import witness
 from tests.support.processes import Script, start_script
 
@@ -74,6 +74,11 @@ def _number_of_workers(item: pytest.Item) -> int:
     return number if isinstance(number, int) else 0
 
 
+def workers(number: int, start_method: str) -> LocalProcesses | None:
+    """The augmenter's ``executor`` for so many workers: 0 take no start method."""
+    return LocalProcesses(start_method) if number else None
+
+
 class Maker:
     """Makes augmenters as a test asks for them and closes them when it is over."""
 
@@ -90,7 +95,7 @@ class Maker:
         return self.keep(DeterministicAugmenter.from_dataset(*arguments, **options))
 
     def _with_checks(self, processes: Any, options: dict[str, Any]) -> dict[str, Any]:
-        return options if self._checks or not processes else {"check_every": 0, **options}
+        return options if self._checks or not processes else {"check": False, **options}
 
     def keep(self, augmenter: DeterministicAugmenter) -> DeterministicAugmenter:
         self._made.append(augmenter)

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug import BatchError, DeterministicAugmenter, current, fingerprint
+from detaug import BatchError, DeterministicAugmenter, Skip, current, fingerprint
 from detaug.engine.executor import Engine, Executor
+from detaug.engine.in_process import InThisProcess
 from tests.support.ledgers.runs import lines
 
 
@@ -52,10 +53,11 @@ class Running:
 
     def __init__(self, executor: Executor, **options: Any) -> None:
         loader = options.pop("loader", None) or Numbers(options.pop("fails_at", None))
+        processes = options.pop("num_processes", 2)
         self.augmenter = DeterministicAugmenter(
             loader,
             None,
-            options.pop("num_processes", 2),
+            0 if isinstance(executor, InThisProcess) else processes,
             seed=5,
             executor=executor,
             **{"batches_per_epoch": 4, **options},
@@ -129,7 +131,7 @@ def test_a_failure_is_raised_until_the_position_is_moved(run: Callable[..., Runn
 
 
 def test_failures_can_be_left_out(run: Callable[..., Running]) -> None:
-    assert run(fails_at=1, on_error="skip").take(3) == [(0, 0), (0, 2), (0, 3)]
+    assert run(fails_at=1, on_error=Skip()).take(3) == [(0, 0), (0, 2), (0, 3)]
 
 
 def test_other_ranks_steps_are_theirs(run: Callable[..., Running]) -> None:
@@ -206,8 +208,8 @@ def test_streams_go_to_workers_that_run_and_to_those_that_join(
     few: Callable[..., tuple[Running, Callable[[], None]]],
 ) -> None:
     """Of three that were asked for one runs, for a whole epoch; then one more does."""
-    running, let_one_join = few(loader=Finite(), num_processes=3, batches_per_epoch=None, check_every=0)
-    with DeterministicAugmenter(Finite(), None, 0, seed=5, check_every=0) as alone:
+    running, let_one_join = few(loader=Finite(), num_processes=3, batches_per_epoch=None, check=False)
+    with DeterministicAugmenter(Finite(), None, 0, seed=5, check=False) as alone:
         makers = made_by(running.augmenter, alone)
         window = running.augmenter._schedule.window  # others may have begun it before they were lost
         assert len({*makers[window:]}) == 1
@@ -218,7 +220,7 @@ def test_streams_go_to_workers_that_run_and_to_those_that_join(
 
 
 def test_several_threads_get_each_batch_once_and_right(run: Callable[..., Running]) -> None:
-    running = run(loader=Draws(), batches_per_epoch=100, check_every=7)
+    running = run(loader=Draws(), batches_per_epoch=100, check=7)
     taken = taken_by_threads(5, lambda: next(running.augmenter), 12)
     assert sorted(batch["at"] for batch in taken) == [(0, step) for step in range(60)]
     for batch in taken[::6]:
@@ -255,7 +257,7 @@ def test_failures_reach_every_thread(run: Callable[..., Running]) -> None:
 
 
 def test_work_is_checked(run: Callable[..., Running]) -> None:
-    running = run(check_every=1)
+    running = run(check=1)
     running.take(4)
     with pytest.raises(StopIteration):
         running.engine.next()

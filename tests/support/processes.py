@@ -113,7 +113,7 @@ class Script:
 PRELUDE = """
 import gc, os, signal, sys, time
 import numpy as np
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 START_METHOD = sys.argv[1]
 
 class Loader:
@@ -124,8 +124,9 @@ class Loader:
         return {"data": np.random.random((2, 64, 64)), "pid": os.getpid()}
 
 def augmenter(loader=None, transform=None, num_processes=2, **options):
-    return DeterministicAugmenter(
-        loader or Loader(), transform, num_processes, seed=1, start_method=START_METHOD, **options)
+    if num_processes:
+        options.setdefault("executor", LocalProcesses(START_METHOD))
+    return DeterministicAugmenter(loader or Loader(), transform, num_processes, seed=1, **options)
 """
 
 

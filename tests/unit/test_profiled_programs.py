@@ -34,7 +34,7 @@ class Fading:
 
 
 def prints() -> list[str]:
-    with DeterministicAugmenter(Noise(), Fading(), 0, seed=3, batches_per_epoch=4, check_every=1) as augmenter:
+    with DeterministicAugmenter(Noise(), Fading(), 0, seed=3, batches_per_epoch=4, check=1) as augmenter:
         return [fingerprint(batch) for _ in range(2) for batch in augmenter]
 
 

@@ -31,7 +31,7 @@ def test_it_tells_after_twice_as_long_each_time(
 ) -> None:
     seconds = itertools.count()
     monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
-    augmenter = DeterministicAugmenter(Counting(), None, 0, seed=1, num_streams=1, check_every=0)
+    augmenter = DeterministicAugmenter(Counting(), None, 0, seed=1, num_streams=1, check=False)
     state = augmenter.state_dict()
     augmenter.load_state_dict({**state, "step": 50, "taken": 50})
     assert next(augmenter) == 50

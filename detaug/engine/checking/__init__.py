@@ -2,9 +2,8 @@
 one made in other interpreters."""
 
 from detaug.engine.checking.checks import (
-    DEFAULT_CHECK_EVERY,
     Again,
-    Check,
+    CheckedBatch,
     Checks,
     Difference,
     Inquiry,
@@ -14,9 +13,8 @@ from detaug.engine.checking.checks import (
 )
 
 __all__ = [
-    "DEFAULT_CHECK_EVERY",
     "Again",
-    "Check",
+    "CheckedBatch",
     "Checks",
     "Difference",
     "Inquiry",

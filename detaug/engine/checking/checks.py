@@ -24,7 +24,6 @@ from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Producer
 from detaug.purity.reports import BatchReport, Explanation, differing_keys, what_diverged
 
-DEFAULT_CHECK_EVERY = 100
 #: What all checks may take: seconds, or a share of the workers' time, whichever is more.
 _ALLOWANCE, _SHARE = 0.4, 0.01
 #: A check that takes as long as so many batches, and longer than the allowance, is left out.
@@ -45,7 +44,7 @@ def is_checked(number: int, every: int) -> bool:
     return number & (number - 1) == 0 if number < every else number % every == 0
 
 
-class Check(NamedTuple):
+class CheckedBatch(NamedTuple):
     """A batch that is to be made again.
 
     Attributes:
@@ -130,7 +129,7 @@ class Difference:
         hashes: both were made in fresh interpreters, with different hash seeds.
     """
 
-    check: Check
+    check: CheckedBatch
     keys: list[str]
     in_loader: bool
     early: bool
@@ -173,8 +172,8 @@ class Checks:
         self._worked = self._paid = 0.0
         self._batch_seconds = 0.0
         self._patience: float | None = None
-        self._waiting: list[Check] = []
-        self._first: Check | None = None
+        self._waiting: list[CheckedBatch] = []
+        self._first: CheckedBatch | None = None
         self._latest = 0
         self._seen: dict[tuple[int, str, str, str], BatchKey] = {}
         self._said_same: set[str] = set()
@@ -193,7 +192,7 @@ class Checks:
         """The epoch's or the program's end waits so long for checks: what can be said by then is not to wait for more batches."""
         self._patience = seconds
 
-    def reported(self, check: Check) -> None:
+    def reported(self, check: CheckedBatch) -> None:
         """The report on a batch has come."""
         self._first = self._first or check
         self._latest = max(self._latest, check.number)
@@ -203,7 +202,7 @@ class Checks:
         if len(self._waiting) > _MOST_WAITING and not self._thorough:
             self._waiting.remove(min(self._waiting, key=lambda each: each.number))
 
-    def next(self) -> Check | None:
+    def next(self) -> CheckedBatch | None:
         """The check to be made now, if there is one that can be paid for."""
         check = self._chosen()
         if check is not None:
@@ -217,7 +216,7 @@ class Checks:
         """Whether `next` would give one."""
         return self._chosen() is not None
 
-    def _chosen(self) -> Check | None:
+    def _chosen(self) -> CheckedBatch | None:
         if not self._waiting:
             return None
         if self._thorough:
@@ -232,7 +231,7 @@ class Checks:
             return min(later, key=lambda each: self._cost_of(each.key))
         return self._waiting[0]._replace(after=self._waiting[-1].key) if self._is_urgent and self._is_late else None
 
-    def is_stepped(self, check: Check) -> bool:
+    def is_stepped(self, check: CheckedBatch) -> bool:
         """Whether that check's batch is made by a copy that is stepped forward from the start. Where a state tells as
         much for less, only if it is not too far."""
         return check.state is None or self._is_urgent or self._cost_of(check.key) <= self._left
@@ -253,7 +252,7 @@ class Checks:
     def _left(self) -> float:
         return max(_ALLOWANCE, _SHARE * self._worked) - self._paid
 
-    def _affords(self, check: Check) -> bool:
+    def _affords(self, check: CheckedBatch) -> bool:
         if self._states.used and not self._batch_seconds:
             return False  # the report comes before its batch, so the cost of a step from the start is not known yet
         cost = self._cost_of(check.key) if check.state is None else self._batch_seconds
@@ -263,7 +262,7 @@ class Checks:
         batches = 1 if self._stateless else 1 + key.step // self._num_streams
         return batches * self._batch_seconds
 
-    def for_other_hashes(self) -> Check | None:
+    def for_other_hashes(self) -> CheckedBatch | None:
         """The batch that is made again with other hash seeds: once it is known that it does not differ anyway, if a copy need
         not step far for it."""
         check = self._first
@@ -275,13 +274,13 @@ class Checks:
         """Whether something beside the checks may take so long."""
         return seconds <= _SHARE * self._worked
 
-    def depends_on_hashes(self, check: Check, one: BatchReport, other: BatchReport) -> Difference:
+    def depends_on_hashes(self, check: CheckedBatch, one: BatchReport, other: BatchReport) -> Difference:
         """These makings of it, which differ, were made with different hash seeds."""
         self.different += 1
         keys, raw = self.differing(one, other)
         return Difference(check, keys, bool(raw), self._latest <= _FIRST_BATCHES, hashes=True)
 
-    def compare(self, check: Check, again: Again) -> Difference | None:
+    def compare(self, check: CheckedBatch, again: Again) -> Difference | None:
         """What a second making says of the first, and of the loader's states."""
         states = self._states
         self.done += 1
@@ -313,7 +312,7 @@ class Checks:
             states.distrust()
         return difference
 
-    def _compare(self, check: Check, again: BatchReport, went_on: bool) -> Difference | None:
+    def _compare(self, check: CheckedBatch, again: BatchReport, went_on: bool) -> Difference | None:
         self.about_process = _about_process(check.report, again)
         keys, raw = self.differing(check.report, again)
         if not keys:  # keys of the raw batch alone do not reach the user
@@ -377,7 +376,7 @@ def remark_on_process(names: tuple[str, ...]) -> str:
         return ""
     return (
         f"batches hold the number of the process that made them, under {', '.join(map(repr, names))}: it differs from run to "
-        f"run, and is not checked. check_ignore={names!r} says that this is meant"
+        f"run, and is not checked. check=Check(ignore={names!r}) says that this is meant"
     )
 
 
@@ -443,7 +442,8 @@ def describe(difference: Difference, stage: str, changed: list[str]) -> str:
             "It goes through a set of strings in the set's order, or takes hash(text) for a number. PYTHONHASHSEED is not set, "
             "so other runs of this program may give other batches. Go through sorted(names), and take zlib.crc32(text.encode()) "
             "for a number; or start the program with PYTHONHASHSEED=0. `detaug verify MODULE:FACTORY` narrows it down. Keys that "
-            'may differ: check_ignore=(...); to go on nevertheless: on_mismatch="warn"; without checks: check_every=0.'
+            "may differ: check=Check(ignore=(...)); to go on nevertheless: "
+            'check=Check(on_mismatch="warn"); without checks: check=False.'
         )
     where = f"in worker {check.worker}" if check.worker else "in this process"
     who = "the loader" if difference.in_loader else "the transform"
@@ -467,7 +467,7 @@ def describe(difference: Difference, stage: str, changed: list[str]) -> str:
             "generator that no seed governs. Draw from detaug.current().generator, or keep the state in the object."
         )
     lines.append(
-        "`detaug verify MODULE:FACTORY` narrows it down. Keys that may differ (a process number, a time): check_ignore=(...); "
-        'to go on nevertheless: on_mismatch="warn"; without checks: check_every=0.'
+        "`detaug verify MODULE:FACTORY` narrows it down. Keys that may differ (a process number, a time): "
+        'check=Check(ignore=(...)); to go on nevertheless: check=Check(on_mismatch="warn"); without checks: check=False.'
     )
     return "\n".join(lines)

@@ -21,7 +21,7 @@ import tempfile
 import time
 from typing import IO, Any
 
-from detaug.engine.checking.checks import Again, Check, Checks, Difference, make_again
+from detaug.engine.checking.checks import Again, CheckedBatch, Checks, Difference, make_again
 from detaug.pipeline.producer import Pipeline, Producer
 from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
@@ -56,7 +56,7 @@ class HashOrder:
         self._job = job
         self._checks = checks
         self._began = time.monotonic()
-        self._check: Check | None = None
+        self._check: CheckedBatch | None = None
         self._made: list[BatchReport] = []
         self._spent = 0.0
         self._process: subprocess.Popen[bytes] | None = None

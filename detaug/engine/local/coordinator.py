@@ -15,19 +15,19 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from detaug.engine import failures
+from detaug.engine import arguments, failures
 from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.error_record import describe
-from detaug.engine.executor import Work
+from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
 from detaug.engine.local import events, messages
 from detaug.engine.local.assignments import Assignments
 from detaug.engine.local.handles import Worker
-from detaug.engine.local.pool import Pool, Settings
+from detaug.engine.local.pool import Pool
 from detaug.engine.local.second_making import Checking
 from detaug.engine.local.waker import Waker
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Outcome, Position, Task
@@ -50,20 +50,45 @@ _REST = 0.005
 
 @dataclass(frozen=True)
 class LocalProcesses:
-    """The executor for worker processes of this machine."""
+    """``executor=LocalProcesses(...)``: ``num_processes`` workers of this machine. Nothing here changes a byte of a batch.
 
-    settings: Settings
+    Args:
+        start_method: "fork", "spawn" or "forkserver". None: what `multiprocessing.set_start_method` was told before this
+            call, else fork on Linux, spawn elsewhere.
+        max_restarts: raise `WorkerDied` after one batch has ended this many workers in a row.
+        stall_timeout: kill a worker that has been making the same batch for this many seconds; another worker makes the
+            batch. None: never, but the log mentions it.
+        max_worker_memory: replace a worker whose private memory (bytes, without shared batches and files) exceeds this
+            after a batch. Up to 256 MiB of it is freed memory that is kept for the next batch. None: no limit.
+
+    Raises:
+        TypeError, ValueError: an argument cannot be right; the message says what is allowed.
+    """
+
+    start_method: str | None = None
+    max_restarts: int = DEFAULT_MAX_RESTARTS
+    stall_timeout: float | None = None
+    max_worker_memory: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start_method", arguments.start_method(self.start_method))
+        arguments.limits_of_workers(self)
 
     @property
     def travels(self) -> bool:
         """See `detaug.engine.executor.Executor`; so with the following."""
-        return self.settings.start_method != "fork"
+        return self.start_method != "fork"
 
     def num_workers(self, num_processes: int) -> int:
-        return self.settings.num_processes
+        if not num_processes:
+            raise ValueError(
+                f"num_processes=0 makes every batch in this process, so executor={self} has no effect: leave executor out, "
+                "or pass num_processes=1 or more"
+            )
+        return num_processes
 
     def start(self, work: Work) -> Coordinator:
-        return Coordinator(work, self.settings)
+        return Coordinator(replace(work, job=replace(work.job, max_memory=self.max_worker_memory)), self)
 
 
 class Coordinator(PrefetchingEngine):
@@ -74,7 +99,7 @@ class Coordinator(PrefetchingEngine):
         settings: of the processes.
     """
 
-    def __init__(self, work: Work, settings: Settings) -> None:
+    def __init__(self, work: Work, settings: LocalProcesses) -> None:
         super().__init__(work)
         self._states = work.states
         self._settings = settings
@@ -82,7 +107,7 @@ class Coordinator(PrefetchingEngine):
         # Written under the lock, in one go with what is known of the position then: whether a moved one is news.
         self._hungry = True
         self._resting: list[Worker] = []  # workers that read too little to be sent anything
-        self._assignments: Assignments[Worker] = Assignments(work.schedule, settings.num_processes)
+        self._assignments: Assignments[Worker] = Assignments(work.schedule, work.num_processes)
         self._gpu = gpu_to_pin_for(work.pin_memory)
         self._deaths: dict[BatchKey, int] = {}
         self._not_taken: dict[BatchKey, int] = {}
@@ -90,7 +115,9 @@ class Coordinator(PrefetchingEngine):
         self._memory_kills = MemoryKills()
         self._checking = Checking(work.checks, HashOrder(work.pipeline, work.job, work.checks), work.on_mismatch, self)
         self._waker = Waker()
-        self._pool = Pool(work.pipeline, work.job, settings, self._waker, self._describe)
+        self._pool = Pool(
+            work, arguments.start_method(settings.start_method), settings.stall_timeout, self._waker, self._describe
+        )
         try:
             self._waker.open()
             self._pool.start()
@@ -238,9 +265,9 @@ class Coordinator(PrefetchingEngine):
 
     def _tell_of_retirement(self, worker: Worker, private: int) -> None:
         self._work.health.retirements += 1
-        limit = self._work.job.max_memory
+        limit = self._settings.max_worker_memory
         assert limit is not None
-        text = f"has {private / 2**20:.0f} MiB of memory to itself (max_worker_memory is {limit / 2**20:.0f} MiB)"
+        text = f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is {limit / 2**20:.0f} MiB)"
         logger.info("worker %d (pid %d) %s and retires; another takes its place", *worker.name, text)
         if worker.batches <= 1:
             every = "a worker that has made but one batch exceeds max_worker_memory already, so that every batch takes a new"

@@ -22,7 +22,7 @@ NO_HELPER = (
     "the helper process, from which this augmenter's workers are forked, was killed. Workers as they were at the "
     "start can no longer be made, and others might make other batches. restart() starts workers from this program "
     "as it is now, at the start of the epoch; then load_state_dict() with a state_dict() taken before goes on where "
-    "it stood. With start_method='forkserver' or 'spawn' workers can be made anew at any time."
+    "it stood. With LocalProcesses(start_method='forkserver') or 'spawn' workers can be made anew at any time."
 )
 
 

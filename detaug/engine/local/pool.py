@@ -11,9 +11,8 @@ import selectors
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from detaug.engine.executor import Job
+from detaug.engine.executor import Work
 from detaug.engine.local import messages
 from detaug.engine.local.events import (
     Answered,
@@ -34,7 +33,6 @@ from detaug.engine.local.handles import Worker, keep_from_helpers, leave_to_help
 from detaug.engine.local.helpers import NO_HELPER, START_KILLS, Helpers
 from detaug.engine.local.stalls import StallWatch
 from detaug.engine.local.waker import Waker
-from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import signal_name
 from detaug.processes.whereabouts import Whereabouts
 from detaug.transport.channel import ChannelClosed
@@ -52,24 +50,12 @@ _IN_RESERVE = -1
 _PAUSE = 2.0
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How the engine is to behave; nothing here changes a byte of a batch."""
-
-    num_processes: int
-    start_method: str
-    max_restarts: int
-    stall_timeout: float | None
-    slots_kept: int
-
-
 class Pool:
     """Starts processes, watches them, and replaces them.
 
     Args:
-        pipeline: what the workers run.
-        job: what they have to know.
-        settings: see there.
+        work: what the workers make.
+        start_method, stall_timeout: see `detaug.engine.local.coordinator.LocalProcesses`.
         waker: ends `wait`.
         describe: the batch that a worker is making, in words.
 
@@ -78,20 +64,27 @@ class Pool:
     """
 
     def __init__(
-        self, pipeline: Pipeline, job: Job, settings: Settings, waker: Waker, describe: Callable[[Worker], str]
+        self,
+        work: Work,
+        start_method: str,
+        stall_timeout: float | None,
+        waker: Waker,
+        describe: Callable[[Worker], str],
     ) -> None:
         self.workers: dict[int, Worker] = {}
-        self._settings = settings
+        self._start_method = start_method
+        self._places = work.num_processes
+        self._slots_kept = work.schedule.window // self._places + 2
         self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor, until `start`
         self._waker = waker
         self._events: list[Event] = []
-        self._stock = Stock(settings.num_processes * settings.slots_kept)
-        self._helpers = Helpers(pipeline, job, settings.start_method, self._take_from_helper, self._lose_helper)
+        self._stock = Stock(self._places * self._slots_kept)
+        self._helpers = Helpers(work.pipeline, work.job, start_method, self._take_from_helper, self._lose_helper)
         self._reserve: Worker | None = None
         self._checkers: set[int] = set()  # numbers of those that were forked for a check and have yet to end
         self._checker: Worker | None = None
         self._stalls = StallWatch(
-            settings.stall_timeout, describe, self._signal, self._abandon, self._is_missing, self._helpers.kill
+            stall_timeout, describe, self._signal, self._abandon, self._is_missing, self._helpers.kill
         )
         self._numbers = 0
         self._start_failures = 0
@@ -159,7 +152,7 @@ class Pool:
 
     def _start_workers(self) -> None:
         self._pausing.clear()
-        for index in range(self._settings.num_processes):
+        for index in range(self._places):
             self._start_worker(index)
 
     def _start_worker(self, index: int) -> None:
@@ -174,7 +167,7 @@ class Pool:
     def _keep_reserve(self) -> None:
         """Where a start takes longer than a fork of what is there, a worker waits to take a dead one's place at once."""
         settled = all(worker.ready for worker in self.workers.values())
-        if self._settings.start_method != "fork" and self._reserve is None and settled:
+        if self._start_method != "fork" and self._reserve is None and settled:
             self._reserve = self._new_worker()
 
     def _new_worker(self) -> Worker | None:
@@ -184,7 +177,7 @@ class Pool:
             channel = self._helpers.current.start_worker(self._numbers)
         except ChannelClosed:
             return None  # the helper is dead; once that is noticed, all workers restart
-        worker = Worker(self._numbers, _IN_RESERVE, channel, ParentSlots(self._settings.slots_kept, self._stock))
+        worker = Worker(self._numbers, _IN_RESERVE, channel, ParentSlots(self._slots_kept, self._stock))
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear_worker(worker))
         return worker
 
@@ -194,7 +187,7 @@ class Pool:
         A fork costs little, and has made nothing yet: there is a new one for every check. Elsewhere it is the worker in
         reserve, which has nothing else to do.
         """
-        forks = self._settings.start_method == "fork"
+        forks = self._start_method == "fork"
         if forks and self._checker is None and self._helpers.current is not None:
             try:
                 self._checker = self._new_worker()

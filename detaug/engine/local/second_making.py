@@ -11,7 +11,7 @@ import contextlib
 import logging
 from typing import Protocol
 
-from detaug.engine.checking import Again, Check, Checks, Inquiry, remark_on_process
+from detaug.engine.checking import Again, CheckedBatch, Checks, Inquiry, remark_on_process
 from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.local import messages
 from detaug.engine.local.handles import Worker
@@ -47,7 +47,7 @@ class Checking:
         self._hash_order = hash_order
         self._on_mismatch = on_mismatch
         self._listener = listener
-        self._check: Check | None = None
+        self._check: CheckedBatch | None = None
         self._asked = False
         self._inquiry: Inquiry | None = None
 
@@ -81,7 +81,7 @@ class Checking:
         """A worker or the checker has said something."""
         if isinstance(message, messages.Report):
             key = BatchKey(message.epoch, message.step)
-            self.checks.reported(Check(key, message.report, message.number, worker.number, message.state_before))
+            self.checks.reported(CheckedBatch(key, message.report, message.number, worker.number, message.state_before))
             if said := self.checks.remark(key, message.report):
                 self._listener.say_once(said)
         elif isinstance(message, messages.Checked):

@@ -52,7 +52,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Skipped:
-    """It failed and was left out, as on_error="skip" wants.
+    """It failed and was left out, as on_error=Skip() wants.
 
     Attributes:
         error: is raised where too many in a row were left out.

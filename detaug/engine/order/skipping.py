@@ -1,4 +1,4 @@
-"""Batches that are left out (``on_error="skip"``): how they are logged, and what is raised when there are too many."""
+"""Batches that are left out (``on_error=Skip()``): how they are logged, and what is raised when there are too many."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def left_out(error: BatchError, max_skips: int | None) -> Skipped:
     text = str(error)
     first_line, rest = text.partition("\n")[::2]
     too_many = (
-        f'This is one batch too many that failed: on_error="skip" leaves out at most {max_skips} in a row (max_skips).'
+        f"This is one batch too many that failed: Skip(most={max_skips}) leaves out at most {max_skips} in a row."
     )
     error.args = (f"{first_line}\n{too_many}\n{rest}",)
     return Skipped(error, text, f"epoch {error.epoch}, step {error.step}")

@@ -21,6 +21,7 @@ import torch
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.executor import Executor
 from detaug.engine.inspection import inspected
+from detaug.engine.options import Check
 from detaug.ledger.header import portable
 from detaug.nnunet.compatibility import (
     AVERAGES,
@@ -232,12 +233,12 @@ class DeterministicTraining(TrainerAttributes):
             batches_per_epoch=iterations * self._number_of_ranks(),
             rank=self.local_rank if self.is_ddp else 0,
             world_size=self._number_of_ranks(),
-            guard=True,
+            check=Check(guard=True),
             executor=_executor(name),
             ledger=ledger_file(self, name),
             replaced=lambda loader: self._replaced(loader, name),
+            facts={"data": self._cases},
         )
-        augmenter.ledger_facts = {"data": self._cases}
         augmenter.set_epoch(self.current_epoch)
         return augmenter
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
@@ -21,6 +21,7 @@ class UnendingEpochs(DeterministicAugmenter):
         data_loader, arguments, options: as for `DeterministicAugmenter`.
         replaced: what makes the batches in place of the loader, given the loader; itself where it stays. It is asked once,
             when the first batch is: until then attributes of the loader (`generator`) may be set.
+        facts: further entries of the ledger's header.
 
     Attributes:
         given: the loader that was replaced; None: none was.
@@ -31,9 +32,15 @@ class UnendingEpochs(DeterministicAugmenter):
     _goes_beyond = True
 
     def __init__(
-        self, data_loader: Any, *arguments: Any, replaced: Callable[[Any], Any] | None = None, **options: Any
+        self,
+        data_loader: Any,
+        *arguments: Any,
+        replaced: Callable[[Any], Any] | None = None,
+        facts: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(data_loader, *arguments, **options)
+        self._ledger_facts = facts or {}
         self._replaced, self._as_given = replaced, (arguments, options)
 
     def settle(self) -> None:
@@ -44,9 +51,8 @@ class UnendingEpochs(DeterministicAugmenter):
         loader = replaced(self.generator)
         if loader is not self.generator:
             self.given = self.generator
-        position, facts, (arguments, options) = self._schedule.position, self.ledger_facts, self._as_given
-        super().__init__(loader, *arguments, **options)
-        self.ledger_facts = facts
+        position, (arguments, options) = self._schedule.position, self._as_given
+        super().__init__(loader, *arguments, **{**options, "check": self.check})
         self._schedule.position = position
 
     def _start_once(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -76,7 +77,7 @@ class Recording(TrainerAttributes):
             if isinstance(loader, UnendingEpochs):
                 loader.settle()
             if isinstance(loader, DeterministicAugmenter):
-                loader.on_mismatch = "warn"
+                loader.check = replace(loader.check, on_mismatch="warn")
         return loaders
 
     def on_train_start(self) -> None:

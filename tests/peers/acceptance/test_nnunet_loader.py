@@ -14,7 +14,7 @@ nnunet = pytest.importorskip("nnunetv2.training.nnUNetTrainer.nnUNetTrainer")
 
 from batchgeneratorsv2.transforms.noise.gaussian_blur import GaussianBlurTransform  # noqa: E402
 
-from detaug import DeterministicAugmenter, SeedTree  # noqa: E402
+from detaug import DeterministicAugmenter, LocalProcesses, SeedTree  # noqa: E402
 from tests.peers.acceptance import nnunet_pipeline as pipeline  # noqa: E402
 from tests.support.augmenters import Maker  # noqa: E402
 from tests.support.comparing import prints, take  # noqa: E402
@@ -62,7 +62,7 @@ def test_batches_are_the_same_for_any_number_of_processes(
 ) -> None:
     loader = build(folder, kind)
     loader.slow = 0.02
-    batches = take(make(loader, None, n, seed=4, start_method="fork"), N)
+    batches = take(make(loader, None, n, seed=4), N)
     if n:
         assert_made_by_workers("fork", batches)
     assert prints(batches) == expected[kind]
@@ -72,23 +72,23 @@ def test_batches_are_the_same_for_any_number_of_processes(
 def test_batches_are_the_same_under_every_start_method(
     make: Maker, mark: str, folder: Path, expected: dict[str, list[str]], method: str
 ) -> None:
-    batches = take(make(build(folder, "cascade"), None, 2, seed=4, start_method=method), N)
+    batches = take(make(build(folder, "cascade"), None, 2, seed=4, executor=LocalProcesses(start_method=method)), N)
     assert_made_by_workers(method, batches)
     assert prints(batches) == expected["cascade"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_single_batches_replay_and_resume(make: Maker, folder: Path, expected: dict[str, list[str]], kind: str) -> None:
-    augmenter = make(build(folder, kind), None, 2, seed=4, start_method="fork")
+    augmenter = make(build(folder, kind), None, 2, seed=4)
     assert prints([augmenter.replay(0, 9)]) == [expected[kind][9]]
     take(augmenter, 5)
-    resumed = make(build(folder, kind), None, 2, seed=4, start_method="fork")
+    resumed = make(build(folder, kind), None, 2, seed=4)
     resumed.load_state_dict(augmenter.state_dict())
     assert prints(take(resumed, N - 5)) == expected[kind][5:]
 
 
 def test_tensors_stay_tensors_with_their_types(make: Maker, folder: Path) -> None:
-    batch = next(make(build(folder, "plain"), None, 1, seed=4, start_method="fork"))
+    batch = next(make(build(folder, "plain"), None, 1, seed=4))
     assert isinstance(batch["data"], torch.Tensor)
     assert batch["data"].dtype == torch.float32
     assert isinstance(batch["target"], list)
@@ -150,7 +150,7 @@ def test_unmodified_nnunet_takes_the_augmenter_in_place_of_its_own(
 
 
 def test_nnunet_pipeline_draws_from_torch_differently_in_every_batch(make: Maker, folder: Path) -> None:
-    batches = take(make(build(folder, "plain"), None, 3, seed=4, start_method="fork"), N)
+    batches = take(make(build(folder, "plain"), None, 3, seed=4), N)
     assert len(set(prints({"data": b["data"]} for b in batches))) == N
 
 

@@ -23,6 +23,7 @@ from batchgenerators.transforms.noise_transforms import (
 from batchgenerators.transforms.spatial_transforms import MirrorTransform, SpatialTransform, TransposeAxesTransform
 from batchgenerators.transforms.utility_transforms import NumpyToTensor
 
+from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import dawdle
@@ -85,7 +86,7 @@ def expected() -> list[str]:
 def test_full_pipeline_gives_the_same_bytes(
     make: Maker, mark: str, n: int, stateless: bool | None, expected: list[str]
 ) -> None:
-    augmenter = make(Volumes(delay=0.02), pipeline(), n, stateless=stateless, start_method="fork", **OPTIONS)
+    augmenter = make(Volumes(delay=0.02), pipeline(), n, stateless=stateless, **OPTIONS)
     batches = take(augmenter, 10)
     assert_made_by_workers("fork", batches)
     assert prints(batches) == expected
@@ -93,13 +94,13 @@ def test_full_pipeline_gives_the_same_bytes(
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_full_pipeline_gives_the_same_bytes_under(make: Maker, mark: str, method: str, expected: list[str]) -> None:
-    batches = take(make(Volumes(), pipeline(), 2, start_method=method, **OPTIONS), 10)
+    batches = take(make(Volumes(), pipeline(), 2, executor=LocalProcesses(start_method=method), **OPTIONS), 10)
     assert_made_by_workers(method, batches)
     assert prints(batches) == expected
 
 
 def test_full_pipeline_replays(make: Maker, expected: list[str]) -> None:
-    assert prints([make(Volumes(), pipeline(), 2, start_method="fork", **OPTIONS).replay(0, 7)]) == [expected[7]]
+    assert prints([make(Volumes(), pipeline(), 2, **OPTIONS).replay(0, 7)]) == [expected[7]]
 
 
 def test_numbers_of_torch_threads_in_the_caller_do_not_matter(make: Maker, expected: list[str]) -> None:
@@ -113,7 +114,7 @@ def test_numbers_of_torch_threads_in_the_caller_do_not_matter(make: Maker, expec
 
 
 def test_pin_memory_without_a_gpu_gives_the_same_batches(make: Maker, expected: list[str]) -> None:
-    augmenter = make(Volumes(), pipeline(), 2, 2, None, True, start_method="fork", **OPTIONS)
+    augmenter = make(Volumes(), pipeline(), 2, 2, None, True, **OPTIONS)
     batches = take(augmenter, 10)
     assert prints(batches) == expected
     if torch.cuda.is_available():

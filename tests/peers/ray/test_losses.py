@@ -18,7 +18,7 @@ import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
 from ray.exceptions import OutOfMemoryError
 
-from detaug import DeterministicAugmenter, WorkerDied, current, fingerprint
+from detaug import DeterministicAugmenter, LocalProcesses, WorkerDied, current, fingerprint
 from detaug.ray import RayExecutor
 from detaug.ray import nodes as nodes_of_cluster
 from detaug.ray import pool as pool_of_cluster
@@ -112,9 +112,7 @@ def wait_for(condition: Callable[[], Any], seconds: float = 30) -> Any:
 
 
 def expected(loader: DataLoader, epoch: int = 0, **options: Any) -> list[str]:
-    with DeterministicAugmenter(
-        loader, None, 0, seed=5, batches_per_epoch=EPOCH, check_every=0, **options
-    ) as augmenter:
+    with DeterministicAugmenter(loader, None, 0, seed=5, batches_per_epoch=EPOCH, check=False, **options) as augmenter:
         augmenter.set_epoch(epoch)
         return [fingerprint(batch) for batch in augmenter]
 
@@ -129,7 +127,7 @@ def in_cluster(loader: DataLoader, num_processes: int = 0, actors: int = 2, **op
         **{
             "executor": RayExecutor(actors, patience=options.pop("patience", 20.0)),
             "batches_per_epoch": EPOCH,
-            "check_every": 0,
+            "check": False,
             **options,
         },
     )
@@ -156,12 +154,12 @@ class TestOneNode:
             found = [fingerprint(next(augmenter)) for _ in range(5)]
             os.kill(augmenter._engine.worker_pids()[0], signal.SIGKILL)  # type: ignore[union-attr]
             found += [fingerprint(batch) for batch in augmenter]
-        with DeterministicAugmenter(Counting(), None, 0, seed=5, check_every=0) as alone:
+        with DeterministicAugmenter(Counting(), None, 0, seed=5, check=False) as alone:
             assert found == [fingerprint(batch) for batch in alone]
 
     @pytest.mark.slow
     def test_a_batch_that_kills_its_actors_fails(self) -> None:
-        with in_cluster(Slow(deadly=3), actors=1, max_restarts=2) as augmenter:
+        with in_cluster(Slow(deadly=3), actors=1, executor=LocalProcesses(max_restarts=2)) as augmenter:
             for _ in range(3):
                 next(augmenter)
             with pytest.raises(WorkerDied, match=r"epoch 0, step 3 .* ended 2 workers in a row") as caught:
@@ -171,7 +169,9 @@ class TestOneNode:
     @pytest.mark.slow
     def test_an_actor_with_too_much_memory_is_replaced(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO", "detaug")
-        with in_cluster(Slow(), actors=1, batches_per_epoch=6, max_worker_memory=2**20) as augmenter:
+        with in_cluster(
+            Slow(), actors=1, batches_per_epoch=6, executor=LocalProcesses(max_worker_memory=2**20)
+        ) as augmenter:
             found = [fingerprint(batch) for batch in augmenter]
         assert found == expected(Slow(delay=0))[:6]
         assert "retires; another takes its place" in caplog.text
@@ -185,7 +185,9 @@ class TestOneNode:
                     time.sleep(3600)
                 return super().generate_train_batch()
 
-        with in_cluster(HangsOnce(), actors=1, batches_per_epoch=6, stall_timeout=2.0) as augmenter:
+        with in_cluster(
+            HangsOnce(), actors=1, batches_per_epoch=6, executor=LocalProcesses(stall_timeout=2.0)
+        ) as augmenter:
             found = [fingerprint(batch) for batch in augmenter]
         assert found == expected(Slow(delay=0))[:6]
         assert "has been making epoch 0, step 2" in caplog.text
@@ -265,7 +267,7 @@ class TestOneNode:
     def test_an_actor_that_dies_at_a_check_leaves_that_check_out(
         self, caplog: pytest.LogCaptureFixture, tmp_path: Path
     ) -> None:
-        with in_cluster(DiesAtACheck(tmp_path), actors=2, batches_per_epoch=12, check_every=1) as augmenter:
+        with in_cluster(DiesAtACheck(tmp_path), actors=2, batches_per_epoch=12, check=1) as augmenter:
             found = [fingerprint(batch) for batch in augmenter]
             stats = augmenter.stats()
         assert found == expected(Slow(delay=0))[:12]
@@ -320,9 +322,9 @@ class TestSeveralNodes:
             made.connect()
             with (
                 DeterministicAugmenter(
-                    Finite(), None, 2, seed=5, check_every=0, executor=RayExecutor(2, patience=2.0)
+                    Finite(), None, 2, seed=5, check=False, executor=RayExecutor(2, patience=2.0)
                 ) as augmenter,
-                DeterministicAugmenter(Finite(), None, 0, seed=5, check_every=0) as alone,
+                DeterministicAugmenter(Finite(), None, 0, seed=5, check=False) as alone,
             ):
                 made_by(augmenter, alone)
                 made_by(augmenter, alone)
@@ -358,7 +360,7 @@ class TestSeveralNodes:
         told = json.loads(said.read_text())
         assert "the head of the Ray cluster" in told["error"]
         assert "has not answered" in told["error"]
-        with DeterministicAugmenter(Slow(), None, 2, seed=5, batches_per_epoch=EPOCH, check_every=0) as elsewhere:
+        with DeterministicAugmenter(Slow(), None, 2, seed=5, batches_per_epoch=EPOCH, check=False) as elsewhere:
             elsewhere.load_state_dict(told["state"])
             found = told["found"] + [fingerprint(batch) for batch in elsewhere]
         assert found == expected(Slow(delay=0))
@@ -371,7 +373,7 @@ class TestSeveralNodes:
         nodes.connect()
         with in_cluster(Large(), num_processes=2, actors=0, batches_per_epoch=10) as augmenter:
             found = [fingerprint(batch) for batch in augmenter]
-        with DeterministicAugmenter(Large(), None, 0, seed=5, batches_per_epoch=10, check_every=0) as alone:
+        with DeterministicAugmenter(Large(), None, 0, seed=5, batches_per_epoch=10, check=False) as alone:
             assert found == [fingerprint(batch) for batch in alone]
         assert "the object store of node" in caplog.text
         spilled = [path for path in psutil.Process().open_files() if "ray_spilled" in path.path]

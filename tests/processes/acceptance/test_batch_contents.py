@@ -171,7 +171,7 @@ def test_batch_is(make: Maker, what: str) -> None:
 @pytest.mark.parametrize("put", [lambda content: content, in_a_dict])
 def test_batches_of_a_worker_are_each_twice_in_a_row(make: Maker, put: Callable[[Any], Any]) -> None:
     loader = InTurn(CONTENTS, 2, put)
-    augmenter = make(loader, None, 1, seed=1, num_streams=1, start_method="fork")
+    augmenter = make(loader, None, 1, seed=1, num_streams=1)
     for name in loader.names:
         assert same(next(augmenter), put(CONTENTS[name]())), name
     assert descendants()
@@ -185,7 +185,7 @@ def test_arrays_can_be_written_to(make: Maker, n: int) -> None:
         ["an array", "an array in F order", "an array with gaps", "a broadcast array", "an empty array", "a bool array",
          "an object array", "an array of 0 dimensions", "a structured array"]
     )  # fmt: skip
-    batches = list(make(InTurn(names), None, n, seed=1, num_streams=1, start_method="fork"))
+    batches = list(make(InTurn(names), None, n, seed=1, num_streams=1))
     assert len(batches) == len(names)
     for name, batch in zip(names, batches, strict=True):
         assert batch.flags.writeable, name
@@ -194,7 +194,7 @@ def test_arrays_can_be_written_to(make: Maker, n: int) -> None:
 
 def test_tensors_can_be_written_to_and_resized(make: Maker) -> None:
     names = ["a tensor", "a bfloat16 tensor", "a transposed tensor", "a tensor of 0 dimensions"]
-    batches = list(make(InTurn(names), None, 1, seed=1, num_streams=1, start_method="fork"))
+    batches = list(make(InTurn(names), None, 1, seed=1, num_streams=1))
     assert len(batches) == len(names)
     for batch in batches:
         batch.add_(1)
@@ -208,7 +208,7 @@ def test_alignment_of_arrays_is_that_of_numpy(make: Maker) -> None:
         def __iter__(self) -> Any:
             return iter([[np.ones(3, np.uint8), np.ones(3, np.complex128), np.ones(1, bool), np.ones(2)]] * 3)
 
-    for batch in make(Odd(), None, 1, seed=1, num_streams=1, start_method="fork"):
+    for batch in make(Odd(), None, 1, seed=1, num_streams=1):
         assert all(array.flags.aligned for array in batch)
 
 
@@ -222,7 +222,7 @@ class Twice:
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_arrays_that_share_memory_come_back_with_their_values(make: Maker, n: int) -> None:
-    for batch in make(Twice(), None, n, seed=1, num_streams=1, start_method="fork"):
+    for batch in make(Twice(), None, n, seed=1, num_streams=1):
         for key, expected in (("a", np.arange(10.0)), ("b", np.arange(10.0)), ("c", np.arange(2.0, 5.0))):
             assert np.array_equal(batch[key], expected)
 
@@ -230,7 +230,7 @@ def test_arrays_that_share_memory_come_back_with_their_values(make: Maker, n: in
 OWN_CLASSES = """
 import collections, dataclasses, enum, sys
 import numpy as np, torch
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 
 @dataclasses.dataclass
 class Sample:
@@ -293,7 +293,9 @@ class Loader:
 
 THEIR_BATCHES = """
 main = sys.modules["__main__"]
-with DeterministicAugmenter(Loader(), None, int(sys.argv[2]), seed=1, start_method=sys.argv[1]) as augmenter:
+number = int(sys.argv[2])
+executor = LocalProcesses(sys.argv[1]) if number else None
+with DeterministicAugmenter(Loader(), None, number, seed=1, executor=executor) as augmenter:
     for i in range(3):
         batch = next(augmenter)
         assert isinstance(batch["sample"], main.Sample) and batch["sample"].image.sum() == 0
@@ -326,7 +328,7 @@ def _with_a_lambda(items: list[Any]) -> Any:
 def test_what_holds_a_lambda_is_refused_with_any_number_of_processes(num_processes: int) -> None:
     with (
         DeterministicAugmenter.from_dataset(
-            list(range(4)), 2, seed=1, collate_fn=_with_a_lambda, num_processes=num_processes, check_every=0
+            list(range(4)), 2, seed=1, collate_fn=_with_a_lambda, num_processes=num_processes, check=False
         ) as augmenter,
         pytest.raises(RuntimeError, match=r"batch\['x'\] of type defaultdict cannot be pickled"),
     ):

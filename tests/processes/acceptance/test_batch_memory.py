@@ -12,6 +12,7 @@ import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
 import detaug
+from detaug import Check
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 
@@ -59,7 +60,7 @@ def yielding() -> Iterator[Any]:
 @pytest.mark.parametrize("transform", [None, InPlace()], ids=["no transform", "in place"])
 @pytest.mark.parametrize("keep", [False, True], ids=["let go", "kept"])
 def test_batches_are_those_of_ordinary_arrays(make: Maker, transform: Any, keep: bool) -> None:
-    options: dict[str, Any] = {"seed": 11, "batches_per_epoch": 12, "start_method": "fork", "on_mismatch": "warn"}
+    options: dict[str, Any] = {"seed": 11, "batches_per_epoch": 12, "check": Check(on_mismatch="warn")}
     expected = prints(take(make(InTheSlot(ordinary=True), transform, 0, **options), 12))
     held = take(make(InTheSlot(keep=keep), transform, 2, **options), 12)
     assert prints(held) == expected
@@ -68,9 +69,7 @@ def test_batches_are_those_of_ordinary_arrays(make: Maker, transform: Any, keep:
 
 def test_a_generator_function_may_use_it(make: Maker) -> None:
     def batches(n: int) -> list[str]:
-        return prints(
-            take(make(yielding, None, n, seed=5, num_streams=2, batches_per_epoch=10, start_method="fork"), 10)
-        )
+        return prints(take(make(yielding, None, n, seed=5, num_streams=2, batches_per_epoch=10), 10))
 
     assert batches(2) == batches(0)
 
@@ -91,7 +90,7 @@ class Forks(DataLoader):
 
 
 def test_a_process_that_the_loader_forks_has_memory_of_its_own(make: Maker) -> None:
-    for batch in take(make(Forks(), None, 1, seed=1, start_method="fork"), 3):
+    for batch in take(make(Forks(), None, 1, seed=1), 3):
         assert (batch["data"] == 0).all()
 
 
@@ -108,7 +107,7 @@ class Tensors:
 @pytest.mark.parametrize("transform", [None, lambda **batch: {**batch, "image": batch["image"].mul_(2)}])
 def test_a_data_sets_samples_are_stacked_there(make: Maker, transform: Any) -> None:
     def batches(n: int) -> list[Any]:
-        augmenter = make.from_dataset(Tensors(), 3, transform=transform, num_processes=n, seed=2, start_method="fork")
+        augmenter = make.from_dataset(Tensors(), 3, transform=transform, num_processes=n, seed=2)
         return [batch for _ in range(2) for batch in augmenter]
 
     ours, expected = batches(2), batches(0)

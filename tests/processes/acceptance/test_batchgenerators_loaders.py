@@ -13,6 +13,7 @@ from batchgenerators.dataloading.dataset import Dataset
 from batchgenerators.examples.multithreaded_dataloading import DummyDL, DummyDLWithShuffle
 
 import detaug
+from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import IndexLoader
@@ -25,14 +26,14 @@ def flat(batches: Any) -> list[int]:
 
 @pytest.mark.parametrize("n", [0, 1, 2, 4])
 def test_example_loader_gives_0_to_99_in_order_each_time(make: Maker, n: int) -> None:
-    augmenter = make(DummyDL(4), None, n, 1, None, False, seed=1, start_method="fork")
+    augmenter = make(DummyDL(4), None, n, 1, None, False, seed=1)
     for _ in range(3):
         assert list(augmenter) == list(range(100))
     assert len(augmenter._engine.worker_pids()) == n
 
 
 def test_example_loader_gives_0_to_99_in_order_under_every_start_method(make: Maker, start_method: str) -> None:
-    augmenter = make(DummyDL(3), None, 2, seed=1, start_method=start_method)
+    augmenter = make(DummyDL(3), None, 2, seed=1, executor=LocalProcesses(start_method=start_method))
     assert list(augmenter) == list(range(100))
     assert descendants()
 
@@ -41,7 +42,7 @@ def test_example_loader_gives_0_to_99_in_order_under_every_start_method(make: Ma
 def test_example_loader_that_shuffles_by_itself_gives_its_own_passes(make: Maker, n: int) -> None:
     alone = DummyDLWithShuffle(1)
     passes = [list(alone) for _ in range(4)]
-    augmenter = make(DummyDLWithShuffle(3), None, n, seed=1, start_method="fork")
+    augmenter = make(DummyDLWithShuffle(3), None, n, seed=1)
     assert [list(augmenter) for _ in range(3)] == passes[:3]
     augmenter.set_epoch(3)
     assert list(augmenter) == passes[3], "jumping forward steps through the passes in between"
@@ -54,7 +55,7 @@ def test_example_loader_that_shuffles_by_itself_gives_its_own_passes(make: Maker
 @pytest.mark.parametrize("n", [0, 2])
 def test_unshuffled_loader_walks_through_its_data(make: Maker, threads: int, batch_size: int, n: int) -> None:
     loader = IndexLoader(123, batch_size, threads, return_incomplete=True, shuffle=False)
-    augmenter = make(loader, None, n, 1, None, False, seed=1, start_method="fork")
+    augmenter = make(loader, None, n, 1, None, False, seed=1)
     for _ in range(3):
         assert flat(augmenter) == list(range(123))
 
@@ -64,7 +65,7 @@ def test_shuffled_loader_walks_through_a_new_permutation_each_epoch(make: Maker,
     runs = []
     for n in (0, 1, 2, 5):
         loader = IndexLoader(123, 12, 3, seed_for_shuffle, return_incomplete=True)
-        augmenter = make(loader, None, n, seed=1, start_method="fork")
+        augmenter = make(loader, None, n, seed=1)
         runs.append([flat(augmenter) for _ in range(3)])
     for epoch in runs[0]:
         assert sorted(epoch) == list(range(123))
@@ -84,7 +85,7 @@ def test_permutation_depends_on_seed_name_and_seed_for_shuffle(make: Maker, othe
 
 def test_set_epoch_jumps_to_the_permutation_of_that_epoch(make: Maker) -> None:
     def new(n: int) -> Any:
-        return make(IndexLoader(40, 4, 2), None, n, seed=1, start_method="fork")
+        return make(IndexLoader(40, 4, 2), None, n, seed=1)
 
     augmenter = new(0)
     epochs = [list(augmenter) for _ in range(4)]
@@ -98,7 +99,7 @@ def test_set_epoch_jumps_to_the_permutation_of_that_epoch(make: Maker) -> None:
 def test_incomplete_batches_come_only_if_asked_for(make: Maker, n: int) -> None:
     def sizes(**options: Any) -> list[int]:
         loader = IndexLoader(123, 12, 3, shuffle=False, **options)
-        return [len(batch) for batch in make(loader, None, n, seed=1, start_method="fork")]
+        return [len(batch) for batch in make(loader, None, n, seed=1)]
 
     assert sizes(return_incomplete=False) == [12] * 10
     assert sizes(return_incomplete=True) == [12] * 10 + [3]
@@ -117,7 +118,7 @@ def test_every_size_gives_as_many_batches_as_it_should(
         items = length if return_incomplete else full * batch_size
         loader = IndexLoader(length, batch_size, threads, return_incomplete=return_incomplete, shuffle=shuffle)
         for n in (0, 2) if (length, batch_size, threads) == (45, 3, 4) else (0,):
-            augmenter = make(loader, None, n, 5, None, False, wait_time=0, seed=1, start_method="fork")
+            augmenter = make(loader, None, n, 5, None, False, wait_time=0, seed=1)
             augmenter._start()
             for _ in range(3):
                 batches = list(augmenter)
@@ -127,7 +128,7 @@ def test_every_size_gives_as_many_batches_as_it_should(
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_endless_loader_never_stops_and_draws_from_all_its_data(make: Maker, n: int) -> None:
-    augmenter = make(IndexLoader(30, 12, infinite=True), None, n, seed=1, start_method="fork")
+    augmenter = make(IndexLoader(30, 12, infinite=True), None, n, seed=1)
     batches = take(augmenter, 100)
     assert {len(batch) for batch in batches} == {12}
     assert set(flat(batches)) == set(range(30))
@@ -135,10 +136,7 @@ def test_endless_loader_never_stops_and_draws_from_all_its_data(make: Maker, n: 
 
 
 def test_endless_loader_is_the_same_for_any_number_of_processes(make: Maker) -> None:
-    runs = [
-        prints(take(make(IndexLoader(30, 4, infinite=True), None, n, seed=1, start_method="fork"), 30))
-        for n in (0, 1, 2, 5)
-    ]
+    runs = [prints(take(make(IndexLoader(30, 4, infinite=True), None, n, seed=1), 30)) for n in (0, 1, 2, 5)]
     assert all(run == runs[0] for run in runs)
 
 
@@ -154,7 +152,7 @@ class Squares(Dataset):
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_loader_from_a_batchgenerators_dataset(make: Maker, n: int, shuffle: bool) -> None:
     loader = DataLoaderFromDataset(Squares(), 3, 2, return_incomplete=True, shuffle=shuffle)
-    augmenter = make(loader, None, n, seed=1, start_method="fork")
+    augmenter = make(loader, None, n, seed=1)
     for _ in range(2):
         batches = list(augmenter)
         assert [len(batch["index"]) for batch in batches] == [3, 3, 3, 1]
@@ -166,7 +164,7 @@ def test_loader_from_a_batchgenerators_dataset(make: Maker, n: int, shuffle: boo
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_stop_iteration_ends_an_epoch_and_the_next_begins(make: Maker, n: int) -> None:
-    augmenter = make(DummyDL(2), None, n, seed=1, start_method="fork")
+    augmenter = make(DummyDL(2), None, n, seed=1)
     for _ in range(2):
         assert [next(augmenter) for _ in range(100)] == list(range(100))
         with pytest.raises(StopIteration):
@@ -175,7 +173,7 @@ def test_stop_iteration_ends_an_epoch_and_the_next_begins(make: Maker, n: int) -
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_restart_begins_anew_and_may_come_at_any_time(make: Maker, n: int) -> None:
-    augmenter = make(DummyDL(2), None, n, seed=1, start_method="fork")
+    augmenter = make(DummyDL(2), None, n, seed=1)
     augmenter.restart()
     assert list(augmenter) == list(range(100))
     augmenter.restart()
@@ -184,7 +182,7 @@ def test_restart_begins_anew_and_may_come_at_any_time(make: Maker, n: int) -> No
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_start_and_finish_may_be_called_as_on_batchgenerators_augmenters(make: Maker, n: int) -> None:
-    augmenter = make(DummyDL(2), None, n, seed=1, start_method="fork")
+    augmenter = make(DummyDL(2), None, n, seed=1)
     augmenter._finish()
     augmenter._start()
     augmenter._start()
@@ -199,7 +197,7 @@ def test_start_and_finish_may_be_called_as_on_batchgenerators_augmenters(make: M
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_next_is_a_method_too(make: Maker, n: int) -> None:
-    augmenter = make(DummyDL(2), None, n, seed=1, start_method="fork")
+    augmenter = make(DummyDL(2), None, n, seed=1)
     assert [augmenter.next() for _ in range(3)] == [0, 1, 2]
 
 
@@ -210,7 +208,7 @@ class ThreadIdReporter(DummyDL):
 
 @pytest.mark.parametrize("n", [0, 2, 3])
 def test_thread_id_is_the_stream(make: Maker, n: int) -> None:
-    augmenter = make(ThreadIdReporter(3), None, n, seed=1, start_method="fork")
+    augmenter = make(ThreadIdReporter(3), None, n, seed=1)
     assert list(augmenter) == [(i, i % 3) for i in range(100)]
 
 
@@ -222,7 +220,7 @@ class StreamChecker(IndexLoader):
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_step_and_thread_id_belong_together(make: Maker, n: int) -> None:
-    augmenter = make(StreamChecker(31, 2, 3, return_incomplete=True), None, n, seed=1, start_method="fork")
+    augmenter = make(StreamChecker(31, 2, 3, return_incomplete=True), None, n, seed=1)
     assert [len(list(augmenter)) for _ in range(2)] == [16, 16]
 
 
@@ -231,7 +229,7 @@ def test_one_warning_when_a_stateful_loader_has_fewer_streams_than_processes(
 ) -> None:
     with warnings.catch_warnings(record=True) as caught, caplog.at_level(logging.WARNING):
         warnings.simplefilter("always")
-        list(make(DummyDL(1), None, 3, seed=1, start_method="fork"))
+        list(make(DummyDL(1), None, 3, seed=1))
     said = [str(w.message) for w in caught] + [r.getMessage() for r in caplog.records]
     assert sum("stream" in text for text in said) == 1
 
@@ -249,8 +247,8 @@ class SearchesSlim(SlimDataLoaderBase):
 @pytest.mark.parametrize("n", [0, 2])
 def test_search_without_a_match_in_a_stateless_loader_is_an_error_and_no_end(make: Maker, n: int) -> None:
     for augmenter in (
-        make(Searches(30, 2, infinite=True), None, n, seed=1, start_method="fork"),
-        make(SearchesSlim(None, 1), None, n, seed=1, stateless=True, batches_per_epoch=5, start_method="fork"),
+        make(Searches(30, 2, infinite=True), None, n, seed=1),
+        make(SearchesSlim(None, 1), None, n, seed=1, stateless=True, batches_per_epoch=5),
     ):
         with pytest.raises(RuntimeError, match="raised StopIteration"):
             next(augmenter)
@@ -273,18 +271,18 @@ class Slim(SlimDataLoaderBase):
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_slim_loader_goes_on_through_its_epochs_stream_by_stream(make: Maker, n: int) -> None:
-    augmenter = make(Slim(), None, n, seed=1, batches_per_epoch=250, start_method="fork")
+    augmenter = make(Slim(), None, n, seed=1, batches_per_epoch=250)
     assert augmenter.num_streams == 12
     epochs = [list(augmenter) for _ in range(5)]
     # Streams 0 to 9 have 21 turns of each epoch, 10 and 11 have 20.
     assert sorted({case for epoch in epochs for case in epoch}) == list(range(5 * 21))
-    alone = make(Slim(), None, n, seed=1, batches_per_epoch=250, num_streams=1, start_method="fork")
+    alone = make(Slim(), None, n, seed=1, batches_per_epoch=250, num_streams=1)
     assert [case for _ in range(5) for case in alone] == list(range(1250))
 
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_slim_loader_needs_no_number_of_batches_to_begin_another_epoch(make: Maker, n: int) -> None:
-    augmenter = make(Slim(), None, n, seed=1, num_streams=1, start_method="fork")
+    augmenter = make(Slim(), None, n, seed=1, num_streams=1)
     for epoch in range(3):
         augmenter.set_epoch(epoch)
         assert [next(augmenter) for _ in range(4)] == [0, 1, 2, 3]
@@ -293,10 +291,10 @@ def test_slim_loader_needs_no_number_of_batches_to_begin_another_epoch(make: Mak
 @pytest.mark.parametrize("n", [0, 2])
 def test_slim_loader_that_ends_after_all_is_told_of(make: Maker, n: int, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert len(list(make(Slim(5), None, n, seed=1, start_method="fork"))) == 60
+        assert len(list(make(Slim(5), None, n, seed=1))) == 60
     assert any("every item" in r.getMessage() and "num_streams=1" in r.getMessage() for r in caplog.records)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        alone = make(Slim(5), None, n, seed=1, num_streams=1, start_method="fork")
+        alone = make(Slim(5), None, n, seed=1, num_streams=1)
         assert [list(alone) for _ in range(2)] == [list(range(5))] * 2
     assert not any("every item" in r.getMessage() for r in caplog.records)

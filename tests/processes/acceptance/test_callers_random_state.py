@@ -10,6 +10,7 @@ import pytest
 import torch
 from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
+from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.faults import RaisesAt
@@ -34,7 +35,7 @@ def disturb() -> None:
 def test_making_batches_leaves_the_callers_state_as_it_was(make: Maker, loader: type, n: int) -> None:
     disturb()
     before = global_state()
-    augmenter = make(loader(), Noise(), n, seed=1, batches_per_epoch=4, start_method="fork")
+    augmenter = make(loader(), Noise(), n, seed=1, batches_per_epoch=4)
     for _ in range(2):
         for _batch in augmenter:
             assert global_state() == before
@@ -50,7 +51,7 @@ def test_making_batches_leaves_the_callers_state_as_it_was(make: Maker, loader: 
 def test_drawing_a_seed_and_building_take_nothing_from_the_callers_state(make: Maker) -> None:
     disturb()
     before = global_state()
-    make(RandomLoader(), None, 2, start_method="fork")
+    make(RandomLoader(), None, 2)
     make(IndexLoader(10, 2, seed_for_shuffle=None), None, 0)
     make.from_dataset(Samples(), 2, num_processes=0)
     assert global_state() == before
@@ -60,7 +61,7 @@ def test_drawing_a_seed_and_building_take_nothing_from_the_callers_state(make: M
 def test_error_in_the_loader_leaves_the_callers_state_as_it_was(make: Maker, n: int) -> None:
     disturb()
     before = global_state()
-    augmenter = make(RaisesAt((1,)), None, n, seed=1, start_method="fork")
+    augmenter = make(RaisesAt((1,)), None, n, seed=1)
     next(augmenter)
     with pytest.raises(ValueError, match="voxel"):
         next(augmenter)
@@ -81,7 +82,7 @@ def test_datasets_in_the_calling_process_leave_the_state_as_it_was(make: Maker) 
 @pytest.mark.parametrize("n", [0, 2])
 def test_what_the_caller_draws_in_between_changes_no_batch(make: Maker, n: int) -> None:
     expected = prints(take(make(Walker(), Noise(), 0, seed=1), 10))
-    augmenter = make(Walker(), Noise(), n, seed=1, start_method="fork")
+    augmenter = make(Walker(), Noise(), n, seed=1)
     got = []
     for step in range(10):
         random.seed(step)
@@ -112,7 +113,7 @@ class DrawsUnevenly(SlimDataLoaderBase):
 def test_all_three_global_generators_are_reseeded_for_every_batch(make: Maker, n: int) -> None:
     runs = []
     for _ in range(2):
-        batches = take(make(DrawsUnevenly(), None, n, seed=1, start_method="fork"), 20)
+        batches = take(make(DrawsUnevenly(), None, n, seed=1), 20)
         for key in ("gauss", "first"):
             for library in range(3):
                 assert len({batch[key][library] for batch in batches}) == 20
@@ -128,7 +129,7 @@ def test_three_global_generators_do_not_draw_from_one_state(make: Maker) -> None
 @pytest.mark.parametrize("n", [0, 2])
 def test_callers_thread_count_is_its_own(make: Maker, n: int) -> None:
     threads = torch.get_num_threads()
-    augmenter = make(RandomLoader(), None, n, seed=1, start_method="fork")
+    augmenter = make(RandomLoader(), None, n, seed=1)
     take(augmenter, 3)
     augmenter.replay(0, 0)
     assert torch.get_num_threads() == threads
@@ -142,6 +143,6 @@ def test_workers_keep_their_maths_to_one_thread(make: Maker, start_method: str) 
         np.dot(np.ones((50, 50)), np.ones((50, 50)))
         return {"torch": torch.get_num_threads(), "pools": [p["num_threads"] for p in threadpoolctl.threadpool_info()]}
 
-    batch = next(make(RandomLoader(), threads, 1, seed=1, start_method=start_method))
+    batch = next(make(RandomLoader(), threads, 1, seed=1, executor=LocalProcesses(start_method=start_method)))
     assert batch["torch"] == 1
     assert set(batch["pools"]) <= {1}

@@ -9,7 +9,7 @@ import pytest
 from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
 import detaug
-from detaug import SeedTree
+from detaug import LocalProcesses, SeedTree
 from tests.support.augmenters import Maker
 from tests.support.comparing import take
 from tests.support.loaders import Samples
@@ -47,7 +47,7 @@ OPTIONS: dict[str, Any] = {"seed": 31, "num_streams": 3, "batches_per_epoch": 7}
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_loader_and_transform_know_epoch_and_step(make: Maker, mark: str, n: int) -> None:
-    augmenter = make(Asks(), TransformAsks(), n, start_method="fork", **OPTIONS)
+    augmenter = make(Asks(), TransformAsks(), n, **OPTIONS)
     for epoch in range(2):
         batches = list(augmenter)
         if n:
@@ -60,7 +60,7 @@ def test_loader_and_transform_know_epoch_and_step(make: Maker, mark: str, n: int
 
 def test_every_start_method_gives_the_same_numbers(make: Maker, mark: str, start_method: str) -> None:
     inside = take(make(Asks(), TransformAsks(), 0, **OPTIONS), 7)
-    batches = take(make(Asks(), TransformAsks(), 1, start_method=start_method, **OPTIONS), 7)
+    batches = take(make(Asks(), TransformAsks(), 1, executor=LocalProcesses(start_method=start_method), **OPTIONS), 7)
     assert_made_by_workers(start_method, batches)
     for key in ("first", "second", "third"):
         assert [b[key] for b in batches] == [b[key] for b in inside]
@@ -70,7 +70,7 @@ def test_every_start_method_gives_the_same_numbers(make: Maker, mark: str, start
 @pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("stateless", [False, True])
 def test_generator_of_a_batch_is_the_one_of_the_seed_tree(make: Maker, name: str, n: int, stateless: bool) -> None:
-    augmenter = make(Asks(), None, n, name=name, stateless=stateless, start_method="fork", **OPTIONS)
+    augmenter = make(Asks(), None, n, name=name, stateless=stateless, **OPTIONS)
     tree = SeedTree(31).child(name) if name else SeedTree(31)
     for epoch in range(2):
         for step, batch in enumerate(augmenter):
@@ -110,9 +110,7 @@ def test_drawing_from_the_generator_does_not_touch_the_global_ones_and_the_other
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_each_sample_of_a_dataset_has_its_own_generator(make: Maker, n: int) -> None:
-    augmenter = make.from_dataset(
-        Samples(12), 4, num_processes=n, seed=31, name="train", num_streams=2, start_method="fork"
-    )
+    augmenter = make.from_dataset(Samples(12), 4, num_processes=n, seed=31, name="train", num_streams=2)
     tree = SeedTree(31).child("train")
     for epoch in range(2):
         for step, batch in enumerate(augmenter):
@@ -125,7 +123,7 @@ def test_each_sample_of_a_dataset_has_its_own_generator(make: Maker, n: int) -> 
 
 
 def test_replay_has_the_same_current(make: Maker) -> None:
-    augmenter = make(Asks(), TransformAsks(), 2, start_method="fork", **OPTIONS)
+    augmenter = make(Asks(), TransformAsks(), 2, **OPTIONS)
     batches = list(augmenter)
     again = augmenter.replay(0, 4)
     for key in ("first", "second", "third", "where", "where in transform"):

@@ -66,7 +66,7 @@ def test_no_two_workers_draw_the_same_numbers(
     make: Maker, mark: str, tmp_path: Path, library: str, stateless: bool
 ) -> None:
     loader = RandomLoader(meeting=str(tmp_path), parties=3)
-    batches = take(make(loader, None, 3, seed=1, stateless=stateless, start_method="fork"), 12)
+    batches = take(make(loader, None, 3, seed=1, stateless=stateless), 12)
     assert_made_by_workers("fork", batches, at_least=3)
     drawn = [str(batch[library]) for batch in batches]
     assert len(set(drawn)) == 12

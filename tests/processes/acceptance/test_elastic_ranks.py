@@ -60,7 +60,7 @@ def test_any_number_of_ranks_goes_on_at_any_step(make: Maker, loader: type, size
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_epochs_after_a_change_begin_with_step_0_again(make: Maker, n: int) -> None:
-    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 24, "start_method": "fork"}
+    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 24}
     before = Ranks(lambda **place: make(RandomSampler(), None, n, **options, **place), 4)
     seen = before.rounds(1)
     ranks = Ranks(lambda **place: make(RandomSampler(), None, n, **options, **place), 3, before.state(2))
@@ -78,7 +78,7 @@ def test_epochs_after_a_change_begin_with_step_0_again(make: Maker, n: int) -> N
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_a_rank_resumes_in_an_epoch_that_others_began(make: Maker, n: int) -> None:
-    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 30, "start_method": "fork"}
+    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 30}
 
     def rank_of(**place: int) -> DeterministicAugmenter:
         return make(RandomSampler(), None, n, **options, **place)
@@ -122,7 +122,7 @@ def test_a_data_set_is_seen_whole_whatever_the_ranks(make: Maker) -> None:
 @pytest.mark.parametrize("n", [0, 2])
 def test_a_loader_that_does_not_say_where_it_ends_is_seen_whole(make: Maker, n: int) -> None:
     def rank_of(**place: int) -> DeterministicAugmenter:
-        return make(numbers_up_to_21, None, n, seed=6, start_method="fork", **place)
+        return make(numbers_up_to_21, None, n, seed=6, **place)
 
     before = Ranks(rank_of, 4)
     seen = before.rounds(2)
@@ -140,7 +140,7 @@ def numbers_up_to_21():
 def test_a_finite_loader_with_streams_is_seen_whole(make: Maker, n: int) -> None:
     def rank_of(**place: int) -> DeterministicAugmenter:
         loader = IndexLoader(42, 2, threads=4, seed_for_shuffle=3)
-        return make(loader, None, n, seed=6, start_method="fork", **place)
+        return make(loader, None, n, seed=6, **place)
 
     before = Ranks(rank_of, 2)
     seen = before.rounds(3)
@@ -152,7 +152,7 @@ def test_a_finite_loader_with_streams_is_seen_whole(make: Maker, n: int) -> None
 @pytest.mark.parametrize("n", [0, 2])
 def test_loaders_with_states_of_their_own_go_on_in_other_ranks(make: Maker, tmp_path: Path, n: int) -> None:
     """Streams that another rank had are stepped forward, the others restored."""
-    options: dict[str, Any] = {"seed": 6, "num_streams": 4, "batches_per_epoch": 30, "start_method": "fork"}
+    options: dict[str, Any] = {"seed": 6, "num_streams": 4, "batches_per_epoch": 30}
 
     def rank_of(**place: int) -> DeterministicAugmenter:
         return make(Chain(tmp_path / "diary"), None, n, **options, **place)
@@ -191,7 +191,7 @@ def test_an_epoch_that_is_over_is_over_for_other_ranks_too(make: Maker, size: in
 @pytest.mark.parametrize("tail", ["drop", "pad", "uneven"])
 def test_batches_of_microseconds_come_in_the_same_order(make: Maker, tail: str) -> None:
     """Workers make them without being asked."""
-    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 9_001, "start_method": "fork", "tail": tail}
+    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 9_001, "tail": tail}
     two = make(StepNumbers(), None, 2, rank=1, world_size=2, **options)
     assert take(two, 1_500) == list(range(1, 3_001, 2))
     three = make(StepNumbers(), None, 2, rank=2, world_size=3, **options)

@@ -23,7 +23,7 @@ from tests.support.loaders import (
 from tests.support.processes import wait_until
 from tests.support.witness import assert_made_by_workers
 
-OPTIONS: dict[str, Any] = {"seed": 3, "batches_per_epoch": 5, "start_method": "fork"}
+OPTIONS: dict[str, Any] = {"seed": 3, "batches_per_epoch": 5}
 
 
 def where(batches: list[Any]) -> list[tuple[int, int]]:
@@ -102,7 +102,7 @@ def test_no_epoch_is_empty_however_it_is_taken(make: Maker, loader: str, n: int)
     make_loader, options = OF_FOUR[loader]
 
     def new(processes: int) -> Any:
-        return make(make_loader(), None, processes, seed=3, start_method="fork", **options)
+        return make(make_loader(), None, processes, seed=3, **options)
 
     expected = new(0)
     epochs = [prints(expected) for _ in range(len(LOOPS) + 1)]
@@ -118,7 +118,7 @@ def test_iter_at_an_unseen_end_after_resume(make: Maker, loader: str, n: int) ->
     make_loader, options = OF_FOUR[loader]
 
     def new() -> Any:
-        return make(make_loader(), None, n, seed=3, start_method="fork", **options)
+        return make(make_loader(), None, n, seed=3, **options)
 
     first = new()
     take(first, 4)
@@ -140,7 +140,7 @@ def test_iter_at_an_unseen_end_after_resume(make: Maker, loader: str, n: int) ->
 def test_no_epoch_of_any_rank_is_empty(make: Maker, loader: str, n: int) -> None:
     make_loader, options = OF_FOUR[loader]
     for rank in range(2):
-        augmenter = make(make_loader(), None, n, seed=3, rank=rank, world_size=2, start_method="fork", **options)
+        augmenter = make(make_loader(), None, n, seed=3, rank=rank, world_size=2, **options)
         for _ in range(3):
             assert len(take(augmenter, 2)) == 2
         assert len(list(augmenter)) == 2
@@ -148,7 +148,7 @@ def test_no_epoch_of_any_rank_is_empty(make: Maker, loader: str, n: int) -> None
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_empty_epochs_stay_empty(make: Maker, n: int) -> None:
-    augmenter = make([], None, n, seed=3, start_method="fork")
+    augmenter = make([], None, n, seed=3)
     for epoch in range(3):
         assert augmenter.epoch == epoch
         assert list(augmenter) == []
@@ -156,7 +156,7 @@ def test_empty_epochs_stay_empty(make: Maker, n: int) -> None:
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_iter_in_mid_epoch_loses_no_batch_where_the_end_is_unknown(make: Maker, n: int) -> None:
-    augmenter = make(Pass(), None, n, seed=3, start_method="fork")
+    augmenter = make(Pass(), None, n, seed=3)
     for step in range(4):
         iter(augmenter)
         assert (augmenter.epoch, augmenter.step) == (0, step)
@@ -165,7 +165,7 @@ def test_iter_in_mid_epoch_loses_no_batch_where_the_end_is_unknown(make: Maker, 
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_a_failure_that_iter_meets_is_raised_by_next(make: Maker, n: int) -> None:
-    augmenter = make(RaisesAt((2,)), None, n, seed=3, start_method="fork")
+    augmenter = make(RaisesAt((2,)), None, n, seed=3)
     take(augmenter, 2)
     iterator = iter(augmenter)
     assert augmenter.step == 2
@@ -174,7 +174,7 @@ def test_a_failure_that_iter_meets_is_raised_by_next(make: Maker, n: int) -> Non
 
 
 def test_iter_of_a_closed_augmenter_starts_nothing(make: Maker) -> None:
-    augmenter = make(Pass(), None, 2, seed=3, start_method="fork")
+    augmenter = make(Pass(), None, 2, seed=3)
     take(augmenter, 2)
     augmenter.close()
     iterator = iter(augmenter)
@@ -207,7 +207,7 @@ def test_iter_does_not_move_the_position_in_mid_epoch(make: Maker, n: int) -> No
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_next_goes_on_for_ever_in_the_epoch_of_an_endless_loader(make: Maker, n: int) -> None:
-    augmenter = make(RandomSampler(), None, n, seed=3, start_method="fork")
+    augmenter = make(RandomSampler(), None, n, seed=3)
     assert where(take(augmenter, 60)) == [(0, step) for step in range(60)]
     with pytest.raises(TypeError):
         len(augmenter)
@@ -253,7 +253,7 @@ def test_usual_training_loop_runs_every_epoch_once(make: Maker, n: int) -> None:
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_fixed_number_of_next_calls_per_epoch_works_as_in_nnunet(make: Maker, n: int) -> None:
-    augmenter = make(RandomSampler(), None, n, seed=3, start_method="fork")
+    augmenter = make(RandomSampler(), None, n, seed=3)
     seen = []
     for epoch in range(3):
         augmenter.set_epoch(epoch)
@@ -262,7 +262,7 @@ def test_fixed_number_of_next_calls_per_epoch_works_as_in_nnunet(make: Maker, n:
 
 
 def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(make: Maker, mark: str, tmp_path: Path) -> None:
-    augmenter = make(Recorder(str(tmp_path)), None, 2, check_every=0, **OPTIONS)
+    augmenter = make(Recorder(str(tmp_path)), None, 2, check=False, **OPTIONS)
     batches = take(augmenter, 5)
     assert_made_by_workers("fork", batches)
     wait_until(lambda: bool(list(tmp_path.glob("1-0-*"))), "step 0 of epoch 1 is made before anybody asks")
@@ -272,7 +272,7 @@ def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(make: Maker, ma
 
 
 def test_prefetched_batches_are_kept_when_the_epoch_is_ended_by_stop_iteration(make: Maker, tmp_path: Path) -> None:
-    augmenter = make(Recorder(str(tmp_path)), None, 2, check_every=0, **OPTIONS)
+    augmenter = make(Recorder(str(tmp_path)), None, 2, check=False, **OPTIONS)
     for epoch in range(3):
         augmenter.set_epoch(epoch)
         list(augmenter)
@@ -282,7 +282,7 @@ def test_prefetched_batches_are_kept_when_the_epoch_is_ended_by_stop_iteration(m
 
 
 def test_no_more_than_the_window_is_made_ahead(make: Maker, tmp_path: Path) -> None:
-    augmenter = make(Recorder(str(tmp_path)), None, 2, 3, seed=3, check_every=0, start_method="fork")
+    augmenter = make(Recorder(str(tmp_path)), None, 2, 3, seed=3, check=False)
     take(augmenter, 4)
     wait_until(lambda: len(list(tmp_path.glob("0-8-*"))) == 1, "the window of 2 + 3 steps fills up")
     # What would be made too many cannot be waited for; the files are looked at twice, some batches later.
@@ -317,14 +317,14 @@ def test_replay_tells_the_epoch_too_and_tells_it_back(make: Maker, n: int) -> No
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_finite_loader_shorter_than_batches_per_epoch_ends_the_epoch(make: Maker, n: int) -> None:
-    augmenter = make(IndexLoader(6, 2, shuffle=False), None, n, seed=1, batches_per_epoch=50, start_method="fork")
+    augmenter = make(IndexLoader(6, 2, shuffle=False), None, n, seed=1, batches_per_epoch=50)
     assert list(augmenter) == [[0, 1], [2, 3], [4, 5]]
     assert list(augmenter) == [[0, 1], [2, 3], [4, 5]]
 
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_batches_per_epoch_cuts_a_longer_finite_loader(make: Maker, n: int) -> None:
-    augmenter = make(IndexLoader(20, 2, shuffle=False), None, n, seed=1, batches_per_epoch=3, start_method="fork")
+    augmenter = make(IndexLoader(20, 2, shuffle=False), None, n, seed=1, batches_per_epoch=3)
     assert len(augmenter) == 3
     assert list(augmenter) == [[0, 1], [2, 3], [4, 5]]
 

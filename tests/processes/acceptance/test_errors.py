@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.faults import Exits, RaisesAt, ReaderError, TransformRaisesAt, UnpicklableError
@@ -50,7 +51,7 @@ def run_into_error(augmenter: Any, error: type[BaseException] = ValueError) -> t
 def test_error_comes_at_its_step_after_all_batches_before_it(make: Maker, mark: str, n: int, at: int) -> None:
     expected = prints(take(make(RandomLoader(), None, 0, seed=1), at))
     for _ in range(2):
-        batches, _error = run_into_error(make(RaisesAt((at,)), None, n, seed=1, start_method="fork"))
+        batches, _error = run_into_error(make(RaisesAt((at,)), None, n, seed=1))
         assert prints(batches) == expected
         if n and batches:
             assert_made_by_workers("fork", batches)
@@ -59,12 +60,14 @@ def test_error_comes_at_its_step_after_all_batches_before_it(make: Maker, mark: 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [0, 1])
 def test_error_can_be_caught_by_its_own_type(make: Maker, kind: str, n: int) -> None:
-    run_into_error(make(RaisesAt((1,), kind), None, n, seed=1, start_method="fork"), KINDS[kind])
+    run_into_error(make(RaisesAt((1,), kind), None, n, seed=1), KINDS[kind])
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_error_of_a_class_of_the_users_can_be_caught_under(make: Maker, method: str) -> None:
-    run_into_error(make(RaisesAt((1,), "reader"), None, 1, seed=1, start_method=method), ReaderError)
+    run_into_error(
+        make(RaisesAt((1,), "reader"), None, 1, seed=1, executor=LocalProcesses(start_method=method)), ReaderError
+    )
 
 
 @pytest.mark.parametrize("n", [0, 1])
@@ -78,7 +81,7 @@ def test_error_of_a_class_of_the_users_can_be_caught_under(make: Maker, method: 
     ],
 )
 def test_error_keeps_what_it_holds(make: Maker, kind: str, attributes: dict[str, Any], n: int) -> None:
-    _, error = run_into_error(make(RaisesAt((1,), kind), None, n, seed=1, start_method="fork"), Exception)
+    _, error = run_into_error(make(RaisesAt((1,), kind), None, n, seed=1), Exception)
     holder = error if isinstance(error, KINDS[kind]) and hasattr(error, next(iter(attributes))) else error.__cause__
     assert {name: getattr(holder, name, "missing") for name in attributes} == attributes
 
@@ -86,7 +89,7 @@ def test_error_keeps_what_it_holds(make: Maker, kind: str, attributes: dict[str,
 @pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_error_shows_where_it_was_raised_and_how_to_replay_it(make: Maker, kind: str, n: int) -> None:
-    _, error = run_into_error(make(RaisesAt((3,), kind), None, n, seed=1, start_method="fork"), KINDS[kind])
+    _, error = run_into_error(make(RaisesAt((3,), kind), None, n, seed=1), KINDS[kind])
     shown = everything_shown(error)
     assert "read_the_broken_case" in shown, "the function that raised is in the traceback"
     assert "raise error" in shown, "and so is its line"
@@ -98,7 +101,7 @@ def test_error_shows_where_it_was_raised_and_how_to_replay_it(make: Maker, kind:
 
 
 def test_message_itself_names_epoch_step_and_replay(make: Maker) -> None:
-    augmenter = make(RaisesAt((3,), epochs=(2,)), None, 2, seed=1, batches_per_epoch=6, start_method="fork")
+    augmenter = make(RaisesAt((3,), epochs=(2,)), None, 2, seed=1, batches_per_epoch=6)
     augmenter.set_epoch(2)
     _, error = run_into_error(augmenter)
     message = str(error).lower()
@@ -108,7 +111,7 @@ def test_message_itself_names_epoch_step_and_replay(make: Maker) -> None:
 
 
 def test_error_in_a_transform_names_the_transform(make: Maker) -> None:
-    _, error = run_into_error(make(RandomLoader(), TransformRaisesAt((2,)), 1, seed=1, start_method="fork"))
+    _, error = run_into_error(make(RandomLoader(), TransformRaisesAt((2,)), 1, seed=1))
     shown = everything_shown(error)
     assert "TransformRaisesAt" in shown
     assert "step 2" in shown.lower()
@@ -116,7 +119,7 @@ def test_error_in_a_transform_names_the_transform(make: Maker) -> None:
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_next_raises_the_error_again(make: Maker, n: int) -> None:
-    augmenter = make(RaisesAt((2,)), None, n, seed=1, start_method="fork")
+    augmenter = make(RaisesAt((2,)), None, n, seed=1)
     run_into_error(augmenter)
     for _ in range(3):
         with pytest.raises(ValueError, match="voxel spacing is zero"):
@@ -125,7 +128,7 @@ def test_next_raises_the_error_again(make: Maker, n: int) -> None:
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_after_an_error_another_epoch_can_be_run(make: Maker, n: int) -> None:
-    options: dict[str, Any] = {"seed": 1, "batches_per_epoch": 6, "start_method": "fork"}
+    options: dict[str, Any] = {"seed": 1, "batches_per_epoch": 6}
     good = make(RandomLoader(), None, 0, **options)
     good.set_epoch(1)
     expected = prints(good)
@@ -137,7 +140,7 @@ def test_after_an_error_another_epoch_can_be_run(make: Maker, n: int) -> None:
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_after_an_error_restart_or_set_epoch_run_into_it_again(make: Maker, n: int) -> None:
-    augmenter = make(RaisesAt((2,)), None, n, seed=1, batches_per_epoch=6, start_method="fork")
+    augmenter = make(RaisesAt((2,)), None, n, seed=1, batches_per_epoch=6)
     expected = prints(run_into_error(augmenter)[0])
     augmenter.set_epoch(0)
     assert prints(run_into_error(augmenter)[0]) == expected
@@ -148,14 +151,14 @@ def test_after_an_error_restart_or_set_epoch_run_into_it_again(make: Maker, n: i
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_error_of_one_stream_of_a_stateful_loader_comes_at_its_step(make: Maker, n: int) -> None:
-    augmenter = make(RaisesAt((7,)), Noise(), n, seed=1, num_streams=3, stateless=False, start_method="fork")
+    augmenter = make(RaisesAt((7,)), Noise(), n, seed=1, num_streams=3, stateless=False)
     batches, _ = run_into_error(augmenter)
     assert len(batches) == 7
 
 
 @pytest.mark.parametrize("kind", ["value", "reader"])
 def test_replay_of_the_failing_step_raises_the_error_here(make: Maker, kind: str) -> None:
-    augmenter = make(RaisesAt((2,), kind), None, 2, seed=1, start_method="fork")
+    augmenter = make(RaisesAt((2,), kind), None, 2, seed=1)
     run_into_error(augmenter, KINDS[kind])
     with pytest.raises(KINDS[kind]) as caught:
         augmenter.replay(0, 2)
@@ -165,7 +168,7 @@ def test_replay_of_the_failing_step_raises_the_error_here(make: Maker, kind: str
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_loader_that_exits_the_interpreter_ends_in_an_error_not_in_silence(make: Maker, n: int) -> None:
-    augmenter = make(Exits(), None, n, seed=1, max_restarts=1, start_method="fork")
+    augmenter = make(Exits(), None, n, seed=1, executor=LocalProcesses(max_restarts=1))
     take(augmenter, 2)
     with pytest.raises((Exception, SystemExit)) as caught:
         next(augmenter)
@@ -179,13 +182,13 @@ def test_local_exception_class_is_the_same_class_here(make: Maker, start_method:
     def transform(**batch: Any) -> Any:
         raise LocalError("of a class defined in a function")
 
-    augmenter = make(RandomLoader(), transform, 1, seed=1, start_method=start_method)
+    augmenter = make(RandomLoader(), transform, 1, seed=1, executor=LocalProcesses(start_method=start_method))
     with pytest.raises(LocalError, match="of a class defined in a function"):
         next(augmenter)
 
 
 def test_error_does_not_leave_the_first_steps_of_the_window_behind(make: Maker, tmp_path: Path) -> None:
     # The failing step is the first to be due, while later steps of the same window are made already.
-    augmenter = make(RaisesAt((0,)), None, 2, 20, seed=1, start_method="fork")
+    augmenter = make(RaisesAt((0,)), None, 2, 20, seed=1)
     batches, _ = run_into_error(augmenter)
     assert batches == []

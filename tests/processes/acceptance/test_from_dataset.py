@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses, Skip
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints
 from tests.support.loaders import Pairs, Samples
@@ -22,7 +22,7 @@ def indices(batches: Any) -> list[int]:
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
 def test_shuffled_anew_in_each_epoch_and_the_same_for_any_processes(make: Maker, n: int) -> None:
     def run(processes: int) -> list[list[Any]]:
-        augmenter = make.from_dataset(Samples(21), 4, num_processes=processes, seed=1, start_method="fork")
+        augmenter = make.from_dataset(Samples(21), 4, num_processes=processes, seed=1)
         assert len(augmenter) == 6
         return [list(augmenter) for _ in range(3)]
 
@@ -36,13 +36,15 @@ def test_shuffled_anew_in_each_epoch_and_the_same_for_any_processes(make: Maker,
 
 def test_every_start_method_gives_the_same_epochs(make: Maker, start_method: str) -> None:
     expected = prints(make.from_dataset(Samples(9), 2, num_processes=0, seed=1))
-    augmenter = make.from_dataset(Samples(9), 2, num_processes=2, seed=1, start_method=start_method)
+    augmenter = make.from_dataset(
+        Samples(9), 2, num_processes=2, seed=1, executor=LocalProcesses(start_method=start_method)
+    )
     assert prints(augmenter) == expected
 
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_unshuffled_goes_through_in_order_with_a_short_last_batch(make: Maker, n: int) -> None:
-    augmenter = make.from_dataset(Samples(10), 4, shuffle=False, num_processes=n, seed=1, start_method="fork")
+    augmenter = make.from_dataset(Samples(10), 4, shuffle=False, num_processes=n, seed=1)
     batches = list(augmenter)
     assert indices(batches) == list(range(10))
     assert [len(batch["index"]) for batch in batches] == [4, 4, 2]
@@ -50,7 +52,7 @@ def test_unshuffled_goes_through_in_order_with_a_short_last_batch(make: Maker, n
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_drop_last_leaves_the_short_batch_out(make: Maker, n: int) -> None:
-    augmenter = make.from_dataset(Samples(10), 4, drop_last=True, num_processes=n, seed=1, start_method="fork")
+    augmenter = make.from_dataset(Samples(10), 4, drop_last=True, num_processes=n, seed=1)
     assert len(augmenter) == 2
     assert [len(batch["index"]) for batch in augmenter] == [4, 4]
 
@@ -64,7 +66,7 @@ def test_other_seed_and_name_shuffle_otherwise(make: Maker) -> None:
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_batches_are_collated_as_torch_does(make: Maker, n: int) -> None:
-    augmenter = make.from_dataset(Pairs(4), 2, shuffle=False, num_processes=n, seed=1, start_method="fork")
+    augmenter = make.from_dataset(Pairs(4), 2, shuffle=False, num_processes=n, seed=1)
     reference = list(torch.utils.data.DataLoader(Pairs(4), 2))
     for batch, expected in zip(augmenter, reference, strict=True):
         assert type(batch) is type(expected)
@@ -85,7 +87,7 @@ class AddOne:
 @pytest.mark.parametrize("n", [0, 2])
 def test_own_collate_function_and_transform(make: Maker, n: int) -> None:
     augmenter = make.from_dataset(
-        Pairs(5), 2, shuffle=False, collate_fn=stack, transform=AddOne(), num_processes=n, seed=1, start_method="fork"
+        Pairs(5), 2, shuffle=False, collate_fn=stack, transform=AddOne(), num_processes=n, seed=1
     )
     batches = list(augmenter)
     assert [batch["labels"] for batch in batches] == [[0, 1], [2, 3], [4]]
@@ -118,19 +120,19 @@ class WithEpoch(Samples):
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_dataset_with_set_epoch_is_told(make: Maker, n: int) -> None:
-    augmenter = make.from_dataset(WithEpoch(8), 2, num_processes=n, seed=1, start_method="fork")
+    augmenter = make.from_dataset(WithEpoch(8), 2, num_processes=n, seed=1)
     for epoch in range(3):
         assert {int(t) for batch in augmenter for t in batch["told"]} == {epoch}
 
 
 def test_subset_and_concatenation_of_torch_work(make: Maker) -> None:
     both = torch.utils.data.ConcatDataset([Pairs(3), torch.utils.data.Subset(Pairs(10), [7, 8])])
-    augmenter = make.from_dataset(both, 1, shuffle=False, num_processes=1, seed=1, start_method="fork")
+    augmenter = make.from_dataset(both, 1, shuffle=False, num_processes=1, seed=1)
     assert [int(label) for _, label in augmenter] == [0, 1, 2, 7, 8]
 
 
 def test_default_number_of_processes_works() -> None:
-    with DeterministicAugmenter.from_dataset(Pairs(4), 2, seed=1, start_method="fork") as augmenter:
+    with DeterministicAugmenter.from_dataset(Pairs(4), 2, seed=1) as augmenter:
         assert len(list(augmenter)) == 2
 
 
@@ -184,13 +186,11 @@ def no_collate(samples: list[Any]) -> Any:
 @pytest.mark.parametrize("n", [0, 2])
 def test_search_without_a_match_is_an_error_and_no_end(make: Maker, n: int) -> None:
     for dataset, what in ((Lookup(25), r"Lookup\[14\]"), (LookupOfMany(25), r"LookupOfMany.__getitems__\(\[14\]\)")):
-        augmenter = make.from_dataset(dataset, 1, shuffle=False, num_processes=n, seed=1, start_method="fork")
+        augmenter = make.from_dataset(dataset, 1, shuffle=False, num_processes=n, seed=1)
         assert len([next(augmenter) for _ in range(14)]) == 14
         with pytest.raises(RuntimeError, match=what):
             next(augmenter)
-    skipping = make.from_dataset(
-        Lookup(25), 1, shuffle=False, num_processes=n, seed=1, start_method="fork", on_error="skip"
-    )
+    skipping = make.from_dataset(Lookup(25), 1, shuffle=False, num_processes=n, seed=1, on_error=Skip())
     assert indices(skipping) == [i for i in range(25) if i != 14]
 
 

@@ -92,7 +92,7 @@ KEEPERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
 @pytest.mark.parametrize("what", KEEPERS)
 def test_any_view_keeps_its_batch_alive(make: Maker, mark: str, what: str) -> None:
     keep, read = KEEPERS[what]
-    augmenter = make(Filled(), None, 2, seed=1, start_method="fork")
+    augmenter = make(Filled(), None, 2, seed=1)
     kept = []
     batches = take(augmenter, 2)
     assert_made_by_workers("fork", batches)
@@ -106,7 +106,7 @@ def test_any_view_keeps_its_batch_alive(make: Maker, mark: str, what: str) -> No
 
 
 def test_batch_outlives_its_augmenter(make: Maker, mark: str) -> None:
-    augmenter = make(Filled(), None, 2, seed=1, start_method="fork")
+    augmenter = make(Filled(), None, 2, seed=1)
     batches = take(augmenter, 5)
     assert_made_by_workers("fork", batches)
     augmenter.close()
@@ -119,7 +119,7 @@ def test_batch_outlives_its_augmenter(make: Maker, mark: str) -> None:
 
 
 def test_writing_into_a_batch_reaches_no_other_batch(make: Maker) -> None:
-    augmenter = make(Filled(), None, 2, seed=1, start_method="fork")
+    augmenter = make(Filled(), None, 2, seed=1)
     held = []
     for step in range(40):
         batch = next(augmenter)
@@ -134,7 +134,7 @@ def test_writing_into_a_batch_reaches_no_other_batch(make: Maker) -> None:
 
 
 def test_memory_of_dropped_batches_is_used_again(make: Maker) -> None:
-    augmenter = make(Filled((256, 1024)), None, 2, seed=1, start_method="fork")  # 6 MiB a batch
+    augmenter = make(Filled((256, 1024)), None, 2, seed=1)  # 6 MiB a batch
     take(augmenter, 20)
     gc.collect()
     before = len(open_descriptors()), shared_memory()

@@ -60,7 +60,7 @@ def test_transform_that_changes_itself_gives_the_same_batches_everywhere(
 ) -> None:
     runs = []
     for n in NS:
-        augmenter = make(loader(), transform(), n, seed=1, num_streams=4, batches_per_epoch=9, start_method="fork")
+        augmenter = make(loader(), transform(), n, seed=1, num_streams=4, batches_per_epoch=9)
         runs.append([prints(augmenter) for _ in range(2)])
         assert prints([augmenter.replay(1, 5)]) == [runs[-1][1][5]]
     assert all(run == runs[0] for run in runs)
@@ -69,9 +69,7 @@ def test_transform_that_changes_itself_gives_the_same_batches_everywhere(
 @pytest.mark.parametrize("n", NS)
 def test_stateless_loader_that_counts_is_found_out(make: Maker, n: int) -> None:
     with (
-        make(
-            CountingSampler(), None, n, seed=1, start_method="fork", batches_per_epoch=20, check_every=100
-        ) as augmenter,
+        make(CountingSampler(), None, n, seed=1, batches_per_epoch=20, check=100) as augmenter,
         pytest.raises(detaug.ReproducibilityError, match="'made'") as caught,
     ):
         take(augmenter, 21)
@@ -81,7 +79,7 @@ def test_stateless_loader_that_counts_is_found_out(make: Maker, n: int) -> None:
 def test_loader_that_counts_and_says_so_gives_the_same_batches_everywhere(make: Maker) -> None:
     runs = []
     for n in NS:
-        augmenter = make(CountingSampler(), None, n, seed=1, start_method="fork", stateless=False, num_streams=2)
+        augmenter = make(CountingSampler(), None, n, seed=1, stateless=False, num_streams=2)
         runs.append(prints(take(augmenter, 20)))
         assert prints([augmenter.replay(0, 13)]) == [runs[-1][13]]
     assert all(run == runs[0] for run in runs)
@@ -120,7 +118,7 @@ class Reuses(SlimDataLoaderBase):
 def test_transform_that_writes_into_the_loaders_data_is_harmless_or_refused(make: Maker, stateless: bool) -> None:
     outcomes: list[Any] = []
     for n in NS:
-        augmenter = make(Views(), WritesInPlace(), n, seed=1, num_streams=4, stateless=stateless, start_method="fork")
+        augmenter = make(Views(), WritesInPlace(), n, seed=1, num_streams=4, stateless=stateless)
         try:
             outcomes.append(prints(take(augmenter, 30)))
         except Exception as error:
@@ -130,8 +128,8 @@ def test_transform_that_writes_into_the_loaders_data_is_harmless_or_refused(make
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_what_the_user_does_to_a_batch_does_not_reach_the_loader(make: Maker, n: int) -> None:
-    expected = prints(take(make(Views(), None, 2, seed=1, start_method="fork"), 60))
-    augmenter = make(Views(), None, n, seed=1, start_method="fork")
+    expected = prints(take(make(Views(), None, 2, seed=1), 60))
+    augmenter = make(Views(), None, n, seed=1)
     got = []
     for _ in range(60):
         batch = next(augmenter)
@@ -146,7 +144,7 @@ def test_what_the_user_does_to_a_batch_does_not_reach_the_loader(make: Maker, n:
 def test_buffer_that_a_loader_fills_again_does_not_change_batches_given_out(
     make: Maker, n: int, stateless: bool
 ) -> None:
-    batches = take(make(Reuses(), None, n, seed=1, stateless=stateless, start_method="fork"), 12)
+    batches = take(make(Reuses(), None, n, seed=1, stateless=stateless), 12)
     for step, batch in enumerate(batches):
         assert (batch["data"] == step).all()
         assert (batch["tensor"] == step).all()
@@ -154,7 +152,7 @@ def test_buffer_that_a_loader_fills_again_does_not_change_batches_given_out(
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_items_of_a_list_do_not_remember_what_was_done_to_them(make: Maker, n: int) -> None:
-    augmenter = make([np.zeros(3), np.ones(3)], None, n, seed=1, num_streams=1, start_method="fork")
+    augmenter = make([np.zeros(3), np.ones(3)], None, n, seed=1, num_streams=1)
     for _ in range(3):
         batches = list(augmenter)
         assert [batch.tolist() for batch in batches] == [[0, 0, 0], [1, 1, 1]]
@@ -167,7 +165,7 @@ def test_items_of_a_list_do_not_remember_what_was_done_to_them(make: Maker, n: i
 def test_loader_and_transform_are_used_as_they_were_handed_in(make: Maker, n: int, start: bool) -> None:
     loader, transform = Walker(), Counts()
     expected = prints(take(make(Walker(), Counts(), 0, seed=1), 10))
-    augmenter = make(loader, transform, n, seed=1, start_method="fork")
+    augmenter = make(loader, transform, n, seed=1)
     if start:
         augmenter._start()
     loader._position += 1000
@@ -179,7 +177,7 @@ def test_loader_and_transform_are_used_as_they_were_handed_in(make: Maker, n: in
 @pytest.mark.parametrize("n", [0, 2])
 def test_objects_handed_in_are_left_as_they_were(make: Maker, n: int) -> None:
     loader, transform = Walker(), Counts()
-    augmenter = make(loader, transform, n, seed=1, start_method="fork")
+    augmenter = make(loader, transform, n, seed=1)
     take(augmenter, 5)
     augmenter.replay(0, 3)
     assert (loader._turn, loader.thread_id, transform.calls) == (0, 0, 0)
@@ -190,14 +188,14 @@ def test_objects_handed_in_are_left_as_they_were(make: Maker, n: int) -> None:
 def test_loader_handed_in_half_way_goes_on_from_there(make: Maker, n: int) -> None:
     loader = Walker()
     loader._turn = 7
-    batches = take(make(loader, None, n, seed=1, num_streams=2, start_method="fork"), 4)
+    batches = take(make(loader, None, n, seed=1, num_streams=2), 4)
     assert [batch["turn"] for batch in batches] == [8, 8, 9, 9]
 
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_module_globals_and_class_attributes_do_not_carry_the_seed_on(make: Maker, n: int) -> None:
     # Two augmenters of one pipeline, the second made while the first is in mid-stream.
-    first = make(Walker(), ShufflesItsOwnList(), n, seed=1, start_method="fork")
+    first = make(Walker(), ShufflesItsOwnList(), n, seed=1)
     begun = prints(take(first, 7))
-    second = make(Walker(), ShufflesItsOwnList(), n, seed=1, start_method="fork")
+    second = make(Walker(), ShufflesItsOwnList(), n, seed=1)
     assert prints(take(second, 7)) == begun

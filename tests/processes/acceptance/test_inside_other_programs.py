@@ -66,7 +66,7 @@ class MultipliesMatrices:
 def test_forked_workers_may_use_torch_after_the_parent_used_its_threads(make: Maker, mark: str) -> None:
     a = torch.rand(500, 500)
     (a @ a).sum()
-    batches = [next(make(MultipliesMatrices(), None, 2, seed=1, start_method="fork")) for _ in range(2)]
+    batches = [next(make(MultipliesMatrices(), None, 2, seed=1)) for _ in range(2)]
     assert_made_by_workers("fork", batches)
 
 

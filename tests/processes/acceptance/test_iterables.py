@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from batchgenerators.examples.multithreaded_dataloading import DummyDL
 
+from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import IndexLoader
@@ -112,14 +113,14 @@ FINITE: dict[str, tuple[Callable[[], Any], list[Any]]] = {
 @pytest.mark.parametrize("n", [0, 2])
 def test_first_epoch_of_a_finite_iterable_is_what_it_holds(make: Maker, what: str, n: int) -> None:
     loader, expected = FINITE[what]
-    assert list(make(loader(), None, n, seed=1, num_streams=1, start_method="fork")) == expected
+    assert list(make(loader(), None, n, seed=1, num_streams=1)) == expected
 
 
 @pytest.mark.parametrize("what", ["a list", "a range", "a lambda that makes a generator"])
 @pytest.mark.parametrize("n", [0, 2])
 def test_iterables_can_be_run_again_and_again(make: Maker, what: str, n: int) -> None:
     loader, expected = FINITE[what]
-    augmenter = make(loader(), None, n, seed=1, num_streams=1, start_method="fork")
+    augmenter = make(loader(), None, n, seed=1, num_streams=1)
     for _ in range(3):
         assert list(augmenter) == expected
 
@@ -127,13 +128,16 @@ def test_iterables_can_be_run_again_and_again(make: Maker, what: str, n: int) ->
 @pytest.mark.parametrize("what", ["a list", "a class with only __next__", "a lambda that makes a generator"])
 def test_start_method_does_not_matter(make: Maker, what: str, start_method: str) -> None:
     loader, expected = FINITE[what]
-    assert list(make(loader(), None, 1, seed=1, num_streams=1, start_method=start_method)) == expected
+    assert (
+        list(make(loader(), None, 1, seed=1, num_streams=1, executor=LocalProcesses(start_method=start_method)))
+        == expected
+    )
 
 
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_reiterable_draws_anew_in_each_epoch_and_the_same_in_each_run(make: Maker, n: int) -> None:
     def run(processes: int) -> list[list[str]]:
-        augmenter = make(Reiterable(), None, processes, seed=1, num_streams=1, start_method="fork")
+        augmenter = make(Reiterable(), None, processes, seed=1, num_streams=1)
         return [prints(augmenter) for _ in range(3)]
 
     epochs = run(n)
@@ -144,14 +148,14 @@ def test_reiterable_draws_anew_in_each_epoch_and_the_same_in_each_run(make: Make
 
 @pytest.mark.parametrize("n", [0, 2, 3])
 def test_iterable_with_set_thread_id_is_split_among_its_streams(make: Maker, n: int) -> None:
-    augmenter = make(Split(20, 3), None, n, seed=1, start_method="fork")
+    augmenter = make(Split(20, 3), None, n, seed=1)
     for _ in range(2):
         assert list(augmenter) == list(range(20))
 
 
 @pytest.mark.parametrize("n", [0, 2, 5])
 def test_endless_iterable_without_thread_id_has_different_numbers_in_every_stream(make: Maker, n: int) -> None:
-    batches = take(make(Endless(), None, n, seed=1, num_streams=4, start_method="fork"), 40)
+    batches = take(make(Endless(), None, n, seed=1, num_streams=4), 40)
     assert len({batch["draw"] for batch in batches}) == 40
     assert prints(batches) == prints(take(make(Endless(), None, 0, seed=1, num_streams=4), 40))
 
@@ -159,11 +163,11 @@ def test_endless_iterable_without_thread_id_has_different_numbers_in_every_strea
 @pytest.mark.parametrize("n", [0, 2, 3])
 def test_iterator_that_wraps_a_finite_loader_gives_every_item_once_per_epoch(make: Maker, n: int) -> None:
     shuffled = IndexLoader(30, 3, return_incomplete=True)
-    augmenter = make(Wraps(shuffled), None, n, seed=1, start_method="fork")
+    augmenter = make(Wraps(shuffled), None, n, seed=1)
     assert augmenter.num_streams == 1
     epochs = [[i for batch in augmenter for i in batch] for _ in range(3)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(30))] * 3
-    walked = make(Wraps(DummyDL(1)), None, n, seed=1, start_method="fork")
+    walked = make(Wraps(DummyDL(1)), None, n, seed=1)
     assert [list(walked) for _ in range(2)] == [list(range(100))] * 2
 
 
@@ -185,14 +189,14 @@ class Repeated:
 @pytest.mark.parametrize("what", ENDLESS)
 @pytest.mark.parametrize("n", [0, 2])
 def test_endless_loader_goes_on_from_epoch_to_epoch(make: Maker, what: str, n: int) -> None:
-    augmenter = make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=250, start_method="fork")
+    augmenter = make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=250)
     assert [case for _ in range(5) for case in augmenter] == [i % 1000 for i in range(1250)]
 
 
 @pytest.mark.parametrize("what", ENDLESS)
 def test_endless_loader_is_where_it_was_after_jumps_resume_and_replay(make: Maker, what: str) -> None:
     def new(n: int) -> Any:
-        return make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=40, num_streams=3, start_method="fork")
+        return make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=40, num_streams=3)
 
     augmenter = new(2)
     epochs = [list(augmenter) for _ in range(4)]
@@ -215,7 +219,7 @@ def test_endless_loader_is_where_it_was_after_jumps_resume_and_replay(make: Make
 @pytest.mark.parametrize("n", [0, 2])
 def test_loader_that_ends_although_it_goes_on_ends_its_epoch(make: Maker, n: int) -> None:
     def new() -> Any:
-        return make(DummyDL(1), None, n, seed=1, batches_per_epoch=30, start_method="fork")
+        return make(DummyDL(1), None, n, seed=1, batches_per_epoch=30)
 
     hundred = list(range(100))
     expected = [hundred[:30], hundred[30:60], hundred[60:90], hundred[90:], hundred[:30]]
@@ -238,7 +242,7 @@ def test_loader_that_ends_although_it_goes_on_ends_its_epoch(make: Maker, n: int
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_pass_as_long_as_an_epoch_leaves_no_epoch_empty(make: Maker, n: int) -> None:
-    augmenter = make(DummyDL(3), None, n, seed=1, batches_per_epoch=100, start_method="fork")
+    augmenter = make(DummyDL(3), None, n, seed=1, batches_per_epoch=100)
     assert [list(augmenter) for _ in range(3)] == [list(range(100))] * 3
 
 
@@ -252,7 +256,7 @@ class OwnGenerator:
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_streams_of_an_iterator_with_a_generator_of_its_own_differ(make: Maker, n: int) -> None:
-    augmenter = make(OwnGenerator(), None, n, seed=1, num_streams=4, batches_per_epoch=20, start_method="fork")
+    augmenter = make(OwnGenerator(), None, n, seed=1, num_streams=4, batches_per_epoch=20)
     assert len({draw for _ in range(2) for draw in augmenter}) == 40
 
 
@@ -266,14 +270,14 @@ def test_epoch_that_is_left_before_the_end_of_a_pass_is_told_of(make: Maker, cap
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_class_with_only_next_that_never_ends(make: Maker, n: int) -> None:
-    augmenter = make(IteratorOnly(), None, n, seed=1, num_streams=2, start_method="fork")
+    augmenter = make(IteratorOnly(), None, n, seed=1, num_streams=2)
     assert take(augmenter, 8) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_generator_object_is_refused_with_advice(make: Maker, n: int) -> None:
     with pytest.raises((TypeError, ValueError), match=r"callable|function|lambda"):
-        make((i for i in range(5)), None, n, seed=1, start_method="fork")
+        make((i for i in range(5)), None, n, seed=1)
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -283,7 +287,7 @@ def test_generator_object_inside_a_loader_is_refused_with_its_place(make: Maker,
             self.numbers = (i for i in range(5))
 
     with pytest.raises((TypeError, ValueError), match="generator"):
-        next(make(Holds(), None, n, seed=1, start_method="fork"))
+        next(make(Holds(), None, n, seed=1))
 
 
 @pytest.mark.parametrize("rubbish", [None, 3, object(), 1.5])
@@ -295,7 +299,7 @@ def test_object_that_is_no_loader_is_refused(make: Maker, rubbish: Any) -> None:
 @pytest.mark.parametrize("n", [0, 2])
 def test_streams_of_different_length_leave_no_gap_behind(make: Maker, n: int) -> None:
     # 7 items over 3 streams: 3, 2 and 2 turns; the last turn is delivered by stream 0 alone.
-    augmenter = make(Split(7, 3), None, n, seed=1, start_method="fork")
+    augmenter = make(Split(7, 3), None, n, seed=1)
     assert [list(augmenter) for _ in range(2)] == [list(range(7))] * 2
 
 
@@ -308,14 +312,14 @@ class UnevenStreams(Split):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
 def test_stream_that_ends_early_is_passed_over(make: Maker, n: int) -> None:
-    augmenter = make(UnevenStreams(0, 3), None, n, seed=1, start_method="fork")
+    augmenter = make(UnevenStreams(0, 3), None, n, seed=1)
     for _ in range(2):
         assert list(augmenter) == [(1, 0), (2, 0), (1, 1), (2, 1), (2, 2), (2, 3), (2, 4)]
 
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_steps_are_virtual_where_streams_end_early(make: Maker, n: int) -> None:
-    augmenter = make(UnevenStreams(0, 3), None, n, seed=1, start_method="fork")
+    augmenter = make(UnevenStreams(0, 3), None, n, seed=1)
     list(augmenter)
     assert augmenter.replay(0, 1) == (1, 0)
     assert augmenter.replay(0, 14) == (2, 4)
@@ -326,7 +330,7 @@ def test_steps_are_virtual_where_streams_end_early(make: Maker, n: int) -> None:
 @pytest.mark.parametrize("k", range(8))
 def test_uneven_streams_resume_anywhere(make: Maker, k: int) -> None:
     def new() -> Any:
-        return make(UnevenStreams(0, 3), None, 2, seed=1, start_method="fork")
+        return make(UnevenStreams(0, 3), None, 2, seed=1)
 
     whole = list(new())
     first = new()

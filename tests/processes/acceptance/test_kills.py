@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from detaug import LocalProcesses
 from tests.support import witness
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
@@ -43,7 +44,7 @@ def test_worker_that_dies_in_the_loader_is_replaced_with_a_warning(
 ) -> None:
     expected = prints(take(make(RandomSampler(), Noise(), 0, seed=4), 12))
     flag = tmp_path / "died"
-    augmenter = make(KillsItself(5, str(flag), how), Noise(), 2, seed=4, start_method="fork")
+    augmenter = make(KillsItself(5, str(flag), how), Noise(), 2, seed=4)
     batches, said = run_noting_warnings(augmenter, 12, caplog)
     assert flag.exists(), "the worker did not die"
     assert_made_by_workers("fork", batches)
@@ -56,7 +57,9 @@ def test_worker_that_dies_is_replaced_under_every_start_method(
 ) -> None:
     expected = prints(take(make(RandomSampler(), None, 0, seed=4), 10))
     flag = tmp_path / "died"
-    batches = take(make(KillsItself(3, str(flag)), None, 2, seed=4, start_method=start_method), 10)
+    batches = take(
+        make(KillsItself(3, str(flag)), None, 2, seed=4, executor=LocalProcesses(start_method=start_method)), 10
+    )
     assert flag.exists()
     assert_made_by_workers(start_method, batches)
     assert prints(batches) == expected
@@ -66,7 +69,7 @@ def test_streams_of_a_dead_worker_are_rebuilt(make: Maker, mark: str, tmp_path: 
     expected = take(make(StatefulKillsItself(-1, str(tmp_path / "never")), Noise(), 0, seed=4, num_streams=4), 24)
     flag = tmp_path / "died"
     loader = StatefulKillsItself(13, str(flag))
-    batches = take(make(loader, Noise(), 2, seed=4, num_streams=4, stateless=False, start_method="fork"), 24)
+    batches = take(make(loader, Noise(), 2, seed=4, num_streams=4, stateless=False), 24)
     assert flag.exists()
     assert_made_by_workers("fork", batches, at_least=2)
     assert [batch["count"] for batch in batches] == [step // 4 + 1 for step in range(24)]
@@ -76,7 +79,7 @@ def test_streams_of_a_dead_worker_are_rebuilt(make: Maker, mark: str, tmp_path: 
 def test_worker_that_dies_in_the_transform_is_replaced(make: Maker, mark: str, tmp_path: Path) -> None:
     expected = prints(take(make(RandomLoader(), None, 0, seed=4), 10))
     flag = tmp_path / "died"
-    batches = take(make(RandomLoader(), TransformKillsItself(4, str(flag)), 2, seed=4, start_method="fork"), 10)
+    batches = take(make(RandomLoader(), TransformKillsItself(4, str(flag)), 2, seed=4), 10)
     assert flag.exists()
     assert prints(batches) == expected
 
@@ -84,7 +87,7 @@ def test_worker_that_dies_in_the_transform_is_replaced(make: Maker, mark: str, t
 def test_worker_that_dies_while_it_hands_its_batch_over_is_replaced(make: Maker, mark: str, tmp_path: Path) -> None:
     expected = prints(take(make(RandomLoader(), None, 0, seed=4), 10))
     flag = tmp_path / "died"
-    batches = take(make(DiesInPickling(4, str(flag)), None, 2, seed=4, start_method="fork"), 10)
+    batches = take(make(DiesInPickling(4, str(flag)), None, 2, seed=4), 10)
     assert flag.exists()
     assert batches[4].pop("lethal").flag == str(flag)
     assert prints(batches) == expected
@@ -97,7 +100,7 @@ def test_batch_that_always_kills_its_worker_ends_in_an_error_at_its_place(
 ) -> None:
     expected = prints(take(make(RandomSampler(), None, 0, seed=4, num_streams=2), always_at))
     loader = KillsItself(always_at, str(tmp_path / "flag"), how, always=True)
-    augmenter = make(loader, None, 2, seed=4, num_streams=2, max_restarts=2, start_method="fork")
+    augmenter = make(loader, None, 2, seed=4, num_streams=2, executor=LocalProcesses(max_restarts=2))
     assert prints(take(augmenter, always_at)) == expected
     with pytest.raises(RuntimeError, match="epoch 0") as caught:
         next(augmenter)
@@ -110,7 +113,7 @@ def test_batch_that_always_kills_its_worker_ends_in_an_error_at_its_place(
 def test_batch_that_kills_fewer_workers_than_allowed_is_delivered(make: Maker, mark: str, tmp_path: Path) -> None:
     expected = prints(take(make(RandomSampler(), None, 0, seed=4), 6))
     flag = tmp_path / "died"
-    augmenter = make(KillsItself(3, str(flag)), None, 1, seed=4, max_restarts=2, start_method="fork")
+    augmenter = make(KillsItself(3, str(flag)), None, 1, seed=4, executor=LocalProcesses(max_restarts=2))
     assert prints(take(augmenter, 6)) == expected
     assert flag.exists()
 
@@ -135,7 +138,7 @@ def test_every_process_below_the_augmenter_may_be_killed_in_turn(
     make: Maker, mark: str, start_method: str, loader: type
 ) -> None:
     expected = prints(take(make(loader(), None, 0, seed=6, num_streams=4), 40))
-    augmenter = make(loader(), None, 2, seed=6, num_streams=4, start_method=start_method)
+    augmenter = make(loader(), None, 2, seed=6, num_streams=4, executor=LocalProcesses(start_method=start_method))
     batches = take(augmenter, 4)
     assert_made_by_workers(start_method, batches)
     victims = victims_below(augmenter, start_method)
@@ -155,7 +158,7 @@ def test_every_process_below_the_augmenter_may_be_killed_in_turn(
 
 def test_all_processes_below_the_augmenter_may_be_killed_at_once(make: Maker, mark: str, start_method: str) -> None:
     expected = prints(take(make(RandomSampler(), None, 0, seed=6), 24))
-    augmenter = make(RandomSampler(), None, 2, seed=6, start_method=start_method)
+    augmenter = make(RandomSampler(), None, 2, seed=6, executor=LocalProcesses(start_method=start_method))
     batches = take(augmenter, 4)
     assert_made_by_workers(start_method, batches)
     for pid in victims_below(augmenter, start_method):
@@ -166,7 +169,7 @@ def test_all_processes_below_the_augmenter_may_be_killed_at_once(make: Maker, ma
 
 def test_worker_killed_in_the_middle_of_a_batch_is_replaced(make: Maker, mark: str, tmp_path: Path) -> None:
     expected = prints(take(make(RandomSampler(), None, 0, seed=6), 12))
-    augmenter = make(Gated(str(tmp_path), shut_from=4), None, 2, seed=6, start_method="fork")
+    augmenter = make(Gated(str(tmp_path), shut_from=4), None, 2, seed=6)
     batches = take(augmenter, 4)
     wait_until(lambda: bool(list(tmp_path.glob("begun-4-*"))), "step 4 is begun")
     (begun,) = tmp_path.glob("begun-4-*")
@@ -182,7 +185,7 @@ def test_forked_replacement_knows_nothing_of_what_the_parent_did_later(
 ) -> None:
     monkeypatch.setattr(witness, "MARK", "before the start")
     expected = prints(take(make(RandomSampler(), None, 0, seed=6), 30))
-    augmenter = make(RandomSampler(), None, 1, seed=6, start_method="fork")
+    augmenter = make(RandomSampler(), None, 1, seed=6)
     batches = take(augmenter, 4)
     monkeypatch.setattr(witness, "MARK", "later")
     os.kill(batches[0][WITNESS]["pid"], signal.SIGKILL)
@@ -214,7 +217,7 @@ def kill_at_random(
 
 def run_under_random_kills(make: Maker, loader: type, n: int, **options: Any) -> None:
     expected = prints(take(make(loader(), Noise(), 0, **options), n))
-    augmenter = make(loader(), Noise(delay=0.02), 3, start_method="fork", max_restarts=1000, **options)
+    augmenter = make(loader(), Noise(delay=0.02), 3, executor=LocalProcesses(max_restarts=1000), **options)
     batches = take(augmenter, 1)
     stop, progress, kills = threading.Event(), threading.Event(), []
     killer = threading.Thread(target=kill_at_random, args=(augmenter, stop, progress, random.Random(n), kills))

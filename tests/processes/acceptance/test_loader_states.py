@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter, ReproducibilityError
+from detaug import DeterministicAugmenter, LocalProcesses, ReproducibilityError
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
 from tests.support.processes import wait_until
@@ -83,7 +83,7 @@ def test_run_goes_on_at_any_step_with_the_same_bytes_and_without_stepping(
     make: Maker, diary: Path, name: str, streams: int
 ) -> None:
     loader, options = LOADERS[name]
-    options = {**options, "seed": 3, "num_streams": streams, "check_every": 0}
+    options = {**options, "seed": 3, "num_streams": streams, "check": False}
     whole = make(loader(diary), Noise(), 0, **options)
     states, batches = [], []
     for _ in range(24):
@@ -91,7 +91,7 @@ def test_run_goes_on_at_any_step_with_the_same_bytes_and_without_stepping(
         batches += batches_over_epochs(whole, 1)
     expected = prints(batches)
     for k, n in ((1, 0), (5, 0), (BATCHES, 0), (13, 1) if streams == 1 else (17, 3), (14, 0)):
-        resumed = make(loader(diary), Noise(), n, start_method="fork", **options)
+        resumed = make(loader(diary), Noise(), n, **options)
         resumed.load_state_dict(states[k])
         assert resumed.state_dict() == states[k], f"after {k} batches"
         diary.unlink()
@@ -111,10 +111,10 @@ def at_turn(state: dict[str, Any], turn: int) -> dict[str, Any]:
 @pytest.mark.parametrize("turn", [10, 100_000])
 @pytest.mark.parametrize("n", [0, 1])
 def test_resume_costs_as_much_at_any_turn(make: Maker, diary: Path, n: int, turn: int) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "check_every": 0}
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "check": False}
     first = make(Chain(diary), None, 0, **options)
     next(first)
-    resumed = make(Chain(diary), None, n, num_cached=0, start_method="fork", **options)
+    resumed = make(Chain(diary), None, n, num_cached=0, **options)
     resumed.load_state_dict(at_turn(first.state_dict(), turn))
     diary.unlink()
     assert next(resumed)["count"] == turn + 1
@@ -126,16 +126,16 @@ def test_batch_is_as_if_stepped_forward(make: Maker, diary: Path) -> None:
     """The same chain without a way back is what is meant by it."""
     options: dict[str, Any] = {"seed": 3, "num_streams": 3, "batches_per_epoch": BATCHES}
     stepped = prints(batches_over_epochs(make(SteppedChain(diary), Noise(), 0, **options), 20))
-    first = make(Chain(diary), Noise(), 2, start_method="fork", **options)
+    first = make(Chain(diary), Noise(), 2, **options)
     got = prints(batches_over_epochs(first, 11))
-    second = make(Chain(diary), Noise(), 1, start_method="fork", **options)
+    second = make(Chain(diary), Noise(), 1, **options)
     second.load_state_dict(through_json(first.state_dict()))
     assert got + prints(batches_over_epochs(second, 9)) == stepped
 
 
 def test_state_belongs_to_what_was_delivered_and_not_to_what_is_prefetched(make: Maker, diary: Path) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 1}
-    ahead = make(Chain(diary), None, 1, 6, start_method="fork", **options)
+    ahead = make(Chain(diary), None, 1, 6, **options)
     take(ahead, 3)
     wait_until(lambda: len(calls(diary)) >= 9, "batches are prefetched")
     alone = make(Chain(diary), None, 0, **options)
@@ -146,7 +146,7 @@ def test_state_belongs_to_what_was_delivered_and_not_to_what_is_prefetched(make:
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_batch_that_is_put_back_takes_its_state_with_it(make: Maker, diary: Path, n: int) -> None:
-    augmenter = make(Chain(diary), None, n, start_method="fork", seed=3)
+    augmenter = make(Chain(diary), None, n, seed=3)
     batches = take(augmenter, 4)
     state = augmenter.state_dict()
     batches += take(augmenter, 1)
@@ -175,12 +175,12 @@ def test_states_go_with_the_state_dict_as_one_string_and_may_be_absent(make: Mak
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_replay_before_and_behind_the_loaded_place(make: Maker, diary: Path, n: int) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 2, "check_every": 0}
+    options: dict[str, Any] = {"seed": 3, "num_streams": 2, "check": False}
     first = make(Chain(diary), Noise(), 0, **options)
     expected = prints(take(first, 30))
     state = first.state_dict()
     expected += prints(take(first, 6))
-    resumed = make(Chain(diary), Noise(), n, start_method="fork", **options)
+    resumed = make(Chain(diary), Noise(), n, **options)
     resumed.load_state_dict(state)
     diary.unlink()
     assert prints([resumed.replay(0, 33)]) == expected[33:34]
@@ -193,7 +193,7 @@ def test_replay_before_and_behind_the_loaded_place(make: Maker, diary: Path, n: 
 @pytest.mark.parametrize("n", [0, 2])
 def test_states_are_loaded_into_a_running_augmenter_backwards_and_forwards(make: Maker, diary: Path, n: int) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 3, "batches_per_epoch": BATCHES}
-    augmenter = make(Chain(diary), Noise(), n, start_method="fork", **options)
+    augmenter = make(Chain(diary), Noise(), n, **options)
     states, batches = [], []
     for _ in range(30):
         states.append(augmenter.state_dict())
@@ -207,12 +207,12 @@ def test_states_are_loaded_into_a_running_augmenter_backwards_and_forwards(make:
 
 
 def test_worker_killed_after_a_resume_is_rebuilt_from_the_loaded_state(make: Maker, diary: Path) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 2, "check_every": 0}
+    options: dict[str, Any] = {"seed": 3, "num_streams": 2, "check": False}
     first = make(Chain(diary), Noise(), 0, **options)
     take(first, 60)
     state = first.state_dict()
     expected = prints(take(first, 30))
-    resumed = make(Chain(diary), Noise(), 2, start_method="fork", **options)
+    resumed = make(Chain(diary), Noise(), 2, **options)
     resumed.load_state_dict(state)
     got = take(resumed, 10)
     killed = resumed._engine.worker_pids()[0]
@@ -229,7 +229,7 @@ def test_worker_killed_in_a_run_is_rebuilt_from_the_last_state_once_states_were_
 ) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 1}
     expected = prints(take(make(Chain(diary), Noise(), 0, **options), 130))
-    augmenter = make(Chain(diary), Noise(), 1, 2, start_method="fork", **options)
+    augmenter = make(Chain(diary), Noise(), 1, 2, **options)
     got = take(augmenter, 100)
     wait_until(lambda: augmenter.stats()["checked"] >= 3, "batches are checked")
     first = augmenter._engine.worker_pids()[0]
@@ -249,9 +249,7 @@ def test_ranks_and_other_numbers_of_ranks(make: Maker, diary: Path) -> None:
     state = through_json(first.state_dict())
     for world_size in (1, 2, 3):
         for rank in range(world_size):
-            resumed = make(
-                Chain(diary), Noise(), rank % 2, start_method="fork", **options, rank=rank, world_size=world_size
-            )
+            resumed = make(Chain(diary), Noise(), rank % 2, **options, rank=rank, world_size=world_size)
             resumed.load_state_dict(state)
             expected = whole[18 + rank :: world_size][:5]
             assert prints(batches_over_epochs(resumed, len(expected))) == expected
@@ -266,7 +264,7 @@ def test_ranks_of_a_finite_loader(make: Maker, diary: Path) -> None:
         batches += batches_over_epochs(whole, 1)
     expected = prints(batches)
     for k in (3, 5, 8):
-        resumed = make(chain_of_five(diary), Noise(), 1, start_method="fork", **options, rank=1, world_size=2)
+        resumed = make(chain_of_five(diary), Noise(), 1, **options, rank=1, world_size=2)
         resumed.load_state_dict(states[k])
         assert prints(batches_over_epochs(resumed, 5)) == expected[k : k + 5]
 
@@ -276,7 +274,7 @@ def test_ranks_of_a_finite_loader(make: Maker, diary: Path) -> None:
 def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
     make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, loader: Loader, n: int
 ) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 2, "start_method": "fork"}
+    options: dict[str, Any] = {"seed": 3, "num_streams": 2}
     with caplog.at_level(logging.WARNING, logger="detaug"):
         first = make(loader(diary), Noise(), n, **options)
         take(first, 7)
@@ -295,7 +293,7 @@ def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
 def test_state_that_outgrows_the_limit_is_gone_on_from_where_it_was_last_known(
     make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int
 ) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "start_method": "fork"}
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1}
     with caplog.at_level(logging.WARNING, logger="detaug"):
         first = make(Growing(diary, by=4000), None, n, **options)
         take(first, 40)
@@ -315,12 +313,12 @@ def test_state_that_outgrows_the_limit_is_gone_on_from_where_it_was_last_known(
 def test_loader_that_refuses_its_state_is_stepped_forward(
     make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int, check_every: int
 ) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 2, "start_method": "fork"}
-    first = make(Refusing(diary), Noise(), 0, check_every=0, **options)
+    options: dict[str, Any] = {"seed": 3, "num_streams": 2}
+    first = make(Refusing(diary), Noise(), 0, check=False, **options)
     take(first, 7)
     state = first.state_dict()
     rest = prints(take(first, 12))
-    second = make(Refusing(diary), Noise(), n, check_every=check_every, **options)
+    second = make(Refusing(diary), Noise(), n, check=check_every, **options)
     second.load_state_dict(state)
     with caplog.at_level(logging.WARNING, logger="detaug"):
         assert prints(take(second, 12)) == rest
@@ -334,7 +332,7 @@ def test_loader_that_refuses_its_state_is_stepped_forward(
 def test_incomplete_state_is_noticed_in_the_run_that_takes_it_and_not_used(
     make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int
 ) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "start_method": "fork"}
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1}
     expected = prints(take(make(SteppedChain(diary), None, 0, **options), 40))
     with caplog.at_level(logging.WARNING, logger="detaug"):
         augmenter = make(Forgetful(diary), None, n, **options)
@@ -351,8 +349,8 @@ def test_incomplete_state_is_noticed_in_the_run_that_takes_it_and_not_used(
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_run_that_goes_on_from_an_incomplete_state_is_an_error(make: Maker, diary: Path, n: int) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "start_method": "fork"}
-    first = make(Forgetful(diary), None, 0, check_every=0, **options)
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1}
+    first = make(Forgetful(diary), None, 0, check=False, **options)
     take(first, 6)
     resumed = make(Forgetful(diary), None, n, **options)
     resumed.load_state_dict(first.state_dict())
@@ -362,8 +360,8 @@ def test_run_that_goes_on_from_an_incomplete_state_is_an_error(make: Maker, diar
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_incomplete_state_is_noticed_where_the_start_is_too_far_to_step_from(make: Maker, diary: Path, n: int) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "start_method": "fork"}
-    first = make(Forgetful(diary), None, 0, check_every=0, **options)
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1}
+    first = make(Forgetful(diary), None, 0, check=False, **options)
     next(first)
     resumed = make(Forgetful(diary), None, n, **options)
     resumed.load_state_dict(at_turn(first.state_dict(), 100_000_000))
@@ -397,6 +395,6 @@ def test_states_travel_to_new_interpreters(make: Maker, diary: Path, method: str
     take(first, 20)
     state = first.state_dict()
     expected = prints(take(first, 4))
-    resumed = make(OwnGenerator(diary), Noise(), 1, start_method=method, **options)
+    resumed = make(OwnGenerator(diary), Noise(), 1, executor=LocalProcesses(start_method=method), **options)
     resumed.load_state_dict(state)
     assert prints(take(resumed, 4)) == expected

@@ -32,7 +32,7 @@ LOST = 2
 def augmenter_of(source: str, num_processes: int, **options: Any) -> DeterministicAugmenter:
     if source == "loader":
         make = options.pop("make", DeterministicAugmenter.from_torch_distributed)
-        return make(RandomSampler(), Noise(), num_processes, start_method="fork", batches_per_epoch=BATCHES, **options)
+        return make(RandomSampler(), Noise(), num_processes, batches_per_epoch=BATCHES, **options)
     options.pop("make", None)
     return DeterministicAugmenter.from_dataset(Samples(2 * BATCHES), 2, num_processes=num_processes, **options)
 

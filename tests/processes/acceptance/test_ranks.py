@@ -23,7 +23,7 @@ def steps(batches: list[Any]) -> list[int]:
 @pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_ranks_partition_the_stream_of_one(make: Maker, mark: str, loader: type, n: int, world_size: int) -> None:
-    options: dict[str, Any] = {"seed": 6, "num_streams": 4, "start_method": "fork"}
+    options: dict[str, Any] = {"seed": 6, "num_streams": 4}
     alone = prints(take(make(loader(), Noise(), 0, **options), 24))
     for rank in range(world_size):
         augmenter = make(loader(), Noise(), n, rank=rank, world_size=world_size, **options)
@@ -38,9 +38,7 @@ def test_ranks_partition_the_stream_of_one(make: Maker, mark: str, loader: type,
 @pytest.mark.parametrize("n", [0, 2])
 def test_epoch_counts_the_batches_of_all_ranks_and_drops_the_tail(make: Maker, n: int) -> None:
     for rank in range(3):
-        augmenter = make(
-            RandomSampler(), None, n, seed=6, batches_per_epoch=11, rank=rank, world_size=3, start_method="fork"
-        )
+        augmenter = make(RandomSampler(), None, n, seed=6, batches_per_epoch=11, rank=rank, world_size=3)
         assert len(augmenter) == 3
         for epoch in range(2):
             batches = list(augmenter)
@@ -53,7 +51,7 @@ def test_finite_loader_gives_every_rank_as_many_batches(make: Maker, n: int) -> 
     seen = []
     for rank in range(2):
         loader = IndexLoader(21, 2, return_incomplete=True, shuffle=False)
-        augmenter = make(loader, None, n, seed=6, rank=rank, world_size=2, start_method="fork")
+        augmenter = make(loader, None, n, seed=6, rank=rank, world_size=2)
         seen.append([list(augmenter) for _ in range(2)])
     for epoch in range(2):
         assert [len(rank[epoch]) for rank in seen] == [5, 5]
@@ -70,7 +68,7 @@ def test_dataset_is_shared_among_ranks_without_overlap(make: Maker) -> None:
 
 
 def test_rank_resumes_its_own_part(make: Maker) -> None:
-    options: dict[str, Any] = {"seed": 6, "rank": 1, "world_size": 3, "batches_per_epoch": 12, "start_method": "fork"}
+    options: dict[str, Any] = {"seed": 6, "rank": 1, "world_size": 3, "batches_per_epoch": 12}
     whole = prints(make(RandomSampler(), None, 0, **options))
     for k in range(5):
         first = make(RandomSampler(), None, 2, **options)

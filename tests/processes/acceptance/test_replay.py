@@ -12,7 +12,7 @@ from tests.support.comparing import prints, take
 from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
 from tests.support.witness import WITNESS, assert_made_by_workers
 
-OPTIONS: dict[str, Any] = {"seed": 12, "num_streams": 3, "batches_per_epoch": 7, "start_method": "fork"}
+OPTIONS: dict[str, Any] = {"seed": 12, "num_streams": 3, "batches_per_epoch": 7}
 
 
 @pytest.mark.parametrize("loader", [RandomSampler, Walker])
@@ -68,14 +68,14 @@ def test_changes_to_a_replayed_batch_do_not_come_back(make: Maker) -> None:
 
 
 def test_finite_loader_can_be_replayed(make: Maker) -> None:
-    augmenter = make(IndexLoader(20, 3, 2, return_incomplete=True), None, 2, seed=1, start_method="fork")
+    augmenter = make(IndexLoader(20, 3, 2, return_incomplete=True), None, 2, seed=1)
     epochs = [list(augmenter) for _ in range(2)]
     for epoch, step in [(1, 6), (0, 2), (1, 1)]:
         assert augmenter.replay(epoch, step) == epochs[epoch][step]
 
 
 def test_dataset_can_be_replayed(make: Maker) -> None:
-    augmenter = make.from_dataset(Samples(10), 2, num_processes=2, seed=1, start_method="fork")
+    augmenter = make.from_dataset(Samples(10), 2, num_processes=2, seed=1)
     epochs = [list(augmenter) for _ in range(2)]
     assert prints([augmenter.replay(1, 3)]) == prints([epochs[1][3]])
 

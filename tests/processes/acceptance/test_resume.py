@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
 from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
@@ -28,12 +28,12 @@ def three_epochs(make: Maker, loader: Any) -> list[str]:
 def test_state_of_any_step_of_the_second_epoch_resumes_exactly(make: Maker, mark: str, loader: type, n: int) -> None:
     whole = three_epochs(make, loader())
     for k in range(BATCHES + 1):
-        first = make(loader(), Noise(), n, start_method="fork", **OPTIONS)
+        first = make(loader(), Noise(), n, **OPTIONS)
         list(first)
         take(first, k)
         state = through_json(first.state_dict())
         make.close()
-        second = make(loader(), Noise(), n, start_method="fork", **OPTIONS)
+        second = make(loader(), Noise(), n, **OPTIONS)
         second.load_state_dict(state)
         rest = take(second, BATCHES - k) if k < BATCHES else []
         assert prints(rest) == whole[BATCHES + k : 2 * BATCHES], f"after {k} batches"
@@ -47,10 +47,10 @@ def test_loops_go_on_after_the_state_as_they_would_have_without_it(make: Maker, 
     def loops(augmenter: DeterministicAugmenter) -> list[list[str]]:
         return [prints(augmenter) for _ in range(3)]
 
-    uninterrupted = make(RandomSampler(), Noise(), 2, start_method="fork", **OPTIONS)
+    uninterrupted = make(RandomSampler(), Noise(), 2, **OPTIONS)
     take(uninterrupted, k)
     state = uninterrupted.state_dict()
-    resumed = make(RandomSampler(), Noise(), 2, start_method="fork", **OPTIONS)
+    resumed = make(RandomSampler(), Noise(), 2, **OPTIONS)
     resumed.load_state_dict(through_json(state))
     assert (resumed.epoch, resumed.step) == (uninterrupted.epoch, uninterrupted.step)
     assert loops(resumed) == loops(uninterrupted)
@@ -86,7 +86,7 @@ def test_state_is_a_snapshot(make: Maker) -> None:
 
 def test_taking_a_state_does_not_disturb_the_stream(make: Maker) -> None:
     whole = three_epochs(make, RandomSampler())
-    augmenter = make(RandomSampler(), Noise(), 2, start_method="fork", **OPTIONS)
+    augmenter = make(RandomSampler(), Noise(), 2, **OPTIONS)
     got = []
     for _ in range(BATCHES):
         augmenter.state_dict()
@@ -101,10 +101,10 @@ def test_state_goes_from_any_number_of_processes_and_start_method_to_any_other(
     whole = three_epochs(make, loader())
     first = make(loader(), Noise(), 0, **OPTIONS)
     take(first, 2)
-    second = make(loader(), Noise(), 2, 5, start_method=start_method, **OPTIONS)
+    second = make(loader(), Noise(), 2, 5, executor=LocalProcesses(start_method=start_method), **OPTIONS)
     second.load_state_dict(first.state_dict())
     batches = take(second, 2)
-    third = make(loader(), Noise(), 1, start_method="fork", **OPTIONS)
+    third = make(loader(), Noise(), 1, **OPTIONS)
     third.load_state_dict(second.state_dict())
     batches += take(third, 2)
     assert_made_by_workers(start_method, batches[:2])
@@ -114,7 +114,7 @@ def test_state_goes_from_any_number_of_processes_and_start_method_to_any_other(
 @pytest.mark.parametrize("n", [0, 2])
 def test_state_may_be_loaded_into_a_running_augmenter_forwards_and_backwards(make: Maker, n: int) -> None:
     whole = three_epochs(make, RandomSampler())
-    augmenter = make(RandomSampler(), Noise(), n, start_method="fork", **OPTIONS)
+    augmenter = make(RandomSampler(), Noise(), n, **OPTIONS)
     states = []
     for _ in range(3):
         iter(augmenter)
@@ -138,7 +138,7 @@ def test_resumed_training_loop_of_the_design_sees_the_same_batches(make: Maker, 
                     return seen
         return seen
 
-    options = {**OPTIONS, "start_method": "fork"}
+    options = {**OPTIONS}
     whole = train(make(RandomSampler(), Noise(), n, **options))
     assert len(whole) == 3 * BATCHES
     for k in (1, BATCHES - 1, BATCHES, BATCHES + 1, 2 * BATCHES + 3):
@@ -152,7 +152,7 @@ def test_resumed_training_loop_of_the_design_sees_the_same_batches(make: Maker, 
 
 def test_finite_loader_resumes_in_mid_epoch(make: Maker) -> None:
     def new(n: int) -> DeterministicAugmenter:
-        return make(IndexLoader(23, 2, 3, return_incomplete=True), None, n, seed=5, start_method="fork")
+        return make(IndexLoader(23, 2, 3, return_incomplete=True), None, n, seed=5)
 
     whole = [list(each) for each in (new(0),) * 3]
     for k in (0, 1, 5, 11):
@@ -168,7 +168,7 @@ def test_finite_loader_resumes_in_mid_epoch(make: Maker) -> None:
 
 def test_dataset_resumes_in_mid_epoch(make: Maker) -> None:
     def new(n: int) -> DeterministicAugmenter:
-        return make.from_dataset(Samples(10), 2, num_processes=n, seed=5, start_method="fork")
+        return make.from_dataset(Samples(10), 2, num_processes=n, seed=5)
 
     augmenter = new(0)
     whole = [prints(augmenter), prints(augmenter)]

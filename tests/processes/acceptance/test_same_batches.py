@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import Noise, RandomLoader, RandomSampler, Walker
@@ -45,7 +46,9 @@ def run_twice_and_compare(
         meeting = tmp_path / f"meeting-{run}"
         meeting.mkdir()
         slow = loader(delay=0.02, meeting=str(meeting), parties=n)
-        batches = all_epochs(make(slow, Noise(delay=0.02), n, start_method=start_method, **OPTIONS))
+        batches = all_epochs(
+            make(slow, Noise(delay=0.02), n, executor=LocalProcesses(start_method=start_method), **OPTIONS)
+        )
         assert_made_by_workers(start_method, batches, at_least=n)
         assert prints(batches) == expected, f"run {run}"
         make.close()
@@ -79,7 +82,7 @@ def test_processes_start_method_and_delays_do_not_change_the_batches_of_a_statef
 def test_number_of_cached_batches_does_not_change_them(
     make: Maker, mark: str, num_cached: int, expected: Callable[[type], list[str]]
 ) -> None:
-    augmenter = make(RandomSampler(), Noise(), 2, num_cached, start_method="fork", **OPTIONS)
+    augmenter = make(RandomSampler(), Noise(), 2, num_cached, **OPTIONS)
     batches = all_epochs(augmenter)
     assert_made_by_workers("fork", batches)
     assert prints(batches) == expected(RandomSampler)
@@ -88,7 +91,7 @@ def test_number_of_cached_batches_does_not_change_them(
 @pytest.mark.parametrize("n", [0, 2])
 def test_saying_that_a_loader_is_stateless_does_not_change_its_batches(make: Maker, mark: str, n: int) -> None:
     seen = [
-        prints(take(make(RandomLoader(), Noise(), n, seed=3, stateless=stateless, start_method="fork"), 12))
+        prints(take(make(RandomLoader(), Noise(), n, seed=3, stateless=stateless), 12))
         for stateless in (None, False, True)
     ]
     assert seen[0] == seen[1] == seen[2]
@@ -97,13 +100,13 @@ def test_saying_that_a_loader_is_stateless_does_not_change_its_batches(make: Mak
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_default_number_of_streams_does_not_depend_on_the_processes(make: Maker, mark: str, n: int) -> None:
     inside = prints(take(make(Walker(), None, 0, seed=3), 20))
-    batches = take(make(Walker(), None, n, seed=3, start_method="fork"), 20)
+    batches = take(make(Walker(), None, n, seed=3), 20)
     assert_made_by_workers("fork", batches)
     assert prints(batches) == inside
 
 
 def test_transform_may_be_none_or_positional_as_in_nondet(make: Maker) -> None:
-    positional = make(RandomLoader(), Noise(), 2, 2, None, False, 0.02, seed=5, start_method="fork")
+    positional = make(RandomLoader(), Noise(), 2, 2, None, False, 0.02, seed=5)
     by_name = make(
         data_loader=RandomLoader(),
         transform=Noise(),
@@ -113,14 +116,13 @@ def test_transform_may_be_none_or_positional_as_in_nondet(make: Maker) -> None:
         pin_memory=False,
         wait_time=0.002,
         seed=5,
-        start_method="fork",
     )
     assert prints(take(positional, 6)) == prints(take(by_name, 6))
 
 
 def test_two_augmenters_at_once_do_not_disturb_each_other(make: Maker, mark: str) -> None:
     def options(seed: int) -> dict[str, Any]:
-        return {"seed": seed, "start_method": "fork"}
+        return {"seed": seed}
 
     alone = [prints(take(make(RandomSampler(), Noise(), 0, seed=seed), 10)) for seed in (1, 2)]
     both = [make(RandomSampler(), Noise(), 2, **options(seed)) for seed in (1, 2)]
@@ -136,4 +138,4 @@ def test_a_long_run_with_five_processes_and_delays_stays_the_same(make: Maker, m
     options: dict[str, Any] = {"seed": 8, "batches_per_epoch": 500}
     inside = prints(take(make(RandomSampler(), Noise(), 0, **options), 500))
     slow = RandomSampler(delay=0.01)
-    assert prints(take(make(slow, Noise(delay=0.01), 5, start_method="fork", **options), 500)) == inside
+    assert prints(take(make(slow, Noise(delay=0.01), 5, **options), 500)) == inside

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import take
 from tests.support.loaders import RandomSampler
@@ -293,13 +294,13 @@ def test_multiprocessing_pool_beside_it_works(script: Callable[..., Script]) -> 
 
 def test_close_leaves_no_process_and_no_descriptor_in_this_process(make: Maker, mark: str, start_method: str) -> None:
     # A first round fills what the interpreter itself keeps for good.
-    make(RandomSampler(), None, 1, seed=1, start_method=start_method)._start()
+    make(RandomSampler(), None, 1, seed=1, executor=LocalProcesses(start_method=start_method))._start()
     make.close()
     gc.collect()
     before, here = open_descriptors(), {p.pid for p in descendants()}
     shm = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
     for _ in range(3):
-        augmenter = make(RandomSampler(), None, 2, seed=1, start_method=start_method)
+        augmenter = make(RandomSampler(), None, 2, seed=1, executor=LocalProcesses(start_method=start_method))
         batches = take(augmenter, 6)
         assert_made_by_workers(start_method, batches)
         del batches
@@ -314,7 +315,7 @@ def test_close_leaves_no_process_and_no_descriptor_in_this_process(make: Maker, 
 
 def test_close_takes_every_process_with_it(make: Maker, start_method: str) -> None:
     already = {p.pid for p in descendants()}
-    augmenter = make(RandomSampler(), None, 2, seed=1, start_method=start_method)
+    augmenter = make(RandomSampler(), None, 2, seed=1, executor=LocalProcesses(start_method=start_method))
     take(augmenter, 4)
     assert {p.pid for p in descendants()} - already
     augmenter.close()
@@ -325,7 +326,9 @@ def test_dropping_the_augmenter_takes_every_process_with_it(start_method: str) -
     from detaug import DeterministicAugmenter
 
     already = {p.pid for p in descendants()}
-    augmenter = DeterministicAugmenter(RandomSampler(), None, 2, seed=1, start_method=start_method)
+    augmenter = DeterministicAugmenter(
+        RandomSampler(), None, 2, seed=1, executor=LocalProcesses(start_method=start_method)
+    )
     take(augmenter, 4)
     del augmenter
     gc.collect()
@@ -334,7 +337,7 @@ def test_dropping_the_augmenter_takes_every_process_with_it(start_method: str) -
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_next_on_a_closed_augmenter_does_not_hang(make: Maker, n: int) -> None:
-    augmenter = make(RandomSampler(), None, n, seed=1, start_method="fork")
+    augmenter = make(RandomSampler(), None, n, seed=1)
     take(augmenter, 3)
     augmenter.close()
     with pytest.raises(RuntimeError, match="close"):

@@ -1,4 +1,4 @@
-"""on_error="skip" leaves failing steps out: the same ones every run, each logged."""
+"""`Skip` leaves failing steps out: the same ones every run, each logged."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from detaug import Skip
 from detaug.errors import BatchError
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
@@ -16,7 +17,7 @@ from tests.support.faults import RaisesAt, TransformRaisesAt
 from tests.support.loaders import IndexLoader, RandomLoader
 
 BAD = (0, 3, 4, 9)
-OPTIONS: dict[str, Any] = {"seed": 1, "batches_per_epoch": 12, "on_error": "skip", "start_method": "fork"}
+OPTIONS: dict[str, Any] = {"seed": 1, "batches_per_epoch": 12, "on_error": Skip()}
 
 
 def steps(batches: list[Any]) -> list[int]:
@@ -71,7 +72,7 @@ def test_failing_item_of_a_finite_loader_takes_no_other_with_it(make: Maker, wha
     make_loader, options, expected = FINITE[what]
 
     def new() -> Any:
-        return make(make_loader(), None, n, seed=1, on_error="skip", start_method="fork", **options)
+        return make(make_loader(), None, n, seed=1, on_error=Skip(), **options)
 
     augmenter = new()
     assert [list(augmenter) for _ in range(3)] == [expected] * 3
@@ -87,7 +88,7 @@ def test_failing_item_of_a_finite_loader_takes_no_other_with_it(make: Maker, wha
 
 
 def test_replay_behind_a_failing_item_of_a_finite_loader(make: Maker) -> None:
-    augmenter = make(BadItems(20, 1, shuffle=False), None, 0, seed=1, on_error="skip")
+    augmenter = make(BadItems(20, 1, shuffle=False), None, 0, seed=1, on_error=Skip())
     for step in (12, 4, 2, 19, 18):
         if step == 19:
             with pytest.raises(ValueError, match="voxel spacing"):
@@ -151,8 +152,8 @@ def outcomes(augmenter: Any, number: int = 40) -> list[Any]:
 @pytest.mark.parametrize("n", [0, 1, 2])
 @pytest.mark.parametrize("stateless", [True, False])
 def test_pipeline_that_always_fails_raises_after_max_skips_in_a_row(make: Maker, n: int, stateless: bool) -> None:
-    options: dict[str, Any] = {"seed": 1, "on_error": "skip", "start_method": "fork", "stateless": stateless}
-    augmenter = make(RaisesAt(ALWAYS), None, n, max_skips=7, **options)
+    options: dict[str, Any] = {"seed": 1, "stateless": stateless}
+    augmenter = make(RaisesAt(ALWAYS), None, n, on_error=Skip(7), **options)
     for _ in range(2):
         with pytest.raises(ValueError, match=r"voxel spacing is zero\nThis .* leaves out at most 7 in a row") as caught:
             next(augmenter)
@@ -160,7 +161,7 @@ def test_pipeline_that_always_fails_raises_after_max_skips_in_a_row(make: Maker,
 
 
 def test_default_ends_a_pipeline_that_always_fails(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
-    augmenter = make(RaisesAt(ALWAYS), None, 0, seed=1, on_error="skip")
+    augmenter = make(RaisesAt(ALWAYS), None, 0, seed=1, on_error=Skip())
     with pytest.raises(ValueError, match=r"at most 100 in a row") as caught:
         next(augmenter)
     assert caught.value.step == 100
@@ -173,18 +174,18 @@ def test_default_ends_a_pipeline_that_always_fails(make: Maker, caplog: pytest.L
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_skips_are_counted_in_a_row_and_across_epochs(make: Maker, n: int) -> None:
     # 12 steps an epoch: three of epoch 0's end and two of each later epoch's beginning fail
-    options = {**OPTIONS, "max_skips": 4}
+    options = {**OPTIONS, "on_error": Skip(4)}
     bad = make(RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **options)
     expected = [*range(2, 9), "end", ("raised", 1, 1), ("raised", 1, 1)]
     assert outcomes(bad, len(expected)) == expected
-    good = make(RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **{**options, "max_skips": 5})
+    good = make(RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **{**options, "on_error": Skip(5)})
     assert outcomes(good, 16) == [*range(2, 9), "end", *range(2, 9), "end"]
 
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_a_resumed_run_raises_at_the_same_batch(make: Maker, n: int) -> None:
     def new() -> Any:
-        return make(RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **OPTIONS, max_skips=4)
+        return make(RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **{**OPTIONS, "on_error": Skip(4)})
 
     expected = outcomes(new(), 10)
     for taken in range(9) if n == 0 else (7, 8):
@@ -198,7 +199,7 @@ def test_a_resumed_run_raises_at_the_same_batch(make: Maker, n: int) -> None:
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_after_too_many_skips_another_epoch_can_be_run(make: Maker, n: int) -> None:
-    augmenter = make(RaisesAt(ALWAYS, epochs=(0,)), None, n, **OPTIONS, max_skips=3)
+    augmenter = make(RaisesAt(ALWAYS, epochs=(0,)), None, n, **{**OPTIONS, "on_error": Skip(3)})
     with pytest.raises(ValueError, match="at most 3"):
         next(augmenter)
     augmenter.set_epoch(1)
@@ -208,20 +209,20 @@ def test_after_too_many_skips_another_epoch_can_be_run(make: Maker, n: int) -> N
 @pytest.mark.parametrize("n", [0, 2])
 def test_none_leaves_out_any_number(make: Maker, n: int) -> None:
     options = {**OPTIONS, "batches_per_epoch": 120}
-    assert list(make(RaisesAt(ALWAYS), None, n, **options, max_skips=None)) == []
+    assert list(make(RaisesAt(ALWAYS), None, n, **{**options, "on_error": Skip(None)})) == []
 
 
 def test_ranks_count_their_own(make: Maker) -> None:
     # of two ranks, rank 1 has the failing steps
-    options = {**OPTIONS, "max_skips": 2, "world_size": 2}
+    options = {**OPTIONS, "on_error": Skip(2), "world_size": 2}
     assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=0, **options), 7) == [0, 2, 4, 6, 8, 10, "end"]
     assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=1, **options), 1) == [("raised", 0, 5)]
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "3", True])
 def test_max_skips_that_is_no_number_is_refused(make: Maker, wrong: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="max_skips"):
-        make(RandomLoader(), None, 0, max_skips=wrong)
+    with pytest.raises((TypeError, ValueError), match="Skip's most"):
+        make(RandomLoader(), None, 0, on_error=Skip(wrong))
 
 
 def test_different_errors_are_each_told_in_full(make: Maker, caplog: pytest.LogCaptureFixture) -> None:

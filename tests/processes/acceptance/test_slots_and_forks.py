@@ -68,7 +68,7 @@ def report_what_is_seen(batch: Any, ask: Connection, tell: Connection) -> None:
 
 
 def test_forked_child_sees_the_batch_it_was_given_and_no_later_one(make: Maker) -> None:
-    augmenter = make(Steps(), None, 2, 1, seed=1, start_method="fork")
+    augmenter = make(Steps(), None, 2, 1, seed=1)
     take(augmenter, 4)
     children = []
     for _ in range(6):
@@ -87,7 +87,7 @@ def test_forked_child_sees_the_batch_it_was_given_and_no_later_one(make: Maker) 
 
 
 def test_child_that_was_forked_between_batches_does_not_keep_their_slots(make: Maker) -> None:
-    augmenter = make(Steps(), None, 2, 4, seed=1, start_method="fork")
+    augmenter = make(Steps(), None, 2, 4, seed=1)
     held = take(augmenter, 20)[-1]
     mapped = []
     # The engine's thread maps slots at any time, and a fork before it has told the kernel of a new one inherits that: which
@@ -104,7 +104,7 @@ def test_child_that_was_forked_between_batches_does_not_keep_their_slots(make: M
 
 
 def test_slots_are_used_again_when_the_user_forks_now_and_then(make: Maker) -> None:
-    augmenter = make(Steps(), None, 2, 1, seed=1, start_method="fork")
+    augmenter = make(Steps(), None, 2, 1, seed=1)
     take(augmenter, 10)
     for _ in range(10):
         batch = next(augmenter)
@@ -122,13 +122,13 @@ def test_slots_are_used_again_when_the_user_forks_now_and_then(make: Maker) -> N
 def test_memory_of_prefetched_batches_is_given_back_at_close(make: Maker, other: bool) -> None:
     gc.collect()
     before = resident_shared_memory()
-    augmenter = make(Steps(8 * MEGABYTE), None, 2, 10, seed=1, start_method="fork")
+    augmenter = make(Steps(8 * MEGABYTE), None, 2, 10, seed=1)
     take(augmenter, 3)
     wait_until(lambda: resident_shared_memory() - before >= 10 * 8 * MEGABYTE, "the window is full")
     gc.disable()
     try:
         if other:  # its helper and its workers are forked while the first one's batches wait
-            second = make(Steps(1000), None, 2, 1, seed=1, start_method="fork")
+            second = make(Steps(1000), None, 2, 1, seed=1)
             take(second, 3)
         augmenter.close()
         # A worker that the kernel has been told to end may be there for a moment longer.
@@ -140,13 +140,13 @@ def test_memory_of_prefetched_batches_is_given_back_at_close(make: Maker, other:
 def test_batches_that_the_program_holds_are_not_kept_by_another_augmenters_helper(make: Maker) -> None:
     gc.collect()
     before = resident_shared_memory()
-    training = make(Steps(40 * MEGABYTE, small=300_000), None, 2, 1, seed=1, start_method="fork")
+    training = make(Steps(40 * MEGABYTE, small=300_000), None, 2, 1, seed=1)
     batch = next(training)
     data, label = next(training)["data"], [next(training)["small"][1]]
     as_tensor = {"nested": (torch.from_numpy(next(training)["data"]), "case_7", 3)}
 
     def start_validation(held: Any) -> DeterministicAugmenter:
-        validation = make(Steps(1000), None, 2, 1, seed=1, start_method="fork")
+        validation = make(Steps(1000), None, 2, 1, seed=1)
         assert int(next(validation)["data"][0]) == 0
         assert held is not None
         return validation
@@ -174,11 +174,9 @@ class OfABatch(SlimDataLoaderBase):
     "form", [dict, lambda batch: {"data": torch.from_numpy(batch["data"])}], ids=["array", "tensor"]
 )
 def test_batches_that_a_pipeline_is_made_of_stay(make: Maker, form: Callable[[Any], Any]) -> None:
-    first = make(Steps(40 * MEGABYTE), None, 1, 1, seed=1, start_method="fork")
+    first = make(Steps(40 * MEGABYTE), None, 1, 1, seed=1)
     batch = form(next(first))
-    second = make(
-        OfABatch(batch), lambda data: {"data": data + int(batch["data"][0])}, 2, 1, seed=1, start_method="fork"
-    )
+    second = make(OfABatch(batch), lambda data: {"data": data + int(batch["data"][0])}, 2, 1, seed=1)
     first.close()
     gc.collect()
     for _ in range(20):
@@ -187,7 +185,7 @@ def test_batches_that_a_pipeline_is_made_of_stay(make: Maker, form: Callable[[An
 
 def test_what_a_child_writes_into_a_batch_it_inherited_is_in_the_parents(make: Maker) -> None:
     """A block of shared memory has no other choice for a child; the page on reliability says so."""
-    batch = next(make(Steps(), None, 1, 1, seed=1, start_method="fork"))
+    batch = next(make(Steps(), None, 1, 1, seed=1))
     copy = batch["data"].copy()
     child = FORK.Process(target=lambda: (batch["data"].fill(7), copy.fill(7)))
     child.start()
@@ -202,7 +200,7 @@ MOST_OF_TWO_WORKERS = 8 + 4 + 4 + 1
 
 
 def test_small_part_of_a_batch_does_not_keep_its_slot(make: Maker) -> None:
-    augmenter = make(Steps(4 * MEGABYTE, small=1600), None, 2, 2, seed=1, start_method="fork")
+    augmenter = make(Steps(4 * MEGABYTE, small=1600), None, 2, 2, seed=1)
     kept = [next(augmenter)["small"][1] for _ in range(60)]
     assert [int(label[0]) for label in kept] == list(range(60))
     assert all(label.flags.writeable for label in kept)
@@ -218,7 +216,7 @@ class Growing(Steps):
 
 
 def test_slots_of_batches_that_have_grown_are_used_again(make: Maker) -> None:
-    augmenter = make(Growing(), None, 2, 2, seed=1, start_method="fork")
+    augmenter = make(Growing(), None, 2, 2, seed=1)
     take(augmenter, 40)
     for _ in range(10):
         next(augmenter)  # the slots of those forty go back
@@ -231,7 +229,7 @@ def test_slots_of_batches_that_have_grown_are_used_again(make: Maker) -> None:
 
 
 def test_batch_of_thousands_of_arrays_arrives(make: Maker) -> None:
-    augmenter = make(ManyArrays(), None, 2, seed=1, start_method="fork")
+    augmenter = make(ManyArrays(), None, 2, seed=1)
     for step in range(6):
         batch = next(augmenter)
         assert len(batch) == 9000
@@ -248,7 +246,7 @@ class ManyArrays(SlimDataLoaderBase):
 
 @pytest.mark.slow
 def test_tens_of_thousands_of_batches_can_be_let_go_at_once(make: Maker) -> None:
-    augmenter = make(Steps(18_000), None, 2, seed=1, start_method="fork")
+    augmenter = make(Steps(18_000), None, 2, seed=1)
     held = [next(augmenter) for _ in range(25_000)]
     assert all(int(batch["data"][-1]) == step for step, batch in enumerate(held))
     del held
@@ -268,7 +266,7 @@ class Refusing(SlimDataLoaderBase):
 
 
 def test_error_of_any_length_arrives(make: Maker) -> None:
-    augmenter = make(Refusing(), None, 2, seed=1, start_method="fork")
+    augmenter = make(Refusing(), None, 2, seed=1)
     with pytest.raises(detaug.BatchError, match="xxxx"):
         next(augmenter)
 
@@ -279,7 +277,7 @@ def take_all(augmenter: DeterministicAugmenter, taken: list[int], most: int) -> 
 
 
 def test_several_threads_get_each_batch_exactly_once(make: Maker) -> None:
-    augmenter = make(Steps(800), None, 2, seed=1, start_method="fork")
+    augmenter = make(Steps(800), None, 2, seed=1)
     taken: list[list[int]] = [[] for _ in range(4)]
     threads = [threading.Thread(target=take_all, args=(augmenter, each, 200)) for each in taken]
     for thread in threads:
@@ -305,7 +303,7 @@ class Stuck(SlimDataLoaderBase):
 
 def test_all_threads_that_wait_for_a_batch_end_at_close(make: Maker) -> None:
     never, _kept_open = os.pipe()
-    augmenter = make(Stuck(never), None, 2, seed=1, start_method="fork", stateless=True)
+    augmenter = make(Stuck(never), None, 2, seed=1, stateless=True)
     augmenter._start()
     ends: list[BaseException] = []
 

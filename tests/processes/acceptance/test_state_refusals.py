@@ -39,7 +39,7 @@ def test_state_of_another_pipeline_is_refused(
     make: Maker, words: tuple[str, ...], loader: Any, transform: Any, options: dict[str, Any], n: int
 ) -> None:
     other = state(make, loader, transform, **options)
-    here = make(RandomLoader(), Noise(), n, start_method="fork", **OPTIONS)
+    here = make(RandomLoader(), Noise(), n, **OPTIONS)
     expected = prints(make(RandomLoader(), Noise(), 0, **OPTIONS))
     take(here, 2)
     with pytest.raises(ValueError, match=words[0]) as caught:
@@ -97,14 +97,14 @@ def test_state_of_the_same_pipeline_built_anew_is_taken(make: Maker) -> None:
 
 
 def test_delays_caches_and_processes_are_no_part_of_the_pipeline(make: Maker) -> None:
-    augmenter = make(RandomLoader(), Noise(), 2, 7, None, False, 0.5, start_method="fork", **OPTIONS)
+    augmenter = make(RandomLoader(), Noise(), 2, 7, None, False, 0.5, **OPTIONS)
     augmenter.load_state_dict(state(make))
     assert (augmenter.epoch, augmenter.step) == (0, 3)
 
 
 def test_state_made_under_old_style_seeds_needs_the_same_seeds(make: Maker) -> None:
     def new(seeds: list[int]) -> Any:
-        return make(RandomLoader(), None, len(seeds), 2, seeds, start_method="fork")
+        return make(RandomLoader(), None, len(seeds), 2, seeds)
 
     other = new([1, 2]).state_dict()
     new([1, 2]).load_state_dict(other)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter, StateMismatch
+from detaug import DeterministicAugmenter, Skip, StateMismatch
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
 from tests.support.loaders import IndexLoader, RandomSampler, Samples
@@ -18,7 +18,7 @@ TEN = {
     "pad": [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]],
     "uneven": [[0, 4, 8], [1, 5, 9], [2, 6], [3, 7]],
 }
-FORK: dict[str, Any] = {"seed": 6, "start_method": "fork"}
+FORK: dict[str, Any] = {"seed": 6}
 
 
 def numbers(augmenter: DeterministicAugmenter) -> list[int]:
@@ -167,7 +167,7 @@ def test_a_rank_without_a_batch_in_the_last_round_does_not_speak_for_the_others(
 def test_skipped_batches_are_skipped_in_padding_too(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "detaug"):
         augmenter = make(
-            FailsAtStepZero(), None, 0, seed=6, batches_per_epoch=3, rank=1, world_size=2, tail="pad", on_error="skip"
+            FailsAtStepZero(), None, 0, seed=6, batches_per_epoch=3, rank=1, world_size=2, tail="pad", on_error=Skip()
         )
         assert numbers(augmenter) == [1]
         assert numbers(augmenter) == [1]

@@ -11,6 +11,7 @@ import pytest
 from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
 import detaug
+from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import RandomLoader
@@ -21,7 +22,7 @@ def test_lambda_as_transform(make: Maker, mark: str, start_method: str) -> None:
     factor = 3
     augmenter = make(
         RandomLoader(), lambda **batch: {**batch, "tripled": batch["numpy"] * factor}, 1,
-        seed=1, start_method=start_method,
+        seed=1, executor=LocalProcesses(start_method=start_method),
     )  # fmt: skip
     batches = take(augmenter, 3)
     assert_made_by_workers(start_method, batches)
@@ -39,7 +40,9 @@ def test_local_class_as_loader_and_transform(make: Maker, start_method: str) -> 
             return {**batch, "step": detaug.current().step}
 
     expected = prints(take(make(LocalLoader(None, 3), LocalTransform(), 0, seed=1), 6))
-    batches = take(make(LocalLoader(None, 3), LocalTransform(), 1, seed=1, start_method=start_method), 6)
+    batches = take(
+        make(LocalLoader(None, 3), LocalTransform(), 1, seed=1, executor=LocalProcesses(start_method=start_method)), 6
+    )
     assert prints(batches) == expected
     assert [batch["step"] for batch in batches] == list(range(6))
 
@@ -49,7 +52,7 @@ def test_loader_that_holds_a_lambda(make: Maker, start_method: str) -> None:
     loader.preprocess = lambda x: x + 1
     batches = take(
         make(loader, lambda **b: {"y": loader.preprocess(b["numpy"]), "x": b["numpy"]}, 1, seed=1,
-             start_method=start_method), 2)  # fmt: skip
+             executor=LocalProcesses(start_method=start_method)), 2)  # fmt: skip
     for batch in batches:
         assert np.array_equal(batch["y"], batch["x"] + 1)
 
@@ -64,7 +67,7 @@ def test_dataset_of_a_local_class_with_a_lambda_to_collate(make: Maker, start_me
 
     augmenter = make.from_dataset(
         LocalDataset(), 2, shuffle=False, collate_fn=lambda items: sum(items), num_processes=1, seed=1,
-        start_method=start_method,
+        executor=LocalProcesses(start_method=start_method),
     )  # fmt: skip
     assert list(augmenter) == [1, 5, 9]
 
@@ -74,4 +77,4 @@ def test_loader_that_cannot_travel_is_refused_at_once_with_its_place(make: Maker
     loader = RandomLoader()
     loader.lock = threading.Lock()
     with pytest.raises((TypeError, ValueError), match="lock"):
-        next(make(loader, None, 1, seed=1, start_method=method))
+        next(make(loader, None, 1, seed=1, executor=LocalProcesses(start_method=method)))

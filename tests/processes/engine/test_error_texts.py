@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from batchgenerators.transforms.abstract_transforms import Compose
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 from detaug import transforms as t
 from detaug.errors import BatchError
 
@@ -111,7 +111,7 @@ def test_text_is_printed_once(ending: str, n: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_text_is_printed_once_under(method: str) -> None:
-    error = error_of(DeterministicAugmenter(Ones(), Scale(), 1, seed=1, start_method=method))
+    error = error_of(DeterministicAugmenter(Ones(), Scale(), 1, seed=1, executor=LocalProcesses(start_method=method)))
     assert shown(error).replace('raise ValueError("the spacing is zero")', "").count("the spacing is zero") == 1
 
 

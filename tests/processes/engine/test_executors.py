@@ -15,19 +15,18 @@ from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter, fingerprint
+from detaug import DeterministicAugmenter, LocalProcesses, fingerprint
 from detaug.engine.executor import Executor, Work
 from detaug.engine.in_process import InThisProcess
 from detaug.engine.local import pool, stalls
-from detaug.engine.local.coordinator import Coordinator, LocalProcesses
-from detaug.engine.local.pool import Settings
+from detaug.engine.local.coordinator import Coordinator
 from tests.support.executor_suite import *  # noqa: F403
 from tests.support.executor_suite import Draws, Finite, Numbers, Running, made_by, running
 from tests.support.processes import wait_until
 
 EXECUTORS: dict[str, Callable[[], Executor]] = {
     "in process": InThisProcess,
-    "local processes": lambda: LocalProcesses(Settings(2, "fork", 8, None, 4)),
+    "local processes": LocalProcesses,
 }
 
 
@@ -78,7 +77,7 @@ def few(
 
         return short, let_one_join
 
-    three = {**EXECUTORS, "local processes": lambda: LocalProcesses(Settings(3, "fork", 8, None, 4))}
+    three = {**EXECUTORS, "local processes": LocalProcesses}
     with running(three[request.param]) as run:
         yield start
 
@@ -103,10 +102,12 @@ class StartsLate(Finite):
 @pytest.mark.slow
 def test_streams_of_a_worker_that_starts_for_long_go_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stalls, "LATE_SECONDS", 0.5)
-    options: dict[str, Any] = {"seed": 5, "check_every": 0}
+    options: dict[str, Any] = {"seed": 5, "check": False}
     with (
         DeterministicAugmenter(Finite(), None, 0, **options) as alone,
-        DeterministicAugmenter(StartsLate(tmp_path), None, 2, start_method="spawn", **options) as augmenter,
+        DeterministicAugmenter(
+            StartsLate(tmp_path), None, 2, executor=LocalProcesses(start_method="spawn"), **options
+        ) as augmenter,
     ):
         assert len({*made_by(augmenter, alone)}) == 1
         (tmp_path / "go on").touch()
@@ -122,7 +123,7 @@ def test_an_executor_of_the_users_own_is_asked() -> None:
             asked.append(work)
             return super().start(work)
 
-    with DeterministicAugmenter(Numbers(), None, 3, seed=5, batches_per_epoch=4, executor=Noting()) as augmenter:
+    with DeterministicAugmenter(Numbers(), None, 0, seed=5, batches_per_epoch=4, executor=Noting()) as augmenter:
         found = [batch["at"] for batch in augmenter]
     assert found == [(0, step) for step in range(4)]
     assert len(asked) == 1
@@ -142,13 +143,3 @@ def test_two_augmenters_of_two_threads_do_not_mix_their_global_generators() -> N
     for thread in threads:
         thread.join()
     assert found == expected
-
-
-def test_an_executor_has_as_many_workers_as_its_settings_say() -> None:
-    """Streams of workers that nobody started would be waited for."""
-    taken = []
-    for asked in (2, 3):
-        executor = LocalProcesses(Settings(2, "fork", 8, None, 4))
-        with DeterministicAugmenter(Finite(), None, asked, seed=1, num_streams=3, executor=executor) as augmenter:
-            taken.append([batch["cases"] for batch in augmenter])
-    assert taken[0] == taken[1] != []

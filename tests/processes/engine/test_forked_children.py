@@ -43,9 +43,7 @@ def in_child(do: Callable[[], Any]) -> Any:
 
 
 def started(num_processes: int = 2, take: int = 3) -> DeterministicAugmenter:
-    augmenter = DeterministicAugmenter(
-        Counter(), Shows(default_dtype), num_processes, seed=1, start_method="fork", batches_per_epoch=100
-    )
+    augmenter = DeterministicAugmenter(Counter(), Shows(default_dtype), num_processes, seed=1, batches_per_epoch=100)
     for _ in range(take):
         next(augmenter)
     return augmenter
@@ -124,7 +122,7 @@ class Waits(Counter):
 
 def test_without_workers_a_child_goes_on_though_another_thread_was_making_a_batch() -> None:
     (is_there, there), (may_go_on, go_on) = os.pipe(), os.pipe()
-    augmenter = DeterministicAugmenter(Waits(there, may_go_on), None, 0, seed=1, check_every=0)
+    augmenter = DeterministicAugmenter(Waits(there, may_go_on), None, 0, seed=1, check=False)
     expected = fingerprint(augmenter.replay(0, 1))
     thread = threading.Thread(target=lambda: next(augmenter))
     thread.start()
@@ -158,7 +156,7 @@ def test_process_of_multiprocessing_says_what_is_wrong() -> None:
 
 
 def test_child_of_a_fork_in_the_middle_of_a_start_does_not_wait_for_it() -> None:
-    with DeterministicAugmenter(Counter(), None, 1, seed=1, start_method="fork") as augmenter:
+    with DeterministicAugmenter(Counter(), None, 1, seed=1) as augmenter:
         lock = augmenter._starting
         held, done = threading.Event(), threading.Event()
 

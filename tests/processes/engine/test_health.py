@@ -13,7 +13,7 @@ import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
 from batchgenerators.transforms.abstract_transforms import AbstractTransform, Compose
 
-from detaug import DeterministicAugmenter
+from detaug import Check, DeterministicAugmenter, LocalProcesses
 from detaug.engine import health
 from tests.support.augmenters import Maker
 
@@ -37,7 +37,7 @@ class Quick(AbstractTransform):
         return batch
 
 
-OPTIONS = {"seed": 1, "check_ignore": ("pid",), "batches_per_epoch": 20}
+OPTIONS = {"seed": 1, "check": Check(ignore=("pid",)), "batches_per_epoch": 20}
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def test_processes_that_were_replaced_are_counted(make: Maker) -> None:
     list(augmenter)
     assert augmenter.stats()["restarts"] == 1
 
-    retiring = make(Pids(), Slow(), 1, max_worker_memory=1, **OPTIONS)
+    retiring = make(Pids(), Slow(), 1, executor=LocalProcesses(max_worker_memory=1), **OPTIONS)
     for _ in range(3):
         next(retiring)
     assert retiring.stats()["retirements"] >= 2

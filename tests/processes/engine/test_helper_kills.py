@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from detaug import DeterministicAugmenter, fingerprint
+from detaug import DeterministicAugmenter, LocalProcesses, fingerprint
 from tests.processes.engine import settings_pipelines
 from tests.support.processes import wait_until
 
@@ -50,7 +50,7 @@ def expected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def augmenter() -> Iterator[DeterministicAugmenter]:
-    with DeterministicAugmenter(Scaled(), None, 2, seed=3, start_method="fork", max_restarts=1000) as made:
+    with DeterministicAugmenter(Scaled(), None, 2, seed=3, executor=LocalProcesses(max_restarts=1000)) as made:
         yield made
 
 
@@ -95,7 +95,12 @@ def test_death_of_the_helper_of_forks_is_a_clear_error_and_restart_goes_on(
 def test_a_fresh_helper_may_be_killed_in_a_row_and_batches_stay_the_same(start_method: str) -> None:
     def batches(processes: int) -> Iterator[str]:
         with DeterministicAugmenter(
-            settings_pipelines.Counter(), None, processes, seed=1, start_method=start_method, stateless=True
+            settings_pipelines.Counter(),
+            None,
+            processes,
+            seed=1,
+            executor=LocalProcesses(start_method=start_method),
+            stateless=True,
         ) as augmenter:
             for step in range(9):
                 if processes and step % 3 == 1:
@@ -113,7 +118,12 @@ def test_fresh_interpreters_are_given_the_environment_of_the_start(
     monkeypatch.setenv("ITS_OWN", "at the start")
     transform = settings_pipelines.Shows(settings_pipelines.own_variable)
     with DeterministicAugmenter(
-        settings_pipelines.Counter(), transform, 1, seed=1, start_method="spawn", stateless=True
+        settings_pipelines.Counter(),
+        transform,
+        1,
+        seed=1,
+        executor=LocalProcesses(start_method="spawn"),
+        stateless=True,
     ) as augmenter:
         seen = [next(augmenter)["seen"]]
         monkeypatch.setenv("ITS_OWN", "later")
@@ -142,7 +152,7 @@ def test_dead_worker_is_noticed_at_once_whatever_the_program_does_about_children
 ) -> None:
     before = signal.signal(signal.SIGCHLD, handler())
     try:
-        with DeterministicAugmenter(Scaled(), None, 1, seed=3, start_method="fork") as augmenter:
+        with DeterministicAugmenter(Scaled(), None, 1, seed=3) as augmenter:
             batches = prints(augmenter, 2)
             for _ in range(3):
                 (pid,) = augmenter._engine.worker_pids()  # type: ignore[union-attr]
@@ -159,8 +169,8 @@ def test_dead_worker_is_noticed_at_once_whatever_the_program_does_about_children
 
 def test_another_augmenters_channels_are_not_kept_open_by_a_later_one() -> None:
     with (
-        DeterministicAugmenter(Scaled(), None, 1, seed=3, start_method="fork") as first,
-        DeterministicAugmenter(Scaled(), None, 1, seed=4, start_method="fork") as second,
+        DeterministicAugmenter(Scaled(), None, 1, seed=3) as first,
+        DeterministicAugmenter(Scaled(), None, 1, seed=4) as second,
     ):
         next(first)
         pool = first._engine._pool  # type: ignore[union-attr]

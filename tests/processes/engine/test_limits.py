@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(60)
     ],
 )
 def test_batch_that_meets_a_limit_in_its_worker_says_so(make: Maker, which: str, words: list[str]) -> None:
-    augmenter = make(MeetsALimit(which), None, 1, seed=1, start_method="fork")
+    augmenter = make(MeetsALimit(which), None, 1, seed=1)
     take(augmenter, 2)
     with pytest.raises(BatchError, match="epoch 0, step 2") as caught:
         next(augmenter)
@@ -66,11 +66,11 @@ def descriptors_left(number: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("left", [0, 1, 2, 3, 4, 5])
 def test_start_without_descriptors_says_so_and_leaves_nothing(make: Maker, left: int) -> None:
-    make(RandomLoader(), None, 1, seed=1, start_method="fork")._start()
+    make(RandomLoader(), None, 1, seed=1)._start()
     make.close()
     before, here = open_descriptors(), {process.pid for process in descendants()}
     with descriptors_left(left):
-        augmenter = make(RandomLoader(), None, 2, seed=1, start_method="fork")
+        augmenter = make(RandomLoader(), None, 2, seed=1)
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         with pytest.raises((LimitReached, RuntimeError), match=rf"{limit} open files here \(ulimit -n"):
             next(augmenter)
@@ -81,9 +81,9 @@ def test_start_without_descriptors_says_so_and_leaves_nothing(make: Maker, left:
 
 
 def test_parent_without_descriptors_says_so_and_goes_on_when_there_are_some(make: Maker) -> None:
-    options = {"seed": 1, "batches_per_epoch": 20, "check_every": 0}
+    options = {"seed": 1, "batches_per_epoch": 20, "check": False}
     expected = prints(make(Kilobytes(), None, 0, **options))
-    augmenter = make(Kilobytes(), None, 2, **options, start_method="fork")
+    augmenter = make(Kilobytes(), None, 2, **options)
     first = next(augmenter)
     # The engine gives back what it started with, in its own thread: none of that is to be free later on.
     seen, now = None, open_descriptors()

@@ -15,7 +15,7 @@ import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import DeterministicAugmenter, current, fingerprint
-from tests.support.augmenters import Maker
+from tests.support.augmenters import Maker, workers
 
 LINES = 40
 WAYS = [(0, "fork"), (1, "fork"), (3, "fork"), pytest.param(2, "spawn", marks=pytest.mark.slow)]
@@ -89,20 +89,21 @@ def epochs(augmenter: DeterministicAugmenter, number: int = 2) -> list[list[str]
 def test_streams_walk_through_files_of_their_own(
     make: Maker, path: Path, n: int, start_method: str, of_its_own: int | None
 ) -> None:
-    options: dict[str, Any] = {"num_streams": 3, "seed": 5, "start_method": start_method}
+    options: dict[str, Any] = {"num_streams": 3, "seed": 5}
+    started: dict[str, Any] = {**options, "executor": workers(n, start_method)}
     expected = [line for line in range(LINES) for _ in range(3)]
-    augmenter = make(lambda: Lines(path, of_its_own), None, n, **options)
+    augmenter = make(lambda: Lines(path, of_its_own), None, n, **started)
     for _ in range(2):
         batches = list(augmenter)
         assert [batch["line"] for batch in batches] == expected
     again = make(lambda: Lines(path, of_its_own), None, 0, **options)
     whole = epochs(again, 1)[0]
     assert [fingerprint(augmenter.replay(0, step)) for step in (0, 1, 50)] == [whole[step] for step in (0, 1, 50)]
-    resumed = make(lambda: Lines(path, of_its_own), None, n, **options)
+    resumed = make(lambda: Lines(path, of_its_own), None, n, **started)
     for _ in range(17):
         next(resumed)
     state = resumed.state_dict()
-    goes_on = make(lambda: Lines(path, of_its_own), None, n, **options)
+    goes_on = make(lambda: Lines(path, of_its_own), None, n, **started)
     goes_on.load_state_dict(state)
     assert epochs(goes_on, 1)[0] == whole[17:]
 
@@ -112,10 +113,14 @@ def test_streams_walk_through_files_of_their_own(
 def test_the_number_of_processes_changes_nothing(
     make: Maker, n: int, start_method: str, make_loader: Callable[[], Any]
 ) -> None:
-    options: dict[str, Any] = {"seed": 5, "start_method": start_method, "batches_per_epoch": 12, "num_streams": 4}
+    options: dict[str, Any] = {
+        "seed": 5,
+        "batches_per_epoch": 12,
+        "num_streams": 4,
+    }
     first = epochs(make(make_loader, None, 0, **options))
     np.random.rand(3)  # what the callable draws from is the augmenter's
-    augmenter = make(make_loader, None, n, **options)
+    augmenter = make(make_loader, None, n, executor=workers(n, start_method), **options)
     assert epochs(augmenter) == first
     assert first[0] != first[1]
     assert list(range(24)) == CASES
@@ -135,7 +140,7 @@ def test_one_loader_that_is_returned_every_time_is_copied(make: Maker) -> None:
 @pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("kind", [iter, csv.reader, lambda file: map(int, file)])
 def test_iterators_for_one_pass_are_made_for_each_epoch(make: Maker, path: Path, n: int, kind: Any) -> None:
-    augmenter = make(lambda: kind(path.open()), None, n, seed=1, start_method="fork")
+    augmenter = make(lambda: kind(path.open()), None, n, seed=1)
     first, second = (list(map(str, augmenter)) for _ in range(2))
     assert len(first) == LINES
     assert first == second

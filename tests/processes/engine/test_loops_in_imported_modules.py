@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(180)
 
 MODULE = """
 import os, sys
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 
 class Item:
     def __init__(self, number):
@@ -37,7 +37,9 @@ class Loader:
             raise Refused("at step 5")
         return {"item": Item(detaug.current().step), "pid": os.getpid()}
 
-with DeterministicAugmenter(Loader(), None, int(sys.argv[2]), seed=1, start_method=sys.argv[1], stateless=True) as aug:
+number = int(sys.argv[2])
+executor = LocalProcesses(sys.argv[1]) if number else None
+with DeterministicAugmenter(Loader(), None, number, seed=1, executor=executor, stateless=True) as aug:
     batches = [next(aug) for _ in range(5)]
     print([batch["item"].number for batch in batches], {type(batch["item"]) for batch in batches} == {Item})
     try:
@@ -71,7 +73,7 @@ def test_it_is_a_clear_error_where_workers_would_import_it(tmp_path: Path, metho
 
 READS_ARGUMENTS = """
 import sys
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 
 class Loader:
     def __iter__(self):
@@ -80,7 +82,7 @@ class Loader:
         return sys.argv
 
 if __name__ == "__main__":
-    with DeterministicAugmenter(Loader(), None, 1, seed=1, start_method=sys.argv[1], stateless=True) as aug:
+    with DeterministicAugmenter(Loader(), None, 1, seed=1, executor=LocalProcesses(sys.argv[1]), stateless=True) as aug:
         print(next(aug))
 """
 
@@ -107,7 +109,7 @@ class Loader:
 
 threading.Thread(target=lambda: __import__("slow"), daemon=True).start()
 slow_import.begun.wait()
-with DeterministicAugmenter(Loader(), None, 1, seed=1, start_method="fork", stateless=True) as aug:
+with DeterministicAugmenter(Loader(), None, 1, seed=1, stateless=True) as aug:
     print([next(aug) for _ in range(3)])
 slow_import.go_on.set()
 """
@@ -156,7 +158,7 @@ def test_module_that_another_thread_was_importing_is_imported_anew_by_forked_wor
     importing.start()
     try:
         wait_until((tmp_path / "importing").exists, "the import has begun")
-        with DeterministicAugmenter(ImportsHalted(), None, 1, seed=1, start_method="fork", check_every=0) as augmenter:
+        with DeterministicAugmenter(ImportsHalted(), None, 1, seed=1, check=False) as augmenter:
             assert next(augmenter) == "imported anew"
     finally:
         (tmp_path / "go on").touch()

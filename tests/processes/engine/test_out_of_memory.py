@@ -34,7 +34,7 @@ RUN = """
             return super().__next__()
 
     most = np.ones(700_000_000, np.uint8)  # more than a worker has of its own until nothing is left
-    with augmenter(Greedy(), max_restarts=2, stateless=True) as aug:
+    with augmenter(Greedy(), executor=LocalProcesses(START_METHOD, max_restarts=2), stateless=True) as aug:
         for _ in range(6):
             print(next(aug)["data"].sum())
 """
@@ -95,7 +95,7 @@ def test_batch_that_takes_too_much_memory_every_time_is_an_error_that_says_so(
 
 def test_workers_are_killed_before_the_process_that_trains(make: Maker) -> None:
     mine = int(Path("/proc/self/oom_score_adj").read_text())
-    augmenter = make(RandomLoader(), None, 2, seed=3, start_method="fork")
+    augmenter = make(RandomLoader(), None, 2, seed=3)
     assert prints(take(augmenter, 2))
     engine = augmenter._engine
     assert engine is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from detaug import LocalProcesses
 from detaug.engine.local import stalls
 from tests.processes.engine.misbehaving import Chain, Sleepy, StopsItsHelper
 from tests.support.augmenters import Maker
@@ -38,7 +39,7 @@ def test_without_a_timeout_a_warning_names_batch_worker_transform_place_and_time
 ) -> None:
     transform = Chain(Sleepy(-1, ""), Sleepy(4, str(tmp_path / "slept"), seconds=2.5))
     expected = prints(take(make(RandomLoader(), None, 0, seed=2), 8))
-    batches = take(make(RandomLoader(), transform, 1, seed=2, start_method="fork"), 8)
+    batches = take(make(RandomLoader(), transform, 1, seed=2), 8)
     assert prints(batches) == expected
     warnings = [r.getMessage() for r in caplog.records if "has been making" in r.getMessage()]
     assert warnings
@@ -50,7 +51,7 @@ def test_without_a_timeout_a_warning_names_batch_worker_transform_place_and_time
 
 def test_place_in_a_loader_is_named_too(make: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     loader = HangsOnce(2, str(tmp_path / "hung"))
-    take(make(loader, None, 2, seed=2, stall_timeout=0.5, start_method="fork"), 6)
+    take(make(loader, None, 2, seed=2, executor=LocalProcesses(stall_timeout=0.5)), 6)
     assert "HangsOnce.generate_train_batch > Event.wait" in caplog.text
     assert "it made no progress for 0.5 s" in caplog.text
 
@@ -70,7 +71,7 @@ def test_place_is_named_though_the_worker_holds_the_interpreters_lock(
                     open("flag", "w").close()
                     re.match("(a+)+$", "a" * 60 + "b")
                 return super().__next__()
-        with augmenter(Catastrophe(), num_processes=1, stall_timeout=1.0) as aug:
+        with augmenter(Catastrophe(), num_processes=1, executor=LocalProcesses(START_METHOD, stall_timeout=1.0)) as aug:
             for _ in range(5):
                 next(aug)
         """,
@@ -83,7 +84,7 @@ def test_place_is_named_though_the_worker_holds_the_interpreters_lock(
 
 def test_stopped_worker_is_said_to_be_stopped(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
     expected = prints(take(make(RandomSampler(), None, 0, seed=2), 30))
-    augmenter = make(RandomSampler(), None, 2, seed=2, stall_timeout=0.5, start_method="fork")
+    augmenter = make(RandomSampler(), None, 2, seed=2, executor=LocalProcesses(stall_timeout=0.5))
     batches = take(augmenter, 4)
     os.kill(batches[-1][WITNESS]["pid"], signal.SIGSTOP)
     batches += take(augmenter, 26)
@@ -96,7 +97,7 @@ def test_helper_that_hangs_with_a_worker_is_replaced_with_it(
 ) -> None:
     expected = prints(take(make(RandomLoader(), None, 0, seed=2), 8))
     loader = StopsItsHelper(3, str(tmp_path / "stopped"))
-    augmenter = make(loader, None, 2, seed=2, stall_timeout=0.5, start_method="forkserver")
+    augmenter = make(loader, None, 2, seed=2, executor=LocalProcesses(stall_timeout=0.5, start_method="forkserver"))
     assert prints(take(augmenter, 8)) == expected
     assert "does not answer and is killed" in caplog.text
 
@@ -105,7 +106,7 @@ def test_worker_that_dies_while_its_helper_is_stopped_is_replaced(
     make: Maker, mark: str, patience_is_short: None
 ) -> None:
     expected = prints(take(make(RandomSampler(), None, 0, seed=2), 20))
-    augmenter = make(RandomSampler(), None, 2, seed=2, start_method="forkserver")
+    augmenter = make(RandomSampler(), None, 2, seed=2, executor=LocalProcesses(start_method="forkserver"))
     batches = take(augmenter, 4)
     pid = batches[-1][WITNESS]["pid"]
     (helper,) = {p.ppid() for p in descendants() if p.pid == pid}
@@ -129,7 +130,7 @@ UNKILLABLE = """
                 os.setresuid(65534, 65534, 65534)
                 time.sleep(1000)
             return super().__next__()
-    with augmenter(BelongsToNobody(), stall_timeout=0.5) as aug:
+    with augmenter(BelongsToNobody(), executor=LocalProcesses(START_METHOD, stall_timeout=0.5)) as aug:
         print(len([next(aug) for _ in range(12)]))
     print("end")
 """
@@ -155,7 +156,7 @@ def test_time_in_which_the_whole_program_was_stopped_is_no_stall(script: Callabl
             def __next__(self):
                 time.sleep(0.3)
                 return super().__next__()
-        with augmenter(Slow(), stall_timeout=1.5) as aug:
+        with augmenter(Slow(), executor=LocalProcesses(START_METHOD, stall_timeout=1.5)) as aug:
             next(aug)
             print("ready")
             print(len([next(aug) for _ in range(8)]))

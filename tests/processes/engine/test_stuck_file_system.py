@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from detaug import LocalProcesses
 from detaug.engine.local import stalls
 from tests.processes.engine.misbehaving import WritesOnce
 from tests.support.augmenters import Maker
@@ -52,7 +53,7 @@ def test_worker_that_a_stuck_file_system_holds_is_abandoned_and_its_batch_made_e
     monkeypatch.setattr(stalls, "_KILL_SECONDS", 1.0)
     expected = prints(take(make(RandomLoader(), None, 0, seed=2), 12))
     loader = WritesOnce(3, str(stuck / "file"), str(tmp_path / "pid"))
-    augmenter = make(loader, None, 2, seed=2, stall_timeout=0.5, start_method="fork")
+    augmenter = make(loader, None, 2, seed=2, executor=LocalProcesses(stall_timeout=0.5))
     assert prints(take(augmenter, 12)) == expected
     assert "it waits in the kernel and cannot be interrupted" in caplog.text
     assert "cannot be killed and is abandoned" in caplog.text
@@ -73,7 +74,7 @@ def test_without_a_timeout_a_warning_says_that_the_kernel_holds_the_worker(
 ) -> None:
     monkeypatch.setattr(stalls, "SLOW_SECONDS", 0.5)
     loader = WritesOnce(3, str(stuck / "file"), str(tmp_path / "pid"))
-    augmenter = make(loader, None, 1, seed=2, start_method="fork")
+    augmenter = make(loader, None, 1, seed=2)
     take(augmenter, 3)
     wait_until(lambda: "has been making epoch 0, step 3" in caplog.text, "the warning", patience=20)
     assert "it waits in the kernel and cannot be interrupted" in caplog.text

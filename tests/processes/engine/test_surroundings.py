@@ -22,6 +22,7 @@ from detaug import DeterministicAugmenter, fingerprint
 from detaug.processes.interpreters import known_hash_seed
 from detaug.processes.surroundings import ProcessSettings
 from tests.processes.engine import settings_pipelines as pipelines
+from tests.support.augmenters import workers
 from tests.support.preloaded import briefly, run_code
 
 pytestmark = pytest.mark.timeout(180)
@@ -130,7 +131,12 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], AbstractContextManager
 def seen_by(what: Callable[[], Any], num_processes: int, method: str, n: int = 3) -> list[Any]:
     transform = pipelines.Shows(what)
     with DeterministicAugmenter(
-        pipelines.Counter(), transform, num_processes, seed=1, stateless=True, start_method=method
+        pipelines.Counter(),
+        transform,
+        num_processes,
+        seed=1,
+        stateless=True,
+        executor=workers(num_processes, method),
     ) as augmenter:
         return [next(augmenter)["seen"] for _ in range(n)]
 
@@ -164,7 +170,12 @@ def test_all_settings_travel_to_fresh_interpreters(method: str) -> None:
         for num_processes in (0, 2):
             augmenter = stack.enter_context(
                 DeterministicAugmenter(
-                    pipelines.Counter(), ShowsAll(), num_processes, seed=1, stateless=True, start_method=method
+                    pipelines.Counter(),
+                    ShowsAll(),
+                    num_processes,
+                    seed=1,
+                    stateless=True,
+                    executor=workers(num_processes, method),
                 )
             )
             seen.append([next(augmenter) for _ in range(2)])
@@ -178,9 +189,7 @@ def test_all_settings_travel_to_fresh_interpreters(method: str) -> None:
 @pytest.mark.parametrize("num_processes", [0, 1])
 def test_what_the_program_sets_later_does_not_reach_batches(num_processes: int) -> None:
     transform = pipelines.Shows(pipelines.default_dtype)
-    with DeterministicAugmenter(
-        pipelines.Counter(), transform, num_processes, seed=1, start_method="fork"
-    ) as augmenter:
+    with DeterministicAugmenter(pipelines.Counter(), transform, num_processes, seed=1) as augmenter:
         seen = [next(augmenter)["seen"]]
         with SETTINGS["default dtype"][1]():
             seen += [next(augmenter)["seen"] for _ in range(4)] + [augmenter.replay(0, 0)["seen"]]
@@ -207,12 +216,13 @@ def test_batches_made_here_leave_every_setting_as_it_was() -> None:
 LAZY = """
 import sys
 import numpy as np
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 from tests.processes.engine.settings_pipelines import Counter, LoadsLater
 
 name, number, method = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 assert name not in sys.modules
-with DeterministicAugmenter(Counter(), LoadsLater(name), number, seed=1, start_method=method) as augmenter:
+executor = LocalProcesses(method) if number else None
+with DeterministicAugmenter(Counter(), LoadsLater(name), number, seed=1, executor=executor) as augmenter:
     print([next(augmenter)["seen"] for _ in range(3)])
 if number == 0 and name == "SimpleITK":
     import os, SimpleITK
@@ -264,7 +274,7 @@ from detaug import DeterministicAugmenter
 from tests.processes.engine.parallel_pipelines import SumsInParallel
 from tests.processes.engine.settings_pipelines import Counter
 with DeterministicAugmenter(
-    Counter(), SumsInParallel(), int(sys.argv[1]), seed=1, start_method="fork", check_every=0  # which would compile it again
+    Counter(), SumsInParallel(), int(sys.argv[1]), seed=1, check=False  # which would compile it again
 ) as augmenter:
     print([next(augmenter)["seen"] for _ in range(3)])
 print(numba.get_num_threads() == numba.config.NUMBA_NUM_THREADS)
@@ -280,9 +290,7 @@ def test_kernel_whose_first_call_starts_numbas_threads_has_one(tmp_path: Path) -
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_batch_that_changes_the_number_of_threads_does_not_change_the_next(number: int) -> None:
-    with DeterministicAugmenter(
-        pipelines.Counter(), pipelines.ChangesThreads(), number, seed=1, start_method="fork"
-    ) as augmenter:
+    with DeterministicAugmenter(pipelines.Counter(), pipelines.ChangesThreads(), number, seed=1) as augmenter:
         assert [next(augmenter)["seen"] for _ in range(4)] == [1] * 4
 
 
@@ -291,11 +299,11 @@ def test_forked_worker_has_one_thread_whatever_the_programs_linear_algebra_has()
     code = """if True:
         import os
         import numpy as np
-        from detaug import DeterministicAugmenter
+        from detaug import DeterministicAugmenter, LocalProcesses
         from tests.processes.engine.settings_pipelines import Counter, Shows, threads_there_are
         np.ones((300, 300)) @ np.ones((300, 300))
         print(threads_there_are() > 1 or os.cpu_count() == 1)
-        with DeterministicAugmenter(Counter(), Shows(threads_there_are), 2, seed=1, start_method="fork") as augmenter:
+        with DeterministicAugmenter(Counter(), Shows(threads_there_are), 2, seed=1) as augmenter:
             print([next(augmenter)["seen"] for _ in range(4)])
         """
     assert run_python(code, OPENBLAS_NUM_THREADS="4").splitlines() == ["True", "[1, 1, 1, 1]"]
@@ -304,11 +312,11 @@ def test_forked_worker_has_one_thread_whatever_the_programs_linear_algebra_has()
 HASHES = """
 import os, sys
 os.environ["PYTHONHASHSEED"] = sys.argv[2] or os.environ.get("PYTHONHASHSEED", "")
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 from detaug.processes.interpreters import known_hash_seed
 from tests.processes.engine.settings_pipelines import Counter, Shows, order_of_a_set
 with DeterministicAugmenter(
-    Counter(), Shows(order_of_a_set), 2, seed=1, start_method=sys.argv[1], stateless=True, check_every=0
+    Counter(), Shows(order_of_a_set), 2, seed=1, executor=LocalProcesses(sys.argv[1]), stateless=True, check=False
 ) as aug:
     print({tuple(next(aug)["seen"]) for _ in range(6)} | ({tuple(order_of_a_set())} if sys.argv[3] else set()))
 print(known_hash_seed())

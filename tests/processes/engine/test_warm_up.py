@@ -19,7 +19,7 @@ SCRIPT = """
 import json, os, sys
 import numpy as np
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 from detaug.kernels.normals import add_normals
 from detaug.transforms.compose import Compose, RandomApply
 from detaug.transforms.noise import GaussianNoise
@@ -65,7 +65,7 @@ if __name__ == "__main__":
         loader, transform = Loader(), Chain(noise, Counting())
     else:
         loader, transform = Loader(noise), Counting()
-    with DeterministicAugmenter(loader, transform, 2, seed=1, stateless=True, start_method=start_method) as augmenter:
+    with DeterministicAugmenter(loader, transform, 2, seed=1, stateless=True, executor=LocalProcesses(start_method)) as augmenter:
         batches = [next(augmenter) for _ in range(6)]
     assert all(batch.pop("image").any() for batch in batches)
     print(json.dumps({"parent": compiled(), "workers": batches}))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from detaug import LocalProcesses
 from detaug.errors import BatchError, WorkerDied
 from tests.processes.engine.misbehaving import REPORTS, CancelledError, Cancels, Ends, EndsAmongQuickOnes, Sleepy
 from tests.support.augmenters import Maker
@@ -23,7 +24,7 @@ def test_batch_of_a_worker_that_ended_is_made_again_with_the_same_bytes(
 ) -> None:
     expected = prints(take(make(RandomLoader(), None, 0, seed=3), 8))
     flag = tmp_path / "ended"
-    batches = take(make(Ends(how, flag=str(flag)), None, 2, seed=3, start_method="fork"), 8)
+    batches = take(make(Ends(how, flag=str(flag)), None, 2, seed=3), 8)
     assert flag.exists(), "the worker did not end"
     assert_made_by_workers("fork", batches)
     assert prints(batches) == expected
@@ -33,7 +34,7 @@ def test_batch_of_a_worker_that_ended_is_made_again_with_the_same_bytes(
 
 @pytest.mark.parametrize("how", REPORTS)
 def test_batch_that_ends_every_worker_is_an_error_with_batch_signal_and_peak_memory(make: Maker, how: str) -> None:
-    augmenter = make(Ends(how), None, 2, seed=3, max_restarts=2, start_method="fork")
+    augmenter = make(Ends(how), None, 2, seed=3, executor=LocalProcesses(max_restarts=2))
     take(augmenter, 3)
     with pytest.raises(WorkerDied, match=r"epoch 0, step 3 .*ended 2 workers") as caught:
         next(augmenter)
@@ -49,7 +50,7 @@ def test_batch_that_ends_every_worker_is_an_error_with_batch_signal_and_peak_mem
 def test_batch_that_ends_workers_is_named_also_among_many_that_travel_together(
     make: Maker, caplog: pytest.LogCaptureFixture, how: str, step: int
 ) -> None:
-    augmenter = make(EndsAmongQuickOnes(how, step), None, 2, num_cached=14, max_restarts=2, start_method="fork")
+    augmenter = make(EndsAmongQuickOnes(how, step), None, 2, num_cached=14, executor=LocalProcesses(max_restarts=2))
     assert take(augmenter, step) == list(range(step))
     with pytest.raises(WorkerDied, match=rf"epoch 0, step {step} .*ended 2 workers"):
         next(augmenter)
@@ -58,14 +59,16 @@ def test_batch_that_ends_workers_is_named_also_among_many_that_travel_together(
 
 def test_batch_that_hangs_is_named_also_among_many_that_travel_together(make: Maker) -> None:
     loader = EndsAmongQuickOnes("hangs", 203)
-    augmenter = make(loader, None, 2, num_cached=14, max_restarts=1, stall_timeout=0.5, start_method="fork")
+    augmenter = make(loader, None, 2, num_cached=14, executor=LocalProcesses(max_restarts=1, stall_timeout=0.5))
     take(augmenter, 203)
     with pytest.raises(WorkerDied, match=r"epoch 0, step 203 .*no progress for 0\.5 s"):
         next(augmenter)
 
 
 def test_batch_that_hangs_in_every_worker_is_an_error_that_says_where(make: Maker, tmp_path: Path) -> None:
-    augmenter = make(RandomLoader(), HangsAlways(), 1, seed=3, max_restarts=1, stall_timeout=0.5, start_method="fork")
+    augmenter = make(
+        RandomLoader(), HangsAlways(), 1, seed=3, executor=LocalProcesses(max_restarts=1, stall_timeout=0.5)
+    )
     take(augmenter, 3)
     with pytest.raises(WorkerDied, match=r"no progress for 0\.5 s") as caught:
         next(augmenter)
@@ -88,7 +91,7 @@ class HangsAlways(Sleepy):
 
 
 def test_exception_that_is_no_exception_arrives_as_an_error(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
-    augmenter = make(Cancels(), None, 2, seed=3, start_method="fork")
+    augmenter = make(Cancels(), None, 2, seed=3)
     take(augmenter, 2)
     with pytest.raises(BatchError, match="the reader was cancelled") as caught:
         next(augmenter)
@@ -102,5 +105,5 @@ def test_warning_of_a_dead_worker_tells_its_peak_memory(
 ) -> None:
     caplog.set_level(logging.WARNING)
     loader = Ends("segmentation fault", flag=str(tmp_path / "ended"))
-    take(make(loader, None, 1, seed=3, start_method="fork"), 5)
+    take(make(loader, None, 1, seed=3), 5)
     assert "memory having peaked at" in caplog.text

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from detaug import fingerprint
+from detaug import Check, Skip, fingerprint
 from detaug.cli import main
 from detaug.ledger import receipt as receipts
 from detaug.ledger.header import digest as digest_of
@@ -402,7 +402,7 @@ def test_whatever_a_receipt_says_is_compared_with_the_ledger(kept: Path, tmp_pat
 def test_the_keys_that_are_compared_are_those_of_the_pipeline_here(kept: Path, tmp_path: Path) -> None:
     done = check(kept.with_name("receipt.json"), kept, "plain", "--samples", "1")
     assert "compared: 'data', 'at'" in done.output
-    ledger = run(tmp_path / "run.jsonl", check_ignore=("at",))
+    ledger = run(tmp_path / "run.jsonl", check=Check(every=0, ignore=("at",)))
     assert check(receipt_of(ledger), ledger, "without_at").exit_code == 0
     done = check(tmp_path / "receipt.json", ledger, "plain")
     assert (done.exit_code, "the ledger has no fingerprint of 'at'" in done.output) == (1, True)
@@ -411,7 +411,7 @@ def test_the_keys_that_are_compared_are_those_of_the_pipeline_here(kept: Path, t
 
 
 def test_steps_that_were_skipped_or_ended_are_no_fault(tmp_path: Path) -> None:
-    skipped = run(tmp_path / "a.jsonl", 8, loader=pipelines.Draws(fails_at=(1,)), on_error="skip")
+    skipped = run(tmp_path / "a.jsonl", 8, loader=pipelines.Draws(fails_at=(1,)), on_error=Skip())
     done = check(receipt_of(skipped), skipped, "failing")
     assert done.exit_code == 0, done.output
     assert "3 steps have no line; 3 of them were tried" in done.output

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from detaug import LocalProcesses
 from detaug.engine.local.coordinator import Coordinator
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
 from tests.support.preloaded import run_code
@@ -28,7 +29,9 @@ class Volumes(Draws):
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_workers_change_nothing_about_the_digest(tmp_path: Path, method: str) -> None:
     here = digest(run(tmp_path / "here.jsonl", loader=Volumes()))
-    assert digest(run(tmp_path / "workers.jsonl", processes=3, start_method=method, loader=Volumes())) == here
+    assert (
+        digest(run(tmp_path / "workers.jsonl", processes=3, executor=LocalProcesses(method), loader=Volumes())) == here
+    )
     workers = {line["worker"] for line in lines(tmp_path / "workers.jsonl") if line["kind"] == "batch"}
     assert workers
     assert os.getpid() not in workers

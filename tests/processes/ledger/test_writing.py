@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug import fingerprint
+from detaug import Check, Skip, fingerprint
 from detaug.ledger.files import NotALedger
 from detaug.ledger.header import portable
 from detaug.ledger.lines import Key
@@ -114,7 +114,7 @@ def test_what_has_no_stable_bytes_has_no_fingerprint_and_stops_nothing(tmp_path:
         def generate_train_batch(self) -> dict[str, Any]:
             return {**super().generate_train_batch(), "odd": threading.Thread, "pid": os.getpid()}
 
-    run(tmp_path / "run.jsonl", 2, loader=Odd(), check_ignore=("pid",))
+    run(tmp_path / "run.jsonl", 2, loader=Odd(), check=Check(every=0, ignore=("pid",)))
     header, line, _ = lines(tmp_path / "run.jsonl")
     assert header["left_out"] == ["pid"]
     assert (line["keys"]["odd"], "pid" in line["keys"]) == (None, False)
@@ -122,7 +122,7 @@ def test_what_has_no_stable_bytes_has_no_fingerprint_and_stops_nothing(tmp_path:
 
 
 def test_skipped_batches_and_streams_that_end_early_leave_gaps(tmp_path: Path) -> None:
-    run(tmp_path / "run.jsonl", 4, loader=Draws(fails_at=(1,)), on_error="skip", batches_per_epoch=5)
+    run(tmp_path / "run.jsonl", 4, loader=Draws(fails_at=(1,)), on_error=Skip(), batches_per_epoch=5)
     assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 2), (0, 3), (0, 4)]
     with augmenter(
         tmp_path / "streams.jsonl", loader=lambda: iter(range(3)), num_streams=2, batches_per_epoch=None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import random
 from collections.abc import Callable, Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 from tests.processes.purity.fuzz_cells import CELLS, SIZES
 
 ITEMS = 11
@@ -243,9 +242,9 @@ def augmenter(spec: Spec, num_processes: int | None = None) -> DeterministicAugm
     step = FORMS[spec.form](Holder(spec.container, CELLS[spec.state](spec.correct, spec.size)))
     options: dict[str, Any] = {
         "num_processes": spec.num_processes if num_processes is None else num_processes,
-        "start_method": spec.start_method,
         "seed": spec.seed,
+        "check": 1,
     }
-    if "check_every" in inspect.signature(DeterministicAugmenter.__init__).parameters:
-        options["check_every"] = 1
+    if options["num_processes"]:
+        options["executor"] = LocalProcesses(spec.start_method)
     return PLACES[spec.place](step, **options)

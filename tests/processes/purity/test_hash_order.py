@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from detaug import DeterministicAugmenter, ReproducibilityError
+from detaug import Check, DeterministicAugmenter, ReproducibilityError
 from detaug.processes.interpreters import known_hash_seed
 from tests.processes.engine.test_surroundings import run_python
 from tests.processes.purity import hash_order_pipelines as pipelines
+from tests.support.augmenters import workers
 
 pytestmark = pytest.mark.skipif(known_hash_seed() is not None, reason="PYTHONHASHSEED fixes this program's hashes")
 
@@ -18,7 +19,13 @@ pytestmark = pytest.mark.skipif(known_hash_seed() is not None, reason="PYTHONHAS
 def batches_until_known(transform, num_processes, method="fork", **options):
     """Take batches until it is known whether they depend on the hash seed."""
     with DeterministicAugmenter.from_dataset(
-        pipelines.Numbers(), 2, transform=transform, num_processes=num_processes, seed=1, start_method=method, **options
+        pipelines.Numbers(),
+        2,
+        transform=transform,
+        num_processes=num_processes,
+        seed=1,
+        executor=workers(num_processes, method),
+        **options,
     ) as augmenter:
         while not augmenter._checks.knows_hash_order:
             next(augmenter)
@@ -40,7 +47,7 @@ def batches_until_known(transform, num_processes, method="fork", **options):
 )
 def test_what_depends_on_the_hash_seed_is_told(transform, key, num_processes, method):
     with pytest.raises(ReproducibilityError, match="PYTHONHASHSEED") as caught:
-        batches_until_known(transform, num_processes, method, on_mismatch="raise")
+        batches_until_known(transform, num_processes, method, check=Check(on_mismatch="raise"))
     assert caught.value.keys == (key,)
     assert caught.value.epoch == 0
 
@@ -48,7 +55,7 @@ def test_what_depends_on_the_hash_seed_is_told(transform, key, num_processes, me
 @pytest.mark.parametrize("num_processes", [0, 1])
 def test_a_list_that_was_made_of_a_set_is_told_at_the_start(num_processes, caplog):
     with DeterministicAugmenter.from_dataset(
-        pipelines.ListsASet(), 2, num_processes=num_processes, seed=1, start_method="fork"
+        pipelines.ListsASet(), 2, num_processes=num_processes, seed=1
     ) as augmenter:
         next(augmenter)
     assert "data_loader.cases holds texts in the order of a set" in caplog.text
@@ -61,7 +68,7 @@ def test_sets_that_are_sorted_are_right(caplog):
     with caplog.at_level(logging.WARNING, "detaug"):
         began = time.monotonic()
         with DeterministicAugmenter.from_dataset(
-            pipelines.Numbers(), 2, transform=pipelines.sorts, num_processes=2, seed=1, start_method="fork"
+            pipelines.Numbers(), 2, transform=pipelines.sorts, num_processes=2, seed=1
         ) as augmenter:
             while time.monotonic() - began < 15:
                 next(augmenter)

@@ -199,7 +199,7 @@ def test_a_cache_that_was_filled_before_it_was_handed_in_is_right_as_well(
 @pytest.mark.parametrize("num_processes", [0, 1])
 def test_what_is_cached_is_loaded_once_for_each_process(kind: type, num_processes: int, tmp_path: Path) -> None:
     diary = tmp_path / "loaded"
-    with making(kind(diary), check_every=0)(num_processes=num_processes) as augmenter:
+    with making(kind(diary), check=False)(num_processes=num_processes) as augmenter:
         for _ in range(3):
             assert _items(list(augmenter)) == list(range(ITEMS))
     loaded = [json.loads(line) for line in diary.read_text().splitlines()]
@@ -225,7 +225,7 @@ class Atlas:
 def test_keep_lets_a_transforms_cache_stay(tmp_path: Path) -> None:
     diary = tmp_path / "read"
     for keep, times in (((), 12), (("atlas",), 1)):
-        with making(OneShard(), transform=Atlas(diary), keep=keep, check_every=0)(num_processes=0) as augmenter:
+        with making(OneShard(), transform=Atlas(diary), keep=keep, check=False)(num_processes=0) as augmenter:
             assert _items(list(augmenter)) == list(range(ITEMS))
         assert diary.read_text().count("read") == times
         diary.unlink()

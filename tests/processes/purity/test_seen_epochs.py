@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, Skip
 from detaug.errors import BatchError
 from tests.processes.purity.ways import Make, check_every, in_workers_too, listening, run_all_ways
 
@@ -20,7 +20,7 @@ BATCHES = 8
 def making(loader: Any, transform: Any = None, **options: Any) -> Make:
     settings: dict[str, Any] = {"seed": 23, "batches_per_epoch": BATCHES, **options}
     return lambda num_processes: DeterministicAugmenter(
-        loader, transform, num_processes, **{"check_every": check_every(num_processes), **settings}
+        loader, transform, num_processes, **{"check": check_every(num_processes), **settings}
     )
 
 
@@ -318,7 +318,7 @@ class FailingIterator:
 @pytest.mark.parametrize("kind", [FailsNow, FailingIterator])
 def test_only_the_broken_items_are_skipped_in_a_finite_loader(kind: Any) -> None:
     broken = (2, 3, 12)
-    make = making(kind(19, broken), batches_per_epoch=None, on_error="skip")
+    make = making(kind(19, broken), batches_per_epoch=None, on_error=Skip())
     found = run_all_ways(make)
     assert found.words
     assert all("broken" in word or "stepping" in word for word in found.words), found.words
@@ -331,7 +331,7 @@ def test_only_the_broken_items_are_skipped_in_a_finite_loader(kind: Any) -> None
 
 
 def test_a_run_that_is_resumed_near_a_broken_item_skips_the_same() -> None:
-    make = making(FailsNow(15, (1, 4, 6)), batches_per_epoch=None, on_error="skip")
+    make = making(FailsNow(15, (1, 4, 6)), batches_per_epoch=None, on_error=Skip())
     with make(num_processes=0) as augmenter:
         whole = [batch["index"] for batch in augmenter]
     seen, states = [], {}
@@ -389,7 +389,7 @@ def test_a_search_without_a_match_is_an_error_and_not_the_end(dataset: Any, opti
         pytest.raises(BatchError, match="StopIteration"),
     ):
         list(augmenter)
-    with DeterministicAugmenter.from_dataset(dataset, on_error="skip", **settings) as augmenter:
+    with DeterministicAugmenter.from_dataset(dataset, on_error=Skip(), **settings) as augmenter:
         assert len(list(augmenter)) == len(augmenter) - 1
 
 
@@ -400,7 +400,7 @@ class SearchesInALoader(Constant):
 
 
 def test_so_it_is_in_a_stateless_loader() -> None:
-    with making(SearchesInALoader(), on_error="skip", batches_per_epoch=60)(num_processes=2) as augmenter:
+    with making(SearchesInALoader(), on_error=Skip(), batches_per_epoch=60)(num_processes=2) as augmenter:
         batches = list(augmenter)
     assert 35 < len(batches) < 60
     with making(SearchesInALoader(), batches_per_epoch=60)(num_processes=1) as augmenter, pytest.raises(BatchError):

@@ -45,7 +45,7 @@ def from_dataset(dataset: Any, **options: Any) -> Make:
 def making(loader: Any, transform: Any = None, **options: Any) -> Make:
     settings: dict[str, Any] = {"seed": 8, "batches_per_epoch": 8, **options}
     return lambda num_processes: DeterministicAugmenter(
-        loader, transform, num_processes, **{"check_every": check_every(num_processes), **settings}
+        loader, transform, num_processes, **{"check": check_every(num_processes), **settings}
     )
 
 
@@ -396,7 +396,7 @@ def test_a_loader_that_writes_to_its_own_data_is_told_of(values: int) -> None:
 def test_replay_writes_into_nothing_of_the_callers(form: str) -> None:
     loader = Views(20_000, FORMS[form])
     before = fingerprint([loader.volume, loader.cached])
-    with making(loader, Doubles(), check_every=0)(num_processes=0) as augmenter:
+    with making(loader, Doubles(), check=False)(num_processes=0) as augmenter:
         first = augmenter.replay(0, 3)
         first_print = fingerprint(first)
         Doubles()(**first)
@@ -459,7 +459,7 @@ class Transform:
         return {"data": data * self.strength}
 
 def make(processes):
-    return DeterministicAugmenter(loader, transform, processes, seed=2, batches_per_epoch=6, check_every=CHECK)
+    return DeterministicAugmenter(loader, transform, processes, seed=2, batches_per_epoch=6, check=CHECK)
 
 if __name__ == "__main__":
     loader, transform = Loader(), Transform()

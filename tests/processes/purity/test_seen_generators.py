@@ -45,7 +45,7 @@ def in_a_data_set(draw: Any) -> Make:
         seed=6,
         collate_fn=_plain,
         num_processes=num_processes,
-        check_every=check_every(num_processes),
+        check=check_every(num_processes),
     )
 
 
@@ -65,7 +65,7 @@ def as_transform(draw: Any) -> Make:
         collate_fn=_plain,
         transform=Adds(draw),
         num_processes=num_processes,
-        check_every=check_every(num_processes),
+        check=check_every(num_processes),
     )
 
 

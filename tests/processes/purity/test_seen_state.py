@@ -15,7 +15,7 @@ import pytest
 import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug import DeterministicAugmenter
+from detaug import Check, DeterministicAugmenter
 from detaug.errors import ReproducibilityError
 from tests.processes.purity.ways import Make, check_every, run_all_ways
 
@@ -46,7 +46,7 @@ class Endless:
 def making(loader: Any, transform: Any = None, **options: Any) -> Make:
     settings: dict[str, Any] = {"seed": 19, "batches_per_epoch": BATCHES, **options}
     return lambda num_processes: DeterministicAugmenter(
-        loader, transform, num_processes, **{"check_every": check_every(num_processes), **settings}
+        loader, transform, num_processes, **{"check": check_every(num_processes), **settings}
     )
 
 
@@ -454,10 +454,10 @@ def test_the_error_names_the_key_the_transform_and_the_variable() -> None:
 
 
 def test_keys_that_may_differ_and_going_on_nevertheless(caplog: pytest.LogCaptureFixture) -> None:
-    with making(Noise(), InTheModule(), check_ignore=("data",))(num_processes=1) as augmenter:
+    with making(Noise(), InTheModule(), check=Check(ignore=("data",)))(num_processes=1) as augmenter:
         assert len(list(augmenter)) == BATCHES
         assert augmenter.stats()["mismatches"] == 0
-    with making(Noise(), InTheModule(), on_mismatch="warn")(num_processes=0) as augmenter:
+    with making(Noise(), InTheModule(), check=Check(on_mismatch="warn"))(num_processes=0) as augmenter:
         assert len(list(augmenter)) == BATCHES
         assert augmenter.stats()["mismatches"] > 0
     assert "InTheModule" in caplog.text

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detaug import DeterministicAugmenter, fingerprint
+from detaug import Check, DeterministicAugmenter, LocalProcesses, fingerprint
 from detaug.watching.guard import is_the_time
 from tests.processes.verify import pipelines
 
@@ -20,7 +20,9 @@ def reports(caplog: pytest.LogCaptureFixture, factory: Any, processes: int, **op
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="detaug"):
         loader, transform = factory()
-        augmenter = DeterministicAugmenter(loader, transform, processes, seed=1, guard=True, check_every=0, **options)
+        augmenter = DeterministicAugmenter(
+            loader, transform, processes, seed=1, check=Check(guard=True, every=0), **options
+        )
         for _ in range(5):  # as many as the finite loader has
             next(augmenter)
         augmenter.close()
@@ -43,7 +45,7 @@ def test_every_line_that_draws_chance_from_the_system_is_reported_once(
 
 
 def test_workers_that_are_spawned_are_watched_as_well(caplog: pytest.LogCaptureFixture) -> None:
-    found = reports(caplog, pipelines.default_rng, 1, start_method="spawn")
+    found = reports(caplog, pipelines.default_rng, 1, executor=LocalProcesses(start_method="spawn"))
     assert [text.split()[0] for text in found] == [f"{pipelines.__file__}:{pipelines.line_of('DefaultRng')}"]
 
 
@@ -56,14 +58,14 @@ def test_batches_are_the_same_with_the_guard_and_without() -> None:
     runs = []
     for guard in (False, True):
         loader, transform = pipelines.sound()
-        augmenter = DeterministicAugmenter(loader, transform, 0, seed=1, guard=guard, check_every=0)
+        augmenter = DeterministicAugmenter(loader, transform, 0, seed=1, check=Check(guard=guard, every=0))
         runs.append([fingerprint(next(augmenter)) for _ in range(4)])
     assert runs[0] == runs[1]
 
 
 def test_nothing_is_watched_between_batches(caplog: pytest.LogCaptureFixture) -> None:
     loader, transform = pipelines.sound()
-    augmenter = DeterministicAugmenter(loader, transform, 0, seed=1, guard=True, check_every=0)
+    augmenter = DeterministicAugmenter(loader, transform, 0, seed=1, check=Check(guard=True, every=0))
     original = random.Random.seed
     next(augmenter)
     with caplog.at_level(logging.WARNING, logger="detaug"):

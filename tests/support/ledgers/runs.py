@@ -34,7 +34,7 @@ def augmenter(
     ledger: Path | None, processes: int = 0, loader: Any = None, transform: Any = None, **options: Any
 ) -> DeterministicAugmenter:
     """Seed 1, four batches in an epoch."""
-    options = {"seed": 1, "batches_per_epoch": 4, "check_every": 0, **options}
+    options = {"seed": 1, "batches_per_epoch": 4, "check": False, **options}
     return DeterministicAugmenter(loader or Draws(), transform, processes, ledger=ledger, **options)
 
 

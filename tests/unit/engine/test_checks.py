@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from detaug.engine.checking import Again, Check, Checks, is_checked
+from detaug.engine.checking import Again, CheckedBatch, Checks, is_checked
 from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.purity.reports import BatchReport
@@ -25,7 +25,7 @@ def checks_of(ignore=(), stateless=True, every=EVERY, num_streams=1):
 
 
 def check(step, number=1, worker=1):
-    return Check(BatchKey(0, step), BatchReport({}, {"x": "1"}), number, worker)
+    return CheckedBatch(BatchKey(0, step), BatchReport({}, {"x": "1"}), number, worker)
 
 
 def answer(checks, made, seconds):
@@ -166,7 +166,7 @@ def test_late_batches_of_a_stream_cost_those_before_them():
 
 def test_a_difference_says_whether_the_loader_made_it():
     checks = checks_of(("pid",))
-    first = Check(BatchKey(0, 3), BatchReport({"x": "raw"}, {"x": "a", "pid": "1"}), 40, 2)
+    first = CheckedBatch(BatchKey(0, 3), BatchReport({"x": "raw"}, {"x": "a", "pid": "1"}), 40, 2)
     assert checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "a", "pid": "2"}), None)) is None
     found = checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "b", "y": "c", "pid": "1"}), None))
     assert found is not None
