@@ -9,7 +9,7 @@ from typing import Any
 
 from detaug.ledger.header import IDENTITY, lasting
 from detaug.ledger.lines import Key, Record, key_of
-from detaug.ledger.notes import is_mute, without_print
+from detaug.ledger.notes import differing, is_mute, without_print
 from detaug.ledger.reading import counting, read_header
 
 #: Of the environment, by likelihood: what changes batches most easily comes first.
@@ -110,13 +110,13 @@ def _compare_batch(found: Comparison, key: Key, one: Record, other: Record) -> N
         found.equal += 1
         found.mute += is_mute(one.get("whole"), ours)
         return
-    keys = [name for name in {**ours, **theirs} if ours.get(name, "") != theirs.get(name, "")]
+    keys = differing(theirs, ours)
     found.different += 1
     for name in keys:
         if name in found.every_key or len(found.every_key) < _MOST_COUNTED:
             found.every_key[name] = found.every_key.get(name, 0) + 1
     if found.first is None:
-        found.keys = tuple(keys)
+        found.keys = keys
     _note_first(found, key, "both")
 
 

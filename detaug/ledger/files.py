@@ -79,7 +79,6 @@ class Appending:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._last = 0  # bytes of the last line
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             self._lock()
@@ -111,19 +110,6 @@ class Appending:
                     os.ftruncate(self._descriptor, self._size)
             raise
         self._size += len(line)
-        self._last = len(line)
-
-    def append_or_replace(self, line: bytes, instead: bytes) -> None:
-        """As a last word, where there may be no room: append `line`; or write `instead` over the last line, if that is longer,
-        for which no room is needed; or neither."""
-        with suppress(OSError):
-            self.append(line)
-            return
-        if self._last >= len(instead):
-            with suppress(OSError):
-                at = self._size - self._last
-                os.pwrite(self._descriptor, instead, at)
-                os.ftruncate(self._descriptor, at + len(instead))
 
     def close(self) -> None:
         """Give the file free."""

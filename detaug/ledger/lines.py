@@ -5,7 +5,6 @@
 {"kind":"epoch","epoch":0,"batches":250,"digest":"..."}
 {"kind":"back","epoch":0,"step":0}          the run went back: what follows replaces all from there on
 {"kind":"resumed","epoch":3,"step":0}       the same, in another process; there may be nothing to replace
-{"kind":"stopped","epoch":3,"step":9,"why":"..."}       from there on nothing could be written
 """
 
 from __future__ import annotations

@@ -49,6 +49,11 @@ def without_print(keys: Mapping[str, str | None], others: Mapping[str, str | Non
     return [name for name, found in keys.items() if found is None and others.get(name, "") is None]
 
 
+def differing(keys: Mapping[str, str | None], others: Mapping[str, str | None]) -> tuple[str, ...]:
+    """The keys that do not have the same fingerprint in both."""
+    return tuple(name for name in {**others, **keys} if others.get(name, "") != keys.get(name, ""))
+
+
 def _print_of(value: Any) -> str | None:
     try:
         return fingerprint(value)

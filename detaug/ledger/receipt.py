@@ -93,7 +93,6 @@ def summary(found: Sum) -> dict[str, Any]:
         "missing": found.missing,
         "keys": dict(sorted(found.keys.items())),
         "digest": found.digest,
-        "stopped": [{name: stop.get(name) for name in ("epoch", "step", "why")} for stop in found.stops[-3:]],
         "versions": {
             "detaug": header["detaug"],
             "python": part("python").get("version"),

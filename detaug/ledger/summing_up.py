@@ -32,7 +32,6 @@ class Sum:
         by_epoch: number of batches of each epoch.
         gaps: (epoch, steps without a line that are between or before others).
         faults: what is wrong with the file, in words.
-        stops: what "stopped" lines say.
         resumed, back: how often it was continued, and how often it went back without that.
         taken: the batches that were asked for.
         goes_on: there are more batches than were asked for.
@@ -48,7 +47,6 @@ class Sum:
     by_epoch: dict[int, int] = field(default_factory=dict)
     gaps: list[tuple[int, range]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    stops: list[Record] = field(default_factory=list)
     resumed: int = 0
     back: int = 0
     taken: list[Record] = field(default_factory=list)
@@ -134,10 +132,8 @@ class _Reader:
             self._batch(record, key, number)
         elif kind == "epoch":
             self._end_epoch(record, number)
-        elif kind != "stopped":
+        else:
             raise Damaged(f"there are no lines of the kind {kind!r}")
-        elif not found.goes_on:
-            found.stops.append(record)
 
     def _batch(self, record: Record, key: Key, number: int) -> None:
         found, course = self._sum, self._course

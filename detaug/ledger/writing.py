@@ -13,13 +13,11 @@ from pathlib import Path
 from detaug.ledger.course import Course
 from detaug.ledger.files import Appending, NotALedger, is_compressed, read_lines
 from detaug.ledger.header import BEGINNING, IDENTITY, lasting, unlike
-from detaug.ledger.lines import Key, Record, encoded, key_of
+from detaug.ledger.lines import Key, Record, encoded
 from detaug.ledger.notes import Note, is_mute, without_print
 from detaug.ledger.reading import course_before, read_header
 
 logger = logging.getLogger("detaug")
-
-_MOST_OF_A_REASON = 60
 
 
 def path_of_rank(path: Path, rank: int, world_size: int) -> Path:
@@ -71,7 +69,6 @@ class LedgerWriter:
         self._file: Appending | None = None
         self._stopped = self._told = False
         self._name = ""
-        self._last_batch: Key | None = None  # what the last line is about, if it is a batch's
         self._header: Record = {}
         self._first: Key | None = None  # no batch that counts is before it
         self._owner = os.getpid()
@@ -100,14 +97,14 @@ class LedgerWriter:
             if self._course.last is not None and key <= self._course.last:
                 self._go_back(file, key)
             elif self._course.epoch not in (None, key.epoch):
-                self._write(file, self._course.end_epoch())
+                file.append(encoded(self._course.end_epoch()))
             record: Record = {"kind": "batch", "name": self._name, "epoch": key.epoch, "step": step}
             if key.place != step:
                 record["place"] = key.place
             record.update(whole=whole, keys=keys, waited=round(waited, 6), computed=round(computed, 6))
             record.update(worker=worker, restarts=restarts)
             # Not into the course itself before the line is in the file: a line that could not be written is in no digest.
-            self._write(file, {**record, "digest": self._course.after(record)})
+            file.append(encoded({**record, "digest": self._course.after(record)}))
             self._course.add(record, key)
             self._last_print = whole
             self._tell_of_what_is_not_told(whole, keys)
@@ -116,7 +113,7 @@ class LedgerWriter:
         """The epoch of the last batch has no more."""
         if self._file is not None and self._course.epoch is not None:
             with self._trying(Key(self._course.epoch, math.inf)):
-                self._write(self._file, self._course.end_epoch())
+                self._file.append(encoded(self._course.end_epoch()))
 
     def close(self) -> None:
         """Give the file free; it is opened again for another batch."""
@@ -155,17 +152,17 @@ class LedgerWriter:
     def _begin(self, file: Appending, header: Record, key: Key) -> None:
         if file.is_empty:
             self._header = header
-            self._write(file, header)
+            file.append(encoded(header))
             self._course, self._first = Course(header), key
             return
         self._header = read_header(self.path)
         self._look_back(key)
         if self._course.epoch not in (None, key.epoch):
-            self._write(file, self._course.end_epoch())
+            file.append(encoded(self._course.end_epoch()))
         resumed: Record = {"kind": "resumed", "epoch": key.epoch, "step": key.place}
         if lasting(header["environment"]) != lasting(self._header["environment"]):
             resumed["environment"] = header["environment"]
-        self._write(file, resumed)
+        file.append(encoded(resumed))
 
     def _tell_of_what_is_not_told(self, whole: str | None, keys: Mapping[str, str | None]) -> None:
         unprinted = without_print(keys)
@@ -184,7 +181,7 @@ class LedgerWriter:
             self._course, self._first = Course(self._header), key
         else:
             self._look_back(key)
-        self._write(file, {"kind": "back", "epoch": key.epoch, "step": key.place})
+        file.append(encoded({"kind": "back", "epoch": key.epoch, "step": key.place}))
 
     def _look_back(self, key: Key) -> None:
         self._course = course_before(self.path, key)
@@ -210,35 +207,19 @@ class LedgerWriter:
         )
         return True
 
-    def _write(self, file: Appending, record: Record) -> None:
-        file.append(encoded(record))
-        self._last_batch = key_of(record) if record["kind"] == "batch" else None
-
     def _stop(self, key: Key, error: Exception) -> None:
         """Nothing more is written by this object."""
         file, self._file = self._file, None
         self._stopped = True
-        why = (error.strerror if isinstance(error, OSError) and error.strerror else str(error))[:_MOST_OF_A_REASON]
+        if file is not None:
+            file.close()
         if key.place == math.inf:  # all of an epoch's batches are there
             key = Key(key.epoch + 1, 0)
-        if file is not None:
-            stopped: Record = {"kind": "stopped", "epoch": key.epoch, "step": key.place, "why": why}
-            # Where there is no room, the last line makes room: what stops then is one batch longer ago.
-            earlier = dict(stopped)
-            if self._last_batch is not None:
-                earlier.update(epoch=self._last_batch.epoch, step=self._last_batch.place)
-            if not file.is_empty:
-                file.append_or_replace(encoded(stopped), encoded(earlier))
-            file.close()
-        self._warn(key, error)
-
-    def _warn(self, key: Key, error: Exception) -> None:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         logger.warning(
             "the ledger %s stopped at %s: %s. The run goes on without it; batches are not affected",
             self.path,
             key.text,
-            why,
+            error.strerror if isinstance(error, OSError) and error.strerror else error,
         )
 
 

@@ -11,7 +11,7 @@ from detaug.ledger import receipt as receipts
 from detaug.ledger.comparing import HeaderDifference, environment_differences
 from detaug.ledger.header import IDENTITY, environment
 from detaug.ledger.lines import Record, key_of
-from detaug.ledger.notes import is_mute, without_print
+from detaug.ledger.notes import differing, is_mute, without_print
 from detaug.ledger.summing_up import Sum, sum_up
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
@@ -155,9 +155,6 @@ def _compare_with_receipt(found: Checked, summed: Sum) -> None:
         if found.receipt.get(name) != value:
             text = IDENTITY.get(name, name)
             found.faults.append(f"{text}: {found.receipt.get(name)!r} in the receipt, {value!r} in the ledger")
-    for stop in summed.stops:
-        where = f"epoch {stop.get('epoch')}, step {stop.get('step')}"
-        found.notes.append(f"the ledger could not be written from {where} on: {stop.get('why')}")
     if summed.goes_on:
         found.notes.append("the ledger goes on behind the receipt's last batch; what follows was not looked at")
     if summed.resumed or summed.back:
@@ -199,12 +196,12 @@ def _sample(maker: Remaker, record: Record) -> Sample:
     noted = record["keys"]
     if is_mute(whole, keys) and is_mute(record["whole"], noted):
         raise CannotRemake(f"epoch {record['epoch']}, step {record['step']} has no bytes that are the same everywhere")
-    differing = tuple(name for name in {**noted, **keys} if noted.get(name, "") != keys.get(name, ""))
+    different = differing(keys, noted)
     return Sample(
         record["epoch"],
         record["step"],
-        whole != record["whole"] or bool(differing),
-        differing,
+        whole != record["whole"] or bool(different),
+        different,
         tuple(name for name, value in keys.items() if value is not None),
         tuple(without_print(keys, noted)),
     )

@@ -1,12 +1,11 @@
-"""Watches a batch being made: every transform's params, the arrays after it, and those before the first and after the last."""
+"""Watches a batch being made: every transform's params, and a fingerprint of the arrays after it."""
 
 from __future__ import annotations
 
-import pdb
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,85 +41,40 @@ class Stage:
     fingerprint: str
 
 
-@dataclass
-class Watched:
-    """What was seen.
-
-    Attributes:
-        stages: in their order.
-        before, after: the arrays of the samples whose arrays were to be kept.
-    """
-
-    stages: list[Stage] = field(default_factory=list)
-    before: dict[int, dict[str, Any]] = field(default_factory=dict)
-    after: dict[int, dict[str, Any]] = field(default_factory=dict)
-
-
 class Watch:
     """Watches one batch.
 
-    Args:
-        sample: the only one of interest; None: all.
-        break_at: the name of the transform's class before which the debugger stops; empty: nowhere.
-        keeps: the arrays before and after are kept.
-        stop: stops the debugger in a frame.
+    Attributes:
+        stages: what was seen, in its order.
     """
 
-    def __init__(
-        self,
-        sample: int | None = None,
-        break_at: str = "",
-        keeps: bool = False,
-        stop: Callable[[types.FrameType], None] | None = None,
-    ) -> None:
-        self.found = Watched()
-        self.stopped = False
-        self._sample, self._break_at, self._keeps = sample, break_at.lower(), keeps
-        self._stop = stop or _debugger
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
         self._number = -1
         self._open: list[types.FrameType] = []
 
     @contextmanager
-    def watching(self) -> Iterator[Watched]:
+    def watching(self) -> Iterator[None]:
         """Inside, this thread is watched."""
         with listening(self._listen):
-            yield self.found
+            yield
 
     def _listen(self, frame: types.FrameType, event: str, result: Any) -> None:
         if event == "call" and _is_transform(frame):
-            self._begins(frame)
+            self._number += not self._open
+            self._open.append(frame)
         elif event == "return" and self._open and frame is self._open[-1]:
             self._open.pop()
             self._ended(frame, result)
 
-    def _begins(self, frame: types.FrameType) -> None:
-        if not self._open:
-            self._number += 1
-            if self._keeps and self._is_wanted:
-                self.found.before[self._number] = _copied(_given(frame))
-        self._open.append(frame)
-        if self._break_at == type(_owner(frame)).__name__.lower() and self._is_wanted:
-            self.stopped = True
-            self._stop(frame)
-
-    @property
-    def _is_wanted(self) -> bool:
-        return self._sample is None or self._sample == self._number
-
     def _ended(self, frame: types.FrameType, result: Any) -> None:
-        if not self._is_wanted:
-            return
-        owner = _owner(frame)
         native = frame.f_code in _NATIVE
-        arrays = frame.f_locals["workspace"].present() if native else result
-        if not self._open and self._keeps:
-            self.found.after[self._number] = _copied(_arrays_in(arrays))
-        text = _text_of(owner, frame, native)
+        text = _text_of(_owner(frame), frame, native)
         if text is None or (not native and not _arrays_in(result)):
             return
-        applied = not text.endswith(": not applied")
-        fingerprint = _print_of(arrays) if applied else ""
-        self.found.stages.append(Stage(self._number, len(self._open), text, fingerprint))
+        arrays = frame.f_locals["workspace"].present() if native else result
+        fingerprint = "" if text.endswith(": not applied") else _print_of(arrays)
+        self.stages.append(Stage(self._number, len(self._open), text, fingerprint))
 
 
 def _is_transform(frame: types.FrameType) -> bool:
@@ -160,18 +114,6 @@ def _arrays_in(value: Any) -> dict[str, Any]:
     }
 
 
-def _copied(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _copy(value) for name, value in arrays.items()}
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, LazyVolume):
-        return value.read_all()
-    if isinstance(value, list):
-        return _copy(value[0]) if value else None  # the largest of deep supervision's
-    return np.array(value.numpy() if isinstance(value, torch.Tensor) else value) if hasattr(value, "shape") else None
-
-
 def _text_of(owner: Any, frame: types.FrameType, native: bool) -> str | None:
     """The transform and its params; None where others within it say all."""
     name = type(owner).__name__
@@ -196,8 +138,3 @@ def _print_of(arrays: Any) -> str:
     if isinstance(arrays, Mapping):
         arrays = {str(name): each for name, each in arrays.items() if not isinstance(each, LazyVolume)}
     return prints_of(arrays)[0] or ""
-
-
-def _debugger(frame: types.FrameType) -> None:
-    """Stop at the next line of that frame."""
-    pdb.Pdb(nosigint=True).set_trace(frame)

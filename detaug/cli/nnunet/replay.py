@@ -11,7 +11,7 @@ from detaug.cli.options import unreadable_told
 from detaug.cli.replay import replay_options, show_replay
 
 
-@click.command(short_help="Make one batch of a training again: params, fingerprints, debugger, pictures.")
+@click.command(short_help="Make one batch of a training again: params, fingerprints.")
 @click.argument("folder", metavar="RESULTS_FOLDER", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--val", is_flag=True, show_default=False, help="A batch of the validation loader, not of training's.")
 @replay_options

@@ -441,18 +441,6 @@ def test_changed_data_are_named_by_key(kept: Path) -> None:
     assert "data, code behind the same names, or the machine are not what they were" in done.output
 
 
-def test_a_ledger_that_stopped_says_so(kept: Path, tmp_path: Path) -> None:
-    def stop(found: list[dict[str, Any]]) -> None:
-        found[at(found, 1, 2) :] = [{"kind": "stopped", "epoch": 1, "step": 2, "why": "No space left on device"}]
-
-    ledger = rewritten(kept, tmp_path / "run.jsonl", stop, fitting=True)
-    done = check(kept.with_name("receipt.json"), ledger, "plain", "--samples", "2")
-    assert done.exit_code == 1
-    assert "could not be written from epoch 1, step 2 on: No space left on device" in done.output
-    receipt = receipts.make_receipt(ledger)
-    assert receipt["stopped"] == [{"epoch": 1, "step": 2, "why": "No space left on device"}]
-
-
 # --- what cannot be checked
 
 

@@ -269,17 +269,14 @@ def test_a_byte_in_a_cases_middle_is_found_where_data_were_hashed_whole(
     assert (done.exit_code, "cases of this fold are not those of the training" in done.output) == (2, True)
 
 
-def test_a_batch_is_replayed_from_the_folder_alone(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_is_replayed_from_the_folder_alone(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DETAUG_SEED")
     before = {file: file.read_bytes() for file in trained.iterdir()}
     arguments = ("nnunet", "replay", trained, "--epoch", "1")
-    done = detaug(*arguments, "--step", "1", "--sample", "1", "--pictures", tmp_path / "pictures")
+    done = detaug(*arguments, "--step", "1")
     assert done.exit_code == 0, done.output
     assert "SpatialTransform: affine=" in done.output
     assert "as the ledger has it" in done.output
-    assert (tmp_path / "pictures" / "epoch1_step1_sample1.png").stat().st_size > 10_000
     assert detaug(*arguments, "--step", "0", "--val").exit_code == 0
     assert {file: file.read_bytes() for file in trained.iterdir()} == before, "nothing is written there"
     for name in ("train", "val"):
