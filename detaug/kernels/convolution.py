@@ -18,46 +18,16 @@ from detaug.kernels.compiling import inlined, kernel, shared
 from detaug.kernels.reflection import reflected
 from detaug.kernels.windows import Window, windowed
 
-# Pairs of voxels that one sweep adds up: the sum is loaded, rounded and stored once for as many.
-_PAIRS = 3
 # Voxels that are swept together, so that their sum stays in the first-level cache from sweep to sweep.
 _CHUNK = 2048
 # Not plain integers, for each of which Numba would compile what is called once more.
 _ZERO, _ONE = np.int64(0), np.int64(1)
 
 
-def _sweep_source(pairs: int, first: bool) -> str:
-    """A function that adds ``pairs`` weighted pairs to lines, written out for the compiler to use vectors."""
-    total = "w0 * rows[centre + k]" if first else "out[start + k]"
-    group = ""
-    for p in reversed(range(pairs)):
-        group = f" + (pair{p}{group})"
-    lines = [
-        "def sweep(rows, centre, pitch, steps, weights, t, out, start, out_pitch, count, n):",
-        "w0 = weights[0]",
-        *(f"w{p + 1} = weights[t + {p}]" for p in range(pairs)),
-        *(f"a{p} = u(steps[0, t + {p}])" for p in range(pairs)),
-        *(f"b{p} = u(steps[1, t + {p}])" for p in range(pairs)),
-        "for _ in range(count):",
-        "    for k in range(n):",
-        "        total = " + total,
-        *(f"        pair{p} = w{p + 1} * (rows[a{p} + k] + rows[b{p} + k])" for p in range(pairs)),
-        f"        out[start + k] = total{group}",
-        "    start = u(start + out_pitch)",
-        "    centre = u(centre + pitch)",
-        *(f"    {side}{p} = u({side}{p} + pitch)" for p in range(pairs) for side in "ab"),
-    ]
-    return "\n    ".join(lines)
-
-
-def _sweep(pairs: int, first: bool) -> Any:
-    names: dict[str, Any] = {"u": np.uint64}
-    exec(_sweep_source(pairs, first), names)
-    return inlined(names["sweep"])
-
-
-_first0, _first1, _first2, _first3 = (_sweep(pairs, True) for pairs in range(_PAIRS + 1))
-_more1, _more2, _more3 = (_sweep(pairs, False) for pairs in range(1, _PAIRS + 1))
+@inlined
+def _pair(steps: Any, weights: Any, t: Any, shift: Any) -> Any:
+    """The weight of two voxels at equal distance, and where they are."""
+    return weights[t], np.uint64(steps[0, t] + shift), np.uint64(steps[1, t] + shift)
 
 
 @shared
@@ -69,26 +39,30 @@ def weighted_lines(rows: Any, centre: Any, pitch: Any, steps: Any, weights: Any,
 
     and so on, ``count`` times in all, each time ``pitch`` and ``out_pitch`` elements further on.
     """
-    c, p, s, q, n = np.uint64(centre), np.uint64(pitch), np.uint64(start), np.uint64(out_pitch), np.uint64(n)
     radius = weights.shape[0] - 1
-    done = min(radius, _PAIRS)
-    if done == 0:
-        _first0(rows, c, p, steps, weights, 1, out, s, q, count, n)
-    elif done == 1:
-        _first1(rows, c, p, steps, weights, 1, out, s, q, count, n)
-    elif done == 2:
-        _first2(rows, c, p, steps, weights, 1, out, s, q, count, n)
-    else:
-        _first3(rows, c, p, steps, weights, 1, out, s, q, count, n)
-    while done < radius:
-        pairs = min(radius - done, _PAIRS)
-        if pairs == 1:
-            _more1(rows, c, p, steps, weights, done + 1, out, s, q, count, n)
-        elif pairs == 2:
-            _more2(rows, c, p, steps, weights, done + 1, out, s, q, count, n)
-        else:
-            _more3(rows, c, p, steps, weights, done + 1, out, s, q, count, n)
-        done += pairs
+    whole = radius - radius % 3
+    length = np.uint64(n)
+    for line in range(count):
+        shift = line * pitch
+        to, middle = np.uint64(start + line * out_pitch), np.uint64(centre + shift)
+        for k in range(length):
+            out[to + k] = weights[0] * rows[middle + k]
+        for t in range(1, whole, 3):
+            u, a, b = _pair(steps, weights, t, shift)
+            v, c, d = _pair(steps, weights, t + 1, shift)
+            w, e, f = _pair(steps, weights, t + 2, shift)
+            for k in range(length):
+                inner = v * (rows[c + k] + rows[d + k]) + w * (rows[e + k] + rows[f + k])
+                out[to + k] += u * (rows[a + k] + rows[b + k]) + inner
+        if radius - whole == 1:
+            u, a, b = _pair(steps, weights, radius, shift)
+            for k in range(length):
+                out[to + k] += u * (rows[a + k] + rows[b + k])
+        elif radius - whole == 2:
+            u, a, b = _pair(steps, weights, radius - 1, shift)
+            v, c, d = _pair(steps, weights, radius, shift)
+            for k in range(length):
+                out[to + k] += u * (rows[a + k] + rows[b + k]) + v * (rows[c + k] + rows[d + k])
 
 
 @inlined

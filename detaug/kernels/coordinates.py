@@ -25,16 +25,6 @@ PIECE = 512
 # Scratch arrays are flat, their parts this far apart. A constant distance lets the compiler see that they do not overlap, and
 # use vectors; no multiple of 512, or the parts would push each other, and the source's voxels, out of the first-level cache.
 PITCH = 640
-# The same for the fractions of voxels, of which there may be those of a whole tile.
-FRACTIONS = 2064
-
-
-# Voxels of a turned row lie in lines of memory that no CPU foresees. Those of the row that comes as many rows later, which are
-# at nearly the same distance for all voxels, are asked for while this one is worked on.
-_ROWS_AHEAD = 2
-# Every so many voxels: the next one is mostly in the same lines.
-STRIDE_AHEAD = 2
-
 
 # A piece that changes less along an axis is not divided by its change.
 _SLOPE = 1e-3
@@ -88,17 +78,6 @@ class Sampling(NamedTuple):
     padding: Any
     align_corners: Any
     flat: Any
-
-
-@inlined
-def distance_ahead(matrix: Any, shape: Any) -> Any:
-    """From the source's voxel of a row to that of the row which is worked on `_ROWS_AHEAD` later, in elements."""
-    x, y, z = (
-        np.int64(np.floor(_ROWS_AHEAD * matrix[0, 1] + 0.5)),
-        np.int64(np.floor(_ROWS_AHEAD * matrix[1, 1] + 0.5)),
-        np.int64(np.floor(_ROWS_AHEAD * matrix[2, 1] + 0.5)),
-    )
-    return x * shape[PLANE] + y * shape[LINE] + z
 
 
 @inlined
@@ -381,8 +360,8 @@ def _split_flat(k: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> No
     _, line, origin, _, last_y, last_z = steps
     iy = min(np.floor(y), last_y)
     iz = min(np.floor(z), last_z)
-    rest[FRACTIONS + k] = np.float32(y - iy)
-    rest[2 * FRACTIONS + k] = np.float32(z - iz)
+    rest[PITCH + k] = np.float32(y - iy)
+    rest[2 * PITCH + k] = np.float32(z - iz)
     index[k] = np.int32(iy * line + (iz - origin))
 
 
@@ -393,8 +372,8 @@ def _split(k: Any, x: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) ->
     iy = min(np.floor(y), last_y)
     iz = min(np.floor(z), last_z)
     rest[k] = np.float32(x - ix)
-    rest[FRACTIONS + k] = np.float32(y - iy)
-    rest[2 * FRACTIONS + k] = np.float32(z - iz)
+    rest[PITCH + k] = np.float32(y - iy)
+    rest[2 * PITCH + k] = np.float32(z - iz)
     index[k] = np.int32(ix * plane + (iy * line + (iz - origin)))
 
 

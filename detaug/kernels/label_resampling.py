@@ -13,7 +13,6 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
-    FRACTIONS,
     LINE,
     NEAREST,
     ORIGIN,
@@ -22,7 +21,6 @@ from detaug.kernels.coordinates import (
     PLANE,
     Map,
     Sampling,
-    distance_ahead,
     nearest_voxel,
     place_and_split,
     place_voxel,
@@ -30,20 +28,6 @@ from detaug.kernels.coordinates import (
     touches_nothing,
 )
 from detaug.kernels.pointers import load_label_pair
-from detaug.kernels.tiles import (
-    DEPTH,
-    LENGTH,
-    LINES,
-    SHEET,
-    expect_sheet,
-    fetch,
-    is_tiled,
-    next_tile,
-    number_of,
-    place_tile,
-    put_sheet,
-    start_of,
-)
 
 # How equal weights are settled.
 TIE_NEAREST, TIE_LOWEST, TIE_HIGHEST = 0, 1, 2
@@ -122,87 +106,86 @@ def add_to_bundle(
     places[n] = place
 
 
-def _majority_source(flat: bool) -> str:
-    """A function that settles, in float32, the voxels of a piece of which one label has more than half of the weight.
+@inlined
+def _labels_of(pair0: Any, pair1: Any, pair2: Any, pair3: Any) -> Any:
+    """The eight neighbours in four pairs."""
+    shift = np.int32(16)
+    return (
+        np.int32(np.int32(np.uint32(pair0 << np.uint32(16))) >> shift), np.int32(np.int32(pair0) >> shift),
+        np.int32(np.int32(np.uint32(pair1 << np.uint32(16))) >> shift), np.int32(np.int32(pair1) >> shift),
+        np.int32(np.int32(np.uint32(pair2 << np.uint32(16))) >> shift), np.int32(np.int32(pair2) >> shift),
+        np.int32(np.int32(np.uint32(pair3 << np.uint32(16))) >> shift), np.int32(np.int32(pair3) >> shift),
+    )  # fmt: skip
 
-    Looked for are the first neighbour's label, and the first other one. In a plane there are four neighbours.
+
+@inlined
+def _first_other(labels: Any, one: Any, other: Any) -> Any:
+    """The first of eight labels that is neither of two; the first of all if there is none. Written out, for vectors."""
+    found = labels[0]
+    found = labels[7] if (labels[7] != one) & (labels[7] != other) else found
+    found = labels[6] if (labels[6] != one) & (labels[6] != other) else found
+    found = labels[5] if (labels[5] != one) & (labels[5] != other) else found
+    found = labels[4] if (labels[4] != one) & (labels[4] != other) else found
+    found = labels[3] if (labels[3] != one) & (labels[3] != other) else found
+    found = labels[2] if (labels[2] != one) & (labels[2] != other) else found
+    return labels[1] if (labels[1] != one) & (labels[1] != other) else found
+
+
+@inlined
+def _weight_of(label: Any, l0: Any, l1: Any, l2: Any, l3: Any, w0: Any, w1: Any, w2: Any, w3: Any) -> Any:
+    """A label's weight among the four neighbours in a plane."""
+    zero = np.float32(0)
+    first = (w0 if l0 == label else zero) + (w1 if l1 == label else zero)
+    return first + ((w2 if l2 == label else zero) + (w3 if l3 == label else zero))
+
+
+@inlined
+def _settle_majorities(pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, count: Any, chosen: Any) -> None:
+    """Settle, in float32, the voxels of a piece of which one label has more than half of the weight.
+
+    Looked for are the first neighbour's label, and the first other one.
     """
-    halves = 1 if flat else 2
-    corners, pairs = range(4 * halves), ", ".join(f"pairs{number}" for number in range(2 * halves))
-    axes = ((1, "y"), (2, "z")) if flat else ((0, "x"), (1, "y"), (2, "z"))
-    lines = [
-        f"def settle({pairs}, parts, count, chosen):",
-        "for n in range(count):",
-        *(f"    {a}1 = parts[{number} * FRACTIONS + n]" for number, a in axes),
-        *(f"    {a}0 = f32(1.0) - {a}1" for _, a in axes),
-        *(f"    w{yz} = y{yz >> 1} * z{yz & 1}" for yz in range(4)),
-        *(f"    pair{number} = pairs{number}[n]" for number in range(2 * halves)),
-    ]
-    for c in corners:
-        lines.append(
-            f"    l{c} = u32(pair{c // 2} >> u32(16))" if c % 2 else f"    l{c} = u32(pair{c // 2} & u32(0xFFFF))"
-        )
-    lines.append("    b = l0")
-    lines += [f"    b = l{c} if l{c} != l0 else b" for c in reversed(corners[1:])]
-    for name, label in (("a", "l0"), ("b", "b")):
-        for x in range(halves):
-            shares = [f"(w{yz} if l{4 * x + yz} == {label} else f32(0.0))" for yz in range(4)]
-            lines.append(f"    of_{name}{x} = ({shares[0]} + {shares[1]}) + ({shares[2]} + {shares[3]})")
-    of_a, of_b = ("of_a0", "of_b0") if flat else ("x0 * of_a0 + x1 * of_a1", "x0 * of_b0 + x1 * of_b1")
-    lines += [
-        f"    label = i32(b) if {of_b} > MAJORITY else UNSETTLED",
-        f"    chosen[n] = i32(l0) if {of_a} > MAJORITY else label",
-    ]
-    return "\n    ".join(lines)
-
-
-def _settle_majorities(flat: bool) -> Any:
-    names: dict[str, Any] = {
-        "i32": np.int32, "u32": np.uint32, "f32": np.float32, "FRACTIONS": FRACTIONS, "MAJORITY": _MAJORITY,
-        "UNSETTLED": _UNSETTLED,
-    }  # fmt: skip
-    exec(_majority_source(flat), names)
-    return inlined(names["settle"])
-
-
-_settle_majorities_of, _settle_majorities_of_flat = _settle_majorities(False), _settle_majorities(True)
+    one = np.float32(1)
+    for n in range(count):
+        x1, y1, z1 = parts[n], parts[PITCH + n], parts[2 * PITCH + n]
+        x0, y0, z0 = one - x1, one - y1, one - z1
+        w0, w1, w2, w3 = y0 * z0, y0 * z1, y1 * z0, y1 * z1
+        labels = _labels_of(pairs0[n], pairs1[n], pairs2[n], pairs3[n])
+        l0, l1, l2, l3, l4, l5, l6, l7 = labels
+        b = _first_other(labels, l0, l0)
+        of_a = x0 * _weight_of(l0, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(l0, l4, l5, l6, l7, w0, w1, w2, w3)
+        of_b = x0 * _weight_of(b, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(b, l4, l5, l6, l7, w0, w1, w2, w3)
+        label = b if of_b > _MAJORITY else _UNSETTLED
+        chosen[n] = l0 if of_a > _MAJORITY else label
 
 
 @inlined
 def settle_piece(
-    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, flat: Any, out: Any, chosen: Any, unsettled: Any
+    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, out: Any, chosen: Any, unsettled: Any
 ) -> Any:
     """The labels of a piece's voxels, but for those that it takes float64 to tell: their numbers go to ``unsettled``, and how
     many there are is the result.
 
     Args:
-        pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_label_pair`).
-        parts: how far each voxel lies from its lowest neighbour along x, y and z, `FRACTIONS` apart.
-        flat: in a plane: only ``pairs0`` and ``pairs1``, and the parts along y and z, count.
+        pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_label_pair`); in a plane the upper four are
+            the lower ones once more.
+        parts: how far each voxel lies from its lowest neighbour along x, y and z, `PITCH` apart.
         chosen: int32, scratch.
     """
     count = out.shape[0]
     different = np.uint32(0)
-    if flat:
-        for n in range(count):
-            a = pairs0[n]
-            different |= np.uint32((a ^ pairs1[n]) | ((a ^ (a >> np.uint32(16))) & np.uint32(0xFFFF)))
-    else:
-        for n in range(count):
-            a = pairs0[n]
-            within = np.uint32((a ^ (a >> np.uint32(16))) & np.uint32(0xFFFF))
-            different |= np.uint32((a ^ pairs1[n]) | (a ^ pairs2[n]) | (a ^ pairs3[n]) | within)
+    for n in range(count):
+        a = pairs0[n]
+        within = np.uint32((a ^ (a >> np.uint32(16))) & np.uint32(0xFFFF))
+        different |= np.uint32((a ^ pairs1[n]) | (a ^ pairs2[n]) | (a ^ pairs3[n]) | within)
     if different == 0:
         for n in range(count):
             out[n] = np.int16(pairs0[n])
         return 0
-    if flat:
-        _settle_majorities_of_flat(pairs0, pairs1, parts, count, chosen)
-    else:
-        _settle_majorities_of(pairs0, pairs1, pairs2, pairs3, parts, count, chosen)
+    _settle_majorities(pairs0, pairs1, pairs2, pairs3, parts, count, chosen)
     missing = np.int32(0)
     for n in range(count):
-        missing |= np.int32(chosen[n] & _UNSETTLED)
+        missing += np.int32(chosen[n] == _UNSETTLED)
         out[n] = np.int16(chosen[n])
     found: Any = 0
     if missing != 0:
@@ -212,59 +195,72 @@ def settle_piece(
     return found
 
 
-def _column_source() -> str:
-    """A function that chooses among the neighbours of each column, written out for the compiler to use vectors.
-
-    Up to three labels are looked for: the first neighbour's, and the first ones that are different. The weights of each are
-    added in the order of the neighbours.
-    """
-    corners = range(8)
-    lines = [
-        "def settle(pairs, positions, count, last_x, last_y, last_z, sign, to_nearest, chosen):",
-        "for n in range(count):",
-        *(f"    {a} = positions[{number} * BUNDLE + n]" for number, a in enumerate("xyz")),
-        *(f"    i{a} = min(i32({a}), last_{a})" for a in "xyz"),
-        *(f"    {a}1 = {a} - f64(i{a})" for a in "xyz"),
-        *(f"    {a}0 = 1.0 - {a}1" for a in "xyz"),
-        *(f"    upper_{a} = nearest_voxel({a}) - f64(i{a}) > 0.5" for a in "xyz"),
-        *(f"    pair{number} = pairs[{number} * BUNDLE + n]" for number in range(4)),
-    ]
-    for c in corners:
-        shifted = f"i32(pair{c // 2})" if c % 2 else f"i32(u32(pair{c // 2} << u32(16)))"
-        lines.append(f"    l{c} = i32({shifted} >> i32(16))")
-        lines.append(f"    w{c} = x{c >> 2} * y{c >> 1 & 1} * z{c & 1}")
-    lines.append("    a = b = c = l0")
-    lines += [f"    b = l{c} if l{c} != a else b" for c in reversed(corners)]
-    lines += [f"    c = l{c} if (l{c} != a) & (l{c} != b) else c" for c in reversed(corners)]
-    lines.append("    more = " + " | ".join(f"((l{c} != a) & (l{c} != b) & (l{c} != c))" for c in corners))
-    for name in "abc":
-        lines.append(f"    score_{name} = 0.0")
-        lines += [f"    score_{name} += w{c} if l{c} == {name} else 0.0" for c in corners]
-    lines += [
-        "    least = max(max(score_a, score_b), score_c) - TIE",
-        "    best = i32(32769)",
-        *(f"    best = min(best, i32(sign * {name})) if score_{name} >= least else best" for name in "abc"),
-        *(f"    yz{yz} = (l{2 * yz + 1} if upper_z else l{2 * yz})" for yz in range(4)),
-        "    nearest = (yz3 if upper_y else yz2) if upper_x else (yz1 if upper_y else yz0)",
-        *(
-            f"    best = i32(sign * {name}) if to_nearest & (score_{name} >= least) & ({name} == nearest) else best"
-            for name in "abc"
-        ),
-        "    chosen[n] = MORE if more else i32(sign * best)",
-    ]
-    return "\n    ".join(lines)
+@inlined
+def _is_none_of(label: Any, a: Any, b: Any, c: Any) -> Any:
+    return (label != a) & (label != b) & (label != c)
 
 
-def _settle_columns() -> Any:
-    names: dict[str, Any] = {
-        "i32": np.int32, "u32": np.uint32, "f64": np.float64, "nearest_voxel": nearest_voxel, "TIE": TIE,
-        "BUNDLE": BUNDLE, "MORE": _MORE,
-    }  # fmt: skip
-    exec(_column_source(), names)
-    return inlined(names["settle"])
+@inlined
+def _score_of(label: Any, labels: Any, weights: Any) -> Any:
+    """A label's weight among eight neighbours, added in their order."""
+    total = 0.0
+    total += weights[0] if labels[0] == label else 0.0
+    total += weights[1] if labels[1] == label else 0.0
+    total += weights[2] if labels[2] == label else 0.0
+    total += weights[3] if labels[3] == label else 0.0
+    total += weights[4] if labels[4] == label else 0.0
+    total += weights[5] if labels[5] == label else 0.0
+    total += weights[6] if labels[6] == label else 0.0
+    total += weights[7] if labels[7] == label else 0.0
+    return total
 
 
-_settle_columns_of = _settle_columns()
+@inlined
+def _settle_columns(
+    pairs: Any,
+    positions: Any,
+    count: Any,
+    last_x: Any,
+    last_y: Any,
+    last_z: Any,
+    sign: Any,
+    to_nearest: Any,
+    chosen: Any,
+) -> None:
+    """Choose among the neighbours of each column: the first one's label, and the first two that are different."""
+    for n in range(count):
+        x, y, z = positions[n], positions[BUNDLE + n], positions[2 * BUNDLE + n]
+        ix, iy, iz = min(np.int32(x), last_x), min(np.int32(y), last_y), min(np.int32(z), last_z)
+        x1, y1, z1 = x - np.float64(ix), y - np.float64(iy), z - np.float64(iz)
+        x0, y0, z0 = 1.0 - x1, 1.0 - y1, 1.0 - z1
+        labels = _labels_of(pairs[n], pairs[BUNDLE + n], pairs[2 * BUNDLE + n], pairs[3 * BUNDLE + n])
+        weights = (
+            x0 * y0 * z0, x0 * y0 * z1, x0 * y1 * z0, x0 * y1 * z1, x1 * y0 * z0, x1 * y0 * z1, x1 * y1 * z0, x1 * y1 * z1
+        )  # fmt: skip
+        l0, l1, l2, l3, l4, l5, l6, l7 = labels
+        a = l0
+        b = _first_other(labels, a, a)
+        c = _first_other(labels, a, b)
+        more = (
+            _is_none_of(l1, a, b, c) | _is_none_of(l2, a, b, c) | _is_none_of(l3, a, b, c) | _is_none_of(l4, a, b, c)
+            | _is_none_of(l5, a, b, c) | _is_none_of(l6, a, b, c) | _is_none_of(l7, a, b, c)
+        )  # fmt: skip
+        of_a, of_b, of_c = _score_of(a, labels, weights), _score_of(b, labels, weights), _score_of(c, labels, weights)
+        least = max(max(of_a, of_b), of_c) - TIE
+        best = np.int32(32769)
+        best = min(best, np.int32(sign * a)) if of_a >= least else best
+        best = min(best, np.int32(sign * b)) if of_b >= least else best
+        best = min(best, np.int32(sign * c)) if of_c >= least else best
+        upper_x = nearest_voxel(x) - np.float64(ix) > 0.5
+        upper_y = nearest_voxel(y) - np.float64(iy) > 0.5
+        upper_z = nearest_voxel(z) - np.float64(iz) > 0.5
+        below = (l3 if upper_z else l2) if upper_y else (l1 if upper_z else l0)
+        above = (l7 if upper_z else l6) if upper_y else (l5 if upper_z else l4)
+        nearest = above if upper_x else below
+        best = np.int32(sign * a) if to_nearest & (of_a >= least) & (a == nearest) else best
+        best = np.int32(sign * b) if to_nearest & (of_b >= least) & (b == nearest) else best
+        best = np.int32(sign * c) if to_nearest & (of_c >= least) & (c == nearest) else best
+        chosen[n] = _MORE if more else np.int32(sign * best)
 
 
 @inlined
@@ -278,7 +274,7 @@ def settle_bundle(out: Any, count: Any, shape: Any, tiebreak: Any, bundle: Any, 
         np.int32(shape[1] - 2),
         np.int32(shape[2] - 2),
     )
-    _settle_columns_of(pairs, positions, count, last_x, last_y, last_z, sign, to_nearest, chosen)
+    _settle_columns(pairs, positions, count, last_x, last_y, last_z, sign, to_nearest, chosen)
     for n in range(count):
         if chosen[n] == _MORE:
             chosen[n] = _among_many(pairs, positions, n, last_x, last_y, last_z, tiebreak, labels, scores)
@@ -389,8 +385,9 @@ def resample_labels(
     """
     rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)
-    parts = np.zeros(3 * FRACTIONS, np.float32)
+    parts = np.zeros(3 * PITCH, np.float32)
     pairs = np.zeros(4 * PITCH, np.uint32)
+    upper = pairs if flat else pairs[2 * PITCH :]  # in a plane the upper neighbours are the lower ones once more
     chosen = np.empty(PIECE, np.int32)
     unsettled = np.empty(PIECE + 1, np.int64)
     labels = np.empty(64, np.int16)
@@ -399,87 +396,50 @@ def resample_labels(
     tap_index = np.zeros(12 * PITCH, np.int64)
     near_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
-    steps = np.empty(3 * LENGTH, np.float64)
-    sheet = np.empty(SHEET, np.int16)
-    rows_ahead = distance_ahead(matrix, shape)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, mode, padding, align_corners, flat)
     nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
     lines, length = out.shape[2], out.shape[3]
-    columns, pieces, tiles = number_of(lines, LINES), number_of(length, PIECE), number_of(length, LENGTH)
-    blocks = number_of(last - first, DEPTH) * columns
+    pieces = (length + PIECE - 1) // PIECE
     for c in range(source.shape[0]):
         channel = source[c]
         whole = out[c].reshape(-1)
         bundled = 0
-        for block in range(blocks):
-            i0 = first + block // columns * DEPTH
-            i1 = min(i0 + DEPTH, last)
-            j0 = start_of(block % columns, lines, LINES)
-            j1 = min(j0 + LINES, lines)
-            tiled = is_tiled(patch_map, i0, i1, j0, j1, out[0].size, length, sampling, source.shape[1])
-            if not tiled:
-                j0 = block % columns * LINES
-            parts_of_block = tiles if tiled else (j1 - j0) * pieces
-            for number in range((i1 - i0) * parts_of_block):
-                # a sheet of a tile, or a piece of a row, of `size` voxels from voxel (i, j, begin) on
-                if tiled:
-                    tile = number // (i1 - i0)
-                    i, j, size = i0 + number % (i1 - i0), j0, SHEET
-                    begin = start_of(tile, length, LENGTH)
-                    next_j, next_k, ahead = next_tile(tile, j0, length, matrix, shape)
-                    expect_sheet(out[c, i], next_j, next_k)
-                    place_tile(patch_map, i, i + 1, j, begin, shape, steps, index, parts)
-                    start, stop, low, high, placed = 0, SHEET, 0, SHEET, False
-                    line = sheet
-                else:
-                    i, j = i0 + number // parts_of_block, j0 + number % parts_of_block // pieces
-                    begin = number % pieces * PIECE
-                    size = min(PIECE, length - begin)
-                    ahead = rows_ahead
-                    start, stop, low, high, placed = place_and_split(
-                        rows, patch_map, i, j, begin, size, sampling, source.shape[1], index, parts
-                    )
-                    line = out[c, i, j, begin : begin + size]
-                if stop > start:
-                    count = stop - start
-                    if flat:
-                        _gather(channel, count, shape, True, index, pairs)
+        for number in range(first * lines * pieces, last * lines * pieces):
+            i, j, begin = number // pieces // lines, number // pieces % lines, number % pieces * PIECE
+            size = min(PIECE, length - begin)
+            line = out[c, i, j, begin : begin + size]
+            start, stop, low, high, placed = place_and_split(
+                rows, patch_map, i, j, begin, size, sampling, source.shape[1], index, parts
+            )
+            if stop > start:
+                _gather(channel, stop - start, shape, flat, index, pairs)
+                found = settle_piece(
+                    pairs, pairs[PITCH:], upper, upper[PITCH:], parts, line[start:stop], chosen, unsettled
+                )
+                for m in range(found):
+                    n = unsettled[m]
+                    if placed:
+                        x, y, z = rows[start + n], rows[PITCH + start + n], rows[2 * PITCH + start + n]
                     else:
-                        fetch(channel, count, shape, index, ahead)
-                        _gather(channel, count, shape, False, index, pairs)
-                    found = settle_piece(
-                        pairs, pairs[PITCH:], pairs[2 * PITCH :], pairs[3 * PITCH :], parts, flat, line[start:stop], chosen,
-                        unsettled,
+                        x, y, z = place_voxel(patch_map, i, j, begin + start + n)
+                    add_to_bundle(
+                        bundle, bundled + m, pairs[n], pairs[PITCH + n], upper[n], upper[PITCH + n], 0.0 if flat else x, y, z,
+                        (i * lines + j) * length + begin + start + n,
                     )  # fmt: skip
-                    for m in range(found):
-                        n = unsettled[m]
-                        at_j, at_k = (j + n // LENGTH, begin + n % LENGTH) if tiled else (j, begin + start + n)
-                        if placed:
-                            x, y, z = rows[start + n], rows[PITCH + start + n], rows[2 * PITCH + start + n]
-                        else:
-                            x, y, z = place_voxel(patch_map, i, at_j, at_k)
-                        upper = 0 if flat else 2 * PITCH  # in a plane the upper neighbours are the lower ones once more
-                        add_to_bundle(
-                            bundle, bundled + m, pairs[n], pairs[PITCH + n], pairs[upper + n], pairs[upper + PITCH + n],
-                            0.0 if flat else x, y, z, (i * lines + at_j) * length + at_k,
-                        )  # fmt: skip
-                    bundled += found
-                if tiled:
-                    put_sheet(sheet, out[c, i], j, begin)
-                else:
-                    line[:low] = pad
-                    line[high:] = pad
-                    for side in range(2):
-                        one, other = (low, start) if side == 0 else (stop, high)
-                        if one < other:
-                            part = rows[one:]
-                            tap_piece(part, other - one, nearest, near_index, tap_weight)
-                            count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
-                            _settle_taps(
-                                channel, line[one:other], part, other - one, sampling, pad, tiebreak, count, tap_index,
-                                tap_weight, near_index, labels, scores,
-                            )  # fmt: skip
-                if (bundled > PIECE) | ((block == blocks - 1) & (number == (i1 - i0) * parts_of_block - 1)):
-                    settle_bundle(whole, bundled, shape, tiebreak, bundle, labels, scores)
-                    bundled = 0
+                bundled += found
+            line[:low] = pad
+            line[high:] = pad
+            for side in range(2):
+                one, other = (low, start) if side == 0 else (stop, high)
+                if one < other:
+                    part = rows[one:]
+                    tap_piece(part, other - one, nearest, near_index, tap_weight)
+                    count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                    _settle_taps(
+                        channel, line[one:other], part, other - one, sampling, pad, tiebreak, count, tap_index, tap_weight,
+                        near_index, labels, scores,
+                    )  # fmt: skip
+            if (bundled > PIECE) | (number == last * lines * pieces - 1):
+                settle_bundle(whole, bundled, shape, tiebreak, bundle, labels, scores)
+                bundled = 0

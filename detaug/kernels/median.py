@@ -1,16 +1,17 @@
-"""Median filter over boxes of any size: exact, by bisection of the values' bits.
+"""Median filter: lists of voxels sorted by networks of minima and maxima, which neighbouring boxes share.
 
-float32 numbers are mapped to uint32 keys of the same order. For large boxes these are sorted, and each voxel's rank stands for
-its key: it has as few bits as there are voxels. Bit by bit from the highest one, some lines of voxels count how many keys of
-each one's box are below its candidate; the candidate stays where they are not too many. No step depends on the data, and all
-run along lines, for vectors: the upper 16 bits of ranks in twice as many lanes as other bits.
+Columns of s0 voxels are sorted, then merged along the second axis into planes' lists, two, four ... at a time, and these
+along the third axis; of the last merge only the middle value is made. All of it is minima and maxima of whole lines, read at
+a shift, for vectors; a list that several boxes have in common is made once. No step depends on the data. float32 numbers are
+compared as uint32 keys of the same order.
 
 Boxes reach beyond the image into its mirror image about the outermost voxels' outer faces, as SciPy's do.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,11 +19,169 @@ from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.elementary import bits_of_float, float_from_bits
 from detaug.kernels.reflection import reflected
 
+#: Voxels of a box along an axis: a larger one's program would take seconds to write.
+LARGEST = 15
+
 _SIGN = np.uint32(0x80000000)
-# Voxels that are bisected together: several lines, with what lies between them, so that loops are long.
-_BLOCK = 2048
-# Boxes of at least as many voxels are worth sorting the image for.
-_MANY = 48
+# Voxels that are worked on together: lines of them, as long as vectors want, that stay in the cache.
+_BLOCK = 512
+# Numbers that loops which the compiler unrolls take at once; what is left over would be done one by one.
+_VECTORS = 64
+_BOTH, _LESS, _GREATER = 0, 1, 2
+
+
+class Shifted(NamedTuple):
+    """A line of numbers, read that many lines and voxels further on."""
+
+    number: int
+    lines: int = 0
+    voxels: int = 0
+
+    def moved(self, lines: int, voxels: int) -> Shifted:
+        return Shifted(self.number, self.lines + lines, self.voxels + voxels)
+
+
+class Program(NamedTuple):
+    """What to do with lines of numbers.
+
+    Attributes:
+        steps: (steps, 11) int64: kind, place of the lesser, place of the greater, then place, lines and voxels of shift of one
+            operand and the other, then how many lines and voxels more than the output's are made.
+        places: how many lines are kept at a time; the first ones hold the box's planes.
+        result: place, lines and voxels of shift of the middle value.
+    """
+
+    steps: np.ndarray
+    places: int
+    result: tuple[int, int, int]
+
+
+class _Network:
+    """Collects comparisons; every one makes two new numbers."""
+
+    def __init__(self, inputs: int) -> None:
+        self.count = inputs
+        self.comparisons: list[tuple[int, int, Shifted, Shifted]] = []
+
+    def compared(self, a: Shifted, b: Shifted) -> tuple[Shifted, Shifted]:
+        low, high = self.count, self.count + 1
+        self.count += 2
+        self.comparisons.append((low, high, a, b))
+        return Shifted(low), Shifted(high)
+
+    def merged(self, a: list[Shifted], b: list[Shifted]) -> list[Shifted]:
+        """Two sorted lists as one, by Batcher's odd-even merge."""
+        if not a or not b:
+            return a or b
+        if len(a) == len(b) == 1:
+            return list(self.compared(a[0], b[0]))
+        even, odd = self.merged(a[::2], b[::2]), self.merged(a[1::2], b[1::2])
+        return self._zipped(even, odd)
+
+    def _zipped(self, even: list[Shifted], odd: list[Shifted]) -> list[Shifted]:
+        """The least is the first of the even ones; then the n-th odd one against the next even one."""
+        made = [even[0]]
+        for n, one in enumerate(odd):
+            if n + 1 < len(even):
+                made += self.compared(one, even[n + 1])
+            else:
+                made.append(one)
+        return made + even[len(odd) + 1 :]
+
+    def sorted(self, numbers: list[Shifted]) -> list[Shifted]:
+        half = len(numbers) // 2
+        if not half:
+            return numbers
+        return self.merged(self.sorted(numbers[:half]), self.sorted(numbers[half:]))
+
+    def middle(self, a: list[Shifted], b: list[Shifted], rank: int) -> Shifted:
+        """What stands at a rank of two sorted lists: the least of the maxima of i from one and rank + 1 - i from the other."""
+        found: Shifted | None = None
+        for taken in range(max(0, rank + 1 - len(b)), min(len(a), rank + 1) + 1):
+            other = rank + 1 - taken
+            ends = [numbers[count - 1] for numbers, count in ((a, taken), (b, other)) if count]
+            largest = self.compared(*ends)[1] if len(ends) == 2 else ends[0]
+            found = largest if found is None else self.compared(found, largest)[0]
+        assert found is not None
+        return found
+
+
+def _moved(numbers: list[Shifted], lines: int, voxels: int) -> list[Shifted]:
+    return [each.moved(lines, voxels) for each in numbers]
+
+
+@lru_cache(maxsize=16)
+def program(s0: int, s1: int, s2: int) -> Program:
+    """The steps for a box's middle value, the upper one of two if their number is even."""
+    network = _Network(s0)
+    column = network.sorted([Shifted(plane) for plane in range(s0)])
+    plane = _joined(network, _doubled(network, column, s1, (1, 0)), s1, (1, 0))
+    lists = _doubled(network, plane, s2 - 1, (0, 1))
+    rank = s0 * s1 * s2 // 2
+    if s2 == 1:
+        result = plane[rank]
+    else:
+        size = 1 << (len(lists) - 1)
+        rest = _joined(network, lists, s2 - size, (0, 1))
+        result = network.middle(lists[-1], _moved(rest, 0, size), rank)
+    return _scheduled(network, s0, result)
+
+
+def _doubled(network: _Network, numbers: list[Shifted], size: int, along: tuple[int, int]) -> list[list[Shifted]]:
+    """The sorted lists of one, two, four ... neighbours, as long as they are not more than ``size``."""
+    lists = [numbers]
+    while 2 ** len(lists) <= size:
+        step = 2 ** (len(lists) - 1)
+        lists.append(network.merged(lists[-1], _moved(lists[-1], step * along[0], step * along[1])))
+    return lists
+
+
+def _joined(network: _Network, lists: list[list[Shifted]], size: int, along: tuple[int, int]) -> list[Shifted]:
+    """The sorted list of ``size`` neighbours, of lists of powers of two of them."""
+    joined: list[Shifted] = []
+    done = 0
+    for power in reversed(range(len(lists))):
+        if size & 1 << power:
+            joined = network.merged(joined, _moved(lists[power], done * along[0], done * along[1]))
+            done += 1 << power
+    return joined
+
+
+def _scheduled(network: _Network, inputs: int, result: Shifted) -> Program:
+    """Leaves out what is not needed, and lets numbers take the places of those that are done with."""
+    extents: dict[int, tuple[int, int]] = {result.number: (result.lines, result.voxels)}
+    last_use: dict[int, int] = {result.number: len(network.comparisons)}
+    kept = []
+    for at in range(len(network.comparisons) - 1, -1, -1):
+        low, high, a, b = network.comparisons[at]
+        if low not in extents and high not in extents:
+            continue
+        lines, voxels = (max(pair) for pair in zip(extents.get(low, (0, 0)), extents.get(high, (0, 0)), strict=True))
+        for operand in (a, b):
+            before = extents.get(operand.number, (0, 0))
+            extents[operand.number] = (
+                max(before[0], lines + operand.lines),
+                max(before[1], voxels + operand.voxels),
+            )
+            last_use.setdefault(operand.number, at)
+        kind = _BOTH if low in extents and high in extents else _LESS if low in extents else _GREATER
+        kept.append((at, kind, low, high, a, b, lines, voxels))
+    places = {number: number for number in range(inputs)}
+    free: list[int] = []
+    count = inputs
+    steps = []
+    for at, kind, low, high, a, b, lines, voxels in reversed(kept):
+        for number in (low, high):
+            if number in extents:
+                if not free:
+                    free.append(count)
+                    count += 1
+                places[number] = free.pop()
+        steps.append([kind, places.get(low, 0), places.get(high, 0), places[a.number], a.lines, a.voxels,
+                      places[b.number], b.lines, b.voxels, lines, voxels])  # fmt: skip
+        free += [places[number] for number in sorted({a.number, b.number}) if last_use[number] == at]
+    table = np.array(steps, np.int64).reshape(-1, 11)
+    return Program(table, count, (places[result.number], result.lines, result.voxels))
 
 
 @inlined
@@ -40,126 +199,33 @@ def value_of(key: Any) -> Any:
     return float_from_bits(np.uint32(key ^ np.uint32(np.uint32(~flip) | _SIGN)))
 
 
-def _count_source(width: int) -> str:
-    """A function that counts over ``width`` neighbours on a row of ranks, written out for the sake of vectors."""
-    counted = " + ".join(f"u(ranks[at + u64({offset}) + k] < limit)" for offset in range(width))
-    lines = [
-        "def count(ranks, at, limits, counts, n):",
-        "for k in range(n):",
-        "    limit = limits[k]",
-        f"    counts[k] = u(counts[k] + u({counted}))",
-    ]
-    return "\n    ".join(lines)
-
-
-def _count(width: int, kind: Any) -> Any:
-    names: dict[str, Any] = {"u": kind, "u64": np.uint64}
-    exec(_count_source(width), names)
-    return inlined(names["count"])
-
-
-def _bisection(kind: Any) -> Any:
-    """The walk over the bits of a line's ranks, for kernels to inline: ``kind`` is the type of ranks and counts."""
-    count1, count2, count3, count4 = (_count(width, kind) for width in (1, 2, 3, 4))
-
-    @inlined
-    def count_row(ranks: Any, start: Any, width: Any, limits: Any, counts: Any, n: Any) -> None:
-        """Add to each voxel's count how many of ``width`` ranks, from its own place on, are below its limit."""
-        length = np.uint64(n)
-        done = 0
-        while done < width:
-            at = np.uint64(start + done)
-            step = min(4, width - done)
-            if step == 4:
-                count4(ranks, at, limits, counts, length)
-            elif step == 3:
-                count3(ranks, at, limits, counts, length)
-            elif step == 2:
-                count2(ranks, at, limits, counts, length)
-            else:
-                count1(ranks, at, limits, counts, length)
-            done += step
-
-    @inlined
-    def bisect(
-        ranks: Any, slots: Any, rows: Any, pitch: Any, width: Any, bits: Any, middle: Any, found: Any, limits: Any,
-        counts: Any, n: Any,
-    ) -> None:  # fmt: skip
-        """Settle the lowest ``bits`` bits of each voxel's middle rank, whose higher bits are in ``found``.
-
-        Args:
-            ranks: of a ring of planes; ``slots``: where the first row of a box begins in each of its planes.
-            rows, pitch, width: rows of a box in a plane, how far they are apart, and their length.
-            middle: how many ranks may be below.
-        """
-        for bit in range(bits - 1, -1, -1):
-            mask = kind(1 << bit)
-            for k in range(n):
-                limits[k] = kind(found[k] | mask)
-                counts[k] = kind(0)
-            for a in range(slots.shape[0]):
-                for b in range(rows):
-                    count_row(ranks, slots[a] + b * pitch, width, limits, counts, n)
-            for k in range(n):
-                found[k] = limits[k] if counts[k] <= middle else found[k]
-
-    return bisect
-
-
-_bisect_upper, _bisect_lower = _bisection(np.uint16), _bisection(np.uint32)
+@inlined
+def _whole(n: Any) -> Any:
+    """As many numbers, and what is missing to whole vectors."""
+    return (n + (_VECTORS - 1)) & -_VECTORS
 
 
 @inlined
-def _sorted(keys: Any, ranks: Any) -> Any:
-    """The keys in order; each one's place in it goes to ``ranks``. By eleven bits at a time from the lowest, stable."""
-    n = keys.shape[0]
-    order, other = np.empty(n, np.uint32), np.empty(n, np.uint32)
-    spare = np.empty(n, np.uint32)
-    places = np.empty(2048, np.int64)
-    for i in range(n):
-        order[i] = np.uint32(i)
-    for shift in (np.uint32(0), np.uint32(11), np.uint32(22)):
-        places[:] = 0
-        for i in range(n):
-            places[(keys[i] >> shift) & np.uint32(2047)] += 1
-        total = 0
-        for digit in range(2048):
-            count = places[digit]
-            places[digit] = total
-            total += count
-        for i in range(n):
-            digit = (keys[i] >> shift) & np.uint32(2047)
-            at = places[digit]
-            places[digit] = at + 1
-            spare[at] = keys[i]
-            other[at] = order[i]
-        keys, spare = spare, keys
-        order, other = other, order
-    for i in range(n):
-        ranks[order[i]] = np.uint32(i)
-    return keys
-
-
-@inlined
-def _fill_ranks(plane: Any, n1: Any, n2: Any, s1: Any, s2: Any, low: Any, upper: Any, lower: Any, slot: Any) -> None:
-    """The ranks of a plane and of what lies beyond its ends, into a slot of both rings."""
+def _fill(plane: Any, n1: Any, n2: Any, s1: Any, s2: Any, keys: Any, slot: Any) -> None:
+    """The keys of a plane and of what lies beyond its ends, into a slot of the ring."""
     pitch = n2 + s2 - 1
     for j in range(n1 + s1 - 1):
         row = reflected(j - s1 // 2, n1, True) * n2
         at = slot + j * pitch
         for k in range(s2 // 2):
-            lower[at + k] = plane[row + reflected(k - s2 // 2, n2, True)]
+            keys[at + k] = key_of(plane[row + reflected(k - s2 // 2, n2, True)])
         first, to = np.uint64(row), np.uint64(at + s2 // 2)
         for k in range(np.uint64(n2)):
-            lower[to + k] = plane[first + k]
+            keys[to + k] = key_of(plane[first + k])
         for k in range(n2 + s2 // 2, pitch):
-            lower[at + k] = plane[row + reflected(k - s2 // 2, n2, True)]
-        for k in range(np.uint64(pitch)):
-            upper[np.uint64(at) + k] = np.uint16(lower[np.uint64(at) + k] >> low)  # not used for keys
+            keys[at + k] = key_of(plane[row + reflected(k - s2 // 2, n2, True)])
 
 
-@kernel("void(float32[:,::1], float32[:,::1], int64, int64, int64, int64)")
-def median_filter(source: Any, destination: Any, n2: Any, s0: Any, s1: Any, s2: Any) -> None:
+@kernel("void(float32[:,::1], float32[:,::1], int64, int64, int64, int64, int64[:,::1], int64, int64, int64, int64)")
+def median_filter(
+    source: Any, destination: Any, n2: Any, s0: Any, s1: Any, s2: Any, steps: Any, places: Any, result: Any,
+    result_lines: Any, result_voxels: Any,
+) -> None:  # fmt: skip
     """The middle value of each box of s0 * s1 * s2 voxels, the upper one of two if their number is even.
 
     A box of s voxels begins s // 2 before its voxel.
@@ -167,6 +233,7 @@ def median_filter(source: Any, destination: Any, n2: Any, s0: Any, s1: Any, s2: 
     Args:
         source, destination: float32 (X, Y * Z); may be one array.
         n2: Z.
+        steps, places, result, result_lines, result_voxels: of `program`.
     """
     n0, size = source.shape
     n1 = size // n2
@@ -174,51 +241,46 @@ def median_filter(source: Any, destination: Any, n2: Any, s0: Any, s1: Any, s2: 
     plane_size = pitch * (n1 + s1 - 1)
     before, after = s0 // 2, s0 - 1 - s0 // 2
     slots = min(2 * before + 1, n0)
-    keys = np.empty(n0 * size, np.uint32)
-    for i in range(n0):
-        for k in range(size):
-            keys[i * size + k] = key_of(source[i, k])
-    many = s0 * s1 * s2 >= _MANY
-    ranks, ordered = keys, keys
-    bits = 32
-    if many:
-        ranks = np.empty(n0 * size, np.uint32)
-        ordered = _sorted(keys, ranks)
-        while bits > 0 and not (n0 * size - 1) >> (bits - 1):
-            bits -= 1
-    # counts of the upper bits have 16 bits themselves
-    high = min(bits, 16) if many & (s0 * s1 * s2 < 2**16) else 0
-    low = bits - high
-    upper, lower = np.empty(slots * plane_size, np.uint16), np.empty(slots * plane_size, np.uint32)
+    keys = np.zeros(slots * plane_size + s2, np.uint32)
     lines = min(n1, max(1, _BLOCK // pitch))
-    block = lines * pitch
-    found, limits, counts = np.empty(block, np.uint16), np.empty(block, np.uint16), np.empty(block, np.uint16)
-    found_low, limits_low, counts_low = (
-        np.empty(block, np.uint32),
-        np.empty(block, np.uint32),
-        np.empty(block, np.uint32),
-    )
-    planes = np.empty(s0, np.int64)
-    middle = (s0 * s1 * s2) // 2
+    # Room for whole vectors, also where a line is read at a shift; and no multiple of a page, or the lines would push each
+    # other out of the first-level cache.
+    width = _whole((lines + s1 - 1) * pitch + s2) + _VECTORS + 16
+    numbers = np.zeros(places * width + _VECTORS * 8, np.uint32)
     ready = 0
     for i in range(n0):
         while ready < min(i + before + 1, n0):
-            plane = ranks[ready * size : (ready + 1) * size]
-            _fill_ranks(plane, n1, n2, s1, s2, np.uint32(low), upper, lower, (ready % slots) * plane_size)
+            _fill(source[ready], n1, n2, s1, s2, keys, (ready % slots) * plane_size)
             ready += 1
         plane = destination[i]
         for j in range(0, n1, lines):
             together = min(lines, n1 - j)
-            n = (together - 1) * pitch + n2
+            held = (together + s1 - 1) * pitch
             for a in range(-before, after + 1):
-                planes[a + before] = (reflected(i + a, n0, True) % slots) * plane_size + j * pitch
-            found[:] = np.uint16(0)
-            _bisect_upper(upper, planes, s1, pitch, s2, high, np.uint16(middle), found, limits, counts, n)
-            for k in range(n):
-                found_low[k] = np.uint32(np.uint32(found[k]) << np.uint32(low)) if high > 0 else np.uint32(0)
-            _bisect_lower(lower, planes, s1, pitch, s2, low, np.uint32(middle), found_low, limits_low, counts_low, n)
+                start = (reflected(i + a, n0, True) % slots) * plane_size + j * pitch
+                to = (a + before) * width
+                for k in range(held):  # slices would be compiled for longer
+                    numbers[to + k] = keys[start + k]
+            for t in range(steps.shape[0]):
+                n = _whole((together - 1 + steps[t, 9]) * pitch + n2 + steps[t, 10])
+                at_a = steps[t, 3] * width + steps[t, 4] * pitch + steps[t, 5]
+                at_b = steps[t, 6] * width + steps[t, 7] * pitch + steps[t, 8]
+                one, other = numbers[at_a : at_a + n], numbers[at_b : at_b + n]
+                less = numbers[steps[t, 1] * width : steps[t, 1] * width + n]
+                greater = numbers[steps[t, 2] * width : steps[t, 2] * width + n]
+                if steps[t, 0] == _BOTH:
+                    for k in range(n):
+                        x, y = one[k], other[k]
+                        less[k] = x if x < y else y
+                        greater[k] = y if x < y else x
+                elif steps[t, 0] == _LESS:
+                    for k in range(n):
+                        less[k] = one[k] if one[k] < other[k] else other[k]
+                else:
+                    for k in range(n):
+                        greater[k] = other[k] if one[k] < other[k] else one[k]
+            at = result * width + result_lines * pitch + result_voxels
             for line in range(together):
-                to, at = np.uint64((j + line) * n2), np.uint64(line * pitch)
+                first, to = np.uint64(at + line * pitch), np.uint64((j + line) * n2)
                 for k in range(np.uint64(n2)):
-                    key = found_low[at + k]
-                    plane[to + k] = value_of(ordered[key] if many else key)
+                    plane[to + k] = value_of(numbers[first + k])

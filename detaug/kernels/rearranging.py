@@ -10,15 +10,10 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import kernel
-from detaug.kernels.pointers import prefetch_to_write
 
 # Voxels of the source's last axis are next to each other in memory, those of the destination along another one. A tile
 # that is this deep along the latter reads whole cache lines and keeps them until all of each has been used.
 _TILE = 16
-
-# Where rows are exchanged, one of the two comes from the end: no CPU foresees a way back that goes forth within each row. So many
-# rows ahead, they are asked for. Labels are smaller, and in the cache.
-_AHEAD = 4
 
 _WIDTHS = ("uint8", "uint16", "uint32", "uint64")
 _SIZES_AND_STRIDES = ", ".join(["int64"] * 7)
@@ -75,9 +70,6 @@ def flip_in_place(volume: Any, n0: Any, n1: Any, n2: Any, flip0: Any, flip1: Any
             continue  # swapped when it was the other way round
         row = volume[here * n2 : here * n2 + n2]
         partner = volume[there * n2 : there * n2 + n2]
-        if flip1 and volume.itemsize >= 4:
-            for k in range(0, n2, 64 // volume.itemsize):
-                prefetch_to_write(volume, np.intp((there - _AHEAD) * n2 + k))
         if not flip2:
             for k in range(n2):
                 value = row[k]

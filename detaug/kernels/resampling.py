@@ -9,7 +9,6 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
-    FRACTIONS,
     LINE,
     LINEAR,
     ORIGIN,
@@ -18,27 +17,12 @@ from detaug.kernels.coordinates import (
     PLANE,
     Map,
     Sampling,
-    distance_ahead,
     place_and_split,
     split_piece,
     tap_piece,
     touches_nothing,
 )
 from detaug.kernels.pointers import load_float_pair
-from detaug.kernels.tiles import (
-    DEPTH,
-    LENGTH,
-    LINES,
-    SHEET,
-    VOXELS,
-    expect_sheet,
-    fetch,
-    is_tiled,
-    next_tile,
-    number_of,
-    place_tile,
-    start_of,
-)
 
 
 @inlined
@@ -60,23 +44,19 @@ def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: A
 
 
 @inlined
-def _blend(out: Any, count: Any, flat: Any, rest: Any, first: Any, values: Any) -> None:
-    """Along z, then y, then x; ``values`` holds both ends of each z pair beside each other. The fractions are those that
-    ``rest`` has from ``first`` on."""
-    n = np.uint64(first)
-    y = np.uint64(first + FRACTIONS)
-    z = np.uint64(first + 2 * FRACTIONS)
+def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
+    """Along z, then y, then x, by the fractions in ``rest``; ``values`` holds both ends of each z pair beside each other."""
     if flat:
         for k in range(count):
-            f = rest[z + np.uint64(k)]
+            f = rest[2 * PITCH + k]
             a = values[2 * k]
             b = values[2 * PITCH + 2 * k]
             a = a + f * (values[2 * k + 1] - a)
             b = b + f * (values[2 * PITCH + 2 * k + 1] - b)
-            out[k] = a + rest[y + np.uint64(k)] * (b - a)
+            out[k] = a + rest[PITCH + k] * (b - a)
         return
     for k in range(count):
-        f = rest[z + np.uint64(k)]
+        f = rest[2 * PITCH + k]
         a = values[2 * k]
         b = values[2 * PITCH + 2 * k]
         c = values[4 * PITCH + 2 * k]
@@ -85,10 +65,10 @@ def _blend(out: Any, count: Any, flat: Any, rest: Any, first: Any, values: Any) 
         b = b + f * (values[2 * PITCH + 2 * k + 1] - b)
         c = c + f * (values[4 * PITCH + 2 * k + 1] - c)
         d = d + f * (values[6 * PITCH + 2 * k + 1] - d)
-        f = rest[y + np.uint64(k)]
+        f = rest[PITCH + k]
         a = a + f * (b - a)
         c = c + f * (d - c)
-        out[k] = a + rest[n + np.uint64(k)] * (c - a)
+        out[k] = a + rest[k] * (c - a)
 
 
 @inlined
@@ -138,56 +118,25 @@ def resample_images(
         flat: two-dimensional (``shape[0] == 1``).
     """
     rows = np.empty(3 * PITCH, np.float64)
-    rest = np.empty(3 * FRACTIONS, np.float32)
-    index = np.empty(VOXELS, np.int32)
+    rest = np.empty(3 * PITCH, np.float32)
+    index = np.empty(PIECE, np.int32)
     pairs = np.empty(4 * PITCH, np.uint64)
     values = pairs.view(np.float32)
-    steps = np.empty(3 * LENGTH, np.float64)
     tap_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
-    rows_ahead = distance_ahead(matrix, shape)
-    lines, length = out.shape[2], out.shape[3]
-    columns = number_of(lines, LINES)
-    for number in range(number_of(last - first, DEPTH) * columns):
-        i0 = first + number // columns * DEPTH
-        i1 = min(i0 + DEPTH, last)
-        j0 = start_of(number % columns, lines, LINES)
-        j1 = min(j0 + LINES, lines)
-        if is_tiled(patch_map, i0, i1, j0, j1, out[0].size, length, sampling, source.shape[1]):
-            for tile in range(number_of(length, LENGTH)):
-                k0 = start_of(tile, length, LENGTH)
-                place_tile(patch_map, i0, i1, j0, k0, shape, steps, index, rest)
-                next_j, next_k, ahead = next_tile(tile, j0, length, matrix, shape)
-                for c in range(source.shape[0]):
-                    for i in range(i0, i1):
-                        sheet = (i - i0) * SHEET
-                        expect_sheet(out[c, i], next_j, next_k)
-                        fetch(source[c], np.intp(SHEET), shape, index[sheet:], ahead)
-                        _gather(source[c], np.intp(SHEET), shape, False, index[sheet:], pairs)
-                        for j in range(LINES):
-                            at = j * LENGTH
-                            line = out[c, i, j0 + j, k0 : k0 + LENGTH]
-                            _blend(line, np.intp(LENGTH), np.bool_(False), rest, sheet + at, values[2 * at :])
-            continue
-        j0 = number % columns * LINES
-        for row in range((i1 - i0) * (j1 - j0)):
-            i = i0 + row // (j1 - j0)
-            j = j0 + row % (j1 - j0)
-            for begin in range(0, length, PIECE):
-                size = min(PIECE, length - begin)
+    for i in range(first, last):
+        for j in range(out.shape[2]):
+            for begin in range(0, out.shape[3], PIECE):
+                size = min(PIECE, out.shape[3] - begin)
                 start, stop, low, high, _ = place_and_split(
                     rows, patch_map, i, j, begin, size, sampling, source.shape[1], index, rest
                 )
                 if stop > start:
                     for c in range(source.shape[0]):
-                        if flat:  # a plane stays in the cache
-                            _gather(source[c], stop - start, shape, True, index, pairs)
-                        else:
-                            fetch(source[c], stop - start, shape, index, rows_ahead)
-                            _gather(source[c], stop - start, shape, False, index, pairs)
-                        _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, np.intp(0), values)
+                        _gather(source[c], stop - start, shape, flat, index, pairs)
+                        _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
                 if high - low < size:
                     for c in range(source.shape[0]):
                         out[c, i, j, begin : begin + low] = np.float32(value)
@@ -219,12 +168,11 @@ def resample_held(
         matrix, offset, flat: see `detaug.kernels.coordinates`.
     """
     rows = np.empty(3 * PITCH, np.float64)
-    rest = np.empty(3 * FRACTIONS, np.float32)
+    rest = np.empty(3 * PITCH, np.float32)
     index = np.empty(PIECE, np.int32)
     pairs = np.empty(4 * PITCH, np.uint64)
     values = pairs.view(np.float32)
     first = 1 if flat else 0
-    ahead = distance_ahead(matrix, shape)
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             for begin in range(0, out.shape[2], PIECE):
@@ -247,9 +195,5 @@ def resample_held(
                 line[high:] = outside
                 if low < high:
                     split_piece(rows[low:], high - low, shape, flat, index, rest)
-                    if flat:
-                        _gather(source, high - low, shape, True, index, pairs)
-                    else:
-                        fetch(source, high - low, shape, index, ahead)
-                        _gather(source, high - low, shape, False, index, pairs)
-                    _blend(line[low:high], high - low, flat, rest, np.intp(0), values)
+                    _gather(source, high - low, shape, flat, index, pairs)
+                    _blend(line[low:high], high - low, flat, rest, values)

@@ -12,21 +12,9 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.coordinates import FRACTIONS, PIECE
+from detaug.kernels.coordinates import PIECE, PITCH
 from detaug.kernels.label_resampling import add_to_bundle, new_bundle, settle_bundle, settle_piece
-from detaug.kernels.pointers import load_float_pair, load_label_pair, prefetch
-
-# So many lines of the source ahead of the one that is worked on, one is asked for.
-_AHEAD = 2
-
-
-@inlined
-def _fetch_line(plane: Any, y: Any, low2: Any) -> None:
-    """Ask for what voxels draw on of a line of a plane: each line is too short for a CPU to foresee where the next one begins.
-    There need be no such line."""
-    first = y * plane.shape[1]
-    for k in range(low2[0], low2[low2.shape[0] - 1] + 2, 64 // plane.itemsize):
-        prefetch(plane, np.intp(first + k))
+from detaug.kernels.pointers import load_float_pair, load_label_pair
 
 
 @inlined
@@ -48,7 +36,6 @@ def _plane_between(plane: Any, low1: Any, part1: Any, low2: Any, part2: Any, pai
                 continue
             row = plane[y]
             line = lines[1] if y % 2 else lines[0]
-            _fetch_line(plane, y + _AHEAD, low2)
             for k in range(n2):
                 pairs[k] = load_float_pair(row, low2[k])
             for k in range(n2):
@@ -106,7 +93,6 @@ def _gathered(plane: Any, distinct1: Any, low2: Any, out: Any) -> None:
     for y in range(distinct1.shape[0]):
         row = plane[distinct1[y]]
         line = out[y]
-        _fetch_line(plane, distinct1[y] + _AHEAD, low2)
         for k in range(low2.shape[0]):
             line[k] = load_label_pair(row, low2[k])
 
@@ -132,7 +118,7 @@ def settle_axes(
     """
     n0, n1, n2 = place0.shape[0], place1.shape[0], place2.shape[0]
     planes = np.empty((2, distinct1.shape[0], n2), np.uint32)
-    parts = np.zeros(3 * FRACTIONS, np.float32)
+    parts = np.zeros(3 * PITCH, np.float32)
     chosen = np.empty(PIECE, np.int32)
     unsettled = np.empty(PIECE + 1, np.int64)
     labels = np.empty(64, np.int16)
@@ -162,9 +148,9 @@ def settle_axes(
                     c, d = planes[upper, y, begin:], planes[upper, y + 1, begin:]
                     for k in range(end - begin):  # slices would be compiled for longer
                         parts[k] = part0[i]
-                        parts[FRACTIONS + k] = part1[j]
-                        parts[2 * FRACTIONS + k] = part2[begin + k]
-                    found = settle_piece(a, b, c, d, parts, flat, out[ch, i, j, begin:end], chosen, unsettled)
+                        parts[PITCH + k] = part1[j]
+                        parts[2 * PITCH + k] = part2[begin + k]
+                    found = settle_piece(a, b, c, d, parts, out[ch, i, j, begin:end], chosen, unsettled)
                     for m in range(found):
                         k = unsettled[m]
                         add_to_bundle(

@@ -15,13 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.compiling import inlined
 
-ROUNDS = 13
-
-_ROTATIONS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
 _PARITY = np.uint32(0x1BD11BDA)
-_LOW = np.uint64(0xFFFFFFFF)
 
 # what is made at a time by those who use words, in four parts
 PIECE = 1024
@@ -29,32 +25,59 @@ QUARTER = PIECE // 4
 LANES = np.arange(QUARTER, dtype=np.uint32)  # read rather than counted: 64-bit counters would take wider vectors
 
 
-def _block_source(rounds: int) -> str:
-    """The rounds written out one after another: a loop over them would keep the compiler from using vectors."""
-    keys = ("k0", "k1", "k2", "k3", "parity")
-    lines = ["def block(x0, x1, x2, x3, k0, k1, k2, k3):", "parity = u32(PARITY ^ k0 ^ k1 ^ k2 ^ k3)"]
-    lines += [f"x{i} = u32(x{i} + k{i})" for i in range(4)]
-    for number in range(rounds):
-        odd, even = ("x1", "x3") if number % 2 == 0 else ("x3", "x1")
-        for into, other, turn in (("x0", odd, _ROTATIONS[number % 8][0]), ("x2", even, _ROTATIONS[number % 8][1])):
-            lines.append(f"{into} = u32({into} + {other})")
-            lines.append(f"{other} = u32(u32({other} << u32({turn})) | u32({other} >> u32({32 - turn}))) ^ {into}")
-        if number % 4 == 3:
-            injection = number // 4 + 1
-            lines += [f"x{i} = u32(x{i} + {keys[(injection + i) % 5]})" for i in range(4)]
-            lines.append(f"x3 = u32(x3 + u32({injection}))")
-    lines.append("return x0, x1, x2, x3")
-    return "\n    ".join(lines)
+def _turner(count: int) -> Any:
+    """A function that turns a word to the left: by a number that is known when it is compiled, or there are no vectors."""
+    left, right = np.uint32(count), np.uint32(32 - count)
+    return inlined(lambda word: np.uint32(np.uint32(word << left) | np.uint32(word >> right)))
 
 
-def threefry4x32(rounds: int) -> Any:
-    """Threefry4x32 of that many rounds as an inlined function of 4 counter words and 4 key words, all uint32."""
-    names: dict[str, Any] = {"u32": np.uint32, "PARITY": _PARITY}
-    exec(_block_source(rounds), names)
-    return inlined(names["block"])
+_turn5, _turn6, _turn10, _turn11, _turn13, _turn17, _turn18, _turn20, _turn21, _turn23, _turn25, _turn26, _turn27 = map(
+    _turner, (5, 6, 10, 11, 13, 17, 18, 20, 21, 23, 25, 26, 27)
+)
 
 
-block = threefry4x32(ROUNDS)
+@inlined
+def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any) -> Any:
+    """Four words from four counter words and four key words, all uint32.
+
+    The 13 rounds are written out: a loop over them would keep the compiler from using vectors.
+    """
+    k4 = np.uint32(_PARITY ^ k0 ^ k1 ^ k2 ^ k3)
+    x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1)
+    x2, x3 = np.uint32(x2 + k2), np.uint32(x3 + k3)
+    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
+    x1, x3 = _turn10(x1) ^ x0, _turn26(x3) ^ x2
+    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
+    x3, x1 = _turn11(x3) ^ x0, _turn21(x1) ^ x2
+    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
+    x1, x3 = _turn13(x1) ^ x0, _turn27(x3) ^ x2
+    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
+    x3, x1 = _turn23(x3) ^ x0, _turn5(x1) ^ x2
+    x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2)
+    x2, x3 = np.uint32(x2 + k3), np.uint32(np.uint32(x3 + k4) + np.uint32(1))
+    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
+    x1, x3 = _turn6(x1) ^ x0, _turn20(x3) ^ x2
+    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
+    x3, x1 = _turn17(x3) ^ x0, _turn11(x1) ^ x2
+    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
+    x1, x3 = _turn25(x1) ^ x0, _turn10(x3) ^ x2
+    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
+    x3, x1 = _turn18(x3) ^ x0, _turn20(x1) ^ x2
+    x0, x1 = np.uint32(x0 + k2), np.uint32(x1 + k3)
+    x2, x3 = np.uint32(x2 + k4), np.uint32(np.uint32(x3 + k0) + np.uint32(2))
+    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
+    x1, x3 = _turn10(x1) ^ x0, _turn26(x3) ^ x2
+    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
+    x3, x1 = _turn11(x3) ^ x0, _turn21(x1) ^ x2
+    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
+    x1, x3 = _turn13(x1) ^ x0, _turn27(x3) ^ x2
+    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
+    x3, x1 = _turn23(x3) ^ x0, _turn5(x1) ^ x2
+    x0, x1 = np.uint32(x0 + k3), np.uint32(x1 + k4)
+    x2, x3 = np.uint32(x2 + k0), np.uint32(np.uint32(x3 + k1) + np.uint32(3))
+    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
+    x1, x3 = _turn6(x1) ^ x0, _turn20(x3) ^ x2
+    return x0, x1, x2, x3
 
 
 def key_words(key: int) -> tuple[np.uint32, np.uint32]:
@@ -71,24 +94,3 @@ def fill_piece_of_words(out: Any, piece: Any, stream: Any, key_low: Any, key_hig
         a, b, c, d = block(np.uint32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero)
         out[i], out[QUARTER + i] = a, b
         out[2 * QUARTER + i], out[3 * QUARTER + i] = c, d
-
-
-@kernel("void(uint32[::1], uint32, uint32, uint32)")
-def random_words(out: Any, key_low: Any, key_high: Any, stream: Any) -> None:
-    """Fill ``out`` with words 0 ... n - 1 of a stream."""
-    zero = np.uint32(0)
-    for i in range(out.shape[0] // 4):
-        a, b, c, d = block(np.uint32(i), stream, zero, zero, key_low, key_high, zero, zero)
-        out[4 * i] = a
-        out[4 * i + 1] = b
-        out[4 * i + 2] = c
-        out[4 * i + 3] = d
-    rest = out.shape[0] % 4
-    if rest:
-        i = out.shape[0] // 4
-        a, b, c, d = block(np.uint32(i), stream, zero, zero, key_low, key_high, zero, zero)
-        out[4 * i] = a
-        if rest > 1:
-            out[4 * i + 1] = b
-        if rest > 2:
-            out[4 * i + 2] = c

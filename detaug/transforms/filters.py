@@ -9,8 +9,7 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.limits import clamp, least_and_largest
-from detaug.kernels.median import median_filter
-from detaug.kernels.selection import LARGEST, program, small_median_filter
+from detaug.kernels.median import LARGEST, median_filter, program
 from detaug.kernels.sharpening import sharpen
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.transforms.building import draws
@@ -18,10 +17,8 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import each_channel, flag, integer, number, takes
-from detaug.transforms.building.per_channel import length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
-
-LARGEST_BOX = 255  # voxels along an axis, so that those of a box can be counted
+from detaug.transforms.per_channel import length_of_lines, plane_channels
 
 
 class MedianFilter(ImageTransform):
@@ -32,7 +29,7 @@ class MedianFilter(ImageTransform):
     SciPy's ``median_filter`` has it. NaN counts as larger than infinity (as less than its negative if its sign is set).
 
     Args:
-        filter_size: the size in voxels, >= 1, or (low, high): even draws from low ... high - 1.
+        filter_size: the size in voxels, 1 to 15, or (low, high): even draws from low ... high - 1.
         p_same_for_each_channel: the probability that all channels get one size; drawn for a range only with effect.
         p_per_channel: the probability of each channel.
 
@@ -67,21 +64,18 @@ class MedianFilter(ImageTransform):
     def _size(rng: np.random.Generator, sizes: tuple[int, int]) -> int:
         return sizes[0] + draws.integer(rng, sizes[1] - sizes[0])
 
-    @takes(filter_sizes=each_channel(integer(1, LARGEST_BOX)), apply_channel=each_channel(flag))
+    @takes(filter_sizes=each_channel(integer(1, LARGEST)), apply_channel=each_channel(flag))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         pairs = zip(params["apply_channel"], params["filter_sizes"], strict=True)
         sizes = {c: int(size) for c, (applied, size) in enumerate(pairs) if applied and size != 1}
         for c, before, after in plane_channels(workspace, sizes if max(shape) > 1 else ()):
             box = per_axis([sizes[c]] * len(shape), axes_of_volume(shape), 1)
-            if sizes[c] > LARGEST:
-                median_filter(before, after, length_of_lines(shape), *box)
-            else:
-                steps, places, result = program(*box)
-                small_median_filter(before, after, length_of_lines(shape), *box, steps, places, *result)
+            steps, places, result = program(*box)
+            median_filter(before, after, length_of_lines(shape), *box, steps, places, *result)
 
     def kernels(self) -> Iterable[Kernel]:
-        return median_filter, small_median_filter
+        return (median_filter,)
 
 
 class Sharpening(ImageTransform):
@@ -142,8 +136,8 @@ def _sizes(wanted: Any) -> Any:
     for size in numbers:
         if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
             raise TypeError(f"filter_size must be an integer or two of them, got {wanted!r}")
-        if not 1 <= size <= LARGEST_BOX + 1:
-            raise ValueError(f"filter_size must be at least 1 and at most {LARGEST_BOX}, got {wanted!r}")
+        if not 1 <= size <= LARGEST + 1:
+            raise ValueError(f"filter_size must be at least 1 and at most {LARGEST}, got {wanted!r}")
     if not isinstance(wanted, (tuple, list)):
         return int(wanted)
     if len(wanted) != 2 or wanted[0] >= wanted[1]:

@@ -7,7 +7,8 @@ import pytest
 from scipy import stats
 
 from detaug.kernels.normals import add_normals
-from detaug.kernels.threefry import key_words, random_words
+from detaug.kernels.threefry import key_words
+from tests.support.threefry import random_words
 
 
 def normals(count, key=1, stream=0, scale=1.0):
@@ -18,9 +19,7 @@ def normals(count, key=1, stream=0, scale=1.0):
 
 def test_they_are_box_and_mullers_transform_of_threefrys_words():
     count, key, stream = 1024 * 40, 0xFEDCBA9876543210, 3
-    words = np.empty(count, np.uint32)
-    random_words(words, *key_words(key), np.uint32(stream))
-    blocks = words.reshape(-1, 256, 4)
+    blocks = random_words(count, key, stream).reshape(-1, 256, 4)
     expected = np.empty((len(blocks), 4, 256))
     for pair in (0, 2):
         a, b = blocks[..., pair].astype(np.float64), blocks[..., pair + 1]

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from detaug.kernels.threefry import block, key_words, random_words, threefry4x32
+from detaug.kernels.threefry import PIECE, fill_piece_of_words, key_words
+from tests.support import threefry as reference
 
 ONES = "ffffffff " * 8
 PI = "243f6a88 85a308d3 13198a2e 03707344 a4093822 299f31d0 082efa98 ec4e6c89"
@@ -23,58 +24,29 @@ KNOWN_ANSWERS = [
 
 
 def words(count, key=1, stream=0):
-    out = np.empty(count, np.uint32)
-    random_words(out, *key_words(key), np.uint32(stream))
-    return out
-
-
-def callable_from_python(function):
-    """Inlined functions are for compiled code only: gives one of a (n, 8) uint32 array of counters and keys."""
-
-    @numba.njit
-    def compiled(given, out):
-        for i in range(len(given)):
-            g = given[i]
-            out[i, 0], out[i, 1], out[i, 2], out[i, 3] = function(g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7])
-
-    def blocks(given):
-        out = np.empty((len(given), 4), np.uint32)
-        compiled(np.array(given, np.uint32), out)
-        return out.tolist()
-
-    return blocks
-
-
-blocks_of_13 = callable_from_python(block)
+    return reference.random_words(count, key, stream)
 
 
 def as_words(text):
-    return [int(word, 16) for word in text.split()]
+    return np.array([int(word, 16) for word in text.split()], np.uint32)
 
 
-@pytest.mark.parametrize("rounds", [13, 20])
-def test_blocks_are_the_published_answers(rounds):
-    blocks = blocks_of_13 if rounds == 13 else callable_from_python(threefry4x32(rounds))
-    _, given, answers = zip(*(each for each in KNOWN_ANSWERS if each[0] == rounds), strict=True)
-    assert blocks([as_words(text) for text in given]) == [as_words(text) for text in answers]
+@pytest.mark.parametrize(("rounds", "given", "answer"), KNOWN_ANSWERS)
+def test_reference_gives_the_published_answers(rounds, given, answer):
+    counter, key = as_words(given).reshape(2, 4)
+    assert reference.blocks(counter[None], key, rounds).tolist() == [as_words(answer).tolist()]
 
 
-def test_word_0_of_stream_0_under_key_0_is_published_too():
-    assert [f"{word:08x}" for word in words(4, key=0)] == ["531c7e4f", "39491ee5", "2c855a92", "3d6abf9a"]
+def test_compiled_pieces_are_the_references_words():
+    @numba.njit
+    def compiled(out, piece, stream, low, high):
+        fill_piece_of_words(out, piece, stream, low, high)
 
-
-def test_word_4i_plus_j_is_output_j_of_block_i_of_the_stream():
-    key = 0x0123456789ABCDEF
-    found = words(42, key, 7)
-    low, high = key_words(key)
-    blocks = blocks_of_13([(i, 7, 0, 0, low, high, 0, 0) for i in range(11)])
-    made = [word for four in blocks for word in four]
-    assert found.tolist() == made[:42]
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 1023])
-def test_short_fields_are_the_beginning_of_long_ones(count):
-    assert words(count).tolist() == words(1024)[:count].tolist()
+    key, made = 0xFEDCBA9876543210, np.empty(PIECE, np.uint32)
+    expected = words(3 * PIECE, key, 7).reshape(3, PIECE // 4, 4)
+    for piece in range(3):
+        compiled(made, piece, np.uint32(7), *key_words(key))
+        np.testing.assert_array_equal(made, expected[piece].T.reshape(-1))
 
 
 def test_words_are_even_and_every_bit_is_set_half_the_time():

@@ -10,8 +10,9 @@ import torch
 from scipy import stats
 
 from detaug.kernels.regions import shuffle
-from detaug.kernels.threefry import key_words, random_words
+from detaug.kernels.threefry import key_words
 from detaug.transforms import CoarseDropout, CoarseShuffle, Compose, MultiplicativeBrightness
+from tests.support.threefry import random_words
 
 SHAPES = ((2, 9, 14, 11), (1, 33, 20), (2, 7, 1, 12))
 
@@ -34,8 +35,7 @@ def inside(shape, holes):
 
 def words(key, stream, count):
     """The first words of a stream in the order in which regions take them."""
-    made = np.empty(-(-count // 1024) * 1024, np.uint32)
-    random_words(made, *key_words(key), np.uint32(stream))
+    made = random_words(-(-count // 1024) * 1024, key, stream)
     return made.reshape(-1, 256, 4).transpose(0, 2, 1).reshape(-1)[:count]
 
 
