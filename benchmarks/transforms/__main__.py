@@ -61,8 +61,6 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "compile-all": compiling.measure_all,
     "compile-default-pipelines": compiling.measure_default_pipelines,
     **{f"{_short(name)}-within-a-pipeline": others.measure_within(name) for name in others.READ_AND_WRITE},
-    **{f"{_short(name)}-in-place": others.measure_in_place(name) for name in others.READ_AND_WRITE},
-    **{f"{_short(name)}-in-place": mri.measure(name, in_place=True) for name in mri.IN_PLACE},
 }
 
 

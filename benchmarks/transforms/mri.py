@@ -50,27 +50,21 @@ CONTESTS: dict[str, Contest] = {
 }
 
 
-#: MONAI's write into the image that they are given: with `Transform.in_place`, so do ours.
-IN_PLACE = ("coarse dropout", "coarse dropout with a number", "coarse shuffle")
-
-
-def measure(name: str, in_place: bool = False) -> Callable[[Settings], Row]:
-    """The function that measures this row; `in_place`: where ours may write into its input as well."""
+def measure(name: str) -> Callable[[Settings], Row]:
+    """The function that measures this row."""
 
     def measured(settings: Settings) -> Row:
         from detaug import transforms
 
         one_thread()
         contest, arrays = CONTESTS[name], image()
-        ours = (peers.detaug_in_place if in_place else peers.detaug)(contest.ours(transforms), arrays)
-        systems = {"detaug": ours}
+        systems = {"detaug": peers.detaug(contest.ours(transforms), arrays)}
         for system, module, make, prepare in (
             ("MONAI", "monai.transforms", contest.monai, peers.monai),
             ("TorchIO", "torchio", contest.torchio, peers.torchio),
         ):
             if make is not None and (library := peers.optional(module)) is not None:
                 systems[system] = prepare(make(library), arrays)
-        title = f"{name}, in place" if in_place else name
-        return row_of(title, alternating(systems, settings), dict.fromkeys(systems, AS_ASKED), {})
+        return row_of(name, alternating(systems, settings), dict.fromkeys(systems, AS_ASKED), {})
 
     return measured

@@ -200,7 +200,7 @@ def measure(name: str) -> Callable[[Settings], Row]:
 
 
 #: Those that do little more than read and write memory, for which it matters whether they may write into what they are given:
-#: within a pipeline, what an earlier transform made; alone, where the caller says so (`Transform.in_place`).
+#: within a pipeline, what an earlier transform made.
 READ_AND_WRITE = ("brightness, added", "inversion", "blank rectangles", "image masked", "axes transposed")
 
 
@@ -220,23 +220,10 @@ def measure_within(name: str) -> Callable[[Settings], Row]:
     return measured
 
 
-def measure_in_place(name: str) -> Callable[[Settings], Row]:
-    """The function that measures a row of transforms alone, which may write into their input in both libraries."""
-
-    def measured(settings: Settings) -> Row:
-        one_thread()
-        ours, theirs, arrays = _made(OTHERS[name])
-        systems = {"detaug": peers.detaug_in_place(ours, arrays), BGV2: peers.batchgeneratorsv2(theirs, arrays)}
-        shown = {"arguments": repr(OTHERS[name].arguments)}
-        return row_of(f"{name}, in place", alternating(systems, settings), {BGV2: AS_FAST}, shown)
-
-    return measured
-
-
 def _made(other: Other) -> tuple[Any, Any, peers.Arrays]:
     """Ours, theirs, and what both are given."""
-    from detaug import transforms
+    from detaug.transforms import bgv2
 
     module = importlib.import_module(f"batchgeneratorsv2.transforms.{other.module}")
-    ours, theirs = (getattr(library, other.theirs)(**other.arguments) for library in (transforms, module))
+    ours, theirs = (getattr(library, other.theirs)(**other.arguments) for library in (bgv2, module))
     return ours, theirs, other.arrays()

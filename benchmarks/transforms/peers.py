@@ -33,20 +33,6 @@ def detaug(transform: Any, arrays: Arrays) -> Prepare:
     return prepare
 
 
-def detaug_in_place(transform: Any, arrays: Arrays) -> Prepare:
-    """Ours, which may write into its input, as batchgeneratorsv2 does."""
-    from detaug import SeedTree
-
-    tree = SeedTree(SEED)
-
-    def prepare(draw: int) -> Callable[[], object]:
-        own = {key: value.clone() for key, value in arrays.items()}
-        rng = tree.generator(0, draw)
-        return lambda: _contiguous(transform.in_place(**own, rng=rng))
-
-    return prepare
-
-
 def batchgeneratorsv2(transform: Any, arrays: Arrays) -> Prepare:
     """Any transform of batchgeneratorsv2."""
 

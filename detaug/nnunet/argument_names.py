@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from detaug.transforms import Compose
-from detaug.transforms.building.roles import Keys
+from detaug.transforms.building.calls import Keys
 
 #: nnU-Net's keyword -> the argument's name here.
 NNUNET_NAMES = {

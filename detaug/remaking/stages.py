@@ -13,8 +13,8 @@ import torch
 
 from detaug.ledger.notes import prints_of
 from detaug.transforms import Compose, OneOf, RandomApply, Transform
-from detaug.transforms.building.lazy_volumes import LazyVolume
-from detaug.transforms.building.texts import shown_params
+from detaug.transforms.building.memory import LazyVolume
+from detaug.transforms.building.stages import shown_params
 from detaug.transforms.building.workspace import Workspace
 from detaug.watching.profiler import listening
 

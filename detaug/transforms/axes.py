@@ -14,12 +14,12 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.rearranging import copy_rows, copy_tiles, flip_in_place
-from detaug.transforms.building import buffers, draws
+from detaug.transforms.building import draws, memory
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import UNSIGNED, axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import AXES, Given, Refused, check_params, distinct, for_each, integer, many, takes
-from detaug.transforms.building.inverse import Step
+from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import move_points, spatial_shape
 
@@ -268,7 +268,7 @@ def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:
         for volume in array:
             flip_in_place(_memory(volume), *space, *flipped)
         return
-    result = buffers.empty((array.shape[0], *wanted.shape(array.shape[1:])), array.dtype)
+    result = memory.empty((array.shape[0], *wanted.shape(array.shape[1:])), array.dtype)
     in_rows, *where = _path(wanted, array.shape[1:], array.strides[1:], array.itemsize)
     copy = copy_rows if in_rows else copy_tiles
     for source, destination in zip(array, result, strict=True):

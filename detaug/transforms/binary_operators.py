@@ -15,9 +15,9 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import channels, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.footprints import apply_operator, ball, disk
 from detaug.transforms.building.gate import Given, channel_from_either_end, for_each, many, number, one_of, takes
 from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.footprints import apply_operator, ball, disk
 from detaug.transforms.labels import as_list
 
 LARGEST_RADIUS = 256.0  # voxels: footprints are made point by point
@@ -40,7 +40,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
             functions are understood as these), or callables that take a boolean tensor of the channel and one of the
             footprint and give the channel's new one.
         strel_size: the radius of the footprint in voxels, a ball or a disk as scikit-image makes it
-            (`detaug.transforms.building.footprints`). Below 1 it is empty, but for 0, which is one voxel.
+            (`detaug.transforms.footprints`). Below 1 it is empty, but for 0, which is one voxel.
         p_per_label: the probability of each channel.
 
     Params: ``{"apply_to_channels": [channels], "operators": [one per channel], "strel_size": [one per channel]}``.

@@ -10,7 +10,7 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import indicator
-from detaug.transforms.building import buffers
+from detaug.transforms.building import memory
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import channels, finite
 from detaug.transforms.building.gate import takes
@@ -53,7 +53,7 @@ class MoveSegAsOneHotToData(Transform):
         (channel,) = channels("source_channel_idx", [self.source_channel_idx], len(labels))
         if self.all_labels:
             image = workspace["image"]
-            result = buffers.empty((len(image) + len(self.all_labels), *labels.shape[1:]), dtype=np.float32)
+            result = memory.empty((len(image) + len(self.all_labels), *labels.shape[1:]), dtype=np.float32)
             result[: len(image)] = image
             voxels = comparable(labels)[channel]
             for label, added in zip(self.all_labels, result[len(image) :], strict=True):
@@ -119,7 +119,7 @@ class MoveChannels(Transform):
                     f"{self.source_key} and {self.target_key} differ in their spatial shape: {moved.array.shape[1:]} "
                     f"and {target.shape[1:]}"
                 )
-            result = buffers.empty(
+            result = memory.empty(
                 (len(target) + len(moved.array), *target.shape[1:]), dtype=self._dtype(target, moved.array)
             )
             result[: len(target)] = target

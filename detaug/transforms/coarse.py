@@ -11,12 +11,12 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.limits import copy_and_measure, least_and_largest
 from detaug.kernels.regions import fill, fill_evenly, shuffle
 from detaug.kernels.threefry import key_words
-from detaug.transforms.building import buffers, draws
+from detaug.transforms.building import draws, memory
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, random_scalar
 from detaug.transforms.building.gate import KEY, many, needed_if, takes
-from detaug.transforms.building.per_channel import flat_planes
 from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.per_channel import flat_planes
 from detaug.transforms.rectangles import CORNERS, Corners, overwrite, placed, region_of, within
 
 Size = int | Sequence[int]
@@ -105,7 +105,7 @@ class CoarseDropout(_Regions):
                     _fill(channel, corners, low, high, key, c * len(holes) + h)
             return
         source = workspace.image()
-        image = buffers.empty_like(source)
+        image = memory.empty_like(source)
         low, high = self._copied_and_range(source, source)
         everything = [0] * (image.ndim - 1), list(image.shape[1:])
         for c, channel in enumerate(image):

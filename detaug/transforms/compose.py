@@ -13,11 +13,10 @@ import numpy as np
 from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.calls import Keys, checked_keys
 from detaug.transforms.building.checks import probability
 from detaug.transforms.building.gate import anything, flag, integer, many, needed_if, takes
-from detaug.transforms.building.inverse import Step
-from detaug.transforms.building.roles import Keys, checked_keys
-from detaug.transforms.building.stages import Stage
+from detaug.transforms.building.stages import Stage, Step
 from detaug.transforms.building.workspace import Workspace
 
 #: Classes that were found to be transforms: asking an abstract class takes long, and every sample asks several times.

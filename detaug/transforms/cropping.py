@@ -9,12 +9,12 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import pick
-from detaug.transforms.building import buffers, draws
+from detaug.transforms.building import draws, memory
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import finite, representable, spatial_size
 from detaug.transforms.building.gate import check_params, each_axis, takes, whole_number
-from detaug.transforms.building.inverse import Step
-from detaug.transforms.building.lazy_volumes import read_around
+from detaug.transforms.building.memory import read_around
+from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import move_points, original_space, spatial_shape
 
@@ -195,7 +195,7 @@ def _padded_with(
     value: float, common: np.ndarray, inside: Sequence[tuple[int, int]], size: Sequence[int]
 ) -> np.ndarray:
     filling = representable(value, common.dtype)
-    result = buffers.empty((common.shape[0], *size), dtype=common.dtype)
+    result = memory.empty((common.shape[0], *size), dtype=common.dtype)
     at = [slice(None), *(slice(begin, end) for begin, end in inside)]
     result[tuple(at)] = common
     # slabs before and after, axis by axis: whole ones first, then within what is left
@@ -213,7 +213,7 @@ def _picked(array: np.ndarray, indices: Sequence[np.ndarray]) -> np.ndarray:
         every: Any = (slice(None), *np.ix_(*indices))
         repeated: np.ndarray = array[every]
         return repeated
-    result = buffers.empty((len(array), *(len(index) for index in indices)), array.dtype)
+    result = memory.empty((len(array), *(len(index) for index in indices)), array.dtype)
     # a plane is a volume of one slice
     lead = 3 - len(indices)
     bits = f"u{array.dtype.itemsize}"

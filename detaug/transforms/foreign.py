@@ -12,7 +12,7 @@ from detaug.seeding.global_generators import preserved_global_rngs, reseed_globa
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.gate import KEY, takes
-from detaug.transforms.building.inverse import Step
+from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
 _KEYS = (*VOXEL_KEYS, "keypoints", "bbox")
@@ -71,7 +71,7 @@ class ForeignTransform(Transform):
             mine = key in given and not isinstance(array, list) and np.shares_memory(array, given[key].numpy())
             workspace.put(key, array, owned=mine)
 
-    def _how_to_announce(self, key: str, shape: tuple[int, ...]) -> str:
+    def how_to_announce(self, key: str, shape: tuple[int, ...]) -> str:
         return f'pass ForeignTransform({self._name}, shapes_after=lambda shapes: {{"{key}": {shape}}})'
 
     @property

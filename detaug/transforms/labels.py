@@ -10,12 +10,12 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import is_any_of, pick, replace_label, set_where_negative
-from detaug.transforms.building import buffers
+from detaug.transforms.building import memory
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import UNSIGNED, channels, finite
 from detaug.transforms.building.gate import takes
-from detaug.transforms.building.per_channel import flat_channels
 from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.per_channel import flat_channels
 
 
 class _LabelTransform(Transform):
@@ -92,7 +92,7 @@ class ConvertSegmentationToRegions(_LabelTransform):
         labels = workspace.labels("segmentation")
         (channel,) = channels("channel_in_seg", [self.channel_in_seg], len(labels))
         voxels = comparable(labels)[channel]
-        result = buffers.empty((len(self.regions), *labels.shape[1:]), dtype=bool)
+        result = memory.empty((len(self.regions), *labels.shape[1:]), dtype=bool)
         for region, found in zip(self.regions, result.view(np.uint8).reshape(len(result), -1), strict=True):
             wanted = [value for label in region if (value := as_label(label, labels.dtype)) is not None]
             is_any_of(voxels, np.array(wanted, dtype=voxels.dtype), found)
@@ -217,7 +217,7 @@ def _as_bits_of_volume(labels: np.ndarray) -> np.ndarray:
 
 
 def _smaller(labels: np.ndarray, source: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    result = buffers.empty((labels.shape[0], *size), dtype=labels.dtype)
+    result = memory.empty((labels.shape[0], *size), dtype=labels.dtype)
     destination = _as_bits_of_volume(result)
     pick(source, *map(nearest, source.shape[1:], destination.shape[1:]), destination)
     return result

@@ -17,9 +17,8 @@ from detaug.kernels.windows import window_factors
 from detaug.transforms.blur import gaussian_weights
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes
-from detaug.transforms.building.callables import asked_by_name
 from detaug.transforms.building.checks import exponents, random_scalar
-from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.draws import RandomScalar, asked_by_name
 from detaug.transforms.building.gate import (
     EXPONENT,
     LARGEST_SIGMA,
@@ -32,10 +31,10 @@ from detaug.transforms.building.gate import (
     takes,
     where_not_none,
 )
-from detaug.transforms.building.local_transform import WINDOW, LocalTransform, effective_windows
-from detaug.transforms.building.local_window import LocalWindow
-from detaug.transforms.building.per_channel import flat_planes, length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.local_transform import WINDOW, LocalTransform, effective_windows
+from detaug.transforms.local_window import LocalWindow
+from detaug.transforms.per_channel import flat_planes, length_of_lines, plane_channels
 
 WINDOWS = each_channel(optional(fields(**WINDOW)))
 NUMBERS = where_not_none("kernels", number())

@@ -13,7 +13,7 @@ from detaug.kernels.coordinates import layout
 from detaug.kernels.limits import least_and_largest
 from detaug.kernels.line_filter import filter_lines
 from detaug.kernels.resampling import resample_held
-from detaug.transforms.building import buffers, checks, draws
+from detaug.transforms.building import checks, draws, memory
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import (
@@ -31,10 +31,10 @@ from detaug.transforms.building.gate import (
     rising,
     takes,
 )
-from detaug.transforms.building.k_space import filter_axis
-from detaug.transforms.building.per_channel import flat_planes, for_channels
 from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.frequencies import filter_axis
 from detaug.transforms.geometry.affine import applied, rotation_and_scaling
+from detaug.transforms.per_channel import flat_planes, for_channels
 
 _PERTURBATION = 0.3  # TorchIO's: by how much of the time between two movements each may come early or late
 _TEN_DEGREES = math.radians(10)
@@ -140,7 +140,7 @@ def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
     """One channel; both may be one array."""
     stretches = _stretches(source.shape[motion["axis"]], motion["times"])
     seen = [(position, stretch) for position, stretch in enumerate(stretches) if stretch.any()]
-    volumes = buffers.empty((len(seen), *source.shape), np.float32)
+    volumes = memory.empty((len(seen), *source.shape), np.float32)
     outside = float(least_and_largest(flat_planes(source))[0])
     for volume, (position, _) in zip(volumes, seen, strict=True):
         if position == 0:

@@ -9,7 +9,7 @@ import numpy as np
 
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.gate import integer, needed_if, takes
-from detaug.transforms.building.inverse import Step
+from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.geometry.points import checked_points
 

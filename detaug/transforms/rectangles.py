@@ -12,8 +12,8 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.regions import fill
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.callables import asks_for
 from detaug.transforms.building.checks import integer_range, probability, random_scalar
+from detaug.transforms.building.draws import asks_for
 from detaug.transforms.building.gate import (
     KEY,
     Given,

@@ -16,7 +16,7 @@ from detaug.transforms.building.base import Params, Shapes, Transform, check_kno
 from detaug.transforms.building.checks import finite, probability, radians, random_scalar, spatial_size
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import KEY, MATRIX, PLACE, check_params, each_axis, fields, number, optional, takes
-from detaug.transforms.building.inverse import Step
+from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 from detaug.transforms.cropping import check_padding, crop_in, undone_crop
 from detaug.transforms.geometry import elastic

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from detaug.nnunet.loading.unreadable import file_of, reading
-from detaug.transforms.building import buffers
-from detaug.transforms.building.lazy_volumes import Between, LazyVolume
+from detaug.transforms.building import memory
+from detaug.transforms.building.memory import Between, LazyVolume
 
 #: Planes of an array that is not stored in blocks, for which it is asked what will be looked at.
 _LAYER = 16
@@ -43,14 +43,14 @@ class CasePatch(LazyVolume):
         self.dtype = np.dtype(dtype)
 
     def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
-        array = buffers.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
+        array = memory.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
         self._read_into(array, starts, stops)
         return array
 
     def read_parts(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
         if self._flat:
             return self.read(starts, stops)
-        array = buffers.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
+        array = memory.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
         for first, last in self._layers(starts[0], stops[0]):
             lows, highs = between(first, last)
             if all(low < high for low, high in zip(lows, highs, strict=True)):
@@ -100,7 +100,7 @@ def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.
     if target.dtype == stored.dtype and target.flags.c_contiguous:
         stored.get_slice_numpy(target, bounds)
     else:
-        part = buffers.empty(target.shape, stored.dtype)
+        part = memory.empty(target.shape, stored.dtype)
         stored.get_slice_numpy(part, bounds)
         target[...] = part
 

@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.seeding.current import current
 from detaug.transforms.building import draws
-from detaug.transforms.building.batches import apply_to_batch
-from detaug.transforms.building.inverse import Inverse, Step
-from detaug.transforms.building.overlaps import may_overlap
-from detaug.transforms.building.roles import by_role, check_dimensions, is_batch, sample_roles
-from detaug.transforms.building.stages import Stage, apply_observed
-from detaug.transforms.building.texts import as_html, as_written, shown_params
+from detaug.transforms.building.calls import (
+    apply_to_batch,
+    by_role,
+    check_dimensions,
+    generator_of_this_sample,
+    is_batch,
+    sample_roles,
+)
+from detaug.transforms.building.stages import Inverse, Stage, Step, apply_observed, as_written, shown_params
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
 Params = dict[str, Any]
@@ -37,13 +39,30 @@ class Transform(ABC):
     """A transform of one sample: ``image``, ``segmentation``, ``regression_target``, ``keypoints``, ``bbox``.
 
     Subclasses implement `change`; those that have params also `draw`, those whose output has another shape than their
-    input also `output_shapes`.
+    input also `output_shapes`, those that call compiled functions also `kernels`.
 
     Attributes:
         keys: the caller's name -> the role of its array, or None where it is left as it is (see `Compose`).
     """
 
     keys: Mapping[str, str | None] = MappingProxyType({})
+
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        """Draw params; without this method there are none. ``context`` holds the image where a user's callable takes it;
+        else it is empty."""
+        return {}
+
+    @abstractmethod
+    def change(self, workspace: Workspace, params: Params) -> None:
+        """Apply params in a workspace."""
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        """The shapes after the transform."""
+        return dict(shapes)
+
+    def kernels(self) -> Iterable[Kernel]:
+        """The compiled kernels that the transform may call."""
+        return ()
 
     def __call__(self, *, rng: np.random.Generator | None = None, **arrays: Any) -> dict[str, Any]:
         """Sample params and apply them.
@@ -63,37 +82,18 @@ class Transform(ABC):
             ValueError: an array of the image's spatial shape under a key that is neither known nor in `keys`, or one that
                 has not as many axes as the transform is made for.
         """
-        return self._called(rng, arrays, False)
-
-    def in_place(self, *, rng: np.random.Generator | None = None, **arrays: Any) -> dict[str, Any]:
-        """As a call, and what it is given may be written into, as batchgeneratorsv2's transforms do: for arrays that nothing
-        else needs. It saves a copy, which is all that transforms such as `BlankRectangle` cost.
-
-        Returns:
-            The same keys, with the values of a call. An array may be the given one, changed, or a new one: go on with what is
-            returned. Written into are C-contiguous arrays and CPU tensors, images in float32; nothing is where two arrays of the
-            call, or two samples of a batch, share memory.
-
-        Raises:
-            As a call. What was given may have been changed by then.
-        """
-        return self._called(rng, arrays, True)
-
-    def _called(self, rng: np.random.Generator | None, arrays: dict[str, Any], in_place: bool) -> dict[str, Any]:
         if rng is not None and not isinstance(rng, np.random.Generator):
             raise TypeError(_how_to_pass(rng))
         if is_batch(arrays, self.keys):
-            return apply_to_batch(self, arrays, rng, in_place)
-        roles = sample_roles(arrays, self.keys)
-        in_place = in_place and not may_overlap(arrays.values())
-        generator = rng if rng is not None else _generator_of_this_sample(type(self).__name__)
-        return self.of_sample(arrays, roles, generator, in_place)
+            return apply_to_batch(self, arrays, rng)
+        generator = rng if rng is not None else generator_of_this_sample(type(self).__name__)
+        return self.of_sample(arrays, sample_roles(arrays, self.keys), generator)
 
     def of_sample(
-        self, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator, in_place: bool = False
+        self, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator
     ) -> dict[str, Any]:
         """Sample params for one sample, of whose arrays the roles are known, and apply them."""
-        return self._applied(arrays, roles, lambda shapes: self.sample(rng, shapes), in_place=in_place)
+        return _applied(self, arrays, roles, lambda shapes: self.sample(rng, shapes))
 
     def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
         """Draw params.
@@ -102,19 +102,9 @@ class Transform(ABC):
             shapes: ``{"image": (C, X, Y[, Z]), ...}`` of what the transform will be applied to, by role.
         """
         for wanted in vars(self).values():
-            if callable(wanted) and draws.wants_image(wanted):
+            if callable(wanted) and draws.asks_for(wanted, "image"):
                 return {_DEFERRED: draws.key(rng)}
-        return self._draw_named(rng, shapes, {})
-
-    def _draw_named(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        try:
-            return self.draw(rng, shapes, context)
-        except draws.NoNumber as error:
-            function, value = error.args
-            name = next((name for name, wanted in vars(self).items() if wanted is function), "a callable")
-            raise ValueError(
-                f"{type(self).__name__}: {name} must be finite numbers, but {function!r} gave {value!r}"
-            ) from error.__cause__
+        return _drawn_by(self, rng, shapes, {})
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:
         """Apply params to a sample's arrays; the given arrays are unchanged.
@@ -123,31 +113,14 @@ class Transform(ABC):
             KeyError: a key that the transform's params have is missing. IndexError: params name a channel that there is not.
             Otherwise as `__call__`.
         """
-        return self._applied(arrays, sample_roles(arrays, self.keys), lambda _: params)
+        return _applied(self, arrays, sample_roles(arrays, self.keys), lambda _: params)
 
     def apply_and_record(self, arrays: Mapping[str, Any], params: Params) -> tuple[dict[str, Any], Params]:
         """`apply`, and the params with what was drawn from the image itself: numbers in place of the keys with which
         callables that take ``image`` draw. Such params give the same arrays without calling these again."""
         drawn: dict[int, Params] = {}
-        made = self._applied(arrays, sample_roles(arrays, self.keys), lambda _: params, drawn)
+        made = _applied(self, arrays, sample_roles(arrays, self.keys), lambda _: params, drawn)
         return made, _with_drawn(params, drawn)
-
-    def _applied(
-        self,
-        arrays: Mapping[str, Any],
-        roles: Mapping[str, str],
-        params_for: Callable[[Shapes], Params],
-        drawn: dict[int, Params] | None = None,
-        in_place: bool = False,
-    ) -> dict[str, Any]:
-        check_dimensions(arrays, roles, self.spatial_dims())
-
-        def transformed(sample: dict[str, Any]) -> dict[str, Any]:
-            workspace = Workspace(sample, drawn, in_place)
-            apply_observed(self, workspace, params_for(workspace.shapes()))
-            return workspace.result()
-
-        return by_role(arrays, roles, transformed)
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
         """Apply params to what is in a workspace.
@@ -155,40 +128,11 @@ class Transform(ABC):
         Raises:
             As `detaug.transforms.building.gate.takes`. ValueError: the result has another shape than `output_shapes` said.
         """
-        if not isinstance(params, (dict, Mapping)):
-            raise TypeError(f"params of {type(self).__name__} must be a dict, as sample gives it, got {params!r}")
-        if _DEFERRED in params:
-            # a user's callable wants the image: only now is there one
-            rng = draws.generator_of(params[_DEFERRED])
-            drawn = self._draw_named(rng, workspace.shapes(), {"image": workspace.get("image")})
-            workspace.record(params, drawn)
-            params = drawn
-        before = workspace.shapes()
-        self.change(workspace, params)
-        after = workspace.shapes()
-        if after == before and type(self).output_shapes is Transform.output_shapes:
-            return
-        announced = self.output_shapes(before, params)
-        for key in VOXEL_KEYS:
-            if key in after and announced.get(key) is not None and after[key] != tuple(announced[key]):
-                raise ValueError(
-                    f"{type(self).__name__} gave {key} of shape {after[key]}, but {tuple(announced[key])} was expected, and the "
-                    f"params of later transforms are drawn for that: {self._how_to_announce(key, after[key])}"
-                )
-
-    def _how_to_announce(self, key: str, shape: tuple[int, ...]) -> str:
-        return (
-            f"give {type(self).__name__} the method def output_shapes(self, shapes, params): "
-            f'return {{**shapes, "{key}": {shape}}}'
-        )
+        _apply_and_compare(self, workspace, params)
 
     def stages(self, params: Params) -> list[Stage]:
         """The transforms that these params apply, in order; `apply_in` of each with its params is the same as of this one."""
         return [Stage((), self, params)]
-
-    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        """The shapes after the transform."""
-        return dict(shapes)
 
     def inverse(self, params: Params, shapes: Shapes | None = None) -> Inverse:
         """What takes predictions for the transformed sample back into the frame of the original one.
@@ -221,24 +165,11 @@ class Transform(ABC):
         """How many spatial axes samples must have, 2 or 3; None: the transform takes both."""
         return None
 
-    def kernels(self) -> Iterable[Kernel]:
-        """The compiled kernels that the transform may call."""
-        return ()
-
     def warm_up(self) -> None:
         """Compile all kernels that the transform may call, or load them from the cache. What takes time is announced."""
         from detaug.kernels.ahead import compile_ahead  # which imports what most calls do without
 
         compile_ahead(self.kernels())
-
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        """Draw params; without this method there are none. ``context`` holds the image where a user's callable takes it;
-        else it is empty."""
-        return {}
-
-    @abstractmethod
-    def change(self, workspace: Workspace, params: Params) -> None:
-        """Apply params in a workspace."""
 
     def describe(self, params: Params) -> str:
         """What these params do, for people: a line for each transform, and its params."""
@@ -249,11 +180,66 @@ class Transform(ABC):
         shown = "drawn from the image when it is there" if _DEFERRED in params else shown_params(params)
         return [f"{type(self).__name__}: {shown}" if shown else type(self).__name__]
 
+    def how_to_announce(self, key: str, shape: tuple[int, ...]) -> str:
+        """What to write where an array came out with another shape than `output_shapes` said."""
+        return (
+            f"give {type(self).__name__} the method def output_shapes(self, shapes, params): "
+            f'return {{**shapes, "{key}": {shape}}}'
+        )
+
     def __repr__(self) -> str:
         return as_written(self)
 
-    def _repr_html_(self) -> str:
-        return as_html(self)
+
+def _drawn_by(transform: Transform, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    try:
+        return transform.draw(rng, shapes, context)
+    except draws.NoNumber as error:
+        function, value = error.args
+        name = next((name for name, wanted in vars(transform).items() if wanted is function), "a callable")
+        raise ValueError(
+            f"{type(transform).__name__}: {name} must be finite numbers, but {function!r} gave {value!r}"
+        ) from error.__cause__
+
+
+def _applied(
+    transform: Transform,
+    arrays: Mapping[str, Any],
+    roles: Mapping[str, str],
+    params_for: Callable[[Shapes], Params],
+    drawn: dict[int, Params] | None = None,
+) -> dict[str, Any]:
+    check_dimensions(arrays, roles, transform.spatial_dims())
+
+    def transformed(sample: dict[str, Any]) -> dict[str, Any]:
+        workspace = Workspace(sample, drawn)
+        apply_observed(transform, workspace, params_for(workspace.shapes()))
+        return workspace.result()
+
+    return by_role(arrays, roles, transformed)
+
+
+def _apply_and_compare(transform: Transform, workspace: Workspace, params: Params) -> None:
+    if not isinstance(params, (dict, Mapping)):
+        raise TypeError(f"params of {type(transform).__name__} must be a dict, as sample gives it, got {params!r}")
+    if _DEFERRED in params:
+        # a user's callable wants the image: only now is there one
+        rng = draws.generator_of(params[_DEFERRED])
+        drawn = _drawn_by(transform, rng, workspace.shapes(), {"image": workspace.get("image")})
+        workspace.record(params, drawn)
+        params = drawn
+    before = workspace.shapes()
+    transform.change(workspace, params)
+    after = workspace.shapes()
+    if after == before and type(transform).output_shapes is Transform.output_shapes:
+        return
+    announced = transform.output_shapes(before, params)
+    for key in VOXEL_KEYS:
+        if key in after and announced.get(key) is not None and after[key] != tuple(announced[key]):
+            raise ValueError(
+                f"{type(transform).__name__} gave {key} of shape {after[key]}, but {tuple(announced[key])} was expected, and "
+                f"the params of later transforms are drawn for that: {transform.how_to_announce(key, after[key])}"
+            )
 
 
 def check_known(params: Params) -> None:
@@ -294,18 +280,6 @@ def _how_to_pass(rng: Any) -> str:
         f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
         f"detaug.SeedTree({seed}).generator(epoch, step, sample=0), or numpy.random.default_rng({seed})"
     )
-
-
-def _generator_of_this_sample(name: str) -> np.random.Generator:
-    try:
-        batch = current()
-    except RuntimeError:
-        raise RuntimeError(
-            f"{name} was called without rng= and outside a DeterministicAugmenter. Pass the Generator to draw from, for "
-            f"example {name}(...)(image=image, rng=detaug.SeedTree(seed).generator(epoch, step, sample=0)). There is no "
-            "fall-back to a global random state."
-        ) from None
-    return batch.next_sample_generator()
 
 
 # Their public home: modules in here may be rebuilt.

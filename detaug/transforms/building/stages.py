@@ -1,16 +1,21 @@
-"""Looking on while a pipeline is applied: one transform after another, each with its own params."""
+"""A pipeline's stages: looked on one after another, told to people, undone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from detaug.transforms.building.calls import by_role, sample_roles
+from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
 if TYPE_CHECKING:
-    from detaug.transforms.building.base import Transform
-    from detaug.transforms.building.workspace import Workspace
+    from detaug.transforms.building.base import Params, Transform
 
 
 @dataclass(frozen=True)
@@ -58,3 +63,141 @@ def apply_observed(transform: Transform, workspace: Workspace, params: dict[str,
         return
     with observed(None):
         observer(transform, workspace, params)
+
+
+_WIDTH = 100
+_LONGEST = 12  # what is shown of a list
+_STEP = "    "
+
+
+def as_written(transform: Transform) -> str:
+    """The call that makes the transform, arguments at their defaults left out; on several lines where it has transforms
+    within or is long."""
+    arguments = [f"{name}={_value(value)}" for name, value in _arguments(transform).items()]
+    name = type(transform).__name__
+    on_one_line = f"{name}({', '.join(arguments)})"
+    if len(on_one_line) <= _WIDTH and "\n" not in on_one_line:
+        return on_one_line
+    return f"{name}(\n" + "".join(f"{indented(each)},\n" for each in arguments) + ")"
+
+
+def _has_transforms(value: Any) -> bool:
+    return isinstance(value, list) and any(hasattr(each, "described") for each in value)
+
+
+def indented(text: str) -> str:
+    """Every line one step further to the right."""
+    return "\n".join(_STEP + line for line in text.splitlines())
+
+
+def shown_params(params: Mapping[str, Any]) -> str:
+    """``name=value, ...`` with six digits and the beginning of long lists."""
+    return ", ".join(f"{name}={_short(value)}" for name, value in params.items())
+
+
+def _arguments(transform: Transform) -> dict[str, Any]:
+    """Those that the transform keeps under their names, or its class for all, and that are not at their defaults."""
+    kept = {name: value for name, value in vars(transform).items() if not name.startswith("_")}
+    declared = inspect.signature(type(transform)).parameters
+    if not declared.keys() & kept.keys():
+        return kept
+    of_class = {name: getattr(type(transform), name) for name in declared if hasattr(type(transform), name)}
+    kept = {name: value for name, value in of_class.items() if isinstance(value, (str, int, float))} | kept
+    return {
+        name: kept[name]
+        for name, parameter in declared.items()
+        if name in kept and not _is_default(kept[name], parameter.default)
+    }
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    if value is default or repr(value) == repr(default):
+        return True
+    plain = (bool, int, float, tuple, list)  # (0, 1) is kept as (0.0, 1.0)
+    return isinstance(value, plain) and isinstance(default, plain) and bool(value == default)
+
+
+def _value(value: Any) -> str:
+    if _has_transforms(value):
+        return "[\n" + "".join(f"{indented(repr(each))},\n" for each in value) + "]"
+    function = getattr(value, "function", value)  # of a `ByPosition`
+    if inspect.isroutine(function):
+        return str(getattr(function, "__qualname__", repr(function)))  # the usual text has an address
+    return repr(value)
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return "{" + shown_params(value) + "}"
+    if isinstance(value, (list, tuple)):
+        more = f", ... {len(value)} in all" if len(value) > _LONGEST else ""
+        inside = ", ".join(_short(each) for each in value[:_LONGEST]) + more
+        return f"[{inside}]" if isinstance(value, list) else f"({inside})"
+    return repr(value)
+
+
+_NOTHING_IS_DRAWN = np.random.Generator(np.random.PCG64DXSM(0))
+
+
+class Step(NamedTuple):
+    """A transform that undoes another one.
+
+    Attributes:
+        transform: what is applied.
+        params: with which; None: those that follow from the shapes alone.
+        space: the spatial shape of what it is applied to; None: any.
+    """
+
+    transform: Transform
+    params: Params | None
+    space: tuple[int, ...] | None = None
+
+
+class Inverse:
+    """Undoes the geometry of a transform with known params: called as ``inverse(image=..., segmentation=..., keypoints=...)``.
+
+    What `detaug.transforms.Transform.inverse` returns. Predictions made in the frame of the transformed sample, as images
+    (probabilities, of any number of channels) or labels, come back into the frame of the original one.
+
+    Args:
+        steps: what is applied, in order.
+        keys: as those of the transform.
+    """
+
+    def __init__(self, steps: Sequence[Step], keys: Mapping[str, str | None]) -> None:
+        self._steps = list(steps)
+        self._keys = keys
+
+    def __call__(self, **arrays: Any) -> dict[str, Any]:
+        """The same keys, in the original frame.
+
+        Args:
+            arrays: as a transform takes them (see `detaug.transforms.Transform`): ``image`` (C, X, Y[, Z]) and so on.
+
+        Raises:
+            ValueError: arrays of another spatial shape than the transformed sample had.
+        """
+
+        def undone(sample: dict[str, Any]) -> dict[str, Any]:
+            workspace = Workspace(sample)
+            for step in self._steps:
+                shapes = workspace.shapes()
+                _check_space(shapes, step.space)
+                params = step.transform.sample(_NOTHING_IS_DRAWN, shapes) if step.params is None else step.params
+                step.transform.apply_in(workspace, params)
+            return workspace.result()
+
+        return by_role(arrays, sample_roles(arrays, self._keys), undone)
+
+    def __repr__(self) -> str:
+        return f"Inverse({', '.join(type(step.transform).__name__ for step in self._steps)})"
+
+
+def _check_space(shapes: Mapping[str, Any], space: tuple[int, ...] | None) -> None:
+    for key in VOXEL_KEYS:
+        if space is not None and shapes.get(key) is not None and tuple(shapes[key][1:]) != space:
+            raise ValueError(
+                f"{key} has the spatial shape {tuple(shapes[key][1:])}; the sample that is to be undone had {space} here"
+            )

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.transforms.building import buffers
+from detaug.transforms.building import memory
 from detaug.transforms.building.checks import checked_array
-from detaug.transforms.building.lazy_volumes import LazyVolume
+from detaug.transforms.building.memory import LazyVolume
 
 # The keys whose values are arrays of shape (channels, *space).
 IMAGE_KEYS = ("image", "regression_target")
@@ -22,7 +22,7 @@ _FLOAT32 = np.dtype(np.float32)
 class Workspace:
     """One sample's arrays on their way through transforms.
 
-    The caller's arrays are not written to, unless that is asked for: the first transform that changes an array makes a new
+    The caller's arrays are not written to: the first transform that changes an array makes a new
     one (in one pass, from `source_and_destination`, where it can); that array is *owned*, and later transforms work in
     place. Images are float32 while they are here.
 
@@ -31,16 +31,13 @@ class Workspace:
             such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through unchanged. NumPy
             arrays or CPU tensors; the first three also a `LazyVolume`, of which only what is needed is read.
         drawn: where `record` writes; None for nowhere.
-        in_place: what was given is owned from the beginning, where it can be written into. No two arrays may share memory.
 
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
         ValueError: a shape with the wrong number of dimensions or an empty axis.
     """
 
-    def __init__(
-        self, arrays: Mapping[str, Any], drawn: dict[int, dict[str, Any]] | None = None, in_place: bool = False
-    ) -> None:
+    def __init__(self, arrays: Mapping[str, Any], drawn: dict[int, dict[str, Any]] | None = None) -> None:
         self._drawn = drawn
         self._given = dict(arrays)
         self._arrays: dict[str, Any] = {}
@@ -51,13 +48,6 @@ class Workspace:
                 self._arrays[key] = value
             else:
                 self._arrays[key] = self._unchanged[key] = checked_array(key, value)
-        if in_place:
-            self._owned.update(key for key, array in self._unchanged.items() if self._can_be_owned(key, array))
-
-    def _can_be_owned(self, key: str, array: np.ndarray) -> bool:
-        is_kept = array.dtype == _FLOAT32 or key not in IMAGE_KEYS
-        is_recorded = getattr(self._given[key], "requires_grad", False)
-        return is_kept and not is_recorded and array.flags.writeable and array.flags.c_contiguous
 
     def __contains__(self, key: str) -> bool:
         return self._arrays.get(key) is not None
@@ -129,7 +119,7 @@ class Workspace:
         array: np.ndarray = self[key]
         kind = _FLOAT32 if key in IMAGE_KEYS else array.dtype
         if array.dtype != kind or not array.flags.c_contiguous:
-            own = buffers.empty(array.shape, kind)
+            own = memory.empty(array.shape, kind)
             own[...] = array
             self.put(key, own)
             return own
@@ -139,7 +129,7 @@ class Workspace:
         """The array, C-contiguous (and float32 if it is an image), to be changed in place: copied first if it is not owned."""
         array = self.contiguous(key)
         if key not in self._owned:
-            own = buffers.empty_like(array)
+            own = memory.empty_like(array)
             own[...] = array
             self.put(key, own)
             return own
@@ -154,7 +144,7 @@ class Workspace:
         source = self.contiguous(key)
         if key in self._owned:
             return source, source
-        destination = buffers.empty_like(source)
+        destination = memory.empty_like(source)
         self.put(key, destination)
         return source, destination
 

@@ -15,11 +15,11 @@ from detaug.kernels.cubic import resample_cubic
 from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
 from detaug.kernels.nearest import resample_nearest
 from detaug.kernels.resampling import resample_images
-from detaug.transforms.building import buffers
-from detaug.transforms.building.label_codes import as_int16
+from detaug.transforms.building import memory
 from detaug.transforms.geometry import axis_places
 from detaug.transforms.geometry.affine import Matrix, applied, identity, inverse
 from detaug.transforms.geometry.elastic import DisplacementField
+from detaug.transforms.geometry.label_codes import as_int16
 from detaug.transforms.geometry.points import map_points
 
 IMAGE_KERNELS = {"nearest": resample_nearest, "bilinear": resample_images, "bicubic": resample_cubic}
@@ -208,14 +208,14 @@ class PatchMap:
         matrix = np.eye(3)
         matrix[lift:, lift:] = self._matrix
         offset = np.array([0.0] * lift + self._offset)
-        new_images = [buffers.empty((len(image), *out_shape), np.float32) for image in images]
+        new_images = [memory.empty((len(image), *out_shape), np.float32) for image in images]
         codes = new_codes = None
         if labels is not None:
             border = label_mode[1]
             codes, pad, decode = as_int16(
                 labels, label_mode[2] if BORDER_MODES[border] == coordinates.CONSTANT else None
             )
-            new_codes = buffers.empty((len(labels), *out_shape), np.int16)
+            new_codes = memory.empty((len(labels), *out_shape), np.int16)
         layout = (self._align_corners, lift == 1)
         # what an easier way makes is left out of the loop below
         places = axis_places.AxisPlaces.of(matrix, offset, shape[:3], out_shape) if self._field is None else None

@@ -21,7 +21,7 @@ import torch
 
 from detaug import SeedTree, fingerprint
 from detaug.kernels.statistics import order_statistics
-from detaug.transforms.building import buffers
+from detaug.transforms.building import memory
 from tests.support.transforms.every_transform import EVERY
 from tests.support.transforms.golden import sample
 
@@ -87,21 +87,21 @@ class Guarded:
         return made
 
     def check(self) -> None:
-        for memory, size in self._memory:
-            assert (memory[:_GUARD] == _SENTINEL).all(), "written before an array"
-            assert (memory[_GUARD + size :] == _SENTINEL).all(), "written behind an array"
+        for block, size in self._memory:
+            assert (block[:_GUARD] == _SENTINEL).all(), "written before an array"
+            assert (block[_GUARD + size :] == _SENTINEL).all(), "written behind an array"
         self._memory.clear()
 
 
 @contextmanager
 def guarded_buffers() -> Iterator[Guarded]:
     """Results of transforms lie between guards, too."""
-    guarded, before = Guarded(), buffers.empty
-    buffers.empty = guarded.empty
+    guarded, before = Guarded(), memory.empty
+    memory.empty = guarded.empty
     try:
         yield guarded
     finally:
-        buffers.empty = before
+        memory.empty = before
 
 
 def error_of(call: Callable[[], Any]) -> Exception | None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from detaug.transforms.binary_operators import OPERATORS, ApplyRandomBinaryOperator
-from detaug.transforms.building.footprints import ball, disk
+from detaug.transforms.footprints import ball, disk
 
 
 def one_hot(shape, seed=0, density=0.3):

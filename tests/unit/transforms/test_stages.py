@@ -74,24 +74,3 @@ def test_pipeline_that_an_observer_calls_is_not_observed() -> None:
         mirror(image=np.ones((1, 4, 4), np.float32), rng=rng())
     mirror(image=np.ones((1, 4, 4), np.float32), rng=rng())
     assert calls == [mirror]
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_every_transform_has_html_for_a_notebook(name: str) -> None:
-    transform = EVERY[name](3)
-    html = transform._repr_html_()
-    assert f"<b>{type(transform).__name__}</b>" in html
-    assert html.count("<div") == html.count("</div>") == 1
-    assert html.count("<li>") == html.count("</li>")
-
-
-def test_html_of_a_pipeline_names_all_within_and_escapes_what_users_wrote() -> None:
-    pipeline = t.Compose(
-        [t.RandomApply(t.GaussianNoise(lambda rng: 0.1), 0.2), t.OneOf([t.Mirror((0,)), t.InvertImage(1)])]
-    )
-    html = pipeline._repr_html_()
-    for name in ("Compose", "RandomApply", "GaussianNoise", "OneOf", "Mirror", "InvertImage"):
-        assert f"<b>{name}</b>" in html
-    assert "apply_probability=<code>0.2</code>" in html
-    assert "&lt;lambda&gt;" in html
-    assert "<lambda>" not in html

@@ -1,18 +1,25 @@
-"""Which key of a call plays which role: the caller's names, those that are known, and those that are refused.
+"""Which key of a call plays which role, and whole batches as samples.
 
 A role is a key of a sample as transforms know it: ``image``, ``segmentation`` ... An array of the image's spatial shape
-under a key without a role would stay as it is while the image is turned and mirrored. So it is an error.
+under a key without a role would stay as it is while the image is turned and mirrored. So it is an error. A batch is as
+batchgenerators has it: ``data`` with ``seg`` or ``target``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from detaug.seeding.current import current
+from detaug.transforms.building import draws
 from detaug.transforms.building.checks import checked_array
+
+if TYPE_CHECKING:
+    from detaug.transforms.building.base import Transform
+
 
 #: A sample's keys. The first three are arrays of shape (channels, *space).
 ROLES = ("image", "segmentation", "regression_target", "keypoints", "bbox")
@@ -227,3 +234,56 @@ def _parted(role: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         part = np.ascontiguousarray(part, kind if role in ("image", "regression_target") else None)
         found[name] = torch.from_numpy(part) if as_tensor else part
     return found
+
+
+def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None) -> dict[str, Any]:
+    """Each sample separately, with its own Generator: of the running augmenter's sample children, or, with ``rng``,
+    one keyed by a draw from it.
+
+    Raises:
+        ValueError: no samples, or not the same number of them under every key; and as `Transform.__call__`.
+    """
+    image = next(name for name in batch if transform.keys.get(name, name) == "data" or name == "data")
+    count = len(batch[image])
+    if count == 0:
+        raise ValueError(f"the batch is empty: {image} has no samples")
+    roles = batch_roles(batch, transform.keys)
+    for name in roles:
+        if len(batch[name]) != count:
+            raise ValueError(f"{image} has {count} samples, but {name} has {len(batch[name])}")
+    samples = [{name: batch[name][index] for name in roles} for index in range(count)]
+    results = []
+    for sample in samples:
+        generator = (
+            draws.generator_of(draws.key(rng))
+            if rng is not None
+            else generator_of_this_sample(type(transform).__name__)
+        )
+        results.append(transform.of_sample(sample, roles, generator))
+    changed = {name: _as_batch([result[name] for result in results], batch[name]) for name in roles}
+    added = {name: [result[name] for result in results] for name in results[0] if name not in batch}
+    return {**batch, **changed, **added}
+
+
+def generator_of_this_sample(name: str) -> np.random.Generator:
+    """That of the next sample of the batch that is made here, for a transform of that name."""
+    try:
+        batch = current()
+    except RuntimeError:
+        raise RuntimeError(
+            f"{name} was called without rng= and outside a DeterministicAugmenter. Pass the Generator to draw from, for "
+            f"example {name}(...)(image=image, rng=detaug.SeedTree(seed).generator(epoch, step, sample=0)). There is no "
+            "fall-back to a global random state."
+        ) from None
+    return batch.next_sample_generator()
+
+
+def _as_batch(samples: list[Any], given: Any) -> Any:
+    """Samples as one batch: stacked if the batch was an array, level by level for deep supervision, else a list."""
+    if isinstance(samples[0], list):
+        return [_as_batch([sample[level] for sample in samples], given) for level in range(len(samples[0]))]
+    if isinstance(given, (list, tuple)):
+        return type(given)(samples)
+    if isinstance(samples[0], torch.Tensor):
+        return torch.stack(samples)
+    return np.stack(samples)

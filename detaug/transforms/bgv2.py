@@ -14,6 +14,7 @@ from detaug.transforms.channel_misalignment import ChannelMisalignment
 from detaug.transforms.channels import MoveChannels, MoveSegAsOneHotToData
 from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding
 from detaug.transforms.compose import Compose, OneOf, RandomApply, TimedCompose
+from detaug.transforms.contrast import BGContrast as BGContrast
 from detaug.transforms.contrast import Contrast, InvertImage
 from detaug.transforms.filters import MedianFilter, Sharpening
 from detaug.transforms.gamma import Gamma

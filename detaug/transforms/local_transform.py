@@ -9,11 +9,10 @@ import numpy as np
 
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform
-from detaug.transforms.building.callables import asked_by_name, asks_for
 from detaug.transforms.building.checks import finite, probability, random_scalar
-from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.draws import RandomScalar, asked_by_name, asks_for
 from detaug.transforms.building.gate import each_axis, number
-from detaug.transforms.building.local_window import LocalWindow
+from detaug.transforms.local_window import LocalWindow
 
 _LEAST_SCALE, _LARGEST_SCALE = 1e-6, 1e9
 #: What a window's params may be: where its middle is, in parts of the axes, and its standard deviations in voxels.
