@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import heapq
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +17,6 @@ from detaug.ledger.reading import counting, read_header
 
 #: Of the environment, by likelihood: what changes batches most easily comes first.
 _LIKELY = ("detaug", "packages", "variables", "cpu", "numpy", "python", "system", "gpu", "blas", "switches", "threads")
-_MOST_SHOWN = 8
-_MOST_COUNTED = 1000
 
 
 @dataclass
@@ -73,51 +74,45 @@ def compare(a: Path, b: Path, advanced: Callable[[int], None] = lambda _: None) 
         NotALedger: one is no ledger, or damaged.
     """
     found = Comparison(header=header_differences(read_header(a), read_header(b)))
-    ours, theirs = _batches(a), _batches(b)
-    one, other = next(ours, None), next(theirs, None)
-    number = 0
-    while one is not None or other is not None:
-        number += 1
+    both = heapq.merge(_batches(a, "a"), _batches(b, "b"), key=itemgetter(0))
+    for number, (key, group) in enumerate(groupby(both, key=itemgetter(0)), 1):
         if number % 1000 == 0:
             advanced(1000)
-        if one is not None and other is not None and one[0] == other[0]:
-            _compare_batch(found, one[0], one[1], other[1])
-            one, other = next(ours, None), next(theirs, None)
-        elif other is None or (one is not None and one[0] < other[0]):
-            assert one is not None
-            found.only_a += 1
-            _note_first(found, one[0], "a")
-            one = next(ours, None)
-        else:
-            found.only_b += 1
-            _note_first(found, other[0], "b")
-            other = next(theirs, None)
+        records = {where: record for _, where, record in group}
+        if len(records) == 2:
+            _compare_batch(found, key, records["a"], records["b"])
+            continue
+        (where,) = records
+        found.only_a += where == "a"
+        found.only_b += where == "b"
+        _note_first(found, key, where)
     return found
 
 
-def _batches(path: Path) -> Iterator[tuple[Key, Record]]:
+def _batches(path: Path, where: str) -> Iterator[tuple[Key, str, Record]]:
     for _, record in counting(path):
         if record["kind"] == "batch":
-            yield key_of(record), record
+            yield key_of(record), where, record
 
 
 def _compare_batch(found: Comparison, key: Key, one: Record, other: Record) -> None:
     ours, theirs = (keys if isinstance(keys := each.get("keys"), dict) else {} for each in (one, other))
-    for name in without_print(ours, theirs):
-        if name in found.untold or len(found.untold) < _MOST_COUNTED:
-            found.untold[name] = found.untold.get(name, 0) + 1
+    _count(found.untold, without_print(ours, theirs))
     if one.get("whole") == other.get("whole") and one.get("keys") == other.get("keys"):
         found.equal += 1
         found.mute += is_mute(one.get("whole"), ours)
         return
     keys = differing(theirs, ours)
     found.different += 1
-    for name in keys:
-        if name in found.every_key or len(found.every_key) < _MOST_COUNTED:
-            found.every_key[name] = found.every_key.get(name, 0) + 1
+    _count(found.every_key, keys)
     if found.first is None:
         found.keys = keys
     _note_first(found, key, "both")
+
+
+def _count(counts: dict[str, int], names: Iterable[str]) -> None:
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
 
 
 def _note_first(found: Comparison, key: Key, where: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -91,8 +91,15 @@ def turns_of(path: Path) -> Turns:
     return Turns(found)
 
 
-def counting(path: Path, turns: Turns | None = None) -> Iterator[tuple[int, Record]]:
+def counting(
+    path: Path, turns: Turns | None = None, damaged: Callable[[int, Damaged], None] | None = None
+) -> Iterator[tuple[int, Record]]:
     """(number of the line, from 1, record) of all lines that count, but for the header and the turns.
+
+    Args:
+        path: of the ledger.
+        turns: where the run went back; None: as the file says.
+        damaged: is told lines that are none of a ledger's, which are then passed over.
 
     Raises:
         NotALedger: a line is none of a ledger's; the message says which.
@@ -107,7 +114,10 @@ def counting(path: Path, turns: Turns | None = None) -> Iterator[tuple[int, Reco
             if record["kind"] in TURNS or not turns.counts(number, key_of(record)):
                 continue
         except Damaged as error:
-            raise NotALedger(f"line {number} of {path} is damaged: {error}") from None
+            if damaged is None:
+                raise NotALedger(f"line {number} of {path} is damaged: {error}") from None
+            damaged(number, error)
+            continue
         yield number, record
 
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detaug.ledger.course import Course
-from detaug.ledger.files import read_lines
 from detaug.ledger.header import digest
-from detaug.ledger.lines import Damaged, Key, Record, decoded, key_of
+from detaug.ledger.lines import Damaged, Key, Record, key_of
 from detaug.ledger.notes import MOST_KEYS
-from detaug.ledger.reading import TURNS, read_header, turns_of
+from detaug.ledger.reading import counting, read_header
 
 #: So many faults are told one by one.
 _MOST_FAULTS = 12
@@ -32,7 +31,6 @@ class Sum:
         by_epoch: number of batches of each epoch.
         gaps: (epoch, steps without a line that are between or before others).
         faults: what is wrong with the file, in words.
-        resumed, back: how often it was continued, and how often it went back without that.
         taken: the batches that were asked for.
         goes_on: there are more batches than were asked for.
     """
@@ -47,8 +45,6 @@ class Sum:
     by_epoch: dict[int, int] = field(default_factory=dict)
     gaps: list[tuple[int, range]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    resumed: int = 0
-    back: int = 0
     taken: list[Record] = field(default_factory=list)
     goes_on: bool = False
 
@@ -107,33 +103,23 @@ class _Reader:
         found, header = self._sum, self._sum.header
         if digest(header["declared"]) != header["pipeline"]:
             found.fault("the header's description of the pipeline is not the one of which it has the digest")
-        turns = turns_of(self._path)
-        for number, line in enumerate(read_lines(self._path), 1):
+        for number, record in counting(self._path, damaged=self._damaged):
             if number % 1000 == 0:
                 self._advanced(1000)
-            if number > 1:
-                try:
-                    self._take(decoded(line), number, turns.counts)
-                except Damaged as error:
-                    found.fault(f"line {number} is damaged: {error}")
+            try:
+                if record["kind"] == "batch":
+                    self._batch(record, key_of(record), number)
+                elif record["kind"] == "epoch":
+                    self._end_epoch(record, number)
+                else:
+                    raise Damaged(f"there are no lines of the kind {record['kind']!r}")
+            except Damaged as error:
+                self._damaged(number, error)
         found.digest, found.epochs = self._course.digest, self._course.epochs
         return found
 
-    def _take(self, record: Record, number: int, counts: Callable[[int, Key], bool]) -> None:
-        kind, found = record["kind"], self._sum
-        if kind in TURNS:
-            found.resumed += kind == "resumed"
-            found.back += kind == "back"
-            return
-        key = key_of(record)
-        if not counts(number, key):
-            return
-        if kind == "batch":
-            self._batch(record, key, number)
-        elif kind == "epoch":
-            self._end_epoch(record, number)
-        else:
-            raise Damaged(f"there are no lines of the kind {kind!r}")
+    def _damaged(self, number: int, error: Damaged) -> None:
+        self._sum.fault(f"line {number} is damaged: {error}")
 
     def _batch(self, record: Record, key: Key, number: int) -> None:
         found, course = self._sum, self._course
@@ -150,9 +136,9 @@ class _Reader:
         self._check_place(record, key, number)
         self._check_digest(course.after(record), record, f"line {number} ({key.text})")
         course.add(record, key)
+        found.by_epoch[key.epoch] = course.size
         if found.batches in self._wanted:
             found.taken.append(record)
-        found.by_epoch[key.epoch] = course.size
         for name, value in record["keys"].items():
             if value is not None and (name in found.keys or len(found.keys) < MOST_KEYS):
                 found.keys[name] = found.keys.get(name, 0) + 1

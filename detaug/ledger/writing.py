@@ -12,7 +12,7 @@ from pathlib import Path
 
 from detaug.ledger.course import Course
 from detaug.ledger.files import Appending, NotALedger, is_compressed, read_lines
-from detaug.ledger.header import BEGINNING, IDENTITY, lasting, unlike
+from detaug.ledger.header import BEGINNING, IDENTITY, unlike
 from detaug.ledger.lines import Key, Record, encoded
 from detaug.ledger.notes import Note, is_mute, without_print
 from detaug.ledger.reading import course_before, read_header
@@ -159,10 +159,7 @@ class LedgerWriter:
         self._look_back(key)
         if self._course.epoch not in (None, key.epoch):
             file.append(encoded(self._course.end_epoch()))
-        resumed: Record = {"kind": "resumed", "epoch": key.epoch, "step": key.place}
-        if lasting(header["environment"]) != lasting(self._header["environment"]):
-            resumed["environment"] = header["environment"]
-        file.append(encoded(resumed))
+        file.append(encoded({"kind": "resumed", "epoch": key.epoch, "step": key.place}))
 
     def _tell_of_what_is_not_told(self, whole: str | None, keys: Mapping[str, str | None]) -> None:
         unprinted = without_print(keys)

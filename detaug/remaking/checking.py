@@ -17,7 +17,6 @@ from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
 
 DEFAULT_SAMPLES = 20
-_MOST_EPOCHS = 8
 
 
 @dataclass(frozen=True)
@@ -157,15 +156,8 @@ def _compare_with_receipt(found: Checked, summed: Sum) -> None:
             found.faults.append(f"{text}: {found.receipt.get(name)!r} in the receipt, {value!r} in the ledger")
     if summed.goes_on:
         found.notes.append("the ledger goes on behind the receipt's last batch; what follows was not looked at")
-    if summed.resumed or summed.back:
-        found.notes.append(f"the run was resumed {summed.resumed} times, and went back {summed.back} times in itself")
     if summed.first is not None and summed.first.epoch + summed.first.place > found.receipt["rank"]:
         found.notes.append(f"the ledger begins at {summed.first.text}")
-    *ended, _ = summed.by_epoch or {0: 0}
-    if shorter := [each for each in ended if summed.by_epoch[each] < max(summed.by_epoch.values())]:
-        found.notes.append(f"epochs with fewer batches than others: {', '.join(map(str, shorter[:_MOST_EPOCHS]))}")
-    if summed.by_epoch and (left := max(summed.by_epoch) - min(summed.by_epoch) + 1 - len(summed.by_epoch)) > 0:
-        found.notes.append(f"{left} epochs between the first and the last have no batch")
 
 
 def _look_into_gaps(found: Checked, summed: Sum, maker: Remaker, samples: int) -> None:

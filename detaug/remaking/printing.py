@@ -149,30 +149,11 @@ def shown_replay(found: Replayed) -> Iterator[Text]:
 
 def replayed_as_json(found: Replayed) -> dict[str, Any]:
     """What `shown_replay` shows."""
-    return {
-        "ok": not found.differs,
-        "epoch": found.epoch,
-        "step": found.step,
-        "whole": found.whole,
-        "keys": found.keys,
-        "compared": found.differs is not None,
-        "differs": list(found.differs or ()),
-        "stages": [
-            {"sample": each.sample, "depth": each.depth, "text": each.text, "fingerprint": each.fingerprint or None}
-            for each in found.stages
-        ],
-    }
+    compared = found.differs is not None
+    return {"ok": not found.differs, "compared": compared, **asdict(found), "differs": list(found.differs or ())}
 
 
 def checked_as_json(found: Checked) -> dict[str, Any]:
     """All of it."""
-    return {
-        "ok": found.ok,
-        "faults": found.faults,
-        "notes": found.notes,
-        "salt": found.salt,
-        "samples": [asdict(each) for each in found.samples],
-        "elsewhere": [asdict(each) for each in found.elsewhere],
-        "chances": [{"wrong": k, "found": chance} for k, chance in found.chances()],
-        "receipt": dict(found.receipt),
-    }
+    chances = [{"wrong": k, "found": chance} for k, chance in found.chances()]
+    return {"ok": found.ok, **asdict(found), "chances": chances}
