@@ -19,10 +19,10 @@ from detaug.purity.owned import name_of
 from detaug.purity.pristine import LoaderCopy, Pristine, TransformCopy, Transforms
 from detaug.purity.reports import BatchReport, Explanation, explain, prints_of, random_keys, report_of
 from detaug.seeding.branch import SeedBranch
-from detaug.seeding.children import Child
 from detaug.seeding.current import Current, making
 from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
 from detaug.seeding.reseeders import install, registered
+from detaug.seeding.tree import of_part
 from detaug.sources import Source
 from detaug.transport.frozen import Frozen, freeze, number_local_classes, why_not_picklable
 from detaug.watching.guard import Guard
@@ -116,7 +116,7 @@ class Producer:
         only: bool = False,
         states: LoaderStates | None = None,
     ) -> None:
-        pristine = pristine.in_this_process(lambda: reseed_global_rngs(branch.epoch(0).of_part(_MAKING)))
+        pristine = pristine.in_this_process(lambda: reseed_global_rngs(of_part(branch.epoch(0), _MAKING)))
         self._guard = Guard(log) if guard else None
         self._branch = branch
         self._num_streams = branch.num_streams
@@ -262,7 +262,7 @@ class Producer:
             self._told_epoch = epoch
             source: Any = loader.source
             if hasattr(source, "before_sample"):
-                source.before_sample = lambda sample: self._reseed_owned(sample.child, loader)
+                source.before_sample = lambda sample: self._reseed_owned(sample.sequence(), loader)
                 source.is_last = self._pristine.transform is None
             if loader.is_told_epochs:
                 self._seed_epoch(epoch, loader)
@@ -270,7 +270,7 @@ class Producer:
         return loader
 
     def _from_stateless(self, batch: Current, loader: LoaderCopy, transforms: TransformCopy) -> Any:
-        child = batch.child
+        child = batch.sequence()
         reseed_global_rngs(child)
         self._reseed_owned(child, loader, transforms)
         with making(batch):
@@ -336,21 +336,20 @@ class Producer:
 
     def _stream_copy(self, loader: LoaderCopy, batch: Current) -> StreamCopy:
         def reseed(now: Current) -> None:
-            child = now.child
+            child = now.sequence()
             reseed_global_rngs(child)
             # Generators that shuffle what the streams share are in one state in all of them: reseeding would tear them apart.
             self._reseed_owned(child, None if loader.source.streams_share_data else loader)
 
-        def reseed_epoch(epoch: int, _: np.random.SeedSequence) -> None:
-            self._seed_epoch(epoch, loader)
-
-        return StreamCopy(loader.source, batch, self._branch, reseed, reseed_epoch, self._log)
+        return StreamCopy(
+            loader.source, batch, self._branch, reseed, lambda epoch: self._seed_epoch(epoch, loader), self._log
+        )
 
     def _from_stream(self, batch: Current, copy: StreamCopy, transforms: TransformCopy) -> Any:
         turn = batch.step // self._num_streams
         try:
             copy.step_forward_to(batch.epoch, turn)
-            self._reseed_owned(batch.child, None, transforms)
+            self._reseed_owned(batch.sequence(), None, transforms)
             return copy.take(batch)
         except Exception:
             raise
@@ -366,7 +365,9 @@ class Producer:
         reseed_global_rngs(child)
         self._reseed_owned(child, loader)
 
-    def _reseed_owned(self, child: Child, loader: LoaderCopy | None, transforms: TransformCopy | None = None) -> None:
+    def _reseed_owned(
+        self, child: np.random.SeedSequence, loader: LoaderCopy | None, transforms: TransformCopy | None = None
+    ) -> None:
         self._pristine.shared.reseed(child)
         if loader is not None:
             loader.reseed(child)

@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.current import Current, making
 from detaug.sources import Source
@@ -63,7 +61,7 @@ class StreamCopy:
         batch: Current,
         branch: SeedBranch,
         reseed: Callable[[Current], None],
-        reseed_epoch: Callable[[int, np.random.SeedSequence], None],
+        reseed_epoch: Callable[[int], None],
         log: Callable[[str], None],
     ) -> None:
         self.source = source
@@ -77,9 +75,8 @@ class StreamCopy:
         self.turn = 0
         self.ended = False
         self.in_mid_pass = False
-        epoch_child = branch.epoch(self.epoch).sequence()
-        reseed_epoch(self.epoch, epoch_child)
-        source.begin(batch.stream, num_streams, self.epoch, epoch_child)
+        reseed_epoch(self.epoch)
+        source.begin(batch.stream, num_streams, self.epoch, branch.epoch(self.epoch))
         if hasattr(source.loader, "set_epoch"):
             source.loader.set_epoch(self.epoch)
 

@@ -21,7 +21,6 @@ import torch
 from torch.backends import opt_einsum  # before torch 2.9, `import torch` alone leaves it out
 
 from detaug.processes.threads import keep_one_thread, look_for_libraries, one_thread, renew_one_thread
-from detaug.seeding.children import Child
 from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
 
 #: action, message, module of the category, its name, module, line: as in `warnings.filters`.
@@ -163,7 +162,7 @@ def be_ready_to_fork() -> None:
     """Find out once what every forked worker needs to know: where libraries keep their threads and their random states."""
     look_for_libraries()
     with preserved_global_rngs():
-        reseed_global_rngs(Child((0, 0, 0, 0), (0,)))
+        reseed_global_rngs(np.random.SeedSequence(0))
 
 
 def leave_autocast() -> None:

@@ -13,9 +13,9 @@ import numpy as np
 
 from detaug.purity.references import part_at, paths_of, shared_generators
 from detaug.purity.template import Copy, Template
-from detaug.seeding.children import Child
 from detaug.seeding.reseeders import Reseeder, reseeder_of
 from detaug.seeding.saving import preserved
+from detaug.seeding.tree import of_part
 from detaug.watching.profiler import listening
 
 
@@ -52,12 +52,12 @@ class Owned:
         """Whether a part of it has ``set_epoch``."""
         return bool(self._tellable)
 
-    def reseed(self, copy: Copy, child: Child) -> None:
+    def reseed(self, copy: Copy, child: np.random.SeedSequence) -> None:
         """Seed every generator that the copy owns for that batch (or sample, or epoch)."""
         for number, key, reseed in self._generators:
             part = copy.parts[number]
             if part is not None:
-                reseed(part, child.of_part(key))
+                reseed(part, of_part(child, key))
 
     def find_again(self, copy: Copy, name: str, root: Any) -> None:
         """The copy may hold other generators in the same places now: those are seeded from now on."""
@@ -94,10 +94,10 @@ class Shared:
             if reseed is not None and id(generator) not in inside and not _is_global(generator):
                 self._generators.append((generator, name_of(path), reseed))
 
-    def reseed(self, child: Child) -> None:
+    def reseed(self, child: np.random.SeedSequence) -> None:
         """Seed them for that batch."""
         for generator, key, reseed in self._generators:
-            reseed(generator, child.of_part(key))
+            reseed(generator, of_part(child, key))
 
     def preserved(self) -> AbstractContextManager[None]:
         """They are the user's: in the user's own process they are afterwards as they were."""

@@ -16,6 +16,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from detaug.purity.kept import kept_of
 from detaug.purity.late_generators import made_late
 from detaug.purity.owned import Owned, Shared
@@ -23,7 +25,6 @@ from detaug.purity.references import paths_of
 from detaug.purity.refusals import check_kept, why_not
 from detaug.purity.set_order import in_a_sets_order
 from detaug.purity.template import CannotCopy, Census, Copy, Template
-from detaug.seeding.children import Child
 from detaug.sources import LoaderFactory, Source
 
 #: Modules whose transforms keep no state: one copy makes all batches.
@@ -162,7 +163,7 @@ class LoaderCopy:
         """Whether the loader, or something in it, has ``set_epoch``."""
         return self._parts.is_told_epochs
 
-    def reseed(self, child: Child) -> None:
+    def reseed(self, child: np.random.SeedSequence) -> None:
         """Seed the generators that it owns."""
         self._parts.reseed(self._copy, child)
 
@@ -187,7 +188,7 @@ class TransformCopy:
         self.copy = copy
         self.transform = copy.value["transform"]
 
-    def reseed(self, child: Child) -> None:
+    def reseed(self, child: np.random.SeedSequence) -> None:
         """Seed the generators that they own."""
         self._parts.reseed(self.copy, child)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from detaug.seeding.children import Child
+import numpy as np
+
 from detaug.seeding.current import Current
 from detaug.seeding.tree import Seed, SeedTree
 
@@ -38,9 +39,9 @@ class SeedBranch:
         """The batch that a stream makes at a turn."""
         return Current(self.entropy, epoch, stream, turn, self.num_streams)
 
-    def epoch(self, epoch: int) -> Child:
+    def epoch(self, epoch: int) -> np.random.SeedSequence:
         """What all streams of an epoch share."""
-        return Child(self.entropy, (epoch,))
+        return np.random.SeedSequence(self.entropy, spawn_key=(epoch,))
 
     def line(self, epoch: int, step: int) -> str:
         """A batch's SeedSequence as a line of Python."""

@@ -9,7 +9,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 
 from detaug.memory import batch_memory
-from detaug.seeding.children import Child
 from detaug.seeding.tree import make_generator
 
 
@@ -43,12 +42,6 @@ class Current:
         return np.random.SeedSequence(self._entropy, spawn_key=key)
 
     @property
-    def child(self) -> Child:
-        """The same SeedSequence as `sequence` gives, for use within detaug."""
-        key = (self.epoch, self.stream, self._turn)
-        return Child(self._entropy, key if self.sample is None else (*key, self.sample))
-
-    @property
     def entropy(self) -> tuple[int, ...]:
         """The four words of this seed branch, from which every child of it is made."""
         return self._entropy
@@ -65,7 +58,7 @@ class Current:
         if self.sample is not None:
             return self.generator
         number, self._calls = self._calls, self._calls + 1
-        return make_generator(Child(self._entropy, (self.epoch, self.stream, self._turn, number)))
+        return make_generator(self.sequence(number))
 
     def of_sample(self, sample: int) -> Current:
         """The same batch, seen from one of its samples."""

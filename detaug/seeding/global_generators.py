@@ -15,12 +15,10 @@ import torch
 from detaug.seeding.generator_kinds import (
     MT19937_BYTES,
     TORCH_BYTES,
-    Sequence,
-    forget_second_normal,
     random_bytes,
     seed_bit_generator,
-    write_mt19937,
     write_python_random,
+    write_random_state,
     write_torch_words,
 )
 from detaug.seeding.libraries import loaded_libraries, seed_libraries
@@ -31,7 +29,7 @@ _WORDS_BEFORE_ACCELERATORS = 18
 _GLOBAL_BYTES = 2 * MT19937_BYTES + TORCH_BYTES
 
 
-def reseed_global_rngs(sequence: Sequence) -> None:
+def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
     """Write the whole states of Python's and NumPy's global generators and of torch's default one for the CPU, and seed
     the process-wide generators of libraries that are loaded, all from disjoint bytes of one child.
 
@@ -55,11 +53,10 @@ def seed_global_generators(sequence: np.random.SeedSequence) -> None:
     reseed_global_rngs(sequence)
 
 
-def _write_numpy_state(words: bytes, sequence: Sequence) -> None:
+def _write_numpy_state(words: bytes, sequence: np.random.SeedSequence) -> None:
     bits = np.random.get_bit_generator()  # type: ignore[attr-defined]
     if type(bits) is np.random.MT19937:
-        forget_second_normal(np.random.mtrand._rand)
-        write_mt19937(bits, words)
+        write_random_state(np.random.mtrand._rand, words)
         return
     # numpy.random.set_bit_generator put another kind in place; `seed` then keeps the cached second normal.
     seed_bit_generator(bits, sequence)

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from functools import cache, wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 
-from detaug.seeding.children import Child
 from detaug.seeding.generator_kinds import (
-    Sequence,
     child_of,
     seed_bit_generator,
     seed_numpy_generator,
@@ -26,16 +23,15 @@ from detaug.seeding.generator_kinds import (
     seed_torch_generator,
 )
 
-Reseeder = Callable[[Any, Sequence], None]
-UsersReseeder = Callable[[Any, np.random.SeedSequence], None]
+Reseeder = Callable[[Any, np.random.SeedSequence], None]
 
 #: What users registered, by the type's name.
-_registered: dict[str, UsersReseeder] = {}
+_registered: dict[str, Reseeder] = {}
 #: What `reseeder_of` found for a type; a weak reference, because pipelines bring classes of their own.
 _found: WeakKeyDictionary[type, Reseeder | None] = WeakKeyDictionary()
 
 
-def register_reseeder(kind: type | str, function: UsersReseeder) -> None:
+def register_reseeder(kind: type | str, function: Reseeder) -> None:
     """Have every object of a type seeded for each batch (each sample of a data set).
 
     Args:
@@ -69,12 +65,12 @@ def reseeder_of(kind: type) -> Reseeder | None:
         return found
 
 
-def registered() -> dict[str, UsersReseeder]:
+def registered() -> dict[str, Reseeder]:
     """What users registered in this process, for `install` in another one."""
     return dict(_registered)
 
 
-def install(snapshot: dict[str, UsersReseeder]) -> None:
+def install(snapshot: dict[str, Reseeder]) -> None:
     """Take over what `registered` gave in another process."""
     _registered.update(snapshot)
     _found.clear()
@@ -84,7 +80,7 @@ def _look_up(kind: type) -> Reseeder | None:
     names = [_name(base) for base in kind.__mro__]
     for name in names:
         if name in _registered:
-            return _with_sequence(_registered[name])
+            return _registered[name]
     for base, name in zip(kind.__mro__, names, strict=True):
         if base in _OWN:
             return _OWN[base]
@@ -93,30 +89,14 @@ def _look_up(kind: type) -> Reseeder | None:
     return None
 
 
-@cache
-def _with_sequence(function: UsersReseeder) -> Reseeder:
-    """It is promised NumPy's own SeedSequence."""
-
-    @wraps(function)
-    def reseed(generator: Any, sequence: Sequence) -> None:
-        function(generator, _numpys(sequence))
-
-    return reseed
-
-
-def _numpys(sequence: Sequence) -> np.random.SeedSequence:
-    return sequence.sequence() if isinstance(sequence, Child) else sequence
-
-
 def _name(kind: type) -> str:
     # The user's script has another name in a process that multiprocessing spawned.
     module = "__main__" if kind.__module__ == "__mp_main__" else kind.__module__
     return f"{module}.{kind.__qualname__}"
 
 
-def _reseed_monai(transform: Any, seed: Sequence) -> None:
+def _reseed_monai(transform: Any, sequence: np.random.SeedSequence) -> None:
     """MONAI's protocol is ``set_random_state(state=RandomState)``. A transform's own ``R`` is seeded in place."""
-    sequence = _numpys(seed)
     state = getattr(transform, "__dict__", {}).get("R")
     if not isinstance(state, np.random.RandomState):
         state = np.random.RandomState(np.random.MT19937(sequence))
@@ -132,16 +112,15 @@ def _reseed_monai(transform: Any, seed: Sequence) -> None:
             _reseed_part(part, child_of(sequence, number))
 
 
-def _reseed_part(part: Any, sequence: Sequence) -> None:
+def _reseed_part(part: Any, sequence: np.random.SeedSequence) -> None:
     reseed = reseeder_of(type(part))
     if reseed is not None:
         reseed(part, sequence)
 
 
-def _reseed_albumentations(transform: Any, seed: Sequence) -> None:
+def _reseed_albumentations(transform: Any, sequence: np.random.SeedSequence) -> None:
     """Albumentations 2 and AlbumentationsX take a pair of generators; the late 1.4 releases take a number. Those before
     draw from Python's and NumPy's global state and have neither method."""
-    sequence = _numpys(seed)
     words = sequence.generate_state(16, np.uint32)
     number = int.from_bytes(words[8:].astype("<u4").tobytes(), "little")
     if callable(getattr(transform, "set_random_state", None)):

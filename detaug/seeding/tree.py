@@ -22,12 +22,13 @@ import logging
 import operator
 import os
 import secrets
+import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from detaug.seeding.children import Child
 from detaug.versions import SEED_SCHEME
 
 logger = logging.getLogger("detaug")
@@ -147,9 +148,22 @@ class SeedTree:
         return hash((repr(self.seed), self.path))
 
 
-def make_generator(sequence: np.random.SeedSequence | Child) -> np.random.Generator:
+def make_generator(sequence: np.random.SeedSequence) -> np.random.Generator:
     """The one kind of Generator used everywhere: PCG64DXSM."""
-    return np.random.Generator(np.random.PCG64DXSM(sequence))  # type: ignore[arg-type]  # registered as one
+    return np.random.Generator(np.random.PCG64DXSM(sequence))
+
+
+def of_part(sequence: np.random.SeedSequence, part: bytes) -> np.random.SeedSequence:
+    """The node with the same key in another branch: that of a part of the pipeline, which has 16 bytes to its name."""
+    entropy = _branch_of_part(tuple(sequence.entropy), part)  # type: ignore[arg-type]  # four words, in every branch
+    return np.random.SeedSequence(entropy, spawn_key=sequence.spawn_key)
+
+
+@lru_cache(maxsize=4096)
+def _branch_of_part(entropy: tuple[int, ...], part: bytes) -> tuple[int, ...]:
+    """Hashed to four words, as the branches of a seed tree are."""
+    digest = hashlib.blake2b(struct.pack("<4I", *entropy) + part, digest_size=16, person=b"detaug-part").digest()
+    return struct.unpack("<4I", digest)
 
 
 def entropy_words(seed: Seed, path: tuple[str, ...] = ()) -> tuple[int, int, int, int]:

@@ -26,9 +26,8 @@ from typing import Any
 
 from detaug import DeterministicAugmenter, fingerprint
 from tests.processes.purity.fuzz_pipelines import START_METHODS, Spec, augmenter
+from tests.processes.purity.ways import OTHER_WARNINGS
 
-#: Warnings of detaug's that say nothing about whether batches are reproducible.
-_OTHER_WARNINGS = ("will be idle", "stepped forward", "seed was given", "of a batch's time", "has been starting for")
 #: Errors of these pipelines' own code: no words of detaug's.
 _MISTAKES = ("NotImplementedError", "AttributeError", "NameError", "KeyError", "IndexError", "ZeroDivisionError")
 #: Seconds of a training within which a difference has to be mentioned.
@@ -145,7 +144,7 @@ def _listen() -> list[str]:
     class Ear(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             text = record.getMessage()
-            if not any(other in text for other in _OTHER_WARNINGS):
+            if not any(other in text for other in OTHER_WARNINGS):
                 heard.append(text)
 
     logger = logging.getLogger("detaug")

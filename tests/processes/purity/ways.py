@@ -21,7 +21,11 @@ from detaug import DeterministicAugmenter, fingerprint
 
 EPOCHS = (0, 2)
 #: Warnings that say nothing about whether batches are reproducible.
-_OTHER_WARNINGS = ("will be idle", "stepped forward", "(SIGKILL)", "are copied for every batch")
+OTHER_WARNINGS = (
+    *("will be idle", "stepped forward", "seed was given"),
+    *("(SIGKILL)", "has been starting for", "The others go on"),  # of workers, on a busy machine
+    *("are copied for every batch", "of a batch's time"),
+)
 #: Without workers every batch is checked. With workers each check costs a process, and the first, second, fourth and eighth
 #: batch of each worker are: the batches of all ways are compared with each other besides.
 EVERY_BATCH, AS_A_USER_HAS_IT = 1, 100
@@ -79,7 +83,7 @@ def listening() -> Iterator[list[str]]:
     class Ear(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             text = record.getMessage()
-            if not any(other in text for other in _OTHER_WARNINGS):
+            if not any(other in text for other in OTHER_WARNINGS):
                 heard.append(text)
 
     ear, logger = Ear(level=logging.WARNING), logging.getLogger("detaug")

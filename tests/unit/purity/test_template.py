@@ -252,13 +252,12 @@ def test_generators_are_parts_and_have_paths():
 
 def test_a_generator_elsewhere_moves_no_other_one():
     from detaug.purity.owned import Owned
-    from detaug.seeding.children import Child
 
     def drawn(**attributes):
         original = types.SimpleNamespace(**attributes)
         template = Template(original)
         copy = template.copy()
-        Owned(template, {"transform": original}).reseed(copy, Child((1, 2, 3, 4), (5,)))
+        Owned(template, {"transform": original}).reseed(copy, np.random.SeedSequence((1, 2, 3, 4), spawn_key=(5,)))
         return copy.value.mine.random()
 
     alone = drawn(mine=np.random.default_rng(1))
