@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from detaug.pictures.palette import rgb
+import numpy as np
+
 from detaug.pictures.rendering import Pixels
 from detaug.pictures.requirements import require_matplotlib
-
-if TYPE_CHECKING:
-    from PIL import Image, ImageDraw, ImageFont
 
 #: Width of a cell's pictures in pixels, and distances.
 CELL = 232
 _GAP, _MARGIN, _TIGHT = 20, 28, 4
-_SIZES = {"title": 25, "text": 15, "column": 16, "caption": 13}
-_INK, _PALE, _LINE = (32, 33, 36), (112, 117, 122), (222, 224, 228)
 
-#: Width of the narrowest sheet, which has room for its words.
-_LEAST = 2 * _MARGIN + 3 * (CELL + _GAP) - _GAP
+#: Height of letters in pixels, height of a line over it, and the mean width of a letter of the font over its height.
+_TITLE, _TEXT, _CAPTION = 25, 15, 13
+_LINE, _LETTER = 1.35, 0.57
+_INK, _PALE = "#202124", "#70757a"
+
+#: Columns of the narrowest sheet, which has room for its words.
+_LEAST = 3
 
 #: Lines of a caption; what is longer ends with an ellipsis.
 _CAPTION_LINES = 9
@@ -80,130 +80,60 @@ class Sheet:
             NotInstalled: what draws it is not.
         """
         require_matplotlib()
-        from PIL import Image, ImageDraw
+        from matplotlib.figure import Figure
 
-        measuring = _Painter(ImageDraw.Draw(Image.new("RGB", (1, 1))), None)
-        height = measuring.paint(self)
-        width = 2 * _MARGIN + len(self.columns) * (CELL + _GAP) - _GAP
-        canvas = Image.new("RGB", (max(width, _LEAST), height + _MARGIN), "white")
-        _Painter(ImageDraw.Draw(canvas), canvas).paint(self)
+        painted = _Painted(max(len(self.columns), _LEAST) * (CELL + _GAP) - _GAP)
+        y = painted.text(0, _MARGIN, self.title, _TITLE, weight="bold")
+        y = painted.text(0, y + 4, self.subtitle, _TEXT, color=_PALE) + 8
+        for name, colour in self.legend.items():
+            y = painted.text(0, y, f"□ {name}", _TEXT, color=colour, weight="bold")
+        y = max(painted.text(n, y + 18, name, _TEXT, CELL, weight="bold") for n, name in enumerate(self.columns))
+        for row in self.rows:
+            y = painted.text(0, y + 18, row.title, _TEXT, color=_PALE) + 8
+            y = max(painted.cell(n, y, cell) for n, cell in enumerate(row.cells)) + 6
+        for note in self.notes:
+            y = painted.text(0, y + 8, note, _TEXT, color=_PALE)
+        width, height = painted.width + 2 * _MARGIN, y + _MARGIN
+        figure = Figure(figsize=(width / 100, height / 100), dpi=100)
+        for x, top, picture in painted.pictures:
+            figure.figimage(picture, x, height - top - len(picture), origin="upper")
+        for x, top, line, style in painted.lines:
+            figure.text(x / width, 1 - top / height, line, va="top", parse_math=False, **style)
         file = io.BytesIO()
-        canvas.save(file, "PNG", optimize=True)
+        figure.savefig(file, format="png", metadata={"Software": None})
         return file.getvalue()
 
 
-class _Painter:
-    """Paints from the top to the bottom; without a canvas it only finds how high all is."""
+class _Painted:
+    """Where everything goes, in pixels from the top left, before the height of the sheet is known."""
 
-    def __init__(self, draw: ImageDraw.ImageDraw, canvas: Image.Image | None) -> None:
-        self._draw = draw
-        self._canvas = canvas
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.pictures: list[tuple[int, int, Pixels]] = []
+        self.lines: list[tuple[int, float, str, dict[str, object]]] = []
 
-    def paint(self, sheet: Sheet) -> int:
-        """Paint it; returns the height."""
-        from PIL import Image
-
-        full = max(2 * _MARGIN + len(sheet.columns) * (CELL + _GAP) - _GAP, _LEAST) - 2 * _MARGIN
-        y = _MARGIN
-        y = self._text(_MARGIN, y, sheet.title, "title", full, bold=True)
-        y = self._text(_MARGIN, y + 4, sheet.subtitle, "text", full, _PALE)
-        if sheet.legend:
-            y = self._legend(y + 8, sheet.legend, full)
-        y += 18
-        bottoms = [
-            self._text(self._x(n), y, _breakable(name), "column", CELL, bold=True)
-            for n, name in enumerate(sheet.columns)
-        ]
-        y = max([y, *bottoms])
-        for row in sheet.rows:
-            self._line(y + 10, full)
-            y = self._text(_MARGIN, y + 18, row.title, "text", full, _PALE) + 8
-            ends = [y]
-            for n, cell in enumerate(row.cells):
-                at = y
-                for picture in cell.pictures:
-                    offset = (CELL - picture.shape[1]) // 2
-                    if self._canvas is not None:
-                        self._canvas.paste(Image.fromarray(picture), (self._x(n) + offset, at))
-                    at += picture.shape[0] + _TIGHT
-                if cell.caption:
-                    at = self._caption(self._x(n), at + 4 if cell.pictures else at, cell)
-                ends.append(at)
-            y = max(ends) + 6
-        if sheet.notes:
-            self._line(y + 8, full)
-            y += 16
-            for note in sheet.notes:
-                y = self._text(_MARGIN, y, note, "text", full, _PALE) + 2
-        return y
-
-    def _x(self, column: int) -> int:
-        return _MARGIN + column * (CELL + _GAP)
-
-    def _line(self, y: int, width: int) -> None:
-        self._draw.line([(_MARGIN, y), (_MARGIN + width, y)], _LINE, 1)
-
-    def _legend(self, y: int, legend: Mapping[str, str], full: int) -> int:
-        font, x, height = _font("text"), _MARGIN, _SIZES["text"]
-        for name, colour in legend.items():
-            width = int(self._draw.textlength(name, font=font))
-            if x + 24 + width > _MARGIN + full and x > _MARGIN:
-                x, y = _MARGIN, y + height + 8
-            self._draw.rectangle([x, y + 3, x + 14, y + 15], outline=rgb(colour), width=3)
-            self._draw.text((x + 21, y), name, _INK, font=font)
-            x += 21 + width + 22
-        return y + height + 4
-
-    def _caption(self, x: int, y: int, cell: Cell) -> int:
-        lines = [part for line in cell.caption for part in self._wrapped(line, "caption", CELL)]
-        if len(lines) > _CAPTION_LINES:
-            lines = [*lines[: _CAPTION_LINES - 1], "…"]
+    def text(self, column: int, y: float, text: str, size: int, width: int = 0, most: int = 99, **style: str) -> float:
+        """Lines of text at a column; returns where the next one begins."""
+        lines = textwrap.wrap(text, int((width or self.width) / (_LETTER * size)))
+        if len(lines) > most:
+            lines = [*lines[: most - 1], "…"]
         for line in lines:
-            y = self._text(x, y, line, "caption", CELL, _INK if cell.pictures else _PALE)
+            about = {"color": _INK, "fontsize": size * 0.72, "family": "DejaVu Sans", **style}
+            self.lines.append((_MARGIN + column * (CELL + _GAP), y, line, about))
+            y += size * _LINE
         return y
 
-    def _text(
-        self, x: int, y: int, text: str, kind: str, width: int, colour: tuple[int, int, int] = _INK, bold: bool = False
-    ) -> int:
-        """Returns where the next line begins."""
-        for line in self._wrapped(text, kind, width, bold):
-            self._draw.text((x, y), line.replace(_BREAK, ""), colour, font=_font(kind, bold))
-            y += int(_SIZES[kind] * 1.35)
+    def cell(self, column: int, y: float, cell: Cell) -> float:
+        """Its pictures, and its caption below them; returns where it ends."""
+        for picture in cell.pictures:
+            x = _MARGIN + column * (CELL + _GAP) + (CELL - picture.shape[1]) // 2
+            self.pictures.append((x, round(y), np.asarray(picture)))
+            y += len(picture) + _TIGHT
+        left = _CAPTION_LINES
+        for line in cell.caption:
+            before = len(self.lines)
+            if left > 0:
+                colour = _INK if cell.pictures else _PALE
+                y = self.text(column, y, line, _CAPTION, CELL, left, color=colour)
+            left -= len(self.lines) - before
         return y
-
-    def _wrapped(self, text: str, kind: str, width: int, bold: bool = False) -> list[str]:
-        font = _font(kind, bold)
-        lines, line = [], ""
-        for word in text.replace(_BREAK, _BREAK + "\0").replace(" ", " \0").split("\0"):
-            if line and self._draw.textlength((line + word).rstrip().replace(_BREAK, ""), font=font) > width:
-                lines.append(line.rstrip())
-                line = ""
-            line += word
-        return [*lines, line] if line else lines
-
-
-#: Where a long name may be broken.
-_BREAK = "\u200b"
-
-
-def _breakable(name: str) -> str:
-    """A name in CamelCase with places to break it."""
-    return "".join(
-        (_BREAK if n and each.isupper() and not name[n - 1].isupper() and name[n - 1] != " " else "") + each
-        for n, each in enumerate(name)
-    )
-
-
-def _font(kind: str, bold: bool = False) -> ImageFont.FreeTypeFont:
-    key = (kind, bold)
-    if key not in _fonts:
-        import matplotlib
-        from PIL import ImageFont
-
-        name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-        _fonts[key] = ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name, _SIZES[kind])
-    font: ImageFont.FreeTypeFont = _fonts[key]
-    return font
-
-
-_fonts: dict[tuple[str, bool], Any] = {}
