@@ -167,7 +167,7 @@ def bench(settings: Settings, shown: Progress | None = None) -> Result:
     for processes in settings.counts:
 
         def measure(system: str, processes: int = processes) -> Any:
-            shown.update(f"{system}, {processes} processes")
+            shown.update(f"{system}, {_count(processes)}")
             found = _measured(_rate, settings, system, processes)
             shown.advance()
             if system == "detaug" and isinstance(found, str):
@@ -210,6 +210,8 @@ def _or_reason(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         with collected_notices():
             return function(*arguments)
+    except KeyboardInterrupt:
+        return "interrupted"
     except BaseException as error:  # the user's code may raise anything
         return str(error).strip().partition("\n")[0] or type(error).__name__
 
@@ -284,6 +286,10 @@ def _transform_times(settings: Settings) -> dict[str, float]:
     return {name: seconds / samples for (_, name), seconds in sorted(spent.items())}
 
 
+def _count(processes: int) -> str:
+    return f"{processes} process" + ("es" if processes > 1 else "")
+
+
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for n, name in enumerate(columns):
@@ -316,7 +322,7 @@ def png(result: Result) -> bytes:
             places, [median(each.batches_per_second) for each in rates], 0.25, color=COLOURS[n], label=system
         )
         above.bar_label(bars, fmt="%.3g")
-    above.set_xticks(range(len(counts)), [f"{each} process{'es' * (each > 1)}" for each in counts])
+    above.set_xticks(range(len(counts)), [_count(each) for each in counts])
     above.set(title="batches per second")
     above.margins(y=0.2)
     above.legend(ncols=3, frameon=False, loc="upper left")

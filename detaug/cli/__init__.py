@@ -1,7 +1,7 @@
 """The command line, `detaug`: one file per sub-command.
 
 A file here has the arguments and the exit status. What is found, and mostly how it is put into words, is in the room that finds
-it: `detaug.remaking.printing`, `detaug.verification.result`, `detaug.bench.result` ... These files import nothing heavy before
+it: `detaug.remaking.printing`, `detaug.verification.result`, `detaug.bench.benching` ... These files import nothing heavy before
 their command runs, so that ``detaug --help`` answers at once.
 """
 
@@ -23,22 +23,16 @@ from detaug.cli.verify import verify
 from detaug.cli.warmup import warmup
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 120},
+)
 @click.version_option(package_name="detaug")
 def main() -> None:
     """Seeded, ordered, crash-proof augmentation batches."""
 
 
-main.add_command(check)
-main.add_command(bench)
-main.add_command(demo)
-main.add_command(diff)
-main.add_command(doctor)
-main.add_command(nnunet)
-main.add_command(receipt)
-main.add_command(replay)
-main.add_command(preview)
-main.add_command(verify)
-main.add_command(warmup)
+for _command in (bench, check, demo, diff, doctor, nnunet, preview, receipt, replay, verify, warmup):
+    main.add_command(_command)
 
 __all__ = ["main"]

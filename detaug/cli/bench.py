@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 @click.command(short_help="Measure a pipeline under detaug, batchgenerators and torch.")
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
 @click.option("-o", "--output", type=OutputType(".png"), default="bench.png", help="The picture.")
-@click.option("--processes", type=NumbersType(), default="", help="Process counts.  [default: 1, and all cores]")
+@click.option("--processes", type=NumbersType(), help="Process counts, comma-separated.  [default: 1, and all cores]")
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), default=1.5, help="That each run is measured for.")
 @click.option("--seed", type=SeedType(), default=1234, help="Of DeterministicAugmenter.")
 @json_option
 def bench(
-    target: str | None, output: Path, processes: tuple[int, ...], seconds: float, seed: Seed, json_target: Target
+    target: str | None, output: Path, processes: tuple[int, ...] | None, seconds: float, seed: Seed, json_target: Target
 ) -> None:
     """Measure batches per second by the number of processes, and the time of each transform.
 
@@ -32,7 +32,7 @@ def bench(
 
     The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run is said in the report.
     """
-    if 0 in processes:
+    if 0 in (processes or ()):
         raise click.BadParameter("a training that waits needs at least one process", param_hint="--processes")
     from detaug.pictures.requirements import require_matplotlib
     from detaug.reports.progress import progress
@@ -42,7 +42,7 @@ def bench(
         from detaug.bench import benching
 
         with progress("bench") as shown:
-            result = benching.bench(benching.Settings(target, processes, seconds, seed), shown)
+            result = benching.bench(benching.Settings(target, processes or (), seconds, seed), shown)
     except ImportError as error:  # matplotlib, or the demo's MRI
         raise CannotRun(str(error)) from error
     except ValueError as error:

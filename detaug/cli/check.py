@@ -25,7 +25,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False, resolve_path=True)
 @click.option("--ledger", type=_FILE, required=True, help="The ledger of which the receipt was made.")
 @click.option("--samples", type=click.IntRange(min=1), default=20, help="Batches to be made again.")
 @click.option(
-    "--salt", metavar="TEXT", default="", help="Draw other batches, which nobody can foresee.  [default: none]"
+    "--salt", default="", show_default=False, metavar="TEXT", help="Draw other batches, which nobody can foresee."
 )
 @click.option("--checkpoint", "checkpoints", type=_FILE, multiple=True, help="Compare its SHA-256 with the receipt's.")
 @click.option("--nnunet", nargs=3, metavar="DATASET CONFIG FOLD", help="An nnU-Net training, in place of a factory.")

@@ -6,27 +6,38 @@ from pathlib import Path
 
 import click
 
-from detaug.cli.options import CannotRun, Target, json_option, unreadable_told
+from detaug.cli.options import CannotRun, OutputType, Target, json_option, unreadable_told
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
+_RUN = click.Path(path_type=Path)
 
 
-@click.command(short_help="Compare the ledgers of two runs.")
-@click.argument("a", type=_FILE)
-@click.argument("b", type=_FILE)
+@click.command(short_help="Compare the ledgers of two runs, or two trainings of nnU-Net.")
+@click.argument("a", type=_RUN)
+@click.argument("b", type=_RUN)
+@click.option("--plot", type=OutputType(".png"), help="Of two trainings of nnU-Net: draw their curves into this file.")
 @json_option
-def diff(a: Path, b: Path, json_target: Target) -> None:
+def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
     """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which keys, how many batches differ
     after it, and what differs in the headers, the most likely cause first.
 
     Times, process numbers and restarts do not count. Of batches that a run went back over, the last ones count.
 
-    The exit status is 0 if all batches are equal, 1 if not, 2 if a file is no ledger.
+    Of nnU-Net, A and B are folders fold_X of its results (or a model's folder that has one fold). What the trainings are made of
+    (seed, data, plans, pipeline ...), the metrics of every epoch, and the weights are compared bit by bit, by the best
+    checkpoint that both have: all entries that differ, the first epoch of each metric, the first tensor. Trainings of
+    nnU-Net's own trainers have no record of seed and data.
+
+    The exit status is 0 if all is equal, 1 if not, 2 if there is nothing that can be compared.
     """
     from detaug.ledger.comparing import compare
     from detaug.remaking.printing import as_json, shown_comparison
     from detaug.reports.progress import progress
 
+    if a.is_dir() or b.is_dir():
+        _of_trainings(a, b, plot, json_target)
+        return
+    if plot is not None:
+        raise click.UsageError("--plot draws the curves of two folders of nnU-Net's results, and a ledger has none")
     with progress("diff", told=False) as shown, unreadable_told():
         shown.update("comparing batches")
         found = compare(a, b, shown.advance)
@@ -37,4 +48,26 @@ def diff(a: Path, b: Path, json_target: Target) -> None:
         console.print(line, soft_wrap=True)
     json_target.write(as_json(found))
     if not found.is_equal:
+        raise click.exceptions.Exit(1)
+
+
+def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -> None:
+    from detaug.nnunet.results import NoResults, compare
+    from detaug.nnunet.results import plot as drawn
+
+    try:
+        found = compare(a, b)
+        if picture is not None:
+            drawn(found, picture)
+    except NoResults as error:
+        raise CannotRun(str(error)) from error
+    except (OSError, ValueError) as error:
+        raise CannotRun(f"{type(error).__name__}: {error}") from error
+    console = json_target.console()
+    for each in found.differences:
+        console.print(str(each), soft_wrap=True, markup=False)
+    verdict = f"different: first of all in {found.differences[0].name}" if found.differences else "equal"
+    console.print(f"{verdict} ({found.checkpoint})", soft_wrap=True, markup=False)
+    json_target.write(found.as_json())
+    if found.differences:
         raise click.exceptions.Exit(1)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
@@ -61,18 +62,41 @@ class _Interruptible(click.Command):
             click.echo("interrupted", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            with suppress(OSError, ValueError):  # what is still in a buffer must not fail when Python ends
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, sys.stdout.fileno())
-                os.close(nowhere)
+            _stop_printing()
             raise click.exceptions.Exit(UNREAD) from None
         except SystemExit as leaving:  # click's own comes later
             raise CannotRun(f"the pipeline ends the program: sys.exit({leaving.code!r})") from leaving
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
-        except Exception:
+        except Exception as error:
+            if _is_full(error):
+                raise
             traceback.print_exc()
             raise click.exceptions.Exit(2) from None
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """As click's; where stdout cannot be written (``> /dev/full``), one line and status 2."""
+        try:
+            return super().main(*arguments, **options)
+        except OSError as error:
+            if not _is_full(error):
+                raise
+            _stop_printing()
+            click.echo(f"Error: cannot write to stdout: {error.strerror}", err=True)
+            sys.exit(2)
+
+
+def _is_full(error: BaseException) -> bool:
+    """Whether a stream, not a file of a known name, has no room."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None
+
+
+def _stop_printing() -> None:
+    """What is still in stdout's buffer must not fail when Python ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 class Commands(_Interruptible, click.Group):
@@ -81,6 +105,20 @@ class Commands(_Interruptible, click.Group):
 
 class Command(_Interruptible):
     """A command that is in no group and ends so."""
+
+
+class _Unpadded:
+    """A file or a pipe without the spaces to which rich fills lines up."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write it, without spaces before line ends."""
+        return self._stream.write(re.sub(" +$", "", text, flags=re.MULTILINE))
 
 
 class Target:
@@ -112,10 +150,11 @@ class Target:
             def on_broken_pipe(self) -> None:  # rich would end the program with 1
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
-        console = Piped(stderr=self._is_stdout, highlight=False)
-        if not console.is_terminal and not os.environ.get("COLUMNS"):
-            console.width = 1000
-        return console
+        stream = sys.stderr if self._is_stdout else sys.stdout
+        if stream.isatty():
+            return Piped(file=stream, highlight=False)
+        width = None if os.environ.get("COLUMNS") else 1000
+        return Piped(file=cast(IO[str], _Unpadded(stream)), highlight=False, width=width)
 
     def write(self, result: Any) -> None:
         """Write the result, if the option was given.

@@ -31,11 +31,13 @@ def _edges(_context: click.Context, _parameter: click.Parameter, text: str | Non
 @click.option("-p", "--plans", default="nnUNetPlans", help="With --nnunet: the plans' identifier.")
 @click.option("-o", "--output", type=OutputType(".png"), default="preview.png", help="The picture.")
 @click.option("--samples", type=click.IntRange(1, 32), default=3, help="Rows of the sheet.")
-@click.option("--seed", type=SeedType(), envvar="DETAUG_SEED", help="[default: the augmenter's own, else 1234]")
+@click.option(
+    "--seed", type=SeedType(), envvar="DETAUG_SEED", help="Of the samples.  [default: the augmenter's own, else 1234]"
+)
 @click.option("--epoch", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the samples.")
 @click.option("--step", type=click.IntRange(0), default=0, help="Of the first batch.")
 @click.option("--channel", type=click.IntRange(0), default=0, help="Of the image, counted from 0.")
-@click.option("--orientation", help="Whither a volume's axes run, such as RAS.  [default: SPL, nnU-Net's]")
+@click.option("--orientation", help="Axis orientation of the volumes, such as RAS.  [default: SPL, nnU-Net's]")
 @click.option(
     "--spacing", callback=_edges, help="Lengths of a voxel's edges, such as 3,1,1.  [default: equal; nnU-Net's own]"
 )

@@ -1,10 +1,9 @@
-"""`detaug replay`: make one batch of a ledger again, and see into it."""
+"""`detaug replay`: make one batch of a run again, and see into it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,63 +13,37 @@ if TYPE_CHECKING:
     from detaug.ledger.lines import Record
     from detaug.remaking.pipelines import Remaker
 
-_F = TypeVar("_F", bound=Callable[..., Any])
 
-
-def replay_options(function: _F) -> _F:
-    """What every replay is asked for."""
-    for option in reversed(
-        [
-            click.option("--epoch", type=click.IntRange(min=0), required=True, help="Of the batch."),
-            click.option("--step", type=click.IntRange(min=0), required=True, help="Of the batch, in its epoch."),
-            json_option,
-        ]
-    ):
-        function = option(function)
-    return function
-
-
-@click.command(short_help="Make one batch of a ledger again: params, fingerprints.")
-@click.argument("ledger", type=click.Path(path_type=Path, dir_okay=False, resolve_path=True))
-@click.argument("target", metavar="MODULE:FACTORY")
-@replay_options
-def replay(ledger: Path, target: str, **asked: Any) -> None:
-    """Make one batch of a ledger again, in this process, and compare it with its line.
+@click.command(short_help="Make one batch of a run again: params, fingerprints.")
+@click.argument("run", metavar="LEDGER|FOLDER", type=click.Path(path_type=Path, resolve_path=True))
+@click.argument("target", metavar="[MODULE:FACTORY]", required=False)
+@click.option("--epoch", type=click.IntRange(min=0), required=True, help="Of the batch.")
+@click.option("--step", type=click.IntRange(min=0), required=True, help="Of the batch, in its epoch.")
+@click.option("--val", is_flag=True, show_default=False, help="With FOLDER: a batch of the validation loader.")
+@json_option
+def replay(run: Path, target: str | None, epoch: int, step: int, val: bool, json_target: Target) -> None:
+    """Make one batch of a run again, in this process, and compare it with its line in the ledger.
 
     What every transform drew is shown, and a fingerprint of the arrays behind it: where these begin to differ between two
     machines or versions is what made the difference.
 
-    The exit status is 0 if the batch is the ledger's, 1 if not, 2 if it cannot be made.
-    """
-    from detaug.ledger.reading import read_header
-    from detaug.remaking.pipelines import check_versions, remaker_of
-    from detaug.remaking.replaying import line_of
+    Of a training of nnU-Net, FOLDER is that of a fold's checkpoints, and stands alone: seed, trainer, plans and fold are the
+    checkpoint's, and the cases are read from nnUNet_preprocessed. Nothing is written. Where the training kept a ledger
+    (DETAUG_LEDGER=1), the batch is compared with it.
 
-    factory = factory_of(target)
-    with unreadable_told():
-        header = read_header(ledger)
-        check_versions(header)
-        record = line_of(ledger, asked["epoch"], asked["step"])
-        remaker = remaker_of(factory, header)
-    show_replay(remaker, record, **asked)
-
-
-def show_replay(
-    remaker: Remaker,
-    record: Record | None,
-    epoch: int,
-    step: int,
-    json_target: Target,
-) -> None:
-    """Replay, and print what is seen.
-
-    Raises:
-        CannotRun: it cannot be made.
-        click.exceptions.Exit: with 1 where it is not the ledger's.
+    The exit status is 0 if the batch is the ledger's or there is none, 1 if not, 2 if it cannot be made.
     """
     from detaug.remaking.printing import replayed_as_json, shown_replay
     from detaug.remaking.replaying import replay as make
 
+    if run.is_dir() == (target is not None):
+        raise click.UsageError("name a ledger and its MODULE:FACTORY, or a folder of nnU-Net's results alone")
+    if val and not run.is_dir():
+        raise click.UsageError("--val goes with a folder of nnU-Net's results")
+    if target is None:
+        remaker, record = _of_training(run, "val" if val else "train", epoch, step)
+    else:
+        remaker, record = _of_ledger(run, target, epoch, step)
     with unreadable_told():
         found = make(remaker, epoch, step, record)
     console = json_target.console()
@@ -79,3 +52,25 @@ def show_replay(
     json_target.write(replayed_as_json(found))
     if found.differs:
         raise click.exceptions.Exit(1)
+
+
+def _of_ledger(ledger: Path, target: str, epoch: int, step: int) -> tuple[Remaker, Record | None]:
+    from detaug.ledger.reading import read_header
+    from detaug.remaking.pipelines import check_versions, remaker_of
+    from detaug.remaking.replaying import line_of
+
+    factory = factory_of(target)
+    with unreadable_told():
+        header = read_header(ledger)
+        check_versions(header)
+        return remaker_of(factory, header), line_of(ledger, epoch, step)
+
+
+def _of_training(folder: Path, name: str, epoch: int, step: int) -> tuple[Remaker, Record | None]:
+    from detaug.nnunet.remaking import training_in
+    from detaug.remaking.replaying import line_of
+
+    with unreadable_told():
+        training = training_in(folder)
+        ledger = training.ledger(name)
+        return training.remaker(name), None if ledger is None else line_of(ledger, epoch, step)

@@ -6,6 +6,7 @@ import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -93,12 +94,12 @@ class Sheet:
             y = max(painted.cell(n, y, cell) for n, cell in enumerate(row.cells)) + 6
         for note in self.notes:
             y = painted.text(0, y + 8, note, _TEXT, color=_PALE)
-        width, height = painted.width + 2 * _MARGIN, y + _MARGIN
+        width, height = painted.width + 2 * _MARGIN, round(y + _MARGIN)
         figure = Figure(figsize=(width / 100, height / 100), dpi=100)
         for x, top, picture in painted.pictures:
             figure.figimage(picture, x, height - top - len(picture), origin="upper")
-        for x, top, line, style in painted.lines:
-            figure.text(x / width, 1 - top / height, line, va="top", parse_math=False, **style)
+        for x, above, line, style in painted.lines:
+            figure.text(x / width, 1 - above / height, line, va="top", parse_math=False, **style)
         file = io.BytesIO()
         figure.savefig(file, format="png", metadata={"Software": None})
         return file.getvalue()
@@ -110,7 +111,7 @@ class _Painted:
     def __init__(self, width: int) -> None:
         self.width = width
         self.pictures: list[tuple[int, int, Pixels]] = []
-        self.lines: list[tuple[int, float, str, dict[str, object]]] = []
+        self.lines: list[tuple[int, float, str, dict[str, Any]]] = []
 
     def text(self, column: int, y: float, text: str, size: int, width: int = 0, most: int = 99, **style: str) -> float:
         """Lines of text at a column; returns where the next one begins."""

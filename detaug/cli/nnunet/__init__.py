@@ -8,8 +8,7 @@ from traceback import walk_tb
 import click
 
 from detaug.cli.nnunet.demo import demo
-from detaug.cli.nnunet.replay import replay
-from detaug.cli.nnunet.results import compare, export
+from detaug.cli.nnunet.export import export
 from detaug.cli.nnunet.verify import verify
 from detaug.cli.options import CannotRun
 
@@ -83,8 +82,6 @@ def _is_of_detaug(error: BaseException) -> bool:
     return bool(frames) and str(frames[-1][0].f_globals.get("__name__", "")).startswith("detaug.")
 
 
-nnunet.add_command(compare)
 nnunet.add_command(demo)
 nnunet.add_command(export)
-nnunet.add_command(replay)
 nnunet.add_command(verify)

@@ -31,7 +31,7 @@ ELSEWHERE = {
     "pip install": "an installation; .ci/run makes one",
     "nnUNetv2_train": "1000 epochs; tests/peers/nnunet/trainers/test_command_line.py runs it for two",
     "detaug nnunet verify": "tests/peers/nnunet/verification runs it on a data set of its own",
-    "detaug nnunet compare": "tests/peers/nnunet/trainers/test_results.py runs it",
+    "detaug diff RESULTS": "tests/peers/nnunet/trainers/test_results.py runs it",
     "detaug nnunet export": "tests/peers/nnunet/trainers/test_results.py runs it",
     "detaug nnunet demo": "tests/peers/nnunet/test_toy_training.py runs it",
     "python -m tests.stress": "tests/stress/test_short_form.py runs the short form",

@@ -22,7 +22,7 @@ from tests.support.processes import environment_of_a_script
 COMMANDS = {
     "verify": "verify {target} --batches 2 --processes 1 --start-method fork --hash-seeds= --json -",
     "preview": "preview {target} --samples 1 -o found.png",
-    "bench": "bench {target} --processes 1 --seconds 0.1 -o found.html --json -",
+    "bench": "bench {target} --processes 1 --seconds 0.1 -o found.png --json -",
     "replay": "replay run.jsonl {target} --epoch 0 --step 1 --json -",
     "check": "check receipt.json {target} --ledger run.jsonl --samples 2 --json -",
 }
@@ -108,7 +108,7 @@ def test_odd_factory_gives_its_result_where_it_was_asked_for(command: str, name:
         assert done.stdout.replace("NOISE\n", "").count("found.png: 1 samples") == 1
         return
     assert json.loads(done.stdout), "and nothing else"
-    assert command != "bench" or (folder / "found.html").exists()
+    assert command != "bench" or (folder / "found.png").exists()
 
 
 @one_command

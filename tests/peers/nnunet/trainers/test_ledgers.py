@@ -232,7 +232,7 @@ def test_changed_cases_are_named_and_exit_with_2(
     shutil.copy(cases[0], cases[2])
     for done in (
         detaug("check", receipt, "--ledger", ledger, *training),
-        detaug("nnunet", "replay", trained, "--epoch", "1", "--step", "0"),
+        detaug("replay", trained, "--epoch", "1", "--step", "0"),
     ):
         assert done.exit_code == 2, done.output
         assert "the preprocessed cases of this fold are not those of the training" in done.output
@@ -272,7 +272,7 @@ def test_a_byte_in_a_cases_middle_is_found_where_data_were_hashed_whole(
 def test_a_batch_is_replayed_from_the_folder_alone(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DETAUG_SEED")
     before = {file: file.read_bytes() for file in trained.iterdir()}
-    arguments = ("nnunet", "replay", trained, "--epoch", "1")
+    arguments = ("replay", trained, "--epoch", "1")
     done = detaug(*arguments, "--step", "1")
     assert done.exit_code == 0, done.output
     assert "SpatialTransform: affine=" in done.output
@@ -288,7 +288,7 @@ def test_a_batch_is_replayed_from_the_folder_alone(trained: Path, monkeypatch: p
 
 def test_a_folder_without_a_training_exits_with_2(trained: Path, tmp_path: Path) -> None:
     def replayed(folder: Path) -> str:
-        done = detaug("nnunet", "replay", folder, "--epoch", "0", "--step", "0")
+        done = detaug("replay", folder, "--epoch", "0", "--step", "0")
         assert done.exit_code == 2, done.output
         return done.output
 

@@ -34,7 +34,7 @@ numpy.save(sys.argv[3], predicted[1])
 
 
 def run(*arguments: Any) -> Result:
-    return CliRunner().invoke(main, ["nnunet", *map(str, arguments)], catch_exceptions=False)
+    return CliRunner().invoke(main, [*map(str, arguments)], catch_exceptions=False)
 
 
 def model_of(root: Path, results: Path, seed: int = 1, **logged: Any) -> Path:
@@ -66,7 +66,7 @@ def test_an_exported_model_predicts_the_same_without_detaug(
     nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = model_of(nnunet_environment, tmp_path / "theirs")
-    done = run("export", folder)
+    done = run("nnunet", "export", folder)
     exported = Path(done.stdout.strip())
     assert done.exit_code == 0
     assert exported == folder.with_name(folder.name.replace("nnUNetTrainerDetAug", "nnUNetTrainer"))
@@ -80,7 +80,7 @@ def test_an_exported_model_predicts_the_same_without_detaug(
 
     image = np.random.default_rng(0).normal(size=(1, 20, 24, 28)).astype(np.float32)
     np.save(tmp_path / "image.npy", image)
-    monkeypatch.setenv("nnUNet_extTrainer", run("path").stdout.strip())
+    monkeypatch.setenv("nnUNet_extTrainer", run("nnunet", "path").stdout.strip())
     predictor = nnUNetPredictor(use_mirroring=False, device=torch.device("cpu"), verbose=False, allow_tqdm=False)
     predictor.initialize_from_trained_model_folder(str(folder), (0,), "checkpoint_final.pth")
     expected = predictor.predict_single_npy_array(image, {"spacing": [1.0] * 3}, save_or_return_probabilities=True)
@@ -95,9 +95,9 @@ def test_an_exported_model_predicts_the_same_without_detaug(
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
     assert np.array_equal(np.load(file), expected[1])
 
-    again = run("export", folder)
+    again = run("nnunet", "export", folder)
     assert (again.exit_code, "there already" in again.output) == (2, True)
-    elsewhere = run("export", folder, "-o", tmp_path / "new" / "model")
+    elsewhere = run("nnunet", "export", folder, "-o", tmp_path / "new" / "model")
     assert elsewhere.exit_code == 0
     assert sorted(each.name for each in (tmp_path / "new").iterdir()) == ["model"], "nothing partial is left"
 
@@ -122,7 +122,7 @@ def test_a_model_that_nnunet_alone_cannot_build_is_not_exported(
         stock_trainer("Nobody")
     for folder in ("nothing", "a__b__c"):
         (tmp_path / folder).mkdir()
-        done = run("export", tmp_path / folder)
+        done = run("nnunet", "export", tmp_path / folder)
         assert done.exit_code == 2, done.output
         assert "Traceback" not in done.output
 
@@ -130,12 +130,12 @@ def test_a_model_that_nnunet_alone_cannot_build_is_not_exported(
 def test_trainings_are_compared_and_the_first_difference_is_told(nnunet_environment: Path, tmp_path: Path) -> None:
     one = model_of(nnunet_environment, tmp_path / "one")
     same = model_of(nnunet_environment, tmp_path / "same")
-    equal = run("compare", one, same)
+    equal = run("diff", one, same)
     assert (equal.exit_code, equal.output) == (0, "equal (checkpoint_final.pth)\n")
 
     other = model_of(nnunet_environment, tmp_path / "other", seed=2, train_losses=[-0.25, -0.3])
     picture = tmp_path / "curves.png"
-    found = run("compare", one, other / "fold_0", "--plot", picture, "--json", tmp_path / "found.json")
+    found = run("diff", one, other / "fold_0", "--plot", picture, "--json", tmp_path / "found.json")
     assert found.exit_code == 1
     assert "different: first of all in seed" in found.output
     assert "settings: seed: 1 and 2" in found.output
@@ -156,9 +156,9 @@ def test_what_cannot_be_compared_is_told(nnunet_environment: Path, tmp_path: Pat
     for other, said in (
         (damaged, "or not a whole one"),
         (empty, "TRAINER__PLANS__CONFIGURATION"),
-        (tmp_path / "no", "not exist"),
+        (tmp_path / "no", "no folder TRAINER__PLANS__CONFIGURATION"),
     ):
-        done = run("compare", one, other)
+        done = run("diff", one, other)
         assert (done.exit_code, said in done.output) == (2, True), done.output
-    done = run("compare", one, one, "--plot", tmp_path / "curves.unknown")
-    assert (done.exit_code, "not supported" in done.output) == (2, True), done.output
+    done = run("diff", one, one, "--plot", tmp_path / "curves.unknown")
+    assert (done.exit_code, "does not end with .png" in done.output) == (2, True), done.output

@@ -1,0 +1,54 @@
+"""What holds for every command: its help, its lines in a pipe, and a stdout without room."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from detaug.cli import main
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux: a device without room is meant")
+@pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"], ["--help"], ["nnunet", "path"]])
+def test_a_stdout_without_room_is_one_message_and_status_2(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "detaug", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "Error: cannot write to stdout: No space left on device\n")
+
+
+def test_lines_in_a_pipe_have_no_spaces_at_their_ends() -> None:
+    result = CliRunner().invoke(main, ["doctor"])
+    assert len(result.output.splitlines()) > 20
+    assert [line for line in result.output.splitlines() if line != line.rstrip()] == []
+
+
+def _commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        yield from _commands(command, *path, name) if isinstance(command, click.Group) else [(*path, name)]
+
+
+@pytest.mark.parametrize("width", [60, 120])
+@pytest.mark.parametrize("path", [each for each in _commands(main) if each != ("nnunet", "train")], ids=" ".join)
+def test_help_fits_the_terminal_and_shows_no_empty_default(path: tuple[str, ...], width: int) -> None:
+    result = CliRunner().invoke(main, [*path, "--help"], terminal_width=width)
+    assert result.exit_code == 0, result.output
+    assert "[default: none]" not in result.output.lower()
+    assert '[default: ""]' not in result.output
+    assert max(len(line) for line in result.output.splitlines()) <= width
+
+
+def test_the_commands_are_these() -> None:
+    assert sorted(main.commands) == sorted(
+        ["demo", "verify", "preview", "bench", "diff", "replay", "receipt", "check", "warmup", "doctor", "nnunet"]
+    )
+    nnunet = main.commands["nnunet"]
+    assert isinstance(nnunet, click.Group)
+    assert sorted(nnunet.commands) == ["demo", "export", "path", "train", "verify"]
