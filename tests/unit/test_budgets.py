@@ -1,0 +1,68 @@
+"""Each room of the package has a budget of lines. A commit that raises one says why.
+
+``python -m tests.unit.test_budgets`` prints what each room has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import detaug
+
+#: Lines of each room's files, docstrings and blank lines too; ``.`` is the files that lie in no room.
+BUDGETS = {
+    ".": 600,
+    "bench": 700,
+    "cli": 1350,
+    "demo": 800,
+    "doctor": 300,
+    "engine": 6500,
+    "kernels": 5800,
+    "ledger": 1400,
+    "memory": 500,
+    "nnunet": 6450,
+    "pictures": 500,
+    "pipeline": 1450,
+    "previews": 900,
+    "processes": 1150,
+    "purity": 2500,
+    "ray": 1500,
+    "remaking": 750,
+    "reports": 450,
+    "seeding": 1350,
+    "sources": 1000,
+    "training": 2150,
+    "transforms": 8150,
+    "transport": 1600,
+    "verification": 1800,
+    "watching": 400,
+}
+
+
+def lines_of_rooms() -> Counter[str]:
+    """Room → lines of its files."""
+    root = Path(detaug.__file__).parent
+    found: Counter[str] = Counter()
+    for file in root.rglob("*.py"):
+        room = file.relative_to(root).parts[0] if file.parent != root else "."
+        found[room] += len(file.read_text(encoding="utf-8").splitlines())
+    return found
+
+
+def test_no_room_has_more_lines_than_its_budget() -> None:
+    over = {
+        room: (lines, BUDGETS.get(room, 0)) for room, lines in lines_of_rooms().items() if lines > BUDGETS.get(room, 0)
+    }
+    assert over == {}, "shorten it, or raise its budget in a commit that says why"
+
+
+def test_no_budget_is_kept_for_a_room_that_is_gone() -> None:
+    assert set(BUDGETS) <= set(lines_of_rooms())
+
+
+if __name__ == "__main__":
+    table = lines_of_rooms()
+    for room, lines in sorted(table.items()):
+        print(f"{room:14} {lines:6,} of {BUDGETS.get(room, 0):6,}")
+    print(f"{'all':14} {table.total():6,} of {sum(BUDGETS.values()):6,}")
