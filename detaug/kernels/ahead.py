@@ -15,7 +15,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from queue import SimpleQueue
+from typing import Any
 
 from detaug.kernels.compiling import Kernel, all_kernels, is_kept
 from detaug.reports.progress import Progress, progress
@@ -24,10 +26,8 @@ logger = logging.getLogger("detaug")
 
 #: Imports are resolved as here, wherever the package lies.
 _PROGRAM = "import sys; sys.path[:] = {path!r}; from detaug.kernels.ahead import serve; serve()"
-#: Seconds that an idle core compiles a kernel, on average.
-_SECONDS = 1.1
-#: An interpreter takes about as long to start as so many kernels to compile.
-_WORTH = 3
+_SECONDS = 1.1  # that an idle core compiles a kernel, on average
+_WORTH = 3  # kernels to compile: an interpreter takes about as long to start
 
 
 def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
@@ -36,7 +36,6 @@ def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
     Announces what has to be compiled in the log (INFO) where that is shown, else on stderr, with a bar on a terminal.
 
     Args:
-        kernels: which.
         load: whether this process will call them. Else those that are in the cache are left there.
 
     Returns:
@@ -49,26 +48,20 @@ def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
         plural = "s" if len(missing) > 1 else ""
         with progress("compiling", len(missing), told=False) as shown:
             processes = _processes_for(len(missing)) if is_kept() else 0
-            seconds = len(missing) * _SECONDS / max(1, processes)
-            cores = f"{processes} idle cores" if processes else "an idle core"
-            text = (
-                f"compiling {len(missing)} kernel{plural}, about {max(1, round(seconds))} s on {cores}, once for this machine; "
-                "`detaug warmup` does it ahead"
-            )
+            seconds = max(1, round(len(missing) * _SECONDS / max(1, processes)))
             say = logger.info if logger.isEnabledFor(logging.INFO) else shown.say
-            say(text)
+            cores = f"{processes} idle cores" if processes else "an idle core"
+            once = "once for this machine; `detaug warmup` does it ahead"
+            say(f"compiling {len(missing)} kernel{plural}, about {seconds} s on {cores}, {once}")
             if processes:
                 _compile_in_interpreters(missing, processes, shown)
-            left = [each for each in missing if not each.is_compiled()]
-            shown.update(done=len(missing) - len(left))
-            for each in left:
+            for each in [each for each in missing if not each.is_compiled()]:
                 shown.update(f"compiling {each.name}")
                 each.compile()
                 shown.advance()
         say(f"compiled {len(missing)} kernel{plural} in {time.perf_counter() - began:.0f} s")
-    if load:
-        for each in asked:
-            each.compile()
+    for each in asked if load else ():
+        each.compile()
     return len(missing)
 
 
@@ -81,7 +74,8 @@ def _processes_for(number: int) -> int:
 
 def _compile_in_interpreters(kernels: Iterable[Kernel], processes: int, shown: Progress) -> None:
     # The longest first, so that no interpreter is left alone with one of them at the end.
-    waiting = deque(each.name for each in sorted(kernels, key=_length, reverse=True))
+    lengths = {each.name: len(each.dispatcher.py_func.__code__.co_code) * len(each.signatures) for each in kernels}
+    waiting = deque(sorted(lengths, key=lengths.__getitem__, reverse=True))
     done: SimpleQueue[str] = SimpleQueue()  # a kernel's name; an empty one from an interpreter that has ended
     program = _PROGRAM.format(path=sys.path)
     interpreters = [
@@ -92,13 +86,10 @@ def _compile_in_interpreters(kernels: Iterable[Kernel], processes: int, shown: P
     try:
         for thread in feeding:
             thread.start()
-        running = processes
-        while running:
-            if name := done.get():
+        for _ in range(processes):
+            while name := done.get():
                 shown.advance()
                 shown.update(f"compiled {name}")
-            else:
-                running -= 1
     finally:  # also by Ctrl-C: nobody waits for them then
         waiting.clear()
         for each in interpreters:
@@ -107,25 +98,15 @@ def _compile_in_interpreters(kernels: Iterable[Kernel], processes: int, shown: P
             thread.join()
 
 
-def _length(kernel: Kernel) -> int:
-    return len(kernel.dispatcher.py_func.__code__.co_code) * len(kernel.signatures)
-
-
-def _feed(interpreter: subprocess.Popen[str], waiting: deque[str], done: SimpleQueue[str]) -> None:
-    assert interpreter.stdin is not None
-    assert interpreter.stdout is not None
-    try:
-        with interpreter:
-            while waiting:
-                name = waiting.popleft()
-                interpreter.stdin.write(name + "\n")
-                if not interpreter.stdout.readline():
-                    return
-                done.put(name)
-    except (OSError, IndexError):  # it is gone, or another thread has taken the last one
-        pass
-    finally:
-        done.put("")
+def _feed(interpreter: Any, waiting: deque[str], done: SimpleQueue[str]) -> None:
+    with suppress(OSError, IndexError), interpreter:  # it is gone, or another thread has taken the last one
+        while waiting:
+            name = waiting.popleft()
+            interpreter.stdin.write(name + "\n")
+            if not interpreter.stdout.readline():
+                break
+            done.put(name)
+    done.put("")
 
 
 def serve() -> None:

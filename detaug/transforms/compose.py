@@ -170,8 +170,11 @@ def _added_to(timing: Timing) -> Iterator[None]:
     timing.calls += 1
 
 
-def _is_not_applied(params: Any) -> bool:
-    return type(params) is dict and len(params) == 1 and params.get("apply_transform") is False
+def _is_as_sampled(params: Any) -> bool:
+    if type(params) is not dict:
+        return False
+    applied = params.get("apply_transform")
+    return (applied is False and len(params) == 1) or (applied is True and len(params) == 2 and "params" in params)
 
 
 class RandomApply(_Composition):
@@ -190,7 +193,7 @@ class RandomApply(_Composition):
         return {"apply_transform": True, "params": self.transform.sample(rng, shapes)}
 
     @takes(
-        _is_not_applied,
+        _is_as_sampled,
         apply_transform=flag,
         params=needed_if(lambda given: given.params["apply_transform"], anything),
     )

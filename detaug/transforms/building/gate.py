@@ -200,6 +200,7 @@ def number(least: float = -_LARGEST, most: float = _LARGEST, *, above: float | N
         if not least <= value <= most:
             raise _wrong(ValueError, allowed, value)
 
+    check.limits = (least, most)  # type: ignore[attr-defined]
     return check
 
 
@@ -270,13 +271,23 @@ def fields(**checks: Check) -> Check:
 def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check:
     """A list (a tuple, an array) with as many elements as are wanted, each of which a check takes."""
 
+    limits = getattr(check, "limits", None)
+
     def check_all(given: Given, value: Any) -> None:
-        if (type(value) is not list and not isinstance(value, (list, tuple, np.ndarray))) or (
-            isinstance(value, np.ndarray) and not value.ndim
-        ):
+        wanted = length(given) if callable(length) else length
+        if type(value) is list and len(value) >= least and (wanted is None or len(value) == wanted):
+            if check is anything:
+                return
+            if limits is not None:  # nearly always they are floats
+                low, high = limits
+                for each in value:
+                    if type(each) is not float or not low <= each <= high:
+                        break
+                else:
+                    return
+        elif not isinstance(value, (list, tuple, np.ndarray)) or (isinstance(value, np.ndarray) and not value.ndim):
             raise _wrong(TypeError, "be a list", value)
         given.is_plain &= not isinstance(value, np.ndarray)
-        wanted = length(given) if callable(length) else length
         if wanted is not None and len(value) != wanted:
             raise Refused(ValueError, f"must be a list of {wanted}, got {reprlib.repr(value)} with {len(value)}")
         if check is anything:
@@ -335,7 +346,7 @@ def distinct(check: Check) -> Check:
 
     def check_all(given: Given, value: Any) -> None:
         check(given, value)
-        if len(set(value)) != len(value):
+        if len(value) > 1 and len(set(value)) != len(value):
             raise _wrong(ValueError, "not have an element twice", value)
 
     return check_all
