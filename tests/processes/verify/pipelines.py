@@ -237,18 +237,6 @@ class ChoosesByTiming:
         return batch
 
 
-class LargeState:
-    """Carries an array from batch to batch."""
-
-    def __init__(self) -> None:
-        self.buffer = np.zeros(10_000)
-
-    def __call__(self, **batch: Any) -> Batch:
-        batch = _plus(batch, float(self.buffer.sum()))
-        self.buffer += np.abs(batch["data"]).mean()  # FAULT
-        return batch
-
-
 class CountsInItsClass:
     count = 0
 
