@@ -7,16 +7,14 @@ draws the same numbers. That is reproducible, but not augmentation.
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Mapping
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 
 from detaug.fingerprints import fingerprint
-from detaug.purity.references import parts_of
+from detaug.purity.references import walk
 
 _KINDS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random, torch.Generator)
 #: How many objects are searched.
@@ -31,22 +29,13 @@ def made_late(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]
         transforms: the copy that the batch was made with.
         known: the generators that were in it beforehand.
     """
-    seen = {id(each) for each in known if isinstance(each, _KINDS)}
+    before = {id(each) for each in known if isinstance(each, _KINDS)}
     found: dict[str, str] = {}
-    pending = deque(transforms.items())
-    alive: list[Any] = []  # what is made on the way keeps its address only while it lives
-    while pending and len(alive) < _MOST_VALUES and len(found) < _MOST_FOUND:
-        path, value = pending.popleft()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        alive.append(value)
-        if isinstance(value, random.SystemRandom):
-            continue
-        if isinstance(value, _KINDS):
+    for path, value in walk(transforms, _MOST_VALUES, lambda value: not isinstance(value, _KINDS)):
+        if isinstance(value, _KINDS) and not isinstance(value, random.SystemRandom) and id(value) not in before:
             found[path[:200]] = fingerprint(_seed_of(value))
-        else:
-            pending.extend((path + label, part) for label, part in islice(parts_of(value), _MOST_VALUES))
+        if len(found) == _MOST_FOUND:
+            break
     return found
 
 

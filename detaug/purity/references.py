@@ -14,26 +14,15 @@ import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 
-_LEAVES = (
-    str,
-    bytes,
-    bytearray,
-    int,
-    float,
-    complex,
-    bool,
-    type(None),
-    range,
-    slice,
-    np.generic,
-    np.dtype,
-    torch.dtype,
-)
+#: Values that hold nothing else.
+PLAIN = (str, bytes, bytearray, int, float, complex, type(None), np.generic, torch.dtype)
+_LEAVES = (*PLAIN, range, slice, np.dtype)
 #: Built-in objects that lead to the user's.
 _LED_THROUGH = (
     *(dict, list, tuple, set, frozenset, deque),
@@ -53,21 +42,36 @@ def paths_of(targets: Collection[Any], roots: Mapping[str, Any]) -> dict[int, st
     """
     wanted = {id(target) for target in targets}
     found: dict[int, str] = {}
-    if not wanted:
-        return found
+    for path, value in walk(roots):
+        if id(value) in wanted:
+            found[id(value)] = path
+        if len(found) == len(wanted):
+            break
+    return found
+
+
+def walk(
+    roots: Mapping[str, Any], most: int | None = None, into: Callable[[Any], bool] = lambda _: True
+) -> Iterator[_Edge]:
+    """What lies in these objects, each once and by its shortest path, the nearest first; plain values are left out.
+
+    Args:
+        roots: where to start, by name.
+        most: how many objects are met, and of how many parts of one; None: all.
+        into: whether the parts of an object are met.
+    """
     seen: set[int] = set()
     alive: list[Any] = []  # what is made on the way keeps its address only while it lives
     pending: deque[_Edge] = deque(roots.items())
-    while pending and len(found) < len(wanted):
+    while pending and (most is None or len(alive) < most):
         path, value = pending.popleft()
         if isinstance(value, _LEAVES) or id(value) in seen:
             continue
         seen.add(id(value))
-        if id(value) in wanted:
-            found[id(value)] = path
         alive.append(value)
-        pending.extend((path + label, part) for label, part in parts_of(value))
-    return found
+        yield path, value
+        if into(value):
+            pending.extend((path + label, part) for label, part in islice(parts_of(value), most))
 
 
 def part_at(path: str, name: str, root: Any) -> Any:

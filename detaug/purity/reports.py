@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from detaug.fingerprints import dense, fingerprint
-from detaug.purity.references import attributes_of, parts_of, variables_of
+from detaug.purity.references import PLAIN, attributes_of, parts_of, variables_of
 from detaug.seeding.reseeders import reseeder_of
 from detaug.watching.profiler import listening
 
@@ -41,20 +41,7 @@ _GENERATORS = ("random", "numpy.random", "torch")
 _NOT_COMPARABLE = "not comparable"
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _SHARED = (type, types.FunctionType, types.BuiltinFunctionType)
-_ATOMS = (
-    str,
-    bytes,
-    bytearray,
-    int,
-    float,
-    complex,
-    type(None),
-    np.generic,
-    torch.dtype,
-    torch.device,
-    enum.Enum,
-    PurePath,
-)
+_ATOMS = (*PLAIN, torch.device, enum.Enum, PurePath)
 
 
 @dataclass(frozen=True)

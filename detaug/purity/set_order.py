@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Mapping
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
-from detaug.purity.references import parts_of
+from detaug.purity.references import walk
 
 #: Of fewer texts, more than one order in 4,000 is a set's by accident.
 _FEWEST, _MOST = 8, 100_000
@@ -25,20 +24,11 @@ def in_a_sets_order(roots: Mapping[str, Any]) -> str:
     Args:
         roots: where to start, by name.
     """
-    seen: set[int] = set()
-    alive: list[Any] = []  # what is made on the way keeps its address only while it lives
-    pending = deque(roots.items())
-    while pending and len(seen) < _MOST_VALUES:
-        path, value = pending.popleft()
-        if isinstance(value, (str, bytes, int, float, type(None))) or id(value) in seen:
-            continue
-        seen.add(id(value))
-        alive.append(value)
+    for path, value in walk(roots, _MOST_VALUES):
         if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "US":
             value = value.tolist()
         if isinstance(value, (dict, list, tuple)) and is_a_sets_order(value):
             return path
-        pending.extend((path + label, part) for label, part in islice(parts_of(value), _MOST_VALUES))
     return ""
 
 
