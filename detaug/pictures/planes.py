@@ -49,14 +49,14 @@ class Plane:
 
 
 def checked_orientation(orientation: str) -> str:
-    """Three letters that say whither each axis runs: R or L, A or P, S or I.
+    """Three letters, the direction of each axis: R or L, A or P, S or I.
 
     Raises:
         ValueError: they do not.
     """
     if not isinstance(orientation, str) or sorted(_AXES.get(each, each) for each in orientation) != ["AP", "LR", "SI"]:
         raise ValueError(
-            f"orientation must say whither each of the three axes runs, by one of each of R or L, A or P, S or I (as "
+            f"orientation must name the direction of each of the three axes, by one of each of R or L, A or P, S or I (as "
             f"{NNUNET!r}, nnU-Net's, or 'RAS', NIfTI's), got {orientation!r}"
         )
     return orientation
@@ -76,7 +76,7 @@ def planes_of(
         image: (C, X, Y) or (C, X, Y, Z).
         labels: (C, X, Y[, Z]): labels in the first channel; or, if they are bool, a region in each channel. Of a list (deep
             supervision) the first. What has another spatial shape than the image is left out.
-        orientation: whither the axes of a volume run; of a 2-D sample the first is shown downwards, the second to the right.
+        orientation: axis orientation of a volume; of a 2-D sample the first is shown downwards, the second to the right.
         spacing: lengths of a voxel's edges, one for each axis; None: they are equal.
         channel: which of the image's is shown.
 

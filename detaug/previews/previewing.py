@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SEED = 1234
 
-#: Edge in voxels of the patches of the demo, and whither its axes run.
+#: Edge in voxels of the patches of the demo, and its axis orientation.
 _DEMO_PATCH, _DEMO_ORIENTATION = 104, "RAS"
 
 
@@ -68,7 +68,7 @@ def preview(
         samples: how many rows.
         seed: None: the factory's augmenter's own, else 1234.
         epoch, step: of the first batch.
-        orientation: whither the axes of volumes run, as ``"RAS"``; None: nnU-Net's, "SPL". For the names of planes alone.
+        orientation: axis orientation of the volumes, as ``"RAS"``; None: nnU-Net's, "SPL". For the names of planes alone.
         spacing: lengths of a voxel's edges, one for each axis; None: equal.
         channel: which channel of images is shown.
         progress: shows what is done.

@@ -38,7 +38,7 @@ def test_planes_look_the_same_whichever_way_the_axes_run(orientation: str) -> No
 
 @pytest.mark.parametrize("orientation", ["", "SP", "SPLR", "SSL", "SPX", "spl", 3])
 def test_axes_that_run_nowhere_are_refused(orientation: object) -> None:
-    with pytest.raises(ValueError, match="whither each of the three axes runs"):
+    with pytest.raises(ValueError, match="the direction of each of the three axes"):
         planes_of(np.zeros((1, 4, 4, 4), np.float32), orientation=orientation)  # type: ignore[arg-type]
 
 
