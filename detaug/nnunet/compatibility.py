@@ -173,25 +173,6 @@ def run_rank(rank: int, *arguments: Any) -> None:
         nnunet.run_ddp(rank, *arguments)
 
 
-def make_trainer(
-    dataset: str, configuration: str, fold: int | str, trainer: str, plans: str, device: Any
-) -> TrainerAttributes:
-    """The trainer that ``nnUNetv2_train`` would make of these arguments, not initialised.
-
-    Raises:
-        LookupError: there is no such trainer.
-    """
-    from nnunetv2.run.run_training import get_trainer_from_args
-
-    try:
-        made: TrainerAttributes = get_trainer_from_args(dataset, configuration, fold, trainer, plans, device=device)
-    except RuntimeError as error:
-        if not str(error).startswith("Could not find"):
-            raise
-        raise LookupError(trainer) from None
-    return made
-
-
 @contextmanager
 def trainers_found_through(replaced: Callable[[type], type]) -> Iterator[None]:
     """Inside, `run_training` trains ``replaced(trainer)`` in place of the trainer whose name it is given.
@@ -206,18 +187,7 @@ def trainers_found_through(replaced: Callable[[type], type]) -> Iterator[None]:
     find = getattr(nnunet, finder)
 
     def found(*place: str) -> type:
-        name = place[0] if finder == by_name else place[1]
-        try:
-            trainer = find(*place)
-        except RuntimeError as error:
-            if not str(error).startswith(_NOT_FOUND):  # a module of a trainer's failed
-                raise
-            raise LookupError(name) from None
-        if trainer is None:
-            trainer = _external_trainer(name)
-        if trainer is None:
-            raise LookupError(name)
-        return replaced(trainer)
+        return replaced(external_trainer(place[0] if finder == by_name else place[1]))
 
     setattr(nnunet, finder, found)
     try:

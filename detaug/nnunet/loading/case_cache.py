@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from detaug.nnunet.loading.compressed_files import compressed_files
-from detaug.nnunet.loading.file_edges import add_edges
-from detaug.nnunet.loading.recently_used import RecentlyUsed
+from detaug.nnunet.loading.file_hashes import add_edges
+from detaug.nnunet.loading.opened_files import RecentlyUsed, compressed_files
 from detaug.reports.atomic_files import remove_unfinished, whole_file
 
 CACHE_VARIABLE = "DETAUG_CASE_CACHE"

@@ -21,10 +21,8 @@ import xxhash
 
 from detaug.nnunet.loading import file_hashes
 from detaug.nnunet.loading.case_cache import CaseCache
-from detaug.nnunet.loading.compressed_files import compressed_files
-from detaug.nnunet.loading.file_edges import add_edges
-from detaug.nnunet.loading.recently_used import RecentlyUsed
-from detaug.nnunet.loading.unreadable import reading
+from detaug.nnunet.loading.file_hashes import add_edges
+from detaug.nnunet.loading.opened_files import RecentlyUsed, compressed_files, reading
 
 #: What the places of classes of recently used cases may take in a process, in bytes.
 PLACES_MEMORY = 128 * 2**20

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.nnunet.loading.unreadable import file_of, reading
+from detaug.nnunet.loading.opened_files import file_of, reading
 from detaug.transforms.building import memory
 from detaug.transforms.building.memory import Between, LazyVolume
 

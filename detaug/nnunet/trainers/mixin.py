@@ -39,7 +39,7 @@ from detaug.nnunet.compatibility import (
 )
 from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_files import CaseFolder
-from detaug.nnunet.loading.unreadable import NamesCases
+from detaug.nnunet.loading.opened_files import NamesCases
 from detaug.nnunet.trainers import epoch_times
 from detaug.nnunet.trainers.checkpoint_bytes import (
     CHECKPOINTS,

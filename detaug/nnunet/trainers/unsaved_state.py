@@ -36,13 +36,13 @@ class UnsavedState:
     """
 
     def __init__(self, trainer: TrainerAttributes) -> None:
-        self._before = {name: _digest(each) for name, each in _tensors(trainer)}
+        self._before = {name: _digest(each) for name, each in tensors_of(trainer)}
         self._changed: dict[str, str] | None = None
 
     def checkpoint_is_written(self, trainer: TrainerAttributes) -> None:
         """Note what has changed until the first one."""
         if self._changed is None:
-            now = {name: _digest(each) for name, each in _tensors(trainer)}
+            now = {name: _digest(each) for name, each in tensors_of(trainer)}
             self._changed = {name: each for name, each in now.items() if self._before.get(name) != each}
             _tell_added_gradients(trainer.network)
 
@@ -77,7 +77,7 @@ def _content(file: Path) -> Any:
         return None
 
 
-def _tensors(trainer: TrainerAttributes) -> Iterator[tuple[str, Any]]:
+def tensors_of(trainer: TrainerAttributes) -> Iterator[tuple[str, Any]]:
     """(path, tensor or array) of what a trainer holds besides what is saved, wherever else it is referred to."""
     known = {id(each) for each in (*trainer.network.parameters(), *trainer.network.buffers())}
     held = {name: each for name, each in vars(trainer).items() if name not in _SAVED}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.nnunet.compatibility import TrainerAttributes, plot_nothing
 from detaug.nnunet.proof import difference_in_reading
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
+from detaug.nnunet.trainers.unsaved_state import tensors_of
 from detaug.nnunet.verification.settings import Part
 from detaug.nnunet.verification.trace import (
     BACKWARD,
@@ -89,8 +88,8 @@ class Recording(TrainerAttributes):
         self._step = 0
         moment = Moment(self.current_epoch, START)
         self._add_weights(moment)
-        for name, value in self._other_tensors():
-            moment.add(WEIGHTS, name, value)
+        for name, value in tensors_of(self):  # another network (a teacher), averaged weights
+            moment.add(WEIGHTS, f"the trainer's {name}", value)
         self.trace.write(moment)
 
     def on_validation_epoch_start(self) -> None:
@@ -173,15 +172,6 @@ class Recording(TrainerAttributes):
                 self._moment.add(BACKWARD, name, parameter.grad)
 
         return seen
-
-    def _other_tensors(self) -> Iterator[tuple[str, Any]]:
-        """What the trainer keeps beside its network: another one (a teacher, averaged weights), tensors and arrays."""
-        for attribute, value in vars(self).items():
-            if isinstance(value, torch.nn.Module) and attribute != "network":
-                for name, tensor in value.state_dict().items():
-                    yield f"{name} of the trainer's {attribute}", tensor
-            elif isinstance(value, (torch.Tensor, np.ndarray)):
-                yield f"the trainer's {attribute}", value
 
     def _add_weights(self, moment: Moment) -> None:
         network = uncompiled(self.network)

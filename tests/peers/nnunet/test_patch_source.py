@@ -20,9 +20,8 @@ from detaug import DeterministicAugmenter, SeedTree, fingerprint
 from detaug.nnunet import training_transforms
 from detaug.nnunet.loading import PatchSource, case_files, file_hashes
 from detaug.nnunet.loading.case_files import CaseFolder
-from detaug.nnunet.loading.compressed_files import compressed_files
+from detaug.nnunet.loading.opened_files import UnreadableCase, compressed_files
 from detaug.nnunet.loading.patch_sampling import draw_patch_start, room_for_patches
-from detaug.nnunet.loading.unreadable import UnreadableCase
 
 LABELS = LabelManager({"background": 0, "one": 1, "two": 2}, None)
 FINAL, PATCH = (12, 14, 16), (17, 20, 23)

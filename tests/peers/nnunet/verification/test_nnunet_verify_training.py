@@ -21,6 +21,10 @@ pytestmark = pytest.mark.timeout(7200)
 
 FAULTY = Path(__file__).parent / "faulty"
 REPOSITORY = Path(__file__).parents[4]
+TEACHERS = (
+    "the trainer's teacher._modules.encoder._modules.stages._modules.0._modules.0._modules.convs._modules.0._modules."
+)
+TEACHERS += "conv._parameters.weight"
 LAYER = "encoder.stages.1.0.convs.0"
 
 #: Trainer -> what is said of it: kind, name, epoch, phase, step.
@@ -32,7 +36,7 @@ FAULTS = {
     "NoisyGradient": ("backward", f"{LAYER}.conv.weight", 0, "training", 0),
     "NoisyOptimizer": ("optimizer", f"{LAYER}.conv.weight", 0, "training", 0),
     "ForgetsMomentum": ("resume", "momentum_buffer of encoder.stages.0.0.convs.0.conv.weight", 1, "", None),
-    "ForgetsTeacher": ("resume", "encoder.stages.0.0.convs.0.conv.weight of the trainer's teacher", 1, "", None),
+    "ForgetsTeacher": ("resume", TEACHERS, 1, "", None),
     "ForgetsCount": ("resume", "output of encoder.stages.0.0.convs.0.conv", 1, "training", 0),
     "TimeInCheckpoint": ("bookkeeping", "checkpoint_final.pth['written_at']", None, "", None),
 }
