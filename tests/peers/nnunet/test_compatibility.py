@@ -53,6 +53,7 @@ def test_trainers_are_found_by_name() -> None:
 
 def test_a_trainer_that_is_not_there_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     from nnunetv2.run import run_training
+    from nnunetv2.utilities import find_objects
 
     def fails(name: str) -> type:
         raise RuntimeError(f"{name} failed")
@@ -64,7 +65,7 @@ def test_a_trainer_that_is_not_there_is_told_by_its_name(monkeypatch: pytest.Mon
         with pytest.raises(LookupError, match="nnUNetTrainerOfNobody"):
             found("nnUNetTrainerOfNobody")
     assert run_training.recursive_find_trainer_class_by_name is before
-    monkeypatch.setattr(run_training, "recursive_find_trainer_class_by_name", fails)
+    monkeypatch.setattr(find_objects, "recursive_find_trainer_class_by_name", fails)
     with (
         compatibility.trainers_found_through(lambda kind: kind),
         pytest.raises(RuntimeError, match="nnUNetTrainerDA5 failed"),
