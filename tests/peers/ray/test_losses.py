@@ -18,7 +18,7 @@ import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
 from ray.exceptions import OutOfMemoryError
 
-from detaug import DeterministicAugmenter, LocalProcesses, WorkerDied, current, fingerprint
+from detaug import DeterministicAugmenter, WorkerDied, current, fingerprint
 from detaug.ray import RayExecutor
 from detaug.ray import nodes as nodes_of_cluster
 from detaug.ray import pool as pool_of_cluster
@@ -117,7 +117,9 @@ def expected(loader: DataLoader, epoch: int = 0, **options: Any) -> list[str]:
         return [fingerprint(batch) for batch in augmenter]
 
 
-def in_cluster(loader: DataLoader, num_processes: int = 0, actors: int = 2, **options: Any) -> DeterministicAugmenter:
+def in_cluster(
+    loader: DataLoader, num_processes: int = 0, actors: int = 2, limits: dict[str, Any] | None = None, **options: Any
+) -> DeterministicAugmenter:
     return DeterministicAugmenter(
         loader,
         None,
@@ -125,7 +127,7 @@ def in_cluster(loader: DataLoader, num_processes: int = 0, actors: int = 2, **op
         4,
         seed=5,
         **{
-            "executor": RayExecutor(actors, patience=options.pop("patience", 20.0)),
+            "executor": RayExecutor(actors, patience=options.pop("patience", 20.0), **(limits or {})),
             "batches_per_epoch": EPOCH,
             "check": False,
             **options,
@@ -159,7 +161,7 @@ class TestOneNode:
 
     @pytest.mark.slow
     def test_a_batch_that_kills_its_actors_fails(self) -> None:
-        with in_cluster(Slow(deadly=3), actors=1, executor=LocalProcesses(max_restarts=2)) as augmenter:
+        with in_cluster(Slow(deadly=3), actors=1, limits={"max_restarts": 2}) as augmenter:
             for _ in range(3):
                 next(augmenter)
             with pytest.raises(WorkerDied, match=r"epoch 0, step 3 .* ended 2 workers in a row") as caught:
@@ -169,9 +171,7 @@ class TestOneNode:
     @pytest.mark.slow
     def test_an_actor_with_too_much_memory_is_replaced(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level("INFO", "detaug")
-        with in_cluster(
-            Slow(), actors=1, batches_per_epoch=6, executor=LocalProcesses(max_worker_memory=2**20)
-        ) as augmenter:
+        with in_cluster(Slow(), actors=1, batches_per_epoch=6, limits={"max_worker_memory": 2**20}) as augmenter:
             found = [fingerprint(batch) for batch in augmenter]
         assert found == expected(Slow(delay=0))[:6]
         assert "retires; another takes its place" in caplog.text
@@ -185,9 +185,7 @@ class TestOneNode:
                     time.sleep(3600)
                 return super().generate_train_batch()
 
-        with in_cluster(
-            HangsOnce(), actors=1, batches_per_epoch=6, executor=LocalProcesses(stall_timeout=2.0)
-        ) as augmenter:
+        with in_cluster(HangsOnce(), actors=1, batches_per_epoch=6, limits={"stall_timeout": 2.0}) as augmenter:
             found = [fingerprint(batch) for batch in augmenter]
         assert found == expected(Slow(delay=0))[:6]
         assert "has been making epoch 0, step 2" in caplog.text
