@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from detaug.engine.checking import Again, is_checked, make_again
 from detaug.engine.error_record import ErrorRecord, describe
@@ -101,6 +102,7 @@ class BatchMaker:
         self._states = LoaderStates(pristine.source, job.branch.num_streams)
         self._producer = Producer(pristine, job.branch, self._logs.append, job.guard, only=True, states=self._states)
         self._second: Producer | None = None
+        self._written: list[Any] = []  # batches that Ray writes when `make` has returned; their memory may be theirs
         self._made = 0
         job.settings.keep_filters()
 
@@ -116,6 +118,7 @@ class BatchMaker:
             states: of loaders, ahead of their streams' first orders.
         """
         began = time.perf_counter()
+        self._written.clear()
         for state in states:
             self._states.give(state)
         made = [self._one(*order, alone=len(orders) == 1) for order in orders]
@@ -164,6 +167,7 @@ class BatchMaker:
                 return Made(state=state)
             seconds, noted = time.perf_counter() - began, self._job.noted
             packed = pack(batch if noted is None else (batch, note_of(batch, seconds, noted)))
+            self._written.append(batch)
             # The loader may fill its buffer again for the next of these orders, before Ray has written this one.
             buffers = packed.buffers if alone else [buffer.copy() for buffer in packed.buffers]
             return Made(packed.pickled, buffers, state=state, report=report)

@@ -121,11 +121,13 @@ class WorkerSlots:
         if draft is not None:
             self._end(draft)
 
-    def write(self, packed: Packed) -> tuple[Parcel, int | None]:
+    def write(self, packed: Packed, whole: list[Any] | None = None) -> tuple[Parcel, int | None]:
         """Write a batch into a slot: what of it lies there already stays where it is.
 
         Args:
-            packed: the batch, which nothing else may hold; what it holds is let go.
+            packed: the batch; what it holds is let go.
+            whole: a list with the batch itself in it, emptied here. Nothing else may hold the batch, or it looks as if the
+                loader had kept its arrays.
 
         Returns:
             Its parcel, and the descriptor to be sent (and closed) if the slot is a new one.
@@ -140,7 +142,13 @@ class WorkerSlots:
         there: list[int | None] = [None] * len(sizes)
         if draft is not None:
             there = [None if content is None else draft.offset_of(content) for content in contents]
-            contents = [content if offset is None else None for content, offset in zip(contents, there, strict=True)]
+            # The loader's own arrays are known by what still holds them once the batch is gone, and its memory with it.
+            contents = [
+                content.copy() if content is not None and offset is None else None
+                for content, offset in zip(contents, there, strict=True)
+            ]
+            if whole is not None:
+                whole.clear()
         layout = self._lay_out(sizes, there, draft)
         self._size = layout.size
         left = None

@@ -172,11 +172,14 @@ def _answer(
             return messages.Exists(ticket, state), None
         seconds = time.perf_counter() - began
         packed = pack(batch if noted is None else (batch, note_of(batch, seconds, noted)))
-        del batch
+        whole, batch = [batch], None  # a buffer may be memory that an object of the batch frees: an ITK image's
         size = len(packed.pickled) + sum(buffer.nbytes for buffer in packed.buffers)
         if size <= _INLINE:
-            return messages.Inline(ticket, packed.pickled, [buffer.tobytes() for buffer in packed.buffers], state), None
-        parcel, descriptor = slots.write(packed)
+            buffers = [buffer.tobytes() for buffer in packed.buffers]
+            packed.buffers.clear()
+            whole.clear()
+            return messages.Inline(ticket, packed.pickled, buffers, state), None
+        parcel, descriptor = slots.write(packed, whole)
         return messages.InSlot(ticket, parcel, state), descriptor
     except StreamEnded:
         return messages.Ended(ticket), None

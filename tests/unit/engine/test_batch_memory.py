@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,8 +28,8 @@ class Pair:
 
     def send(self, make: Callable[[], Any]) -> Any:
         """What the parent gets of a batch."""
-        packed = pack(make())
-        parcel, descriptor = self.worker.write(packed)
+        whole = [make()]
+        parcel, descriptor = self.worker.write(pack(whole[0]), whole)
         self.worker.abandon()
         self.made += descriptor is not None
         self.parent.map(parcel, descriptor)
@@ -46,6 +47,34 @@ class Pair:
 def pair() -> Iterator[Pair]:
     yield Pair()
     allocate_with(lambda size: None)
+
+
+class Image:
+    """Its memory lies outside of Python's objects, and holds something else once it is gone."""
+
+    def __init__(self, value: int, size: int) -> None:
+        self.memory = np.full(size, value, np.uint8)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        room = (ctypes.c_ubyte * self.memory.nbytes).from_address(self.memory.ctypes.data)
+        return np.asarray, (np.frombuffer(room, np.uint8),)
+
+    def __del__(self) -> None:
+        MEMORY.append(self.memory)
+        self.memory[:] = 0
+
+
+MEMORY: list[Any] = []
+
+
+@pytest.mark.parametrize("beside", [{}, {"taken": SMALLEST}])
+def test_memory_that_an_object_of_the_batch_frees_is_read_before(pair: Pair, beside: dict[str, int]) -> None:
+    def make() -> dict[str, Any]:
+        return {"image": Image(7, 50_000), **{name: empty(size, np.uint8) for name, size in beside.items()}}
+
+    made = len(MEMORY)
+    assert (pair.send(make)["image"] == 7).all()
+    assert len(MEMORY) == made + 1, "it is gone"
 
 
 def filled(value: float, shape: Any = SIDES, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
