@@ -25,9 +25,6 @@ from detaug.transport.importing import note_worker
 from detaug.transport.payload import read_shipped
 from detaug.transport.transfer import pack
 
-#: (epoch, step, whether it is only asked for whether there is such a batch).
-Order = tuple[int, int, bool]
-
 
 @dataclass
 class Report:
@@ -46,7 +43,7 @@ class Report:
 
 @dataclass
 class Made:
-    """The answer to an order. One of `error`, `ended` and the batch; neither for a batch that was only asked for.
+    """What came of making a batch. One of `error`, `ended` and the batch; neither for a batch that was only asked for.
 
     Attributes:
         pickled, buffers: the batch, as `detaug.transport.transfer.pack` takes it apart. Ray writes the buffers into its
@@ -55,6 +52,9 @@ class Made:
         error: what its loader or transform raised.
         state: where the loader's copy stands behind it.
         report: where it is to be made a second time.
+        seconds: it took.
+        logs: for the user.
+        memory: private bytes of the process, where there is a limit that it exceeds.
     """
 
     pickled: bytes = b""
@@ -63,22 +63,8 @@ class Made:
     error: ErrorRecord | None = None
     state: LoaderState | None = None
     report: Report | None = None
-
-
-@dataclass
-class Answer:
-    """To several orders.
-
-    Attributes:
-        made: one for each order.
-        seconds: they took in all.
-        logs: for the user.
-        memory: private bytes of the process, where there is a limit that it exceeds.
-    """
-
-    made: list[Made]
-    seconds: float
-    logs: list[str]
+    seconds: float = 0.0
+    logs: Sequence[str] = ()
     memory: int | None = None
 
 
@@ -102,7 +88,7 @@ class BatchMaker:
         self._states = LoaderStates(pristine.source, job.branch.num_streams)
         self._producer = Producer(pristine, job.branch, self._logs.append, job.guard, only=True, states=self._states)
         self._second: Producer | None = None
-        self._written: list[Any] = []  # batches that Ray writes when `make` has returned; their memory may be theirs
+        self._written: Any = None  # a batch that Ray writes when `make` has returned: its objects may own the memory
         self._made = 0
         job.settings.keep_filters()
 
@@ -110,23 +96,24 @@ class BatchMaker:
         """Where it runs."""
         return NodeReport.here()
 
-    def make(self, orders: Sequence[Order], states: Sequence[LoaderState]) -> Answer:
-        """The batches, in this order.
+    def make(self, epoch: int, step: int, probe: bool, state: LoaderState | None) -> Made:
+        """A batch.
 
         Args:
-            orders: which.
-            states: of loaders, ahead of their streams' first orders.
+            epoch, step: which.
+            probe: it is only asked for whether there is such a batch.
+            state: of the loader, ahead of its stream's first batch.
         """
         began = time.perf_counter()
-        self._written.clear()
-        for state in states:
+        self._written = None
+        if state is not None:
             self._states.give(state)
-        made = [self._one(*order, alone=len(orders) == 1) for order in orders]
-        limit = self._job.max_memory
-        memory = None if limit is None else private_memory()
-        too_much = memory if limit is not None and memory is not None and memory > limit else None
-        logs, self._logs[:] = list(self._logs), []
-        return Answer(made, time.perf_counter() - began, logs, too_much)
+        made = self._made_of(epoch, step, probe)
+        if self._job.max_memory is not None and (memory := private_memory()) > self._job.max_memory:
+            made.memory = memory
+        made.logs, self._logs[:] = tuple(self._logs), []
+        made.seconds = time.perf_counter() - began
+        return made
 
     def make_again(
         self, epoch: int, step: int, stepped: bool, state: LoaderState | None, after: BatchKey | None
@@ -150,7 +137,7 @@ class BatchMaker:
             self._second = Producer(self._pristine, self._job.branch, self._logs.append, self._job.guard)
         return self._second
 
-    def _one(self, epoch: int, step: int, probe: bool, alone: bool) -> Made:
+    def _made_of(self, epoch: int, step: int, probe: bool) -> Made:
         self._job.settings.renew()
         producer = self._producer
         self._made += not probe
@@ -167,10 +154,8 @@ class BatchMaker:
                 return Made(state=state)
             seconds, noted = time.perf_counter() - began, self._job.noted
             packed = pack(batch if noted is None else (batch, note_of(batch, seconds, noted)))
-            self._written.append(batch)
-            # The loader may fill its buffer again for the next of these orders, before Ray has written this one.
-            buffers = packed.buffers if alone else [buffer.copy() for buffer in packed.buffers]
-            return Made(packed.pickled, buffers, state=state, report=report)
+            self._written = batch
+            return Made(packed.pickled, packed.buffers, state=state, report=report)
         except StreamEnded:
             return Made(ended=True)
         except SystemExit:

@@ -30,7 +30,7 @@ from detaug.engine.prefetching import PrefetchingEngine
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
-from detaug.ray.actors import Answer, Made, Order
+from detaug.ray.actors import Made
 from detaug.ray.handles import Actor, Event, first_line, writable
 from detaug.ray.head import HeadWatch
 from detaug.ray.pool import ActorPool
@@ -45,10 +45,6 @@ logger = logging.getLogger("detaug")
 
 #: Calls that an actor has at a time: one that it is at, and one that waits, so that it loses no time between the two.
 _CALLS = 2
-#: Batches that take less than this (seconds) go several in a call, at most so many.
-_QUICK, _MOST_IN_A_CALL = 0.005, 16
-#: What a batch costs this process (seconds).
-_DRIVER_SECONDS = 100e-6
 #: The thread looks at the time at least so often (seconds): for stalls, for actors that wait for CPUs, for the head.
 _LOOK_EVERY = 0.5
 #: The share of an object store that batches may fill, before Ray writes them to the disk.
@@ -74,7 +70,6 @@ class RayEngine(PrefetchingEngine):
         self._gpu = gpu_to_pin_for(work.pin_memory)
         self._head = HeadWatch(ray.get_runtime_context().gcs_address, settings.patience)
         self._tickets = 0
-        self._seconds = 0.0  # a batch takes, of late
         self._largest = 0  # bytes of a batch
         self._room: int | None = None  # batches that the object stores hold
         self._missing: set[int] = set()  # indices whose streams other actors have
@@ -198,122 +193,68 @@ class RayEngine(PrefetchingEngine):
     def _assign(self) -> None:
         """Give tasks to every actor that has room, this node's first."""
         ready = sorted(self._pool.ready(), key=lambda actor: actor.index)
-        if not self._work.schedule.stateless:
-            at_once = self._at_once(len(ready))
+        # No actor gets a second task before each has its first.
+        for calls in range(_CALLS):
             for actor in ready:
-                while len(actor.calls) < _CALLS and self._give(actor, at_once):
-                    pass
-            return
-        ready = self._enough_of(ready)
-        at_once = self._at_once(len(ready))
-        with self._lock:
-            holds_back = self._holds_back(at_once)
-        while not holds_back:
-            free = [actor for actor in ready if len(actor.calls) < _CALLS]
-            if not free or not self._give(min(free, key=lambda actor: (len(actor.calls), actor.index)), at_once):
-                return
+                if len(actor.calls) <= calls and not self._give(actor) and self._schedule.stateless:
+                    return
 
-    def _enough_of(self, ready: list[Actor]) -> list[Actor]:
-        """Where batches come faster than this process takes them in, few actors make them all: more only cost more calls.
-        One that is at a long batch all of a sudden is not counted."""
-        if not self._is_quick:
-            return ready
-        now = time.monotonic()
-        quick = [actor for actor in ready if not actor.calls or now - actor.since < _QUICK * _MOST_IN_A_CALL]
-        return quick[: 1 + int(self._seconds / _DRIVER_SECONDS)]
-
-    @property
-    def _is_quick(self) -> bool:
-        return 0 < self._seconds < _QUICK
-
-    def _at_once(self, actors: int) -> int:
-        """How many batches go in a call: a call costs as much as many that take microseconds."""
-        if not self._is_quick:
-            return 1
-        return max(1, min(_MOST_IN_A_CALL, self._schedule.window // (_CALLS * max(1, actors))))
-
-    def _holds_back(self, at_once: int) -> bool:
-        """Whether a few tasks wait until there are enough for a call; the due batch is never among them."""
-        if at_once == 1 or self._schedule.num_open >= at_once:
-            return False
-        position, outcome = self._schedule.due()
-        return outcome is not None or BatchKey(position.epoch, position.step) in self._schedule.in_flight
-
-    def _give(self, actor: Actor, at_once: int) -> bool:
-        """Ask it for batches. False: there is none to ask for."""
-        tasks: list[Task] = []
+    def _give(self, actor: Actor) -> bool:
+        """Ask it for a batch. False: there is none to ask for."""
         with self._lock:
             schedule = self._schedule
-            while len(tasks) < at_once and (task := schedule.next_for(actor.index)) is not None:
-                full = self._room is not None and len(schedule.in_flight) + len(schedule.outcomes) >= self._room
-                if full and not schedule.is_due_soon(task.key):
-                    break
-                schedule.start(task.key)
-                tasks.append(task)
-        if not tasks:
-            return False
-        orders: list[Order] = [(*task.key, task.probe) for task in tasks]
+            task = schedule.next_for(actor.index)
+            if task is None:
+                return False
+            full = self._room is not None and len(schedule.in_flight) + len(schedule.outcomes) >= self._room
+            if full and not schedule.is_due_soon(task.key):
+                return False
+            schedule.start(task.key)
         self._tickets += 1
         if not actor.calls:
             actor.since = time.monotonic()
-        actor.calls[self._tickets] = tasks
+        actor.calls[self._tickets] = task
+        arguments = (*task.key, task.probe, self._state_for(actor, task))
         ticket = self._tickets
-        states = self._states_for(actor, tasks)
-        self._pool.call(actor, "make", (orders, states), partial(self._answered, ticket), partial(self._lost, ticket))
+        self._pool.call(actor, "make", arguments, partial(self._answered, ticket), partial(self._lost, ticket))
         return True
 
-    def _states_for(self, actor: Actor, tasks: list[Task]) -> list[LoaderState]:
+    def _state_for(self, actor: Actor, task: Task) -> LoaderState | None:
         """Ahead of a stream's first task, the state of its loader from which that is near."""
-        found: list[LoaderState] = []
-        if not self._states.enabled:
-            return found
-        generation = self._states.generation
-        for task in tasks:
-            stream, turn = self._schedule.plan.stream_of(task.key.step), self._schedule.plan.turn_of(task.key.step)
-            if actor.told.get(stream) != generation:
-                actor.told[stream] = generation
-                if (state := self._states.before(stream, task.key.epoch, turn)) is not None:
-                    self._states.used = True
-                    found.append(state)
-        return found
+        epoch, step = task.key
+        stream, generation = self._schedule.plan.stream_of(step), self._states.generation
+        if not self._states.enabled or actor.told.get(stream) == generation:
+            return None
+        actor.told[stream] = generation
+        state = self._states.before(stream, epoch, self._schedule.plan.turn_of(step))
+        self._states.used = self._states.used or state is not None
+        return state
 
     def _lost(self, ticket: int, actor: Actor, error: BaseException) -> None:
-        """The actor made the batches, and its node's object store lost them."""
-        tasks = actor.calls.pop(ticket, [])
-        if actor.number not in self._pool.actors:
-            return  # it died, and they are open again already
-        for task in tasks:
-            times = self._losses[task.key] = self._losses.get(task.key, 0) + 1
-            if times > max(1, self._settings.max_restarts):
-                self.fail(
-                    RuntimeError(
-                        f"{self._describe_task(task)} was lost {times} times in a row: {first_line(str(error))}"
-                    )
-                )
-                return
-        logger.warning(
-            "%d batches of %s were lost on the way, and are made again: %s",
-            len(tasks),
-            actor.name,
-            first_line(str(error)),
-        )
-        self._lose(tasks)
+        """The actor made the batch, and its node's object store lost it."""
+        task = actor.calls.pop(ticket, None)
+        if task is None or actor.number not in self._pool.actors:
+            return  # it died, and the task is open again already
+        times = self._losses[task.key] = self._losses.get(task.key, 0) + 1
+        what, why = self._describe_task(task), first_line(str(error))
+        if times > max(1, self._settings.max_restarts):
+            self.fail(RuntimeError(f"{what} was lost {times} times in a row: {why}"))
+            return
+        logger.warning("%s of %s was lost on the way, and is made again: %s", what, actor.name, why)
+        self._lose([task])
 
     # --- batches
 
-    def _answered(self, ticket: int, actor: Actor, answer: Answer) -> None:
-        tasks = actor.calls.pop(ticket)
+    def _answered(self, ticket: int, actor: Actor, made: Made) -> None:
+        task = actor.calls.pop(ticket)
         actor.since = time.monotonic()
-        each = answer.seconds / len(tasks)
-        self._seconds = each if not self._seconds else 0.9 * self._seconds + 0.1 * each
-        self._work.checks.worked(each, len(tasks))
-        self._work.health.worked(actor.number, answer.seconds, len(self._schedule.outcomes), len(tasks))
-        for text in answer.logs:
+        self._work.checks.worked(made.seconds)
+        self._work.health.worked(actor.number, made.seconds, len(self._schedule.outcomes))
+        for text in made.logs:
             self.say_once(text)
-        for task, made in zip(tasks, answer.made, strict=True):
-            self._take_batch(actor, task, made)
-        if answer.memory is not None:
-            self._pool.retire(actor, answer.memory)
+        self._take_batch(actor, task, made)
+        if made.memory is not None:
+            self._pool.retire(actor, made.memory)
 
     def _take_batch(self, actor: Actor, task: Task, made: Made) -> None:
         self._deaths.pop(task.key, None)

@@ -29,7 +29,7 @@ class Actor:
         handle: Ray's.
         started: when it was asked for.
         report: from its process; None: it is not there yet.
-        calls: the tasks of each call that is under way, by ticket, in the order in which they were made.
+        calls: the task of each call that is under way, by ticket, in the order in which they were made.
         since: when the first of them was begun, as far as its answers tell.
         told: the generation of loader states that each stream was told of.
         leaving: why it is being killed; empty: it is not.
@@ -40,7 +40,7 @@ class Actor:
     handle: Any
     started: float
     report: NodeReport | None = None
-    calls: dict[int, list[Task]] = field(default_factory=dict)
+    calls: dict[int, Task] = field(default_factory=dict)
     since: float = 0.0
     told: dict[int, int] = field(default_factory=dict)
     leaving: str = ""

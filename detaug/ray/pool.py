@@ -66,8 +66,8 @@ class Listener(Protocol):
         """There can be no more batches."""
 
     def gone(self, actor: Actor, tasks: list[Task], why: str) -> None:
-        """An actor is there no more, and these tasks are open again. `why`: it died at the first of them, or at one in the
-        same call; empty: no batch is to blame."""
+        """An actor is there no more, and these tasks are open again. `why`: it died at the first of them;
+        empty: no batch is to blame."""
 
 
 class ActorPool:
@@ -191,7 +191,7 @@ class ActorPool:
         logger.info("%s %s and retires; another takes its place", actor.name, text)
         del self.actors[actor.number]
         ray.kill(actor.handle)
-        self._listener.gone(actor, _tasks_of(actor), "")
+        self._listener.gone(actor, list(actor.calls.values()), "")
         self._start_actor(actor.index)
 
     def _start_actor(self, index: int) -> None:
@@ -216,7 +216,7 @@ class ActorPool:
         self._work.health.restarts += 1
         if self._listener.has_failed:
             return
-        tasks = _tasks_of(actor)
+        tasks = list(actor.calls.values())
         why = plain(str(error))
         pauses = False
         if isinstance(error, exceptions.OutOfMemoryError):
@@ -264,12 +264,8 @@ class ActorPool:
         limit = self._settings.stall_timeout
         if limit is None or not actor.calls or actor.leaving or now - actor.since < limit:
             return
-        task = next(iter(actor.calls.values()))[0]
+        task = next(iter(actor.calls.values()))
         what = failures.describe_batch(task.key, self._work.places)
         actor.leaving = f"killed after {limit:g} s at the same batch, as stall_timeout says"
         logger.warning("%s has been making %s for %.0f s", actor.name, what, now - actor.since)
         ray.kill(actor.handle)
-
-
-def _tasks_of(actor: Actor) -> list[Task]:
-    return [task for call in actor.calls.values() for task in call]
