@@ -204,11 +204,8 @@ class Pool:
             return False  # the helper will say that it ended
         return True
 
-    def checker_is_done(self) -> None:
-        """It has answered."""
-        self._end_checker()
-
-    def _end_checker(self) -> None:
+    def end_checker(self) -> None:
+        """It has answered, or is lost."""
         if self._checker is not None:
             self._mute(self._checker)
             self._checker.close()
@@ -230,20 +227,15 @@ class Pool:
                 if number in self._checkers:
                     self._checkers.discard(number)
                     self._events.append(CheckerTook(seconds))
-                if worker is None:
-                    return
-                if worker is self._reserve:
-                    self._lose_reserve()
-                elif worker is self._checker:
-                    self._end_checker()
-                    self._events.append(CheckerLost())
-                else:
+                if worker is not None and not self._is_beside(worker):
                     self._lose_worker(worker, exitcode, peak)
             case messages.Signalled(number):
                 if (worker := self._worker(number)) is not None:
                     worker.signalled = True
             case messages.CannotStart(number, why):
-                self._lack_worker(number, why)
+                worker = self._worker(number)
+                if worker is not None and not self._is_beside(worker):
+                    self._lack_worker(worker, why)
 
     def _lose_worker(self, worker: Worker, exitcode: int, peak: int) -> None:
         self._hear_worker(worker)  # it may have sent its batch before it ended
@@ -258,25 +250,27 @@ class Pool:
         self._events.append(Died(worker, exitcode, peak))
         self._start_worker(worker.index)
 
-    def _lack_worker(self, number: int, why: str) -> None:
+    def _lack_worker(self, worker: Worker, why: str) -> None:
         """It could not be started: those that are there go on without it for a while."""
-        worker = self._worker(number)
-        if worker is None:
+        self._remove(worker)
+        if not self.workers:
+            self._fail(RuntimeError(why))
             return
+        logger.warning("%s. The others go on; another is tried in %g s", why.rstrip("."), _START_PAUSE)
+        self._is_missing(worker)
+        self._events.append(Gone(worker))
+        self._pausing.append((time.monotonic() + _START_PAUSE, worker.index))
+
+    def _is_beside(self, worker: Worker) -> bool:
+        """Whether it is the one in reserve, or the checker; then it is lost now."""
         if worker is self._reserve:
             self._lose_reserve()
         elif worker is self._checker:
-            self._end_checker()
+            self.end_checker()
             self._events.append(CheckerLost())
         else:
-            self._remove(worker)
-            if not self.workers:
-                self._fail(RuntimeError(why))
-                return
-            logger.warning("%s. The others go on; another is tried in %g s", why.rstrip("."), _START_PAUSE)
-            self._is_missing(worker)
-            self._events.append(Gone(worker))
-            self._pausing.append((time.monotonic() + _START_PAUSE, worker.index))
+            return False
+        return True
 
     def _is_missing(self, worker: Worker) -> None:
         self._events.append(Missing(worker))
@@ -317,7 +311,7 @@ class Pool:
             self._fail(RuntimeError(f"the helper process ended {START_KILLS} times before a worker was ready"))
         self._helpers.bury()
         self._lose_reserve()
-        self._end_checker()
+        self.end_checker()
         self._events.append(CheckerLost())
         lost = list(self.workers.values())
         for worker in lost:

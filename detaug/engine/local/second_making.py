@@ -91,7 +91,7 @@ class Checking:
                 self._inquiry.live = message.explanation
             else:
                 self._inquiry.fresh = message.explanation
-                pool.checker_is_done()
+                pool.end_checker()
             told = self._inquiry.live is not None or self._inquiry.difference.check.worker not in pool.workers
             if told and self._inquiry.fresh is not None:
                 self._conclude()
@@ -108,7 +108,7 @@ class Checking:
 
     def _compare(self, pool: Pool, again: Again, seconds: float) -> None:
         check, self._check = self._check, None
-        pool.checker_is_done()
+        pool.end_checker()
         self.checks.paid(seconds)
         if check is None:
             return
