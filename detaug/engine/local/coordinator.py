@@ -295,7 +295,7 @@ class Coordinator(PrefetchingEngine):
     def _assign_all(self) -> None:
         """Take back tasks that are no longer wanted, and give tasks to every worker that has room."""
         with self._lock:
-            dropped = self._schedule.take_dropped()
+            dropped = self._schedule.dropped()
         for key in dropped:
             if (place := self._assignments.waiting_at(key)) is not None:
                 self._take_back(*place, key)

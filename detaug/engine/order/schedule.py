@@ -1,33 +1,27 @@
 """Which batch is to be made next, by whom, and which is due: the engine's pure part, without processes or clocks.
 
-What is known (the facts) and what follows from it (the books) are kept apart:
+What is known (the facts) and what follows from it (which steps are wanted) are kept apart:
 - The facts are `position`, `outcomes`, `in_flight` and where streams ended. `position` is the first step not yet handed
   to the user. Each fact changes by one operation of C code, so an interrupt between two bytecodes leaves either the old
   or the new one.
-- The books are the steps that are wanted and those of them that no worker has begun. Each event changes only what it is
-  about, so its cost grows neither with the window nor with the number of workers. Only a jump (`set_epoch`, a loaded
-  state) goes through the whole window.
+- The steps that are wanted are computed anew from the facts, in one walk over the window, whenever a fact that they follow
+  from has changed: the position, a stream's end, or the limit.
 
 Invariants:
 - Only the `window` steps that come next are wanted. Everything else that arrives is dropped: any batch can be made
   again.
 - A step is a *gap* once its stream is known to have ended at or before its turn. No gap is wanted.
-- `_settled` is the position that the books are right for. It is None while they are being changed, so that an interrupt
-  in the middle makes the next call rebuild them from the facts.
-- A wanted step that is neither in flight nor has an outcome lies in its owner's heap of open steps. A heap may hold
-  other steps too; they are passed over when they come up.
+- `_settled` is the position that `_wanted` is right for; None once another fact has changed.
 - A *place* is a step in this rank's order. It is the step whose batch is made but for padding (``tail="pad"``), where a
-  place behind the epoch's last batch has the batch of one of its first steps. Positions, heaps and the order hold places;
-  everything else holds steps. A step is wanted at one place at most.
+  place behind the epoch's last batch has the batch of one of its first steps. Positions are places; everything else holds
+  steps. A step is wanted at one place at most.
 - Where the number of ranks changed in mid-epoch, rounds begin elsewhere in that epoch, see `Plan`. A position says where:
   its own step is of its rank.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from math import gcd
 
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Taken, Task
@@ -71,6 +65,7 @@ class Schedule:
         self.stateless = stateless
         self._wraps_at = plan.wraps_at
         self.ended: Position | None = None  # where the last epoch was over that was taken to its end
+        self._settled: Position | None = None
         self.end_after(limit)
         self.max_skips = max_skips
         # How many steps were skipped directly before a position, of the few that it may stand at now; 0 before any other.
@@ -85,15 +80,8 @@ class Schedule:
         self._ends = StreamEnds(plan, self.probing, self._stride)
         self._num_workers = max(1, num_workers)
         self._last = plan.end()
-        self._settled: Position | None = None
-        self._frontier = self.position  # the first step that was not yet looked at
-        self._wanted: dict[BatchKey, Task] = {}
-        self._in_order: deque[BatchKey] = deque()  # places in the order in which they became wanted; some no longer are
-        self._places: dict[BatchKey, BatchKey] = {}  # of what is wanted at a place that has another step's batch
-        self._own = 0  # how many of those wanted are this rank's
-        self._open: dict[int, list[BatchKey]] = {owner: [] for owner in range(1 if stateless else self._num_workers)}
+        self._wanted: dict[BatchKey, Task] = {}  # in the order of their places
         self._stand_ins: dict[int, int] = {}  # for workers that are missing: which other one has a group of streams
-        self._dropped: list[BatchKey] = []
 
     @property
     def busy_workers(self) -> int:
@@ -118,9 +106,7 @@ class Schedule:
                 owner = before if before in loads else min(loads, key=loads.__getitem__)
                 stand_ins[group] = owner
                 loads[owner] += 1
-        if stand_ins != self._stand_ins:
-            self._settled = None  # whose heaps the open steps lie in changes
-            self._stand_ins = stand_ins
+        self._stand_ins = stand_ins
 
     def start_of(self, epoch: int) -> Position:
         """This rank's first position in an epoch."""
@@ -144,26 +130,24 @@ class Schedule:
 
     def next_for(self, worker: int) -> Task | None:
         """The lowest task not yet started that this worker may take; None: there is nothing to do for it now."""
-        self._settle()
-        heap = self._open.get(0 if self.stateless else worker)
-        while heap:
-            task = self._wanted.get(heap[0] if self._wraps_at is None else self._key_of(heap[0]))
-            if task is not None and task.key not in self.in_flight and task.key not in self.outcomes:
+        for task in self._unstarted():
+            if self.stateless or self._owner_of(self.plan.stream_of(task.key.step)) == worker:
                 return task
-            heapq.heappop(heap)
         return None
 
     @property
     def num_open(self) -> int:
         """How many wanted steps no worker has begun."""
-        self._settle()
-        return len(self._wanted) - len(self.outcomes) - len(self.in_flight & self._wanted.keys())
+        return sum(1 for _ in self._unstarted())
 
-    def take_dropped(self) -> list[BatchKey]:
-        """What is in flight, and became unwanted since the last call."""
+    def _unstarted(self) -> Iterator[Task]:
         self._settle()
-        dropped, self._dropped = self._dropped, []
-        return dropped
+        return (task for key, task in self._wanted.items() if key not in self.in_flight and key not in self.outcomes)
+
+    def dropped(self) -> list[BatchKey]:
+        """What is in flight, and no longer wanted."""
+        self._settle()
+        return [key for key in self.in_flight if key not in self._wanted]
 
     # --- what happens
 
@@ -174,9 +158,6 @@ class Schedule:
     def lose(self, key: BatchKey) -> None:
         """Its worker is gone; it is to be made again."""
         self.in_flight.discard(key)
-        self._settle()
-        if key in self._wanted and key not in self.outcomes:
-            self._offer(key)
 
     def finish(self, key: BatchKey, outcome: Outcome) -> None:
         """A task is done. Its outcome is dropped if the step is no longer wanted."""
@@ -190,24 +171,11 @@ class Schedule:
         if self._wraps_at is not None:
             self.finish(key, Failed(_ended_too_soon(key, self._wraps_at)))
             return
-        self._settle()
-        settled, self._settled = self._settled, None
         self.in_flight.discard(key)
         position = self.position
-        phase = self.plan.phase_of(position.step) if position.epoch == key.epoch else 0
-        if key.epoch < position.epoch or not self._ends.note(key, phase):
-            self._settled = settled
-        elif self._frontier.epoch == key.epoch:
-            # What was wanted behind the end no longer is: the gaps, and with ranks what follows the last full round.
-            for step in range(self._ends.first_gap(key), self._reached(), self.plan.num_streams):
-                self._unwant(BatchKey(key.epoch, step))
-            end = self._ends.epochs_end(key.epoch, phase)
-            if self.probing and end is not None:
-                for step in range(end, self._reached()):
-                    self._unwant(BatchKey(key.epoch, step))
-            self._extend()
-            self._settled = settled
-        # else the books cover later epochs already, because of the limit, and are rebuilt
+        if key.epoch >= position.epoch:
+            self._ends.note(key, self.plan.phase_of(position.step) if position.epoch == key.epoch else 0)
+            self._settled = None
 
     def take(self) -> Taken:
         """Take what is due, if it is there: the position moves past it."""
@@ -221,12 +189,9 @@ class Schedule:
         if self._skips or position != self.position:
             self._count_skips(position, outcome)
         if isinstance(outcome, Delivered):
-            then, settled = self.after(position), self._settled
-            self._settled = None
-            key = BatchKey(position.epoch, position.step) if self._wraps_at is None else self.key_at(position)
-            self.outcomes.pop(key, None)
+            then = self.after(position)
+            self.outcomes.pop(self.key_at(position), None)
             self.position = then
-            self._settled = settled  # of before, so that the books follow step by step
         elif isinstance(outcome, EpochEnd):
             self.ended = position
             self.position = outcome.then
@@ -261,7 +226,6 @@ class Schedule:
 
     def put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         """What `hand_out` took, or was about to, is due again."""
-        self._settled = None
         if isinstance(outcome, Delivered):
             self.outcomes[self.key_at(position)] = outcome
         if isinstance(outcome, (Delivered, EpochEnd)):
@@ -269,13 +233,11 @@ class Schedule:
 
     def forget_failures(self) -> None:
         """What failed may be tried again."""
-        self._settled = None
         for key in [key for key, outcome in self.outcomes.items() if isinstance(outcome, Failed)]:
             del self.outcomes[key]
 
     def forget_all(self) -> None:
         """Drop every outcome; what is in flight will be dropped as it arrives."""
-        self._settled = None
         self.outcomes.clear()
 
     # --- what is due
@@ -288,7 +250,7 @@ class Schedule:
             end = self._end_at(position)
             if end is not None:
                 return position, end
-            key = BatchKey(position.epoch, position.step) if self._wraps_at is None else self.key_at(position)
+            key = self.key_at(position)
             if self._ends.epochs and self._ends.is_gap(key):
                 position = position._replace(step=self.plan.next_step(position.step))
                 continue
@@ -310,6 +272,7 @@ class Schedule:
 
     def end_after(self, limit: int | None) -> None:
         """From now on an epoch has so many batches over all ranks; None: it has no end but the loader's."""
+        self._settled = None
         self.limit = limit
         self._share = None if limit is None else self.plan.share_of(limit)
 
@@ -352,114 +315,39 @@ class Schedule:
         first = position.step - self.plan.rank
         return range(first, first + self.plan.world_size)
 
-    # --- the books
+    # --- what is wanted
 
     def _settle(self) -> None:
-        """Bring the books to where the position is."""
-        settled, position = self._settled, self.position
-        if settled is position:
+        position = self.position
+        if self._settled is position:
             return
-        self._settled = None
-        if settled is None or not self._go_forward(settled, position):
-            self._begin_anew()
-        self._extend()
-        if settled is None or settled.epoch != position.epoch:
-            self._ends.forget_before(position.epoch)
+        self._ends.forget_before(position.epoch)
+        wanted = {task.key: task for task in self._upcoming()}
+        self._wanted = wanted
+        for key in [key for key in self.outcomes if key not in wanted]:
+            self.outcomes.pop(key, None)
         self._settled = position
 
-    def _go_forward(self, old: Position, new: Position) -> bool:
-        """Let go what lies before the new position. False: it was not reached step by step."""
-        if new[:2] < old[:2]:
-            return False
-        same = old.epoch == new.epoch
-        if new.before != (old.before if same else 0):
-            return False
-        if (new.step - (old.step if same else self.plan.rank)) % self.plan.world_size:
-            return False
-        taken = old.taken if same else 0
-        first = BatchKey(new.epoch, new.step - self.plan.rank if self.probing else new.step)
-        while self._in_order and self._in_order[0] < first:
-            place = self._in_order.popleft()
-            key = place if self._wraps_at is None else self._key_of(place)
-            if self._unwant(key, count=False) and key.epoch == new.epoch:
-                taken += 1
-        if self._frontier[:2] <= new[:2]:
-            self._frontier = new
-            return True
-        return taken == new.taken
-
-    def _key_of(self, place: BatchKey) -> BatchKey:
-        return BatchKey(place.epoch, self.plan.made_at(place.step))
-
-    def _begin_anew(self) -> None:
-        self._frontier = self.position
-        self._own = 0
-        self._wanted.clear()
-        self._in_order.clear()
-        self._places.clear()
-        for heap in self._open.values():
-            heap.clear()
-        self._extend()
-        for key in [key for key in self.outcomes if key not in self._wanted]:
-            del self.outcomes[key]
-        self._dropped = [key for key in self.in_flight if key not in self._wanted]
-
-    def _extend(self) -> None:
-        """Want as many steps as the window has room for."""
-        last_epoch = self.position.epoch + self.window
-        while self._own < self.window and self._frontier.epoch <= last_epoch:
-            position = self._frontier
+    def _upcoming(self) -> Iterator[Task]:
+        """As many steps as the window has room for, in order; of other ranks those that are looked at, beside them."""
+        position, last_epoch, own = self.position, self.position.epoch + self.window, 0
+        while own < self.window and position.epoch <= last_epoch:
             end = self._end_at(position)
             if end is not None:
-                self._frontier = end.then
+                position = end.then
                 continue
-            key = BatchKey(position.epoch, position.step) if self._wraps_at is None else self.key_at(position)
+            key = self.key_at(position)
             if self._ends.epochs and self._ends.is_gap(key):
-                self._frontier = position._replace(step=self.plan.next_step(position.step))
+                position = position._replace(step=self.plan.next_step(position.step))
                 continue
             if self.probing:
                 for step in self._round_of(position):
-                    if step != key.step:
-                        self._want(Task(BatchKey(key.epoch, step), probe=True))
-            if key.step != position.step:
-                self._places[key] = BatchKey(position.epoch, position.step)
-            self._want(Task(key, probe=False))
-            self._own += 1
-            self._frontier = self.after(position)
-
-    def _want(self, task: Task) -> None:
-        key = task.key
-        self._wanted[key] = task
-        self._in_order.append(key if self._wraps_at is None else self._places.get(key, key))
-        if key not in self.outcomes and key not in self.in_flight:
-            self._offer(key)
-
-    def _offer(self, key: BatchKey) -> None:
-        owner = 0 if self.stateless else self._owner_of(self.plan.stream_of(key.step))
-        heapq.heappush(self._open[owner], key if self._wraps_at is None else self._places.get(key, key))
+                    yield Task(BatchKey(key.epoch, step), probe=step != key.step)
+            else:
+                yield Task(key, probe=False)
+            own += 1
+            position = self.after(position)
 
     def _owner_of(self, stream: int) -> int:
         group = stream // self._stride
         return self._stand_ins.get(group, group % self._num_workers)
-
-    def _unwant(self, key: BatchKey, count: bool = True) -> bool:
-        """A step leaves the window. Returns whether it was this rank's; `count`: the steps behind it were numbered as if
-        it would be handed out."""
-        task = self._wanted.pop(key, None)
-        if task is None:
-            return False
-        if self._wraps_at is not None:
-            self._places.pop(key, None)
-        self.outcomes.pop(key, None)
-        if key in self.in_flight:
-            self._dropped.append(key)
-        if task.probe:
-            return False
-        self._own -= 1
-        if count:
-            self._frontier = self._frontier._replace(taken=self._frontier.taken - 1)
-        return True
-
-    def _reached(self) -> int:
-        """The first step of the frontier's epoch that nothing wanted lies at or behind."""
-        return self._round_of(self._frontier).start if self.probing else self._frontier.step

@@ -42,11 +42,6 @@ class StreamEnds:
         turn = None if ends is None else ends.turns.get(self._plan.stream_of(key.step))
         return turn is not None and self._plan.turn_of(key.step) >= turn
 
-    def first_gap(self, key: BatchKey) -> int:
-        """The first step that the stream of that step does not have. Its end is known."""
-        stream = self._plan.stream_of(key.step)
-        return self._plan.step_of(stream, self.epochs[key.epoch].turns[stream])
-
     def epochs_end(self, epoch: int, phase: int) -> int | None:
         """The first step behind the epoch's end, as far as the streams' ends tell."""
         ends = self.epochs.get(epoch)
@@ -56,21 +51,12 @@ class StreamEnds:
             ends.known = (phase, self._end_by(ends.turns, phase))
         return ends.known[1]
 
-    def note(self, key: BatchKey, phase: int) -> bool:
-        """There is no such step. Returns whether that is news, and means anything for the epoch's end."""
+    def note(self, key: BatchKey, phase: int) -> None:
+        """There is no such step."""
         ends = self.epochs.setdefault(key.epoch, _Ends())
         stream, turn = self._plan.stream_of(key.step), self._plan.turn_of(key.step)
-        known = ends.turns.get(stream)
-        if known is not None and known <= turn:
-            return False
-        end = self.epochs_end(key.epoch, phase)
-        ends.turns[stream] = turn
-        if not self._probing:
-            ends.known = (phase, self._end_by(ends.turns, phase))
-            return True
-        start = self._plan.round_of(self._plan.step_of(stream, turn), phase).start
-        ends.known = (phase, start if end is None else min(start, end))
-        return end is None or start < end  # else nothing is wanted there any more
+        ends.turns[stream] = min(turn, ends.turns.get(stream, turn))
+        ends.known = (phase, self._end_by(ends.turns, phase))
 
     def forget_before(self, epoch: int) -> None:
         """Nobody asks about earlier epochs any more."""
