@@ -23,11 +23,11 @@ from tests.stress.streams import Counting, Endless, EndsItsProcess, Leaking, mad
 _MIB = 2**20
 
 
-def under_signals(kind: type[Endless], method: str, number: int, batches: int, faults: int, **options: Any) -> Outcome:
+def under_signals(kind: type[Endless], method: str, number: int, batches: int, faults: int, **limits: Any) -> Outcome:
     """That many signals, spread evenly over the batches and each sent to a random process at a random moment."""
     outcome = Outcome(f"{signal.Signals(number).name} of workers, {kind.__name__.lower()} loader, {method}")
     found = []
-    with made(kind(), 3, executor=LocalProcesses(method, 1000), **options) as augmenter:
+    with made(kind(), 3, executor=LocalProcesses(method, 1000, **limits)) as augmenter:
         found.append(next(augmenter))
         injector = Injector(augmenter, number, seed=batches)
         with injector.at_work():
@@ -258,7 +258,7 @@ def long_form() -> list[Callable[[], Outcome]]:
         lambda: under_signals(Endless, "fork", kill, 1000, 100),
         lambda: under_signals(Counting, "fork", kill, 1000, 100),
         lambda: under_signals(Endless, "forkserver", kill, 1000, 100),
-        lambda: under_signals(Endless, "fork", stop, 300, 15, executor=LocalProcesses(stall_timeout=0.5)),
+        lambda: under_signals(Endless, "fork", stop, 300, 15, stall_timeout=0.5),
         lambda: own_endings(1000, 10),
         lambda: interrupts(2000, 300),
         lambda: interrupts(300, 50, Counting, 0, within=0.5),
@@ -280,7 +280,7 @@ def short_form() -> dict[str, Callable[[], Outcome]]:
     return {
         "kills": lambda: under_signals(Endless, "fork", kill, 100, 10),
         "kills of streams": lambda: under_signals(Counting, "fork", kill, 100, 10),
-        "stops": lambda: under_signals(Endless, "fork", stop, 40, 2, executor=LocalProcesses(stall_timeout=0.5)),
+        "stops": lambda: under_signals(Endless, "fork", stop, 40, 2, stall_timeout=0.5),
         "endings": lambda: own_endings(80, 10),
         "resumes": lambda: resumes(5, 10),
         "leaks": lambda: leaks(45),
