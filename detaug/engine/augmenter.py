@@ -17,7 +17,7 @@ from detaug.engine.checking import Checks
 from detaug.engine.epoch_lengths import EpochLengths
 from detaug.engine.executor import Engine, Executor, Job, Work
 from detaug.engine.failures import Places
-from detaug.engine.health import Health, costs_told, idle_told
+from detaug.engine.health import Health, idle_told
 from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.options import Check, Skip
@@ -25,7 +25,7 @@ from detaug.engine.order.outcomes import Position
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longer_running
 from detaug.engine.state import State
-from detaug.engine.warming import leaves, warm_up
+from detaug.engine.warming import warm_up
 from detaug.errors import ReproducibilityError
 from detaug.ledger.header import environment, header
 from detaug.ledger.lines import Key, Record
@@ -411,10 +411,6 @@ class DeterministicAugmenter:
             logger.info("%s", text)
             return
         self._health.is_told = True
-        if source.stateless:  # any other loader would have to be stepped forward
-            key = self._schedule.key_at(self._schedule.before(end))
-            replayer = Replayer(self._pipeline, self._job(), self._loader_states)
-            text += costs_told(lambda: replayer.make(key), [*leaves(self.transform), *leaves(source.loader)])
         logger.warning("%s", text)
 
     # --- position ---------------------------------------------------------------------------------------------------

@@ -6,9 +6,7 @@ that answers tell of.
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -215,44 +213,3 @@ def idle_told(idle: int, num_workers: int, loader: str, num_streams: int) -> str
         "num_streams=... if several copies of it may share the work (it changes the batches), or stateless=True if it keeps "
         "nothing between batches."
     )
-
-
-def costs_told(make: Callable[[], Any], transforms: Iterable[Any]) -> str:
-    """What the transforms of a batch cost, in a sentence; nothing where it cannot be made."""
-    try:
-        seconds = seconds_by_kind(make, {type(each) for each in transforms})
-    except Exception:  # the loop goes on without that
-        return ""
-    most = [f"{name} {1e3 * each:.3g} ms" for name, each in list(seconds.items())[:3] if each > 0]
-    return f". The costliest transforms of its last batch: {', '.join(most)}" if most else ""
-
-
-def seconds_by_kind(make: Callable[[], Any], kinds: Collection[type]) -> dict[str, float]:
-    """Call `make`, and measure how long methods of objects of these classes run.
-
-    Args:
-        make: makes a batch.
-        kinds: classes of transforms that call no other transform.
-
-    Returns:
-        Seconds by the class's name, the longest first.
-    """
-    found = dict.fromkeys((kind.__name__ for kind in kinds), 0.0)
-    running: list[tuple[Any, str, float]] = []
-
-    def notice(frame: Any, event: str, _argument: Any) -> None:
-        if event == "call" and not running and frame.f_code.co_argcount:
-            owner = frame.f_locals.get(frame.f_code.co_varnames[0])
-            if type(owner) in kinds:
-                running.append((frame, type(owner).__name__, time.perf_counter()))
-        elif event == "return" and running and running[0][0] is frame:
-            _, name, began = running.pop()
-            found[name] += time.perf_counter() - began
-
-    before = sys.getprofile()
-    sys.setprofile(notice)
-    try:
-        make()
-    finally:
-        sys.setprofile(before)
-    return dict(sorted(found.items(), key=lambda item: -item[1]))

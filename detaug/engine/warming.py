@@ -62,16 +62,3 @@ def _warmable(value: Any, seen: set[int]) -> Iterator[Any]:
         for name in _INNER:
             if name in inner:
                 yield from _warmable(inner[name], seen)
-
-
-def leaves(pipeline: Any) -> Iterator[Any]:
-    """The transforms of a composition that are none themselves; of a loader those that it holds."""
-    if isinstance(pipeline, (list, tuple)):
-        for each in pipeline:
-            yield from leaves(each)
-        return
-    inner = [value for name, value in getattr(pipeline, "__dict__", {}).items() if name in _INNER and value is not None]
-    if inner:
-        yield from leaves(inner)
-    elif callable(pipeline) and not isinstance(pipeline, type):
-        yield pipeline

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import time
 from typing import Any
@@ -59,7 +58,6 @@ def test_a_loop_that_waits_is_told_once_with_what_would_help(
     text = said[0].getMessage()
     assert text.startswith("epoch 0: the loop waited for data")
     assert advice in text
-    assert re.search(r"costliest transforms of its last batch: Slow \d+", text), "10 ms and a little"
     list(augmenter)
     again = [record for record in caplog.records if "epoch 1: the loop waited" in record.getMessage()]
     assert [record.levelno for record in again] == [logging.INFO]

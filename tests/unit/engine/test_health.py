@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from detaug.engine import health
-from detaug.engine.health import Epoch, Health, seconds_by_kind
+from detaug.engine.health import Epoch, Health
 
 
 def test_waiting_counts_once_the_first_batch_was_made_and_starting_does_not() -> None:
@@ -63,20 +63,3 @@ def test_advice_follows_from_how_busy_the_processes_were(
 ) -> None:
     monkeypatch.setattr(health.cores, "usable", lambda: 4)
     assert advice in Epoch(100, 50.0, 25.0, worked).what_helps(processes, streams, 3)
-
-
-def test_methods_of_transforms_are_timed_from_outside() -> None:
-    class Costly:
-        def __call__(self, number: int) -> int:
-            return sum(range(number)) + self.more(number)
-
-        def more(self, number: int) -> int:
-            return sum(range(number))
-
-    class Cheap:
-        def __call__(self, number: int) -> int:
-            return number
-
-    seconds = seconds_by_kind(lambda: Cheap()(Costly()(200_000)), {Costly, Cheap})
-    assert list(seconds) == ["Costly", "Cheap"]
-    assert seconds["Costly"] > seconds["Cheap"] > 0
