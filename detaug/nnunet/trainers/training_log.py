@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.local.coordinator import LocalProcesses
 from detaug.nnunet.compatibility import is_nnunets_own
 from detaug.training.switches.modes import Changes
 from detaug.transforms.building.base import Transform
@@ -114,7 +115,8 @@ def _described(loader: Any) -> str:
     source = loader.generator
     transforms = getattr(source, "transforms", loader.transform)
     workers = loader.num_processes
-    where = f"{workers} worker{'s' * (workers != 1)}" if loader.executor is None else type(loader.executor).__name__
+    ours = isinstance(loader.executor, LocalProcesses)
+    where = f"{workers} worker{'s' * (workers != 1)}" if ours else type(loader.executor).__name__
     return f"{named(source)} ({_whose(transforms)} transforms, {where}, guard and check on)"
 
 
