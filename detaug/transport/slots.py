@@ -446,6 +446,11 @@ class ParentSlots:
             self._at_worker.remove(number)
             self._stock.here -= 1
 
+    def spans_out(self) -> list[tuple[int, int]]:
+        """(first address, end) of the slots that are out."""
+        mappings = (delivery.mapping for delivery in self._out.values() if delivery() is not None)
+        return [(mapping.address, mapping.address + mapping.size) for mapping in mappings]
+
     def mark_forked(self) -> None:
         """The process forks now: the child sees what is out with the user, which therefore must not change any more."""
         for delivery in list(self._out.values()):  # a copy, made by C code alone: the coordinator may be at work
@@ -487,11 +492,14 @@ def _copy(source: Bytes) -> Bytes:
 _every: dict[int, weakref.ref[ParentSlots]] = {}
 
 
-def let_go_in_a_fork() -> None:
-    """In a fork that uses no engine of its parent's: nothing but arrays keep a slot."""
-    for reference in list(_every.values()):
-        if (slots := reference()) is not None:
-            slots.close()
+def let_go_in_a_fork() -> list[tuple[int, int]]:
+    """In a fork that uses no engine of its parent's: nothing but arrays keep a slot. Returns where (first address, end) those
+    slots lie that the user holds."""
+    spans = []
+    for slots in [slots for reference in list(_every.values()) if (slots := reference()) is not None]:
+        spans += slots.spans_out()
+        slots.close()
+    return spans
 
 
 def _mark_all_forked() -> None:

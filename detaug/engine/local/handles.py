@@ -7,6 +7,7 @@ import logging
 import os
 import selectors
 import subprocess
+import sys
 import time
 import warnings
 import weakref
@@ -23,9 +24,10 @@ from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
 from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.whereabouts import Whereabouts
+from detaug.transport.callers_batches import let_go_of_callers_batches
 from detaug.transport.channel import Channel, ChannelClosed, ChannelFull
 from detaug.transport.payload import write_payload
-from detaug.transport.slots import Parcel, ParentSlots, let_go_in_a_fork
+from detaug.transport.slots import Parcel, ParentSlots
 
 logger = logging.getLogger("detaug")
 
@@ -266,10 +268,11 @@ def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
         with signals_held_back():
             pid = os.fork()
             if pid == 0:
+                callers = sys._getframe(1)
 
                 def live() -> None:
                     ours.close()
-                    let_go_in_a_fork()
+                    let_go_of_callers_batches(callers)
                     _let_go_of_other_engines(kept=theirs.fileno())
                     main_forked(theirs, parent, lambda channel: work_on_inherited(channel, pipeline, job))
 

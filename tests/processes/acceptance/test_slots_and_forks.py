@@ -137,6 +137,29 @@ def test_memory_of_prefetched_batches_is_given_back_at_close(make: Maker, other:
         gc.enable()
 
 
+def test_batches_that_the_program_holds_are_not_kept_by_another_augmenters_helper(make: Maker) -> None:
+    gc.collect()
+    before = resident_shared_memory()
+    training = make(Steps(40 * MEGABYTE, small=300_000), None, 2, 1, seed=1)
+    batch = next(training)
+    data, label = next(training)["data"], [next(training)["small"][1]]
+    as_tensor = {"nested": (torch.from_numpy(next(training)["data"]), "case_7", 3)}
+
+    def start_validation(held: Any) -> DeterministicAugmenter:
+        validation = make(Steps(1000), None, 2, 1, seed=1)
+        assert int(next(validation)["data"][0]) == 0
+        assert held is not None
+        return validation
+
+    validation = start_validation(data)
+    assert [int(each[0]) for each in (batch["data"], data, label[0], as_tensor["nested"][0])] == [0, 1, 2, 3]
+    assert len(mapped_blocks()) >= 4
+    training.close()
+    del batch, data, label, as_tensor
+    wait_until(lambda: resident_shared_memory() - before <= MEGABYTE, "their memory is given back")
+    assert int(next(validation)["data"][0]) == 1
+
+
 class OfABatch(SlimDataLoaderBase):
     """Takes from a batch that another augmenter made."""
 
