@@ -54,8 +54,8 @@ class DeterministicAugmenter:
     promises of ``MultiThreadedAugmenter`` for finite loaders. A batch is a pure function of (pipeline, seed, epoch,
     step): number of processes, start method, timing, crashes, resume and replay change nothing about it.
 
-    The loader and the transform are taken as they are at this call. What is done to them later does not reach the
-    workers; what must change with the epoch goes into a method ``set_epoch(epoch)`` of either.
+    The loader and the transform are taken as they are at this call. Later changes do not reach the workers; what must
+    change with the epoch goes into a method ``set_epoch(epoch)`` of either.
 
     Args:
         data_loader: a batchgenerators loader (nnU-Net's too), an iterator, an iterable, or a callable that makes one.
@@ -77,7 +77,7 @@ class DeterministicAugmenter:
         rank, world_size: this process takes steps rank, rank + world_size, ... of the one global stream: a round of steps
             after the other. A state that was saved with any number of ranks loads in any other. None: 0 of 1, which is an
             error where more processes train together; 0 and 1 themselves give each of them all batches.
-        tail: what becomes of an epoch's last round if it has fewer batches than there are ranks. "drop": no rank gets any of
+        tail: how an epoch's last round is handled if it has fewer batches than there are ranks. "drop": no rank gets any of
             them, all have equally many. "pad": all of them are given, and the ranks that would have none get the epoch's first
             batches (step 0, 1, ...) once more, so that all have equally many; the number of batches must be known
             beforehand, and a loader that ends sooner is an error. "uneven": all of them are given, and the other ranks have

@@ -19,7 +19,7 @@ class EpochLengths:
         batches_per_epoch: an epoch's batches over all ranks, where the user says so.
         num_streams: logical workers.
         rank, world_size: this process's place among those that share the global stream.
-        tail: what becomes of an epoch's last round (see `detaug.pipeline.plan.TAILS`).
+        tail: how an epoch's last, incomplete round is handled (see `detaug.pipeline.plan.TAILS`).
         go_beyond: batches behind `batches_per_epoch` may be asked for; they are the epoch's next steps.
     """
 

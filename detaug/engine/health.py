@@ -41,7 +41,7 @@ class Health:
         restarts: processes that have died and were replaced.
         retirements: those that were replaced because of their memory.
         load: of each process by its number; 0 is the calling process.
-        looks, ready: how often it was looked how many batches lie ready, and their sum.
+        looks, ready: number of samples of the ready queue, and the sum of its lengths.
         batches, seconds: of the epochs that have ended.
         is_told: the user has been told once that the loop waits.
     """

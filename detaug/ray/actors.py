@@ -31,7 +31,7 @@ class Report:
     """On a batch that will be made a second time.
 
     Attributes:
-        number: the how-manieth of its actor it is, from 1.
+        number: index among its actor's, from 1.
         report: what the other making is compared with.
         state_before: of the stream's loader.
     """

@@ -29,7 +29,7 @@ class Stage:
     """A transform that was applied, or was not.
 
     Attributes:
-        sample: of the batch, from 0; where a transform takes whole batches, the how-manieth call of one.
+        sample: of the batch, from 0; where a transform takes whole batches, the index of its call.
         depth: in how many others it is.
         text: its name and params.
         fingerprint: of all arrays after it; empty: it was not applied, or left nothing to compare.

@@ -50,7 +50,7 @@ class CheckedBatch(NamedTuple):
     Attributes:
         key: which.
         report: on how it was made.
-        number: the how-manieth batch of its worker it was, from 1.
+        number: index of the batch among its worker's, from 1.
         worker: that worker's number; 0 in the calling process.
         state: of its stream's loader before it, if that is known.
         after: the process that makes it again makes this one before it.

@@ -241,7 +241,7 @@ class Coordinator(PrefetchingEngine):
         return failures.describe_batch(worker.tasks[worker.task()][1].key, self._places)
 
     def _leave(self, worker: Worker) -> None:
-        """Nothing more is to be had of it."""
+        """The worker will not answer again."""
         self._assignments.leave(worker)
         worker.close()
 

@@ -46,7 +46,7 @@ class Worker:
         ready: it has set itself up.
         since: when the batch it is making was begun, or itself was started; this and the following by the monotonic
             clock, in seconds, 0 for never.
-        warned: how many seconds had gone when that was last said.
+        warned: elapsed seconds at the last warning.
         asked: when it was asked where it is.
         left: when it was found to be leaving: its channel was closed, or it was killed.
         killed: when the helper was told to kill it.
