@@ -62,8 +62,7 @@ class DeterministicAugmenter:
         transform: called as ``transform(**batch)`` on every batch; None for none. Before workers start, ``warm_up()``
             of it (or of transforms in it and in the loader) is called here, so that workers compile nothing.
         num_processes: worker processes; 0 makes every batch in this process when it is asked for.
-        num_cached: batches kept ready beyond the one each process works on. Of batches below 16 kB that are taken at more
-            than 1,000 per second, up to 64 are.
+        num_cached: batches kept ready beyond the one each process works on.
         seeds: as batchgenerators has it, one seed for each process; the list is then the seed, and its length the
             number of streams. Better: `seed`.
         pin_memory: tensors are copied to page-locked memory where there is a GPU.
