@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from detaug import SeedTree
-from detaug import transforms as ours
 from detaug.nnunet import TRAINING_TRANSFORMS, training_transforms, validation_transforms, variants
+from detaug.transforms import bgv2 as ours
 
 ANGLE = (-math.radians(30), math.radians(30))
 SCALES = [[1.0, 1.0, 1.0], [0.5, 0.5, 0.5], [0.25, 0.25, 0.25]]
