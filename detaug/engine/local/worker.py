@@ -89,7 +89,6 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
     except Exception as error:
         channel.send(messages.Broken(describe(error)))
         return
-    job.settings.keep_filters()
     slots = WorkerSlots(log)
     allocate_with(slots.take)
     whereabouts = OwnWhereabouts()
