@@ -18,12 +18,11 @@ from detaug.transport.tensors import rebuild_leaf, rebuild_tensor, reduce_tensor
 _Array = np.ndarray[Any, Any]
 _PLAIN_TENSOR = (torch._utils._rebuild_tensor_v2, getattr(torch._utils, "_rebuild_tensor_v3", None))
 _OF_SUBCLASS = torch._tensor._rebuild_from_type_v2
-_STORAGES = (torch.storage.TypedStorage, torch.UntypedStorage)
 _PICKLING = ("__reduce_ex__", "__reduce__", "__setstate__", "__getstate__")
 
 
 def reduce_bulk(obj: Any) -> Any:
-    """How to write an array, a tensor or a storage; NotImplemented for everything else, and where pickle does well.
+    """How to write an array or a tensor; NotImplemented for everything else, and where pickle does well.
 
     Raises:
         TypeError: a tensor is part of a graph.
@@ -37,8 +36,6 @@ def reduce_bulk(obj: Any) -> Any:
         return _reduce_subclass_of_array(obj)
     if isinstance(obj, torch.Tensor):
         return _reduce_subclass_of_tensor(obj)
-    if isinstance(obj, _STORAGES):
-        return _reduce_storage(obj)
     return NotImplemented
 
 
@@ -93,19 +90,3 @@ def _reduce_subclass_of_tensor(tensor: torch.Tensor) -> Any:
 def _has_dispatch(tensor: torch.Tensor) -> bool:
     """The class runs torch's operations itself; a plain view of it cannot be had."""
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
-
-
-def _reduce_storage(storage: Any) -> Any:
-    """What torch's own pickles consist of; written by them, it goes through a file format."""
-    untyped = storage._untyped_storage if isinstance(storage, torch.storage.TypedStorage) else storage
-    if untyped.device.type != "cpu":
-        return NotImplemented
-    dtype = storage.dtype if isinstance(storage, torch.storage.TypedStorage) else None
-    return _rebuild_storage, (torch.empty(0, dtype=torch.uint8).set_(untyped).numpy(), dtype)
-
-
-def _rebuild_storage(array: _Array, dtype: torch.dtype | None) -> Any:
-    untyped = torch.from_numpy(array).untyped_storage()
-    if dtype is None:
-        return untyped
-    return torch.storage.TypedStorage(wrap_storage=untyped, dtype=dtype, _internal=True)  # type: ignore[no-untyped-call]

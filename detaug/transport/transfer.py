@@ -19,7 +19,7 @@ import numpy as np
 from detaug.memory.blocks import Bytes
 from detaug.transport.bulk import reduce_bulk
 from detaug.transport.importing import loads
-from detaug.transport.script_classes import ByValuePickler, reduce_by_name
+from detaug.transport.script_classes import reduce_by_name
 
 #: Buffers below this size (bytes) travel in the pickle.
 _SMALL = 512
@@ -44,12 +44,6 @@ class _Pickler(pickle.Pickler):
         return reduced if reduced is not NotImplemented else reduce_by_name(obj)
 
 
-class _ByValuePickler(ByValuePickler):
-    def reducer_override(self, obj: Any) -> Any:
-        reduced = reduce_bulk(obj)
-        return reduced if reduced is not NotImplemented else super().reducer_override(obj)
-
-
 def pack(batch: Any) -> Packed:
     """Take a batch apart.
 
@@ -68,13 +62,6 @@ def pack(batch: Any) -> Packed:
     file = io.BytesIO()
     try:
         _Pickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        try:
-            buffers.clear()
-            file = io.BytesIO()
-            _ByValuePickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
-        except Exception:
-            raise TypeError(f"the batch cannot be sent: {_culprit(batch, 'batch')}") from error
     except Exception as error:
         raise TypeError(f"the batch cannot be sent: {_culprit(batch, 'batch')}") from error
     return Packed(file.getvalue(), buffers)
@@ -108,7 +95,7 @@ def _culprit(value: Any, where: str) -> str:
 
 def _error_of(value: Any) -> Exception | None:
     try:
-        _ByValuePickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(value)
+        _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(value)
     except Exception as error:
         return error
     return None

@@ -282,12 +282,11 @@ class Loader:
         return self
 
     def __next__(self):
-        row = collections.namedtuple("Row", "p q")
         image = torch.ones(5000).as_subclass(Image)
         image.note = "n"
         return {"sample": Sample(np.zeros(5000, np.float32)), "list": [Sample(np.ones(3)), {"deep": (Spacing(1.0),)}],
                 "side": Side.LEFT, "pair": Pair(1, 2), "inner": Outer.Inner(), "image": image, "reduced": Reduced(4),
-                "local": self.local(5), "row": row(1, 2), "class": Sample, "function": make_reduced,
+                "local": self.local(5), "class": Sample, "function": make_reduced,
                 "fields": [field.name for field in dataclasses.fields(Sample)]}
 """
 
@@ -304,7 +303,7 @@ with DeterministicAugmenter(Loader(), None, number, seed=1, executor=executor) a
         assert type(batch["image"]) is Image and batch["image"].note == "n" and batch["image"].sum() == 5000
         assert type(batch["reduced"]) is Reduced and batch["reduced"].value == 4
         assert type(batch["local"]) is Local and batch["local"] == Local(5)
-        assert batch["row"].q == 2 and batch["class"] is Sample and batch["function"] is make_reduced
+        assert batch["class"] is Sample and batch["function"] is make_reduced
         own = [field.name for field in dataclasses.fields(Sample)]
         assert batch["fields"] == own == ["image", "name", "tags"], own
         assert Sample.mode == ("train" if i == 0 else "val"), "a batch undid what the program did to its class"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
 from collections import OrderedDict, namedtuple
-from typing import Any
 
 import numpy as np
 import pytest
@@ -169,6 +167,7 @@ def test_bulk_stays_out_of_the_pickle():
         ({"data": 1, "f": lambda: 0}, r"batch\['f'\]"),
         ({"data": [1, {"deep": (2, lambda: 0)}]}, r"batch\['data'\]\[1\]\['deep'\]\[1\]"),
         ([1, (i for i in range(3))], r"batch\[1\]"),
+        ({"row": namedtuple("Row", "p q")(1, 2)}, r"batch\['row'\] of type Row"),
         ({"t": torch.ones(3, requires_grad=True) * 2}, r"batch\['t'\].*detach"),
     ],
 )
@@ -189,8 +188,6 @@ BULKY = {
     "float8 tensor subclass": lambda: Meta(torch.zeros(5000, dtype=torch.float8_e4m3fn)),
     "parameter": lambda: torch.nn.Parameter(torch.zeros(5000)),
     "sparse tensor": lambda: torch.zeros(9, 9).fill_diagonal_(1).repeat(50, 50).to_sparse(),
-    "quantized tensor": lambda: torch.quantize_per_tensor(torch.arange(5000.0), 0.5, 3, torch.quint8),
-    "storage": lambda: torch.zeros(5000).untyped_storage(),
     "array subclass": lambda: np.zeros((50, 60)).view(Plain),
     "array subclass in F order": lambda: np.asfortranarray(np.zeros((50, 60))).view(Plain),
     "array subclass with gaps": lambda: np.zeros((50, 60)).view(Plain)[::2, ::3],
@@ -209,8 +206,6 @@ def test_bytes_of_every_class_stay_out_of_the_pickle(what):
 
 
 def as_floats(tensor):
-    if tensor.is_quantized:
-        return tensor.dequantize()
     return (tensor.to_dense() if tensor.is_sparse else tensor.detach().as_subclass(torch.Tensor)).float()
 
 
@@ -223,12 +218,10 @@ def test_what_is_sent_comes_back_in_its_class(what):
         assert (back.dtype, back.shape, back.flags.writeable) == (batch.dtype, batch.shape, True)
         assert back.flags.f_contiguous == batch.flags.f_contiguous
         assert np.ma.allequal(back, batch) if isinstance(batch, np.ma.MaskedArray) else (back == batch).all()
-    elif isinstance(batch, torch.Tensor):
+    else:
         assert (back.dtype, back.shape, back.layout, back.requires_grad) == (
             batch.dtype, batch.shape, batch.layout, batch.requires_grad)  # fmt: skip
         assert torch.equal(as_floats(back), as_floats(batch))
-    else:
-        assert bytes(back) == bytes(batch)
 
 
 def test_only_the_part_that_is_seen_of_a_tensor_is_sent():
@@ -305,24 +298,6 @@ def test_nothing_that_is_sent_is_kept_alive():
     pack({"a": batch})
     del batch
     assert seen() is None
-
-
-def test_classes_made_on_the_way_travel_with_their_class():
-    @dataclasses.dataclass
-    class Local:
-        a: Any
-        b: list[int] = dataclasses.field(default_factory=list)
-
-        @property
-        def twice(self) -> Any:
-            return self.a * 2
-
-    for _ in range(2):
-        back = through({"x": namedtuple("Row", "p q")(1, np.arange(999)), "local": Local(4)})
-        assert back["x"].p == 1
-        assert back["local"].twice == 8
-        assert [each.name for each in dataclasses.fields(Local)] == ["a", "b"]
-        assert isinstance(back["local"], Local)
 
 
 def test_images_and_tables_of_other_libraries():
