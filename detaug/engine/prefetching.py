@@ -18,13 +18,17 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from detaug.engine import failures
+from detaug.engine.checking.second_making import Checking
+from detaug.engine.error_record import describe
 from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Taken, Task
 from detaug.engine.order.skipping import SkipLog, left_out
 from detaug.errors import BatchError, ReproducibilityError
+from detaug.transport.pinning import gpu_to_pin_for, pin
 
 logger = logging.getLogger("detaug")
 
@@ -33,19 +37,23 @@ _EPOCH_END_PATIENCE = 10.0
 #: And for the first of them: under "spawn" on a busy machine the process that makes it takes long to start, and what it
 #: would have found in a short program is else never told.
 _FIRST_CHECK_PATIENCE = 60.0
+#: How long (seconds) `close` waits for checks that are under way.
+_CLOSE_PATIENCE = 2.0
 
 
 class PrefetchingEngine:
-    """What `detaug.engine.executor.Engine` asks for, but for `close` and `worker_pids`.
+    """What `detaug.engine.executor.Engine` asks for, but for `worker_pids`.
 
-    A subclass starts the thread, and says how it is woken (`_wake`, and `_is_news` where not every batch that is taken is
-    worth it).
+    A subclass starts the thread (`_thread`) and the run-time check (`_checking`), and says how the thread is woken (`_wake`, and
+    `_is_news` where not every batch that is taken is worth it).
 
     Args:
         work: what is to be made. The schedule is shared between the threads under the lock.
     """
 
     prefetches = True
+    _thread: threading.Thread
+    _checking: Checking
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -62,6 +70,7 @@ class PrefetchingEngine:
         self._owner = os.getpid()
         self._said: set[str] = set()
         self._skip_log = SkipLog()
+        self._gpu = gpu_to_pin_for(work.pin_memory)
 
     # --- what a subclass says
 
@@ -76,16 +85,6 @@ class PrefetchingEngine:
     def _sleep(self, position: Position) -> None:
         """Until there may be an outcome for that position, or something else has changed."""
         self._news.get()
-
-    @property
-    def _is_checking(self) -> bool:
-        """Whether a check is under way whose finding may concern batches that were taken."""
-        raise NotImplementedError
-
-    @property
-    def _is_running(self) -> bool:
-        """Whether the engine's thread is alive."""
-        raise NotImplementedError
 
     # --- the user's thread ----------------------------------------------------------------------------------------
 
@@ -167,16 +166,23 @@ class PrefetchingEngine:
         """Wait for checks that are under way, so that what they find is not said too late."""
         self._work.checks.end_is_near(seconds)
         until = time.monotonic() + seconds
-        while self._is_checking and self._fatal is None and not self._closing and time.monotonic() < until:
-            if not self._is_running:
+        while self._checking.under_way and self._fatal is None and not self._closing and time.monotonic() < until:
+            if not self._thread.is_alive():
                 return
             self._wake()
             time.sleep(0.002)
 
-    def _tell_what_was_not_told(self) -> None:
-        """As the last act of closing: what a check found after the last batch was taken."""
+    def close(self) -> None:
+        """End everything that was started and give it back, but for the memory of batches that the user still holds."""
+        if os.getpid() != self._owner or self._closing:
+            return  # a fork of the user's process has no business with our workers
+        self._await_checks(_CLOSE_PATIENCE)
+        self._closing = True
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
         if isinstance(self._fatal, ReproducibilityError) and not self._fatal_is_told:
-            logger.warning("%s", self._told(self._fatal))
+            logger.warning("%s", self._told(self._fatal))  # a check found it after the last batch was taken
 
     # --- the engine's thread --------------------------------------------------------------------------------------
 
@@ -218,6 +224,14 @@ class PrefetchingEngine:
         with self._lock:
             for task in tasks:
                 self._schedule.lose(task.key)
+
+    def _unpacked(self, task: Task, open_batch: Callable[[], Any]) -> Outcome:
+        try:
+            batch = open_batch()
+            return Delivered(pin(batch) if self._gpu is not None else batch)
+        except Exception as error:
+            where = "in the parent process, which could not take the batch in"
+            return self._failure(failures.error_of(describe(error), task.key, self._work.places, where, error))
 
     def _describe_task(self, task: Task) -> str:
         return failures.describe_batch(task.key, self._work.places)

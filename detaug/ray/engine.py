@@ -11,7 +11,6 @@ says.
 from __future__ import annotations
 
 import logging
-import os
 import queue
 import threading
 import time
@@ -23,9 +22,10 @@ import ray
 import torch
 
 from detaug.engine import failures
-from detaug.engine.error_record import describe
+from detaug.engine.checking import CheckedBatch
+from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
-from detaug.engine.order.outcomes import Delivered, Exists, Outcome, Task
+from detaug.engine.order.outcomes import Exists, Task
 from detaug.engine.prefetching import PrefetchingEngine
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
@@ -34,8 +34,6 @@ from detaug.ray.actors import Made
 from detaug.ray.handles import Actor, Event, first_line, writable
 from detaug.ray.head import HeadWatch
 from detaug.ray.pool import ActorPool
-from detaug.ray.second_making import Checking
-from detaug.transport.pinning import gpu_to_pin_for, pin
 from detaug.transport.transfer import unpack
 
 if TYPE_CHECKING:
@@ -49,8 +47,6 @@ _CALLS = 2
 _LOOK_EVERY = 0.5
 #: The share of an object store that batches may fill, before Ray writes them to the disk.
 _SHARE_OF_STORE = 0.6
-#: How long (seconds) `close` waits for checks.
-_CLOSE_PATIENCE = 2.0
 
 
 class RayEngine(PrefetchingEngine):
@@ -67,7 +63,6 @@ class RayEngine(PrefetchingEngine):
         self._states = work.states
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._woken = False
-        self._gpu = gpu_to_pin_for(work.pin_memory)
         self._head = HeadWatch(ray.get_runtime_context().gcs_address, settings.patience)
         self._tickets = 0
         self._largest = 0  # bytes of a batch
@@ -92,25 +87,6 @@ class RayEngine(PrefetchingEngine):
         if always or not self._woken:
             self._woken = True
             self._events.put(None)
-
-    @property
-    def _is_checking(self) -> bool:
-        return self._checking.under_way
-
-    @property
-    def _is_running(self) -> bool:
-        return self._thread.is_alive()
-
-    def close(self) -> None:
-        """End all actors, and give everything back but for the batches that the user still holds."""
-        if os.getpid() != self._owner or self._closing:
-            return  # a fork of the user's process has no business with our actors
-        self._await_checks(_CLOSE_PATIENCE)
-        self._closing = True
-        self._wake()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-        self._tell_what_was_not_told()
 
     def worker_pids(self, ready: bool = False) -> list[int]:
         """The processes of actors on this node; Ray tells of them once they have set themselves up."""
@@ -272,19 +248,12 @@ class RayEngine(PrefetchingEngine):
         elif task.probe:
             self._finish(task, Exists())
         else:
-            self._finish(task, self._unpacked(task, made))
+            self._finish(task, self._unpacked(task, lambda: unpack(made.pickled, [writable(b) for b in made.buffers])))
             self._tell_what_is_due()  # before the next one is unpacked here
             self._watch_the_stores(actor, sum(buffer.nbytes for buffer in made.buffers))
-        if made.report is not None:
-            self._checking.reported(task.key, made.report, actor.number)
-
-    def _unpacked(self, task: Task, made: Made) -> Outcome:
-        try:
-            batch = unpack(made.pickled, [writable(buffer) for buffer in made.buffers])
-            return Delivered(pin(batch) if self._gpu is not None else batch)
-        except Exception as error:
-            where = "in the parent process, which could not take the batch in"
-            return self._failure(failures.error_of(describe(error), task.key, self._work.places, where, error))
+        if (report := made.report) is not None:
+            checked = CheckedBatch(task.key, report.report, report.number, actor.number, report.state_before)
+            self._checking.reported(checked)
 
     def _watch_the_stores(self, actor: Actor, size: int) -> None:
         """Make no more batches ahead than fit into the smallest object store: Ray writes what does not to the disk."""
@@ -301,20 +270,45 @@ class RayEngine(PrefetchingEngine):
                 "pass a smaller num_cached"
             )
 
-    # --- the run-time check, see `detaug.ray.second_making.Asks`
+    # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
 
-    def ask(
-        self, number: int | None, unlike: int, method: str, arguments: tuple[Any, ...], then: Callable[[Any], None]
+    def ask_to_make_again(self, check: CheckedBatch, stepped: bool) -> bool:
+        """See there; so with the following."""
+        arguments = (*check.key, stepped, check.state, check.after)
+        return self._ask_another(check, "make_again", arguments, lambda answer: self._checking.made_again(*answer))
+
+    def ask_to_explain(self, check: CheckedBatch) -> bool:
+        return self._ask_another(
+            check, "explain", (*check.key, True), lambda answer: self._checking.explained(answer, None)
+        )
+
+    def ask_worker_to_explain(self, check: CheckedBatch) -> bool:
+        actor = self._pool.actors.get(check.worker)
+        if actor is None or actor.leaving:
+            return False
+        self._pool.call(
+            actor,
+            "explain",
+            (*check.key, False),
+            lambda _actor, answer: self._checking.explained(answer, check.worker),
+            lambda _actor, _error: self._checking.lost(check.worker),
+        )
+        return True
+
+    def _ask_another(
+        self, check: CheckedBatch, method: str, arguments: tuple[Any, ...], take: Callable[[Any], None]
     ) -> bool:
-        """See there."""
+        """Call a method of an actor: another than the one that made the batch, unless there is no other."""
         ready = self._pool.ready()
-        if number is not None:
-            ready = [actor for actor in ready if actor.number == number]
         if not ready:
             return False
-        actor = min(ready, key=lambda each: (each.number == unlike, len(each.calls), each.index))
+        actor = min(ready, key=lambda each: (each.number == check.worker, len(each.calls), each.index))
         self._pool.call(
-            actor, method, arguments, lambda _actor, answer: then(answer), lambda _actor, _error: then(None)
+            actor,
+            method,
+            arguments,
+            lambda _actor, answer: take(answer),
+            lambda _actor, _error: self._checking.give_up(),
         )
         return True
 

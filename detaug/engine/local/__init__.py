@@ -6,7 +6,6 @@ the parent      coordinator   one thread: gives tasks, takes batches in, has a d
                 helpers       the helper in charge, and another in its place
                 handles       one worker, one helper, as the parent knows them
                 stalls        workers that do not answer
-                second_making the run-time check
                 waker         from the user's thread to the coordinator's
 other processes helper        forks workers
                 worker        makes batches

@@ -10,25 +10,22 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from detaug.engine import arguments, failures
+from detaug.engine.checking import CheckedBatch
 from detaug.engine.checking.hash_order import HashOrder
-from detaug.engine.error_record import describe
+from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
 from detaug.engine.local import events, messages
 from detaug.engine.local.assignments import Assignments
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool
-from detaug.engine.local.second_making import Checking
 from detaug.engine.local.waker import Waker
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Outcome, Position, Task
 from detaug.engine.prefetching import PrefetchingEngine
@@ -36,14 +33,11 @@ from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explaine
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
 from detaug.transport.channel import ChannelClosed, ChannelFull
-from detaug.transport.pinning import gpu_to_pin_for, pin
 from detaug.transport.slots import Parcel
 from detaug.transport.transfer import unpack
 
 logger = logging.getLogger("detaug")
 
-#: How long (seconds) `close` waits for checks that are under way.
-_CLOSE_PATIENCE = 2.0
 #: How long (seconds) a worker is left alone that has not read what it was sent.
 _REST = 0.005
 
@@ -108,12 +102,12 @@ class Coordinator(PrefetchingEngine):
         self._hungry = True
         self._resting: list[Worker] = []  # workers that read too little to be sent anything
         self._assignments: Assignments[Worker] = Assignments(work.schedule, work.num_processes)
-        self._gpu = gpu_to_pin_for(work.pin_memory)
         self._deaths: dict[BatchKey, int] = {}
         self._not_taken: dict[BatchKey, int] = {}
         self._missing: set[int] = set()  # places whose streams other workers have
         self._memory_kills = MemoryKills()
-        self._checking = Checking(work.checks, HashOrder(work.pipeline, work.job, work.checks), work.on_mismatch, self)
+        hash_order = HashOrder(work.pipeline, work.job, work.checks)
+        self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
         self._waker = Waker()
         self._pool = Pool(
             work, arguments.start_method(settings.start_method), settings.stall_timeout, self._waker, self._describe
@@ -140,30 +134,11 @@ class Coordinator(PrefetchingEngine):
     def _is_news(self, moved: bool, outcome: Outcome | EpochEnd | None) -> bool:
         return moved and self._hungry
 
-    @property
-    def _is_checking(self) -> bool:
-        return self._checking.under_way
-
-    @property
-    def _is_running(self) -> bool:
-        return self._thread.is_alive()
-
     def move(self, position: Position) -> None:
         """Go elsewhere; what is already there or being made for the new place is kept."""
         # What arrived without its descriptor a moment ago is tried as often again.
         self._not_taken.clear()
         super().move(position)
-
-    def close(self) -> None:
-        """End all processes and give everything back, but for the memory of batches that the user still holds."""
-        if os.getpid() != self._owner or self._closing:
-            return  # a fork of the user's process has no business with our workers
-        self._await_checks(_CLOSE_PATIENCE)
-        self._closing = True
-        self._waker.wake()
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
-        self._tell_what_was_not_told()
 
     def worker_pids(self, ready: bool = False) -> list[int]:
         """The workers that are alive now; with `ready` only those that have set themselves up."""
@@ -183,7 +158,7 @@ class Coordinator(PrefetchingEngine):
                 torch.cuda.set_device(self._gpu)
             while not self._closing:
                 self._assign_all()
-                self._checking.go_on(self._pool)
+                self._checking.go_on()
                 # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
                 self._tell_what_is_due()
                 happened = self._pool.wait(_REST if self._resting else None)
@@ -223,9 +198,9 @@ class Coordinator(PrefetchingEngine):
                 self._leave(worker)
                 self._lose([task for _, task in worker.tasks])
             case events.Reported(worker, message):
-                self._checking.heard(self._pool, worker, message)
+                self._take_report(worker, message)
             case events.CheckerReady():
-                self._checking.go_on(self._pool)
+                self._checking.go_on()
             case events.CheckerTook(seconds):
                 self._checking.checks.paid(seconds)
             case events.CheckerLost():
@@ -243,6 +218,7 @@ class Coordinator(PrefetchingEngine):
     def _leave(self, worker: Worker) -> None:
         """The worker will not answer again."""
         self._assignments.leave(worker)
+        self._checking.lost(worker.number)
         worker.close()
 
     def _set_missing(self, places: set[int]) -> None:
@@ -420,10 +396,29 @@ class Coordinator(PrefetchingEngine):
         self._finish(task, outcome)
         self._tell_what_is_due()  # before the next one is unpacked here
 
-    def _unpacked(self, task: Task, open_batch: Callable[[], Any]) -> Outcome:
-        try:
-            batch = open_batch()
-            return Delivered(pin(batch) if self._gpu is not None else batch)
-        except Exception as error:
-            where = "in the parent process, which could not take the batch in"
-            return self._failure(failures.error_of(describe(error), task.key, self._places, where, error))
+    # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
+
+    def ask_to_make_again(self, check: CheckedBatch, stepped: bool) -> bool:
+        """See there; so with the following."""
+        return self._pool.ask_checker(messages.MakeAgain(*check.key, stepped, check.state, check.after))
+
+    def ask_to_explain(self, check: CheckedBatch) -> bool:
+        return self._pool.ask_checker(messages.Explain(*check.key))
+
+    def ask_worker_to_explain(self, check: CheckedBatch) -> bool:
+        worker = self._pool.workers.get(check.worker)
+        if worker is None:
+            return False
+        with contextlib.suppress(ChannelClosed):
+            worker.channel.send(messages.Explain(*check.key))
+        return True
+
+    def _take_report(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
+        match message:
+            case messages.Report(number, epoch, step, report, state):
+                key = BatchKey(epoch, step)
+                self._checking.reported(CheckedBatch(key, report, number, worker.number, state))
+            case messages.Checked(again, seconds):
+                self._checking.made_again(again, seconds)
+            case messages.Explained(explanation):
+                self._checking.explained(explanation, worker.number)

@@ -204,7 +204,7 @@ class Pool:
             return False  # the helper will say that it ended
         return True
 
-    def end_checker(self) -> None:
+    def _end_checker(self) -> None:
         """It has answered, or is lost."""
         if self._checker is not None:
             self._mute(self._checker)
@@ -266,7 +266,7 @@ class Pool:
         if worker is self._reserve:
             self._lose_reserve()
         elif worker is self._checker:
-            self.end_checker()
+            self._end_checker()
             self._events.append(CheckerLost())
         else:
             return False
@@ -311,7 +311,7 @@ class Pool:
             self._fail(RuntimeError(f"the helper process ended {START_KILLS} times before a worker was ready"))
         self._helpers.bury()
         self._lose_reserve()
-        self.end_checker()
+        self._end_checker()
         self._events.append(CheckerLost())
         lost = list(self.workers.values())
         for worker in lost:
@@ -354,6 +354,8 @@ class Pool:
             case messages.Log(text):
                 self._events.append(Said(text))
             case messages.Report() | messages.Checked() | messages.Explained():
+                if worker is self._checker:  # which was forked for this answer alone
+                    self._end_checker()
                 self._events.append(Reported(worker, message))
             case messages.Broken(record):
                 self._fail(
