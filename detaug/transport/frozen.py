@@ -119,18 +119,26 @@ def _send_the_script_by_value() -> None:
         cloudpickle.register_pickle_by_value(script)
 
 
-def why_not_picklable(value: Any, path: str) -> str:
-    """The deepest attribute or item of `value` that cannot be pickled, and why, in one sentence."""
-    error: BaseException | None = _pickling_error(value)
+def _pickling_error(value: Any) -> Exception | None:
+    try:
+        _Pickler(io.BytesIO(), lambda _: None).dump(value)
+    except Exception as error:
+        return error
+    return None
+
+
+def why_not_picklable(value: Any, path: str, error_of: Callable[[Any], Exception | None] = _pickling_error) -> str:
+    """The deepest attribute or item of `value` that cannot be pickled, and why (`error_of`), in one sentence."""
+    error = error_of(value)
     for _ in range(8):
         for name, part in _parts(value):
-            part_error = _pickling_error(part)
+            part_error = error_of(part)
             if part_error is not None:
                 path, value, error = path + name, part, part_error
                 break
         else:
             break
-    return f"{path} (of type {type(value).__name__}) cannot be pickled: {error}"
+    return f"{path} of type {type(value).__name__} cannot be pickled: {error}"
 
 
 def _parts(value: Any) -> list[tuple[str, Any]]:
@@ -140,11 +148,3 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
         return [(f"[{i}]", part) for i, part in enumerate(value)]
     attributes = getattr(value, "__dict__", None)
     return [(f".{name}", part) for name, part in attributes.items()] if isinstance(attributes, dict) else []
-
-
-def _pickling_error(value: Any) -> BaseException | None:
-    try:
-        _Pickler(io.BytesIO(), lambda _: None).dump(value)
-    except Exception as error:
-        return error
-    return None

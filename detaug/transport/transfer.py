@@ -18,6 +18,7 @@ import numpy as np
 
 from detaug.memory.blocks import Bytes
 from detaug.transport.bulk import reduce_bulk
+from detaug.transport.frozen import why_not_picklable
 from detaug.transport.importing import loads
 from detaug.transport.script_classes import reduce_by_name
 
@@ -63,7 +64,7 @@ def pack(batch: Any) -> Packed:
     try:
         _Pickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
     except Exception as error:
-        raise TypeError(f"the batch cannot be sent: {_culprit(batch, 'batch')}") from error
+        raise TypeError(f"the batch cannot be sent: {why_not_picklable(batch, 'batch', _error_of)}") from error
     return Packed(file.getvalue(), buffers)
 
 
@@ -78,19 +79,6 @@ def _is_owned(view: memoryview) -> bool:
     while isinstance(owner, memoryview):
         owner = owner.obj
     return owner is not None
-
-
-def _culprit(value: Any, where: str) -> str:
-    """Which part of a batch cannot be pickled, by its key."""
-    parts: list[tuple[str, Any]] = []
-    if isinstance(value, dict):
-        parts = [(f"{where}[{key!r}]", part) for key, part in value.items()]
-    elif isinstance(value, (list, tuple)):
-        parts = [(f"{where}[{i}]", part) for i, part in enumerate(value)]
-    for name, part in parts:
-        if _error_of(part) is not None:
-            return _culprit(part, name)
-    return f"{where} of type {type(value).__name__} cannot be pickled: {_error_of(value)}"
 
 
 def _error_of(value: Any) -> Exception | None:
