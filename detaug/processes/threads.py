@@ -166,22 +166,7 @@ def _libraries() -> list[_Library]:
     return found
 
 
-def _opencv(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
-    # 0: no parallel framework at all. 1 would end its pool's threads, for which a forked process would wait forever.
-    return module.getNumThreads, lambda number: module.setNumThreads(0 if number == 1 else number)
-
-
-def _numexpr(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
-    return module.get_num_threads, module.set_num_threads
-
-
-def _simple_itk(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
-    base = module.ProcessObject
-    return base.GetGlobalDefaultNumberOfThreads, base.SetGlobalDefaultNumberOfThreads
-
-
-def _itk(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
-    base = module.MultiThreaderBase
+def _of_itk(base: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
     return base.GetGlobalDefaultNumberOfThreads, base.SetGlobalDefaultNumberOfThreads
 
 
@@ -194,8 +179,9 @@ def _numba(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
 
 _KNOWN: dict[str, Callable[[Any], tuple[Callable[[], int], Callable[[int], Any]]]] = {
     "numba": _numba,
-    "cv2": _opencv,
-    "numexpr": _numexpr,
-    "SimpleITK": _simple_itk,
-    "itk": _itk,
+    # 0: no parallel framework at all. 1 would end its pool's threads, for which a forked process would wait forever.
+    "cv2": lambda module: (module.getNumThreads, lambda number: module.setNumThreads(0 if number == 1 else number)),
+    "numexpr": lambda module: (module.get_num_threads, module.set_num_threads),
+    "SimpleITK": lambda module: _of_itk(module.ProcessObject),
+    "itk": lambda module: _of_itk(module.MultiThreaderBase),
 }
