@@ -9,9 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from contextlib import suppress
 
 from detaug.engine.checking import is_checked, make_again
 from detaug.engine.error_record import describe
@@ -20,7 +18,7 @@ from detaug.engine.local import messages
 from detaug.ledger.notes import note_of
 from detaug.memory.batch_memory import allocate_with
 from detaug.memory.limits import private_memory
-from detaug.pipeline.loader_states import LoaderState, LoaderStates
+from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.processes.control import (
     be_killed_first,
@@ -31,7 +29,6 @@ from detaug.processes.control import (
 from detaug.processes.surroundings import leave_autocast
 from detaug.processes.whereabouts import OwnWhereabouts
 from detaug.purity.pristine import Pristine
-from detaug.purity.reports import BatchReport
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.importing import note_worker
 from detaug.transport.payload import read_payload
@@ -79,96 +76,105 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
     job.settings.keep()
     leave_autocast()
     be_killed_first()
-
-    def log(text: str) -> None:
-        channel.send(messages.Log(text))
-
     try:
-        states = LoaderStates(pristine.source, job.branch.num_streams)
-        producer = Producer(pristine, job.branch, log, job.guard, only=True, states=states)
+        worker = _Worker(channel, pristine, job, forked)
     except Exception as error:
         channel.send(messages.Broken(describe(error)))
         return
-    slots = WorkerSlots(log)
-    allocate_with(slots.take)
-    whereabouts = OwnWhereabouts()
-    made = 0
-
-    def make(ticket: int, epoch: int, step: int, probe: bool = False) -> tuple[messages.Answer, int | None]:
-        nonlocal made
-        job.settings.renew()
-        whereabouts.task[0] = ticket
-        made += not probe
-        reported = not probe and is_checked(made, job.check_every)
-        report = partial(_report, channel, made) if reported else None
-        return _answer(producer, slots, ticket, epoch, step, probe, report, job.noted)
-
-    try:
-        channel.send(messages.Ready(os.getpid()), whereabouts.descriptor)
-        tasks: deque[messages.Order | messages.MakeAgain | messages.Explain] = deque()
-        while True:
-            for message, _ in _messages(channel, wait=not tasks):
-                match messages.Make(*message) if type(message) is tuple else message:
-                    case messages.Make(orders, given_back, dropped):
-                        tasks.extend(orders)
-                        slots.give_back(given_back)
-                        slots.drop(dropped)
-                    case messages.Cancel(ticket):
-                        tasks = deque(task for task in tasks if type(task) is not tuple or task[0] != ticket)
-                    case messages.MakeAgain() | messages.Explain():
-                        tasks.append(message)
-                    case messages.Restore(state):
-                        states.give(state)
-                    case messages.Quit():
-                        return
-            if tasks:
-                task = tasks.popleft()
-                if isinstance(task, (messages.MakeAgain, messages.Explain)):
-                    allocate_with(None)  # it does not travel, and a new slot costs more than the batch
-                    channel.send(_second_answer(producer, forked, task))
-                    allocate_with(slots.take)
-                    continue
-                _send(channel, *make(*task))
-                if job.max_memory is not None and (memory := private_memory()) > job.max_memory:
-                    channel.send(messages.Retiring(memory))
-                    return
-    except ChannelClosed:
-        return
+    with suppress(ChannelClosed):
+        worker.run()
 
 
-def _send(channel: Channel, answer: messages.Answer, descriptor: int | None) -> None:
-    if type(answer) is messages.InSlot and answer.state is None:
-        channel.send((answer.ticket, *answer.parcel), descriptor)
-    else:
-        channel.send(answer, descriptor)
-    if descriptor is not None:
-        os.close(descriptor)
+class _Worker:
+    def __init__(self, channel: Channel, pristine: Pristine, job: Job, forked: bool) -> None:
+        self._channel = channel
+        self._job = job
+        self._forked = forked
+        self._states = LoaderStates(pristine.source, job.branch.num_streams)
+        self._producer = Producer(pristine, job.branch, self._log, job.guard, only=True, states=self._states)
+        self._slots = WorkerSlots(self._log)
+        self._whereabouts = OwnWhereabouts()
+        self._tasks: deque[messages.Order | messages.MakeAgain | messages.Explain] = deque()
+        self._made = 0
 
+    def run(self) -> None:
+        """Until told to quit, or its memory exceeds the limit.
 
-def _messages(channel: Channel, wait: bool) -> list[tuple[Any, int | None]]:
-    return [channel.receive()] if wait else channel.receive_ready()
+        Raises:
+            ChannelClosed: the parent is gone.
+        """
+        allocate_with(self._slots.take)
+        self._channel.send(messages.Ready(os.getpid()), self._whereabouts.descriptor)
+        while self._take_messages():
+            if not self._tasks:
+                continue
+            task = self._tasks.popleft()
+            if isinstance(task, (messages.MakeAgain, messages.Explain)):
+                self._answer_check(task)
+                continue
+            self._send(*self._make(*task))
+            if self._job.max_memory is not None and (memory := private_memory()) > self._job.max_memory:
+                self._channel.send(messages.Retiring(memory))
+                return
 
+    def _log(self, text: str) -> None:
+        self._channel.send(messages.Log(text))
 
-def _answer(
-    producer: Producer,
-    slots: WorkerSlots,
-    ticket: int,
-    epoch: int,
-    step: int,
-    probe: bool,
-    report: Callable[[int, int, BatchReport, LoaderState | None], None] | None,
-    noted: tuple[str, ...] | None,
-) -> tuple[messages.Answer, int | None]:
-    began = time.perf_counter()
-    try:
-        if report is None:
-            batch = producer.make(epoch, step, transform=not probe)
+    def _take_messages(self) -> bool:
+        """Take in what the parent has sent, waiting for it where there is nothing to do. False: that is to quit."""
+        for message, _ in self._channel.receive_ready() if self._tasks else [self._channel.receive()]:
+            match messages.Make(*message) if type(message) is tuple else message:
+                case messages.Make(orders, given_back, dropped):
+                    self._tasks.extend(orders)
+                    self._slots.give_back(given_back)
+                    self._slots.drop(dropped)
+                case messages.Cancel(ticket):
+                    self._tasks = deque(task for task in self._tasks if type(task) is not tuple or task[0] != ticket)
+                case messages.MakeAgain() | messages.Explain():
+                    self._tasks.append(message)
+                case messages.Restore(state):
+                    self._states.give(state)
+                case messages.Quit():
+                    return False
+        return True
+
+    def _send(self, answer: messages.Answer, descriptor: int | None) -> None:
+        if type(answer) is messages.InSlot and answer.state is None:
+            self._channel.send((answer.ticket, *answer.parcel), descriptor)
         else:
-            batch, made = producer.make_reported(epoch, step)
-            report(epoch, step, made, producer.state_before)
+            self._channel.send(answer, descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _make(self, ticket: int, epoch: int, step: int, probe: bool = False) -> tuple[messages.Answer, int | None]:
+        """The answer to a task, and the descriptor of its slot where that is a new one."""
+        self._job.settings.renew()
+        self._whereabouts.task[0] = ticket
+        self._made += not probe
+        try:
+            return self._exists(ticket, epoch, step) if probe else self._batch(ticket, epoch, step)
+        except StreamEnded:
+            return messages.Ended(ticket), None
+        except SystemExit:
+            raise
+        except BaseException as error:  # also those that are no Exception: a library's own way to cancel things
+            return messages.Raised(ticket, describe(error)), None
+        finally:
+            self._slots.abandon()  # what was not written
+
+    def _exists(self, ticket: int, epoch: int, step: int) -> tuple[messages.Answer, int | None]:
+        self._producer.make(epoch, step, transform=False)
+        return messages.Exists(ticket, self._producer.loader_state), None
+
+    def _batch(self, ticket: int, epoch: int, step: int) -> tuple[messages.Answer, int | None]:
+        producer, noted = self._producer, self._job.noted
+        began = time.perf_counter()
+        if is_checked(self._made, self._job.check_every):
+            batch, report = producer.make_reported(epoch, step)
+            self._channel.send(messages.Report(self._made, epoch, step, report, producer.state_before))
+        else:
+            batch = producer.make(epoch, step)
         state = producer.loader_state
-        if probe:
-            return messages.Exists(ticket, state), None
         seconds = time.perf_counter() - began
         packed = pack(batch if noted is None else (batch, note_of(batch, seconds, noted)))
         whole, batch = [batch], None  # a buffer may be memory that an object of the batch frees: an ITK image's
@@ -178,31 +184,16 @@ def _answer(
             packed.buffers.clear()
             whole.clear()
             return messages.Inline(ticket, packed.pickled, buffers, state), None
-        parcel, descriptor = slots.write(packed, whole)
+        parcel, descriptor = self._slots.write(packed, whole)
         return messages.InSlot(ticket, parcel, state), descriptor
-    except StreamEnded:
-        return messages.Ended(ticket), None
-    except SystemExit:
-        raise
-    except BaseException as error:  # also those that are no Exception: a library's own way to cancel things
-        return messages.Raised(ticket, describe(error)), None
-    finally:
-        slots.abandon()  # what was not written
 
-
-def _report(
-    channel: Channel, number: int, epoch: int, step: int, report: BatchReport, state_before: LoaderState | None
-) -> None:
-    channel.send(messages.Report(number, epoch, step, report, state_before))
-
-
-def _second_answer(
-    producer: Producer, forked: bool, task: messages.MakeAgain | messages.Explain
-) -> messages.Checked | messages.Explained:
-    """`forked`: for this check alone."""
-    if isinstance(task, messages.Explain):
-        return messages.Explained(producer.explain(task.epoch, task.step))
-    began, used = time.perf_counter(), time.process_time()
-    again = make_again(producer, *task, BaseException)
-    seconds = 0.0 if forked else max(time.perf_counter() - began, time.process_time() - used)
-    return messages.Checked(again, seconds)
+    def _answer_check(self, task: messages.MakeAgain | messages.Explain) -> None:
+        allocate_with(None)  # it does not travel, and a new slot costs more than the batch
+        if isinstance(task, messages.Explain):
+            self._channel.send(messages.Explained(self._producer.explain(task.epoch, task.step)))
+        else:
+            began, used = time.perf_counter(), time.process_time()
+            again = make_again(self._producer, *task, BaseException)
+            seconds = max(time.perf_counter() - began, time.process_time() - used)
+            self._channel.send(messages.Checked(again, 0.0 if self._forked else seconds))
+        allocate_with(self._slots.take)
