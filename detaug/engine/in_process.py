@@ -198,7 +198,7 @@ class InProcess:
         try:
             if not task.probe and is_checked(self._made + 1, self._work.job.check_every):
                 batch, report = self._replayer.make_reported(task.key)
-                check = CheckedBatch(task.key, report, self._made + 1, 0, self._replayer.state_before)
+                check = CheckedBatch(task.key, report, self._made + 1, state=self._replayer.state_before)
             else:
                 batch = self._replayer.make(task.key, transform=not task.probe)
         except StreamEnded:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from detaug.engine.checking import Again, is_checked, make_again
+from detaug.engine.checking import Again, CheckedBatch, is_checked, make_again
 from detaug.engine.error_record import ErrorRecord, describe
 from detaug.engine.executor import Job
 from detaug.engine.warming import warm_up
@@ -18,27 +18,12 @@ from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.processes.surroundings import leave_autocast
-from detaug.purity.reports import BatchReport, Explanation
+from detaug.purity.reports import Explanation
 from detaug.ray.nodes import NodeReport
 from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.transport.importing import note_worker
 from detaug.transport.payload import read_shipped
 from detaug.transport.transfer import pack
-
-
-@dataclass
-class Report:
-    """On a batch that will be made a second time.
-
-    Attributes:
-        number: index among its actor's, from 1.
-        report: what the other making is compared with.
-        state_before: of the stream's loader.
-    """
-
-    number: int
-    report: BatchReport
-    state_before: LoaderState | None
 
 
 @dataclass
@@ -51,7 +36,7 @@ class Made:
         ended: there is no such batch.
         error: what its loader or transform raised.
         state: where the loader's copy stands behind it.
-        report: where it is to be made a second time.
+        check: where it may be made a second time.
         seconds: it took.
         logs: for the user.
         memory: private bytes of the process, where there is a limit that it exceeds.
@@ -62,7 +47,7 @@ class Made:
     ended: bool = False
     error: ErrorRecord | None = None
     state: LoaderState | None = None
-    report: Report | None = None
+    check: CheckedBatch | None = None
     seconds: float = 0.0
     logs: Sequence[str] = ()
     memory: int | None = None
@@ -140,12 +125,12 @@ class BatchMaker:
         self._job.settings.renew()
         producer = self._producer
         self._made += not probe
-        report = None
+        check = None
         began = time.perf_counter()
         try:
             if not probe and is_checked(self._made, self._job.check_every):
-                batch, made = producer.make_reported(epoch, step)
-                report = Report(self._made, made, producer.state_before)
+                batch, report = producer.make_reported(epoch, step)
+                check = CheckedBatch(BatchKey(epoch, step), report, self._made, state=producer.state_before)
             else:
                 batch = producer.make(epoch, step, transform=not probe)
             state = producer.loader_state
@@ -154,7 +139,7 @@ class BatchMaker:
             seconds, noted = time.perf_counter() - began, self._job.noted
             packed = pack(batch if noted is None else (batch, note_of(batch, seconds, noted)))
             self._written = batch
-            return Made(packed.pickled, packed.buffers, state=state, report=report)
+            return Made(packed.pickled, packed.buffers, state=state, check=check)
         except StreamEnded:
             return Made(ended=True)
         except SystemExit:

@@ -251,9 +251,8 @@ class RayEngine(PrefetchingEngine):
             self._finish(task, self._unpacked(task, lambda: unpack(made.pickled, [writable(b) for b in made.buffers])))
             self._tell_what_is_due()  # before the next one is unpacked here
             self._watch_the_stores(actor, sum(buffer.nbytes for buffer in made.buffers))
-        if (report := made.report) is not None:
-            checked = CheckedBatch(task.key, report.report, report.number, actor.number, report.state_before)
-            self._checking.reported(checked)
+        if made.check is not None:
+            self._checking.reported(made.check._replace(worker=actor.number))
 
     def _watch_the_stores(self, actor: Actor, size: int) -> None:
         """Make no more batches ahead than fit into the smallest object store: Ray writes what does not to the disk."""

@@ -51,7 +51,7 @@ class CheckedBatch(NamedTuple):
         key: which.
         report: on how it was made.
         number: index of the batch among its worker's, from 1.
-        worker: that worker's number; 0 in the calling process.
+        worker: that worker's number, which its engine knows; 0 in the calling process.
         state: of its stream's loader before it, if that is known.
         after: the process that makes it again makes this one before it.
     """
@@ -59,7 +59,7 @@ class CheckedBatch(NamedTuple):
     key: BatchKey
     report: BatchReport
     number: int
-    worker: int
+    worker: int = 0
     state: LoaderState | None = None
     after: BatchKey | None = None
 

@@ -415,9 +415,8 @@ class Coordinator(PrefetchingEngine):
 
     def _take_report(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
         match message:
-            case messages.Report(number, epoch, step, report, state):
-                key = BatchKey(epoch, step)
-                self._checking.reported(CheckedBatch(key, report, number, worker.number, state))
+            case messages.Report(check):
+                self._checking.reported(check._replace(worker=worker.number))
             case messages.Checked(again, seconds):
                 self._checking.made_again(again, seconds)
             case messages.Explained(explanation):

@@ -17,11 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from detaug.engine.checking import Again
+    from detaug.engine.checking import Again, CheckedBatch
     from detaug.engine.error_record import ErrorRecord
     from detaug.pipeline.loader_states import LoaderState
     from detaug.pipeline.plan import BatchKey
-    from detaug.purity.reports import BatchReport, Explanation
+    from detaug.purity.reports import Explanation
     from detaug.transport.slots import Parcel
 
 #: A task: (ticket, epoch, step, whether it is only asked for whether there is such a batch).
@@ -153,13 +153,9 @@ class Retiring(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Of its `number`-th batch, which may be made again and compared."""
+    """On a batch that may be made again and compared."""
 
-    number: int
-    epoch: int
-    step: int
-    report: BatchReport
-    state_before: LoaderState | None
+    check: CheckedBatch
 
 
 class Checked(NamedTuple):

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from detaug.engine.checking import is_checked, make_again
+from detaug.engine.checking import CheckedBatch, is_checked, make_again
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Job
 from detaug.engine.local import messages
@@ -19,6 +19,7 @@ from detaug.ledger.notes import note_of
 from detaug.memory.batch_memory import allocate_with
 from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderStates
+from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.processes.control import (
     be_killed_first,
@@ -171,7 +172,8 @@ class _Worker:
         began = time.perf_counter()
         if is_checked(self._made, self._job.check_every):
             batch, report = producer.make_reported(epoch, step)
-            self._channel.send(messages.Report(self._made, epoch, step, report, producer.state_before))
+            check = CheckedBatch(BatchKey(epoch, step), report, self._made, state=producer.state_before)
+            self._channel.send(messages.Report(check))
         else:
             batch = producer.make(epoch, step)
         state = producer.loader_state
