@@ -17,7 +17,7 @@ A worker's death:
 
     kernel          ends the worker (SIGKILL, out of memory, a crash)
     helper          reaps it: Exited ──► Pool: takes in what it had still sent, and removes it
-    Pool            Died ──► Coordinator: the batch it was making is wanted again, and counted: `max_restarts` of the same
+    Pool            died ──► Coordinator: the batch it was making is wanted again, and counted: `max_restarts` of the same
                                         batch in a row are an error; those that waited at it are wanted again
     Pool            Start ──► helper: forks another worker, as pristine as the first
     worker          makes the batch with the same bytes: they follow from (pipeline, seed, epoch, step) alone

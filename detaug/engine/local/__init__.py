@@ -2,7 +2,7 @@
 
 the parent      coordinator   one thread: gives tasks, takes batches in, has a dead worker's batch made again
                 assignments   which worker gets which tasks (pure)
-                pool          starts the workers, and replaces those that die; `events` is what it tells the coordinator
+                pool          starts the workers, and replaces those that die; it tells the coordinator
                 helpers       the helper in charge, and another in its place
                 handles       one worker, one helper, as the parent knows them
                 stalls        workers that do not answer

@@ -22,7 +22,7 @@ from detaug.engine.checking import CheckedBatch
 from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
-from detaug.engine.local import events, messages
+from detaug.engine.local import messages
 from detaug.engine.local.assignments import Assignments
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool
@@ -109,9 +109,8 @@ class Coordinator(PrefetchingEngine):
         hash_order = HashOrder(work.pipeline, work.job, work.checks)
         self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
         self._waker = Waker()
-        self._pool = Pool(
-            work, arguments.start_method(settings.start_method), settings.stall_timeout, self._waker, self._describe
-        )
+        start_method = arguments.start_method(settings.start_method)
+        self._pool = Pool(work, start_method, settings.stall_timeout, self._waker, self._describe, self)
         try:
             self._waker.open()
             self._pool.start()
@@ -161,9 +160,7 @@ class Coordinator(PrefetchingEngine):
                 self._checking.go_on()
                 # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
                 self._tell_what_is_due()
-                happened = self._pool.wait(_REST if self._resting else None)
-                for event in happened:
-                    self._take_note(event)
+                self._pool.wait(_REST if self._resting else None)
                 self._pool.look_for_stalls()
         except OSError as error:
             self.fail(explained(error, "the workers cannot go on"))
@@ -181,36 +178,21 @@ class Coordinator(PrefetchingEngine):
         self._waker.close()
         self._tell_user()
 
-    def _take_note(self, event: events.Event) -> None:
-        match event:
-            case events.Answered(worker, answer, descriptor):
-                self._answered(worker, answer, descriptor)
-            case events.Ready(worker):
-                self._assignments.join(worker)
-                self._set_missing(self._missing - {worker.index})
-            case events.Missing(worker):
-                self._set_missing(self._missing | {worker.index})
-            case events.Died(worker, exitcode, peak):
-                self._died(worker, exitcode, peak)
-            case events.Gone(worker, private):
-                if private:
-                    self._tell_of_retirement(worker, private)
-                self._leave(worker)
-                self._lose([task for _, task in worker.tasks])
-            case events.Reported(worker, message):
-                self._take_report(worker, message)
-            case events.CheckerReady():
-                self._checking.go_on()
-            case events.CheckerTook(seconds):
-                self._checking.checks.paid(seconds)
-            case events.CheckerLost():
-                self._checking.give_up()
-            case events.Said(text):
-                self.say_once(text)
-            case events.Failed(error):
-                self.fail(error)
-            case events.Woken():
-                pass  # what has changed is looked at in every round
+    # --- what happens to the processes, see `detaug.engine.local.pool.Listener`
+
+    def ready(self, worker: Worker) -> None:
+        """See there; so with the following."""
+        self._assignments.join(worker)
+        self._set_missing(self._missing - {worker.index})
+
+    def missing(self, worker: Worker) -> None:
+        self._set_missing(self._missing | {worker.index})
+
+    def gone(self, worker: Worker, private: int) -> None:
+        if private:
+            self._tell_of_retirement(worker, private)
+        self._leave(worker)
+        self._lose([task for _, task in worker.tasks])
 
     def _describe(self, worker: Worker) -> str:
         return failures.describe_batch(worker.tasks[worker.task()][1].key, self._places)
@@ -227,7 +209,7 @@ class Coordinator(PrefetchingEngine):
             with self._lock:
                 self._schedule.set_missing(places)
 
-    def _died(self, worker: Worker, exitcode: int, peak: int) -> None:
+    def died(self, worker: Worker, exitcode: int, peak: int) -> None:
         self._work.health.restarts += 1
         self._leave(worker)
         tasks = list(worker.tasks)
@@ -338,7 +320,7 @@ class Coordinator(PrefetchingEngine):
         with self._lock:
             self._schedule.lose(key)
 
-    def _answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
+    def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
         if answer.state is not None:
             self._states.add(answer.state, BatchKey(*self._schedule.position[:2]))
         seconds = time.monotonic() - worker.since
@@ -413,7 +395,7 @@ class Coordinator(PrefetchingEngine):
             worker.channel.send(messages.Explain(*check.key))
         return True
 
-    def _take_report(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
+    def reported(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
         match message:
             case messages.Report(check):
                 self._checking.reported(check._replace(worker=worker.number))
@@ -421,3 +403,12 @@ class Coordinator(PrefetchingEngine):
                 self._checking.made_again(again, seconds)
             case messages.Explained(explanation):
                 self._checking.explained(explanation, worker.number)
+
+    def checker_ready(self) -> None:
+        self._checking.go_on()
+
+    def checker_took(self, seconds: float) -> None:
+        self._checking.checks.paid(seconds)
+
+    def checker_lost(self) -> None:
+        self._checking.give_up()

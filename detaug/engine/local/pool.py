@@ -11,24 +11,11 @@ import selectors
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 from detaug.engine.executor import Work
 from detaug.engine.local import messages
-from detaug.engine.local.events import (
-    Answered,
-    CheckerLost,
-    CheckerReady,
-    CheckerTook,
-    Died,
-    Event,
-    Failed,
-    Gone,
-    Missing,
-    Ready,
-    Reported,
-    Said,
-    Woken,
-)
 from detaug.engine.local.handles import Worker, keep_from_helpers, leave_to_helpers
 from detaug.engine.local.helpers import NO_HELPER, START_KILLS, Helpers
 from detaug.engine.local.stalls import StallWatch
@@ -50,6 +37,44 @@ _IN_RESERVE = -1
 _PAUSE = 2.0
 
 
+class Listener(Protocol):
+    """Is told, in order, what happens to the processes."""
+
+    def ready(self, worker: Worker) -> None:
+        """The worker can be given tasks."""
+
+    def missing(self, worker: Worker) -> None:
+        """The place of this worker is empty, and will stay so for a while."""
+
+    def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
+        """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
+
+    def died(self, worker: Worker, exitcode: int, peak: int) -> None:
+        """It ended while it made a batch, or between two. All its answers were told of before; another worker starts. `peak`:
+        the most memory it had, in bytes; 0: not known."""
+
+    def gone(self, worker: Worker, private: int) -> None:
+        """It is gone through no fault of its tasks. `private`: the bytes of memory for which it retired; 0: it did not."""
+
+    def reported(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
+        """What the run-time check needs to know has come."""
+
+    def checker_ready(self) -> None:
+        """The process that makes batches again can be told what to make."""
+
+    def checker_took(self, seconds: float) -> None:
+        """A process that was forked for a check has ended, and has cost so much processor time in all."""
+
+    def checker_lost(self) -> None:
+        """It is gone, and what it was to make is not made."""
+
+    def say_once(self, text: str, level: int = logging.WARNING) -> None:
+        """Tell the user, if that has not been said."""
+
+    def fail(self, error: BaseException) -> None:
+        """There can be no more batches."""
+
+
 class Pool:
     """Starts processes, watches them, and replaces them.
 
@@ -58,6 +83,7 @@ class Pool:
         start_method, stall_timeout: see `detaug.engine.local.coordinator.LocalProcesses`.
         waker: ends `wait`.
         describe: the batch that a worker is making, in words.
+        listener: is told what happens, by `wait`.
 
     Attributes:
         workers: those that fill a place, by number.
@@ -70,6 +96,7 @@ class Pool:
         stall_timeout: float | None,
         waker: Waker,
         describe: Callable[[Worker], str],
+        listener: Listener,
     ) -> None:
         self.workers: dict[int, Worker] = {}
         self._start_method = start_method
@@ -77,7 +104,8 @@ class Pool:
         self._slots_kept = work.schedule.window // self._places + 2
         self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor, until `start`
         self._waker = waker
-        self._events: list[Event] = []
+        self._listener = listener
+        self._events: list[Callable[[], None]] = []  # of which the listener has yet to be told
         self._stock = Stock(self._places * self._slots_kept)
         self._helpers = Helpers(work.pipeline, work.job, start_method, self._take_from_helper, self._lose_helper)
         self._reserve: Worker | None = None
@@ -99,7 +127,7 @@ class Pool:
             RuntimeError, OSError: they cannot be started. Call `stop` nevertheless.
         """
         self._selector = selectors.DefaultSelector()  # each descriptor with the function that takes in what comes
-        self._selector.register(self._waker, selectors.EVENT_READ, self._hear_waker)
+        self._selector.register(self._waker, selectors.EVENT_READ, self._waker.drain)
         keep_from_helpers(self._selector)
         self._helpers.start(self._selector)
         self._start_workers()
@@ -120,9 +148,8 @@ class Pool:
         reserve = self._reserve
         return reserve is not None and reserve.ready
 
-    def wait(self, most: float | None = None) -> list[Event]:
-        """What has happened, in order, as soon as something has; nothing after `most` seconds. Looks after workers that
-        hang meanwhile."""
+    def wait(self, most: float | None = None) -> None:
+        """Tell what has happened, in order, as soon as something has; nothing after `most` seconds."""
         seconds, before = self._stalls.seconds_to_next_look(self.workers.values()), time.monotonic()
         if self._pausing:
             seconds = max(0.0, min(self._pausing[0][0] - before, _PAUSE if seconds is None else seconds))
@@ -138,11 +165,8 @@ class Pool:
             if self._selector.get_map().get(key.fd) is key:
                 key.data()
         events, self._events = self._events, []
-        return events
-
-    def _hear_waker(self) -> None:
-        self._waker.drain()
-        self._events.append(Woken())
+        for tell in events:
+            tell()
 
     def look_for_stalls(self) -> None:
         """Say which workers hang, kill those that do for too long, and start those whose pause is over."""
@@ -161,7 +185,7 @@ class Pool:
             worker.index = index
             self.workers[worker.number] = worker
             if worker.ready:
-                self._events.append(Ready(worker))
+                self._events.append(partial(self._listener.ready, worker))
             self._keep_reserve()
 
     def _keep_reserve(self) -> None:
@@ -193,7 +217,7 @@ class Pool:
                 self._checker = self._new_worker()
                 self._checkers.add(self._numbers)
             except OSError:  # without descriptors to spare a check is not what they are for
-                self._events.append(CheckerLost())
+                self._events.append(self._listener.checker_lost)
                 return False
         checker = self._checker if forks else self._reserve
         if checker is None or not checker.ready:
@@ -226,7 +250,7 @@ class Pool:
                 worker = self._worker(number)
                 if number in self._checkers:
                     self._checkers.discard(number)
-                    self._events.append(CheckerTook(seconds))
+                    self._events.append(partial(self._listener.checker_took, seconds))
                 if worker is not None and not self._is_beside(worker):
                     self._lose_worker(worker, exitcode, peak)
             case messages.Signalled(number):
@@ -247,7 +271,7 @@ class Pool:
             if self._start_failures >= (START_KILLS if exitcode == -signal.SIGKILL else _START_FAILURES):
                 self._fail(RuntimeError(f"workers end while they start, the last with {signal_name(exitcode)}"))
                 return
-        self._events.append(Died(worker, exitcode, peak))
+        self._events.append(partial(self._listener.died, worker, exitcode, peak))
         self._start_worker(worker.index)
 
     def _lack_worker(self, worker: Worker, why: str) -> None:
@@ -258,7 +282,7 @@ class Pool:
             return
         logger.warning("%s. The others go on; another is tried in %g s", why.rstrip("."), _START_PAUSE)
         self._is_missing(worker)
-        self._events.append(Gone(worker))
+        self._events.append(partial(self._listener.gone, worker, 0))
         self._pausing.append((time.monotonic() + _START_PAUSE, worker.index))
 
     def _is_beside(self, worker: Worker) -> bool:
@@ -267,24 +291,24 @@ class Pool:
             self._lose_reserve()
         elif worker is self._checker:
             self._end_checker()
-            self._events.append(CheckerLost())
+            self._events.append(self._listener.checker_lost)
         else:
             return False
         return True
 
     def _is_missing(self, worker: Worker) -> None:
-        self._events.append(Missing(worker))
+        self._events.append(partial(self._listener.missing, worker))
 
     def _lose_reserve(self) -> None:
         if self._reserve is not None:  # the next worker that is ready brings another
             self._mute(self._reserve)
             self._reserve.close()
             self._reserve = None
-            self._events.append(CheckerLost())
+            self._events.append(self._listener.checker_lost)
 
     def _retire_worker(self, worker: Worker, private: int) -> None:
         self._remove(worker)
-        self._events.append(Gone(worker, private))
+        self._events.append(partial(self._listener.gone, worker, private))
         self._start_worker(worker.index)
 
     def _signal(self, worker: Worker, which: int) -> None:
@@ -312,13 +336,13 @@ class Pool:
         self._helpers.bury()
         self._lose_reserve()
         self._end_checker()
-        self._events.append(CheckerLost())
+        self._events.append(self._listener.checker_lost)
         lost = list(self.workers.values())
         for worker in lost:
             self._hear_worker(worker)
             if worker.number in self.workers:  # else it has retired
                 self._remove(worker)
-                self._events.append(Gone(worker))
+                self._events.append(partial(self._listener.gone, worker, 0))
         self._helpers.current = None
         if self._failed:
             return
@@ -345,28 +369,28 @@ class Pool:
                 worker.whereabouts = Whereabouts(descriptor) if descriptor is not None else None
                 self._start_failures = self._helper_losses = 0
                 if worker is self._checker or worker is self._reserve:
-                    self._events.append(CheckerReady())
+                    self._events.append(self._listener.checker_ready)
                 else:
-                    self._events.append(Ready(worker))
+                    self._events.append(partial(self._listener.ready, worker))
                     self._keep_reserve()
             case messages.Retiring(private):
                 self._retire_worker(worker, private)
             case messages.Log(text):
-                self._events.append(Said(text))
+                self._events.append(partial(self._listener.say_once, text))
             case messages.Report() | messages.Checked() | messages.Explained():
                 if worker is self._checker:  # which was forked for this answer alone
                     self._end_checker()
-                self._events.append(Reported(worker, message))
+                self._events.append(partial(self._listener.reported, worker, message))
             case messages.Broken(record):
                 self._fail(
                     RuntimeError(f"a worker could not set up the pipeline: {record.summary}\n\n{record.users_part}")
                 )
             case _:
-                self._events.append(Answered(worker, message, descriptor))
+                self._events.append(partial(self._listener.answered, worker, message, descriptor))
 
     def _fail(self, error: BaseException) -> None:
         self._failed = True
-        self._events.append(Failed(error))
+        self._events.append(partial(self._listener.fail, error))
 
     def _mute(self, worker: Worker) -> None:
         if worker.channel.fileno() in self._selector.get_map():
