@@ -44,8 +44,7 @@ _CLOSE_PATIENCE = 2.0
 class PrefetchingEngine:
     """What `detaug.engine.executor.Engine` asks for, but for `worker_pids`.
 
-    A subclass starts the thread (`_thread`) and the run-time check (`_checking`), and says how the thread is woken (`_wake`, and
-    `_is_news` where not every batch that is taken is worth it).
+    A subclass starts the thread (`_thread`) and the run-time check (`_checking`), and says how the thread is woken (`_wake`).
 
     Args:
         work: what is to be made. The schedule is shared between the threads under the lock.
@@ -78,10 +77,6 @@ class PrefetchingEngine:
         """Have the engine's thread look at what has changed. `always`: also if it has been woken and not looked yet."""
         raise NotImplementedError
 
-    def _is_news(self, moved: bool, outcome: Outcome | EpochEnd | None) -> bool:
-        """Whether the engine's thread is to be woken for what was just taken. Called under the lock."""
-        return moved
-
     def _sleep(self, position: Position) -> None:
         """Until there may be an outcome for that position, or something else has changed."""
         self._news.get()
@@ -106,11 +101,11 @@ class PrefetchingEngine:
                     if outcome is None:
                         # Before the lock is released: what comes from then on, the engine's thread tells us of.
                         self._waiting.add(me)
-                    wake = self._is_news(self._schedule.position is not before, outcome)
+                    moved = self._schedule.position is not before
                     fatal = self._fatal
                 for skipped in taken.passed:
                     self._skip_log.say(skipped)
-                if wake:
+                if moved:
                     self._wake(always=False)  # the window has moved with the position
                 if isinstance(outcome, Delivered) and isinstance(fatal, ReproducibilityError):
                     raise self._told(fatal)

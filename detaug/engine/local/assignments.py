@@ -52,11 +52,6 @@ class Assignments(Generic[Worker]):
         self._room: tuple[dict[int, Worker], dict[int, Worker]] = ({}, {})  # workers with no task, with one; by number
         self._places: dict[BatchKey, tuple[int, Worker]] = {}  # (ticket, worker)
 
-    @property
-    def hungry(self) -> bool:
-        """Whether a worker has nothing to do, or will soon have."""
-        return bool(self._room[0] or self._room[1])
-
     def join(self, worker: Worker) -> None:
         """It can be given tasks."""
         self._workers[worker.number] = worker

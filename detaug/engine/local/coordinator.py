@@ -27,7 +27,7 @@ from detaug.engine.local.assignments import Assignments
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool
 from detaug.engine.local.waker import Waker
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Outcome, Position, Task
+from detaug.engine.order.outcomes import Delivered, Exists, Position, Task
 from detaug.engine.prefetching import PrefetchingEngine
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.pipeline.plan import BatchKey
@@ -98,8 +98,6 @@ class Coordinator(PrefetchingEngine):
         self._states = work.states
         self._settings = settings
         self._places = work.places
-        # Written under the lock, in one go with what is known of the position then: whether a moved one is news.
-        self._hungry = True
         self._resting: list[Worker] = []  # workers that read too little to be sent anything
         self._assignments: Assignments[Worker] = Assignments(work.schedule, work.num_processes)
         self._deaths: dict[BatchKey, int] = {}
@@ -129,9 +127,6 @@ class Coordinator(PrefetchingEngine):
 
     def _wake(self, always: bool = True) -> None:
         self._waker.wake(always=always)
-
-    def _is_news(self, moved: bool, outcome: Outcome | EpochEnd | None) -> bool:
-        return moved and self._hungry
 
     def move(self, position: Position) -> None:
         """Go elsewhere; what is already there or being made for the new place is kept."""
@@ -266,7 +261,6 @@ class Coordinator(PrefetchingEngine):
         while not sent and self._fatal is None:
             with self._lock:
                 given = self._assignments.give_out()
-                self._hungry = self._assignments.hungry
             sent = True
             for worker, entries in given:
                 sent = self._sent(worker, entries) and sent

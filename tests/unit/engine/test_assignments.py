@@ -6,7 +6,6 @@ import random
 from collections import deque
 from dataclasses import dataclass, field
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,7 +88,6 @@ def test_worker_that_is_gone_or_cannot_read_is_given_nothing():
     world.assignments.leave(world.places[0])
     world.assignments.rest(world.places[1])
     assert world.assignments.give_out() == []
-    assert not world.assignments.hungry
     world.assignments.wake(world.places[1])
     world.give_out()
     assert world.steps(world.places[1]) == [0, 1]
@@ -136,15 +134,3 @@ def test_every_task_is_given_out_whatever_happens(num_workers, window, num_strea
         else:
             schedule.finish(task.key, Delivered(task.key))
     assert taken == sorted(turn * num_streams + s for s in range(num_streams) for turn in range(lengths[s]))
-
-
-@pytest.mark.parametrize("stateless", [True, False])
-def test_workers_without_work_make_a_moved_position_news(stateless):
-    world = World(Schedule(Plan(4), 2, 2, stateless))
-    world.join_all(2)
-    world.give_out()
-    assert world.assignments.hungry, "each has but one"
-    wide = World(Schedule(Plan(4), 8, 2, stateless))
-    wide.join_all(2)
-    wide.give_out()
-    assert not wide.assignments.hungry
