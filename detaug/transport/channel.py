@@ -21,8 +21,7 @@ _LARGEST = 60_000  # bytes of a packet
 _LENGTH = struct.Struct("<I")
 # The first byte of a packet. In a byte stream a descriptor may arrive ahead of the packet that it belongs to.
 _PLAIN, _WITH_DESCRIPTOR, _MORE_FOLLOWS = b"\0", b"\1", b"\2"
-_LATER = int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-_NOW = int(socket.MSG_DONTWAIT) | _LATER
+_NOW = int(socket.MSG_DONTWAIT) | int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 _ROOM_FOR_DESCRIPTOR = socket.CMSG_SPACE(4)
 _SEQPACKET = sys.platform.startswith("linux")
 
@@ -119,8 +118,6 @@ class Channel:
             TimeoutError: nothing came within `timeout` seconds.
         """
         while True:
-            if timeout is None and _SEQPACKET and not self._arrived:
-                self._wait_for_packet()
             found = self.receive_ready(1)
             if found:
                 return found[0]
@@ -128,16 +125,6 @@ class Channel:
             waiting.register(self._socket, select.POLLIN)
             if not waiting.poll(None if timeout is None else timeout * 1000):
                 raise TimeoutError
-
-    def _wait_for_packet(self) -> None:
-        """One call of the system where waiting for readability would take three."""
-        try:
-            arrived = self._receive_some(wait=True)
-        except OSError as error:
-            raise ChannelClosed from error
-        if not arrived:
-            raise ChannelClosed
-        self._take_packet(arrived)
 
     def receive_ready(self, most: int = 64) -> list[tuple[Any, int | None]]:
         """The messages that have arrived, without waiting.
@@ -170,14 +157,13 @@ class Channel:
                     self._take_packet(packet)
         return found
 
-    def _receive_some(self, wait: bool = False) -> bytes | memoryview:
+    def _receive_some(self) -> bytes | memoryview:
         """A packet, or bytes of the stream; nothing where the other side is gone. Valid until the next call."""
         if not _SEQPACKET:
             data, ancillary, _flags, _address = self._socket.recvmsg(_LARGEST + 4096, _ROOM_FOR_DESCRIPTOR, _NOW)
             self._take_descriptors(ancillary)
             return data
-        flags = _LATER if wait else _NOW
-        size, ancillary, _flags, _address = self._socket.recvmsg_into([self._room], _ROOM_FOR_DESCRIPTOR, flags)
+        size, ancillary, _flags, _address = self._socket.recvmsg_into([self._room], _ROOM_FOR_DESCRIPTOR, _NOW)
         if ancillary:
             self._take_descriptors(ancillary)
         return memoryview(self._room)[:size]
