@@ -36,13 +36,14 @@ def kill_orphans(workers: set[int]) -> None:
             return
         for pid in orphans:
             kill(pid)
-        while not all(_has_ended(pid) for pid in orphans):
+        while not all(has_ended(pid) for pid in orphans):
             if time.monotonic() > deadline:
                 return
             time.sleep(0.001)
 
 
-def _has_ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
+    """Whether a child has, which is reaped then."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:

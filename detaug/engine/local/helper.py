@@ -31,7 +31,7 @@ from detaug.processes.control import (
     send_signal,
     signals_held_back,
 )
-from detaug.processes.descendants import adopt_orphans, kill_orphans
+from detaug.processes.descendants import adopt_orphans, has_ended, kill_orphans
 from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.standard_streams import renew_standard_streams
 from detaug.transport.channel import Channel, ChannelClosed
@@ -156,16 +156,9 @@ class _Helper:
             kill(pid)
         deadline = time.monotonic() + 2.0
         for pid in self._workers:
-            while time.monotonic() < deadline and not _has_ended(pid):
+            while time.monotonic() < deadline and not has_ended(pid):
                 time.sleep(0.001)
         kill_orphans(set(self._workers))
-
-
-def _has_ended(child: int) -> bool:
-    try:
-        return os.waitpid(child, os.WNOHANG)[0] == child
-    except ChildProcessError:
-        return True
 
 
 def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
