@@ -122,11 +122,6 @@ def _classes(file: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-def is_stopped(pid: int) -> bool:
-    """Whether a process was stopped and does nothing until it is continued."""
-    return _letter(pid) in ("T", "t")
-
-
 def state_of(pid: int) -> str:
     """What the kernel says of a process that does not answer; empty where that explains nothing."""
     return {
