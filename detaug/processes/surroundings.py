@@ -7,7 +7,10 @@ process itself make the same bytes, whatever the program sets later. The hash se
 
 from __future__ import annotations
 
+import decimal
+import locale
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,6 +22,9 @@ from torch.backends import opt_einsum  # before torch 2.9, `import torch` alone 
 
 from detaug.processes.threads import keep_one_thread, look_for_libraries, one_thread, renew_one_thread
 from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
+
+#: action, message, module of the category, its name, module, line: as in `warnings.filters`.
+_Filter = tuple[str, Any, str, str, Any, int]
 
 _smallest_normal = sys.float_info.min
 
@@ -38,6 +44,11 @@ class ProcessSettings:
         einsum: torch.backends.opt_einsum's (enabled, strategy): the order of products.
         grad: whether torch records gradients.
         numpy_errors: `np.seterr`.
+        numpy_buffer: `np.setbufsize`: sums over arrays that have to be cast go buffer by buffer.
+        decimals: the thread's decimal context, without its flags.
+        locale: `locale.setlocale`: the order of strings, the reading of numbers.
+        recursion_limit: `sys.setrecursionlimit`.
+        filters: `warnings.filters`, where one of them makes an error of a warning; else none.
     """
 
     dtype: torch.dtype
@@ -49,6 +60,11 @@ class ProcessSettings:
     einsum: tuple[bool, str | None]
     grad: bool
     numpy_errors: tuple[tuple[str, Any], ...]
+    numpy_buffer: int
+    decimals: tuple[Any, ...]
+    locale: str
+    recursion_limit: int
+    filters: tuple[_Filter, ...]
 
     @staticmethod
     def here() -> ProcessSettings:
@@ -66,6 +82,11 @@ class ProcessSettings:
             einsum=_einsum(),
             grad=torch.is_grad_enabled(),
             numpy_errors=tuple(np.geterr().items()),
+            numpy_buffer=np.getbufsize(),
+            decimals=_of_decimal_context(decimal.getcontext()),
+            locale=locale.setlocale(locale.LC_ALL),
+            recursion_limit=sys.getrecursionlimit(),
+            filters=_filters_with_errors(),
         )
 
     def keep(self) -> None:
@@ -73,6 +94,9 @@ class ProcessSettings:
         keep_one_thread()
         self._apply(ProcessSettings.here())
         _fill_memory(False)
+        sys.setrecursionlimit(self.recursion_limit)
+        if locale.setlocale(locale.LC_ALL) != self.locale:
+            locale.setlocale(locale.LC_ALL, self.locale)
 
     def renew(self) -> None:
         """In a worker before each batch: what the batch before it, or a library that it loaded, has changed."""
@@ -80,9 +104,18 @@ class ProcessSettings:
         if denormals_are_flushed() != self.denormals_flushed:  # libraries built with -ffast-math do that when loaded
             torch.set_flush_denormal(self.denormals_flushed)
 
+    def keep_filters(self) -> None:
+        """In a worker, once the pipeline is there: a library's own import may warn, and has not where it was forked."""
+        if self.filters and self.filters != _filters_with_errors():
+            warnings.filters[:] = _resolved(self.filters)  # type: ignore[index]
+            warnings._filters_mutated()  # type: ignore[attr-defined]
+
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """In the user's process: the settings of a worker inside the block, and the user's own afterwards."""
+        """In the user's process: the settings of a worker inside the block, and the user's own afterwards.
+
+        Except those that change no bytes and only raise (limits, filters, locale).
+        """
         before = ProcessSettings.here()
         fill = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
         with ExitStack() as stack:
@@ -114,6 +147,10 @@ class ProcessSettings:
             torch.set_grad_enabled(self.grad)
         if now.numpy_errors != self.numpy_errors:
             np.seterr(**dict(self.numpy_errors))
+        if now.numpy_buffer != self.numpy_buffer:
+            np.setbufsize(self.numpy_buffer)
+        if now.decimals != self.decimals:
+            decimal.setcontext(_decimal_context(self.decimals))
 
 
 def denormals_are_flushed() -> bool:
@@ -144,3 +181,43 @@ def _einsum() -> tuple[bool, str | None]:
 
 def _fill_memory(fill: bool) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
+
+
+def _of_decimal_context(context: decimal.Context) -> tuple[Any, ...]:
+    traps = tuple(sorted(signal.__name__ for signal, on in context.traps.items() if on))
+    return (
+        context.prec,
+        context.rounding,
+        context.Emin,
+        context.Emax,
+        context.capitals,
+        context.clamp,
+        traps,
+    )
+
+
+def _decimal_context(values: tuple[Any, ...]) -> decimal.Context:
+    prec, rounding, least, most, capitals, clamp, traps = values
+    return decimal.Context(prec, rounding, least, most, capitals, clamp, [], [getattr(decimal, name) for name in traps])
+
+
+def _filters_with_errors() -> tuple[_Filter, ...]:
+    if not any(entry[0] == "error" for entry in warnings.filters):
+        return ()
+    entries: list[tuple[Any, ...]] = list(warnings.filters)
+    return tuple(
+        (action, message, category.__module__, category.__qualname__, module, line)
+        for action, message, category, module, line in entries
+    )
+
+
+def _resolved(filters: tuple[_Filter, ...]) -> list[tuple[Any, ...]]:
+    """Those of categories that this process has; warnings of other categories cannot occur here."""
+    found: list[tuple[Any, ...]] = []
+    for action, message, home, name, module, line in filters:
+        category: Any = sys.modules.get(home)
+        for part in name.split("."):
+            category = getattr(category, part, None)
+        if isinstance(category, type) and issubclass(category, Warning):
+            found.append((action, message, category, module, line))
+    return found

@@ -169,6 +169,7 @@ def main(answer: int, payload: int, epoch: int, step: int) -> None:
         job.settings.keep()
         leave_autocast()
         producer = Producer(Pipeline.thaw(frozen), job.branch, lambda _: None, only=True)
+        job.settings.keep_filters()
         job.settings.renew()
         again = make_again(producer, epoch, step, True, None, None, BaseException)
         with os.fdopen(answer, "wb") as file:

@@ -82,6 +82,7 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
     except Exception as error:
         channel.send(messages.Broken(describe(error)))
         return
+    job.settings.keep_filters()
     with suppress(ChannelClosed):
         worker.run()
 
