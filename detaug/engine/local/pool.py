@@ -111,6 +111,9 @@ class Pool:
         self._reserve: Worker | None = None
         self._checkers: set[int] = set()  # numbers of those that were forked for a check and have yet to end
         self._checker: Worker | None = None
+        self._asked: Worker | None = (
+            None  # the one that owes a check's answer; meanwhile it may have taken a dead one's place
+        )
         self._stalls = StallWatch(
             stall_timeout, describe, self._signal, self._abandon, self._is_missing, self._helpers.kill
         )
@@ -226,6 +229,7 @@ class Pool:
             checker.channel.send(message)
         except ChannelClosed:
             return False  # the helper will say that it ended
+        self._asked = checker
         return True
 
     def _end_checker(self) -> None:
@@ -324,6 +328,9 @@ class Pool:
         # It is closed by the coordinator, which has yet to open what it sent last.
         self._mute(worker)
         del self.workers[worker.number]
+        if worker is self._asked:
+            self._asked = None
+            self._events.append(self._listener.checker_lost)
 
     def _lose_helper(self) -> None:
         """The helper was killed, and the kernel has killed its workers: restart all of them."""
@@ -380,6 +387,8 @@ class Pool:
             case messages.Report() | messages.Checked() | messages.Explained():
                 if worker is self._checker:  # which was forked for this answer alone
                     self._end_checker()
+                if worker is self._asked and not isinstance(message, messages.Report):
+                    self._asked = None
                 self._events.append(partial(self._listener.reported, worker, message))
             case messages.Broken(record):
                 self._fail(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 
 from detaug import Check, DeterministicAugmenter, LocalProcesses, ReproducibilityError
 from detaug.purity.reports import prints_of, report_of
+from tests.support.processes import wait_until
 
 CALLS = {"number": 0}
 
@@ -43,6 +45,26 @@ class CountsInItsClass:
     def __call__(self, **batch):
         CountsInItsClass.calls += 1
         return {**batch, "x": batch["x"] + CountsInItsClass.calls}
+
+
+class CountsAndIsHeld:
+    """Counts in its class; every process but the first says that it is there, and stays, as long as a file is there."""
+
+    calls = 0
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, **batch):
+        first = self.folder / "first"
+        if not first.exists():
+            first.write_text(str(os.getpid()))
+        if first.read_text() != str(os.getpid()) and (self.folder / "hold").exists():
+            (self.folder / f"held {os.getpid()}").touch()
+            while (self.folder / "hold").exists():
+                time.sleep(0.01)
+        CountsAndIsHeld.calls += 1
+        return {**batch, "x": batch["x"] + CountsAndIsHeld.calls}
 
 
 class AsksTheSystem:
@@ -292,3 +314,22 @@ def test_a_first_epoch_waits_for_a_check_whose_process_takes_long_to_start(trans
     with augmenter, pytest.raises(ReproducibilityError):
         for _ in augmenter:
             pass
+
+
+def test_checks_go_on_where_their_process_took_a_dead_workers_place_and_died_as_well(tmp_path):
+    """Under "spawn" the worker in reserve makes batches again."""
+    (tmp_path / "hold").touch()
+    options = {"check": Check(on_mismatch="raise"), "executor": LocalProcesses("spawn"), "num_processes": 1, "seed": 1}
+    transform = CountsAndIsHeld(tmp_path)
+    with DeterministicAugmenter.from_dataset(Items(400_000), 2, transform=transform, **options) as augmenter:
+        while not (held := list(tmp_path.glob("held *"))):
+            next(augmenter)
+        checker, first = int(held[0].name.split()[1]), int((tmp_path / "first").read_text())
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: checker in augmenter._engine.worker_pids(), "it has the dead one's place")
+        os.kill(checker, signal.SIGKILL)
+        wait_until(lambda: checker not in augmenter._engine.worker_pids(), "it is replaced")
+        (tmp_path / "hold").unlink()
+        with pytest.raises(ReproducibilityError):
+            for _ in augmenter:
+                pass
