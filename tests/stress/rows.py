@@ -156,7 +156,7 @@ def many_batches(batches: int) -> Outcome:
         found = prints(next(augmenter) for _ in range(warm))
         before = Resources.now()
         found += prints(next(augmenter) for _ in range(batches - warm))
-        judge_flatness(outcome, before, Resources.now())
+        judge_flatness(outcome, before, lambda: next(augmenter))
     outcome.compare(found, expected)
     return outcome
 
@@ -175,7 +175,7 @@ def many_epochs(epochs: int) -> Outcome:
             if epoch == epochs // 10:
                 before = Resources.now()
         assert before is not None
-        judge_flatness(outcome, before, Resources.now())
+        judge_flatness(outcome, before, lambda: list(augmenter))
     outcome.compare(found, expected)
     return outcome
 
@@ -191,7 +191,7 @@ def many_starts(times: int) -> Outcome:
         if number == times // 10:
             before = Resources.now()
     assert before is not None
-    judge_flatness(outcome, before, Resources.now())
+    judge_flatness(outcome, before)
     return outcome
 
 
