@@ -398,7 +398,10 @@ class DeterministicAugmenter:
         }
 
     def _epoch_is_over(self, end: Position) -> None:
-        """Tell if the loop had to wait for it, and what would help."""
+        """Tell if nothing came, or if the loop had to wait for it and what would help."""
+        if end.taken + end.before == 0:
+            whom = "" if self.world_size == 1 else f" to rank {self.rank} of {self.world_size}"
+            self._pipeline.say_once(f"{self._source.class_name} gave no batch{whom} in a whole epoch")
         epoch = self._health.epoch_ends(end.taken)
         self._health.epoch_begins(self._schedule.position.taken)
         if epoch is None or not epoch.is_slow:

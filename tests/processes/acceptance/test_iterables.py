@@ -339,3 +339,15 @@ def test_uneven_streams_resume_anywhere(make: Maker, k: int) -> None:
     second.load_state_dict(first.state_dict())
     rest = take(second, 7 - k) if k < 7 else []
     assert begun + rest == whole
+
+
+@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("nothing", [[], iter([]), lambda: iter([])], ids=["list", "iterator", "callable"])
+def test_epoch_without_a_batch_is_told_once(
+    make: Maker, n: int, nothing: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    augmenter = make(nothing, None, n, seed=1)
+    assert [list(augmenter) for _ in range(3)] == [[], [], []]
+    assert len([text for text in caplog.messages if "gave no batch in a whole epoch" in text]) == 1
+    assert [len(list(make([1, 2], None, n, seed=1))) for _ in range(2)] == [2, 2]
+    assert len([text for text in caplog.messages if "gave no batch" in text]) == 1
