@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import median
 from typing import Any
 
@@ -18,7 +17,7 @@ from detaug.bench.measuring import CoresElsewhere, MeasurementError, Ratio, in_f
 from detaug.bench.systems import NUM_CACHED, SYSTEMS, NotForThis, detaug
 from detaug.doctor.machine import environment
 from detaug.engine.warming import warm_up
-from detaug.previews.compositions import compositions_through, is_composition, name_of
+from detaug.previews.recording import name_of
 from detaug.previews.views import samples_of
 from detaug.processes import cores
 from detaug.processes.threads import one_thread
@@ -253,36 +252,21 @@ def _transform_times(settings: Settings) -> dict[str, float]:
     made = _made(settings)
     spent: defaultdict[tuple[tuple[int, ...], str], float] = defaultdict(float)
 
-    def clocked(place: tuple[int, ...], transform: Any, call: Callable[[], Any]) -> Any:
-        began = time.perf_counter()
-        result = call()
-        spent[place, name_of(transform)] += time.perf_counter() - began
-        return result
-
     def observe(root: Any, workspace: Any, params: dict[str, Any]) -> None:
         for stage in root.stages(params):
-            clocked(stage.place, stage.transform, partial(stage.transform.apply_in, workspace, stage.params))
-
-    def staged(_: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(composition: Any, *given: Any, **named: Any) -> Any:
-            arrays = given[0] if given else named
-            for place, each in enumerate(composition.transforms):
-                arrays = each(**arrays) if is_composition(each) else clocked((place,), each, partial(each, **arrays))
-            return arrays
-
-        return timed
+            began = time.perf_counter()
+            stage.transform.apply_in(workspace, stage.params)
+            spent[stage.place, name_of(stage.transform)] += time.perf_counter() - began
 
     samples = 0
-    with detaug(made, 0) as batches, one_thread(), compositions_through(staged), observed(observe):
+    with detaug(made, 0) as batches, one_thread(), observed(observe):
         next(batches)  # the first one loads libraries and fills caches
         spent.clear()
         until = time.perf_counter() + settings.seconds
         while samples < LEAST or time.perf_counter() < until:
             samples += len(samples_of(next(batches)))
     if not spent:
-        raise NotForThis(
-            "its transforms are not known one by one: no composition of detaug or batchgenerators is in it"
-        )
+        raise NotForThis("its transforms are not known one by one: none of them is detaug's")
     return {name: seconds / samples for (_, name), seconds in sorted(spent.items())}
 
 

@@ -34,7 +34,7 @@ def bench(
     """
     if 0 in (processes or ()):
         raise click.BadParameter("a training that waits needs at least one process", param_hint="--processes")
-    from detaug.pictures.requirements import require_matplotlib
+    from detaug.pictures.charts import require_matplotlib
     from detaug.reports.progress import progress
 
     try:

@@ -65,8 +65,9 @@ def preview(
         raise click.UsageError("give MODULE:FACTORY or --nnunet, not both")
     try:
         with progress("preview") as shown:
+            asked["progress"] = shown
             if nnunet is None:
-                result = make(target, progress=shown, **asked)
+                result = make(target, **asked)
             else:
                 from detaug.nnunet.verification import Settings
                 from detaug.previews.previewing import preview_training
@@ -76,7 +77,7 @@ def preview(
                         *nnunet, fold=fold, trainer=trainer, plans=plans, device="cpu",
                         **({} if asked["seed"] is None else {"seed": asked["seed"]}),
                     )  # fmt: skip
-                    result = preview_training(settings, shown, **asked)
+                    result = preview_training(settings, **asked)
             shown.update("draw")
             picture = result.png
     except ImportError as error:  # matplotlib, or the demo's MRI

@@ -1,13 +1,28 @@
-"""Charts: matplotlib's figures in one style."""
+"""Charts: matplotlib's figures in one style; and how to get matplotlib."""
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
-
-from detaug.pictures.requirements import require_matplotlib
 
 #: Of Okabe and Ito's palette, which colour-blind readers tell apart.
 COLOURS = ("#0072B2", "#D98E00", "#009E73")
+
+
+class NotInstalled(ModuleNotFoundError):
+    """What draws pictures is not installed."""
+
+
+def require_matplotlib() -> None:
+    """See that pictures can be drawn.
+
+    Raises:
+        NotInstalled: they cannot; the message says what to install.
+    """
+    if importlib.util.find_spec("matplotlib") is None or importlib.util.find_spec("PIL") is None:
+        raise NotInstalled(
+            "pictures are drawn with matplotlib, which is not installed here: pip install 'detaug[plots]'"
+        )
 
 
 def figure_of(title: str, width: float, height: float) -> Any:

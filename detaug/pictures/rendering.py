@@ -8,17 +8,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from detaug.pictures.palette import NOT_FINITE, colour_of, rgb
 from detaug.pictures.planes import Image, Mask, Plane
 
 Pixels = NDArray[np.uint8]
 Window = tuple[float, float]
+
+#: Okabe and Ito (2008), Color Universal Design, without black and in an order that begins with what stands out from grey.
+OKABE_ITO = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0072B2")
+
+#: Of labels below 0: what lies outside of a case (nnU-Net's -1).
+OUTSIDE = "#999999"
+
+#: Of voxels that are NaN or infinite.
+NOT_FINITE = "#CC79A7"
 
 #: Percentiles of the grey values that become black and white.
 _BLACK, _WHITE = 0.5, 99.5
 
 #: Above this part of pixels beyond a window, it is another's.
 _BEYOND = 0.6
+
+
+def colour_of(label: int) -> str:
+    """A label's colour; after seven labels they begin anew."""
+    return OUTSIDE if label < 0 else OKABE_ITO[(label - 1) % len(OKABE_ITO)]
+
+
+def rgb(colour: str) -> tuple[int, ...]:
+    """``"#E69F00"`` → (230, 159, 0)."""
+    return tuple(bytes.fromhex(colour[1:]))
 
 
 def window_of(planes: Iterable[Plane]) -> Window:

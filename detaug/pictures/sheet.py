@@ -6,16 +6,15 @@ import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from detaug.pictures.charts import require_matplotlib
 from detaug.pictures.rendering import Pixels
-from detaug.pictures.requirements import require_matplotlib
 
 #: Width of a cell's pictures in pixels, and distances.
 CELL = 232
-_GAP, _MARGIN, _TIGHT = 20, 28, 4
+_GAP, _MARGIN, _BETWEEN, _TIGHT = 20, 28, 10, 4
 
 #: Height of letters in pixels, height of a line over it, and the mean width of a letter of the font over its height.
 _TITLE, _TEXT, _CAPTION = 25, 15, 13
@@ -81,60 +80,54 @@ class Sheet:
             NotInstalled: what draws it is not.
         """
         require_matplotlib()
-        from matplotlib.figure import Figure
+        from PIL import Image
 
-        painted = _Painted(max(len(self.columns), _LEAST) * (CELL + _GAP) - _GAP)
-        y = painted.text(0, _MARGIN, self.title, _TITLE, weight="bold")
-        y = painted.text(0, y + 4, self.subtitle, _TEXT, color=_PALE) + 8
-        for name, colour in self.legend.items():
-            y = painted.text(0, y, f"□ {name}", _TEXT, color=colour, weight="bold")
-        y = max(painted.text(n, y + 18, name, _TEXT, CELL, weight="bold") for n, name in enumerate(self.columns))
+        width = max(len(self.columns), _LEAST) * (CELL + _GAP)
+        parts = [_text(self.title, _TITLE, width, bold=True), _text(self.subtitle, _TEXT, width, _PALE)]
+        parts += [_text(f"□ {name}", _TEXT, width, colour, bold=True) for name, colour in self.legend.items()]
+        parts += [_beside([_text(name, _TEXT, CELL, bold=True) for name in self.columns])]
         for row in self.rows:
-            y = painted.text(0, y + 18, row.title, _TEXT, color=_PALE) + 8
-            y = max(painted.cell(n, y, cell) for n, cell in enumerate(row.cells)) + 6
-        for note in self.notes:
-            y = painted.text(0, y + 8, note, _TEXT, color=_PALE)
-        width, height = painted.width + 2 * _MARGIN, round(y + _MARGIN)
-        figure = Figure(figsize=(width / 100, height / 100), dpi=100)
-        for x, top, picture in painted.pictures:
-            figure.figimage(picture, x, height - top - len(picture), origin="upper")
-        for x, above, line, style in painted.lines:
-            figure.text(x / width, 1 - above / height, line, va="top", parse_math=False, **style)
+            parts += [_text(row.title, _TEXT, width, _PALE), _beside([_drawn(cell) for cell in row.cells])]
+        parts += [_text(note, _TEXT, width, _PALE) for note in self.notes]
+        sheet = np.pad(
+            _below(parts, _BETWEEN), ((_MARGIN, _MARGIN), (_MARGIN, _MARGIN - _GAP), (0, 0)), constant_values=255
+        )
         file = io.BytesIO()
-        figure.savefig(file, format="png", metadata={"Software": None})
+        Image.fromarray(sheet).save(file, "png")
         return file.getvalue()
 
 
-class _Painted:
-    """Where everything goes, in pixels from the top left, before the height of the sheet is known."""
+def _drawn(cell: Cell) -> Pixels:
+    colour = _INK if cell.pictures else _PALE
+    caption = _text("\n".join(cell.caption), _CAPTION, CELL, colour, most=_CAPTION_LINES)
+    return _below([*cell.pictures, caption], _TIGHT)
 
-    def __init__(self, width: int) -> None:
-        self.width = width
-        self.pictures: list[tuple[int, int, Pixels]] = []
-        self.lines: list[tuple[int, float, str, dict[str, Any]]] = []
 
-    def text(self, column: int, y: float, text: str, size: int, width: int = 0, most: int = 99, **style: str) -> float:
-        """Lines of text at a column; returns where the next one begins."""
-        lines = textwrap.wrap(text, int((width or self.width) / (_LETTER * size)))
-        if len(lines) > most:
-            lines = [*lines[: most - 1], "…"]
-        for line in lines:
-            about = {"color": _INK, "fontsize": size * 0.72, "family": "DejaVu Sans", **style}
-            self.lines.append((_MARGIN + column * (CELL + _GAP), y, line, about))
-            y += size * _LINE
-        return y
+def _text(text: str, size: int, width: int, colour: str = _INK, bold: bool = False, most: int = 99) -> Pixels:
+    """Lines of text, broken where they are wider."""
+    from matplotlib import get_data_path
+    from PIL import Image, ImageDraw, ImageFont
 
-    def cell(self, column: int, y: float, cell: Cell) -> float:
-        """Its pictures, and its caption below them; returns where it ends."""
-        for picture in cell.pictures:
-            x = _MARGIN + column * (CELL + _GAP) + (CELL - picture.shape[1]) // 2
-            self.pictures.append((x, round(y), np.asarray(picture)))
-            y += len(picture) + _TIGHT
-        left = _CAPTION_LINES
-        for line in cell.caption:
-            before = len(self.lines)
-            if left > 0:
-                colour = _INK if cell.pictures else _PALE
-                y = self.text(column, y, line, _CAPTION, CELL, left, color=colour)
-            left -= len(self.lines) - before
-        return y
+    lines = [line for each in text.splitlines() for line in textwrap.wrap(each, int(width / (_LETTER * size)))]
+    if len(lines) > most:
+        lines = [*lines[: most - 1], "…"]
+    font = ImageFont.truetype(f"{get_data_path()}/fonts/ttf/DejaVuSans{'-Bold' if bold else ''}.ttf", size)
+    picture = Image.new("RGB", (width, max(1, round(len(lines) * size * _LINE))), "white")
+    for number, line in enumerate(lines):
+        ImageDraw.Draw(picture).text((0, round(number * size * _LINE)), line, colour, font)
+    return np.asarray(picture)
+
+
+def _below(parts: Sequence[Pixels], gap: int) -> Pixels:
+    width = max(part.shape[1] for part in parts)
+    return np.concatenate([_padded(part, len(part) + gap, width) for part in parts])
+
+
+def _beside(parts: Sequence[Pixels]) -> Pixels:
+    height = max(map(len, parts))
+    return np.concatenate([_padded(part, height, CELL + _GAP) for part in parts], axis=1)
+
+
+def _padded(picture: Pixels, height: int, width: int) -> Pixels:
+    """With white below and on the right."""
+    return np.pad(picture, ((0, height - len(picture)), (0, width - picture.shape[1]), (0, 0)), constant_values=255)

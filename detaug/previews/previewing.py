@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
 from detaug.engine.warming import warm_up
+from detaug.pictures.charts import require_matplotlib
 from detaug.pictures.planes import NNUNET, checked_orientation
-from detaug.pictures.requirements import require_matplotlib
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
-from detaug.previews.recording import Course, Recorder
+from detaug.previews.recording import Course, Recorder, name_of
 from detaug.previews.result import Preview, Sample
 from detaug.previews.views import Look, View, samples_of
 from detaug.processes.threads import one_thread
 from detaug.reports.progress import Progress
-from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
-from detaug.seeding.tree import Seed, SeedTree, positive_int
+from detaug.seeding.global_generators import preserved_global_rngs
+from detaug.seeding.tree import Seed, positive_int
 from detaug.transforms.building.base import Transform
 from detaug.transforms.foreign import ForeignTransform
 from detaug.verification.handed_in import Factory, HandedIn, UnusableError, call_factory
@@ -56,8 +56,8 @@ def preview(
         detaug.preview(Compose([...]), image, labels)  # in a notebook: the sheet itself
 
     Samples are those that a training with this seed gets, made in this process. Transforms of detaug are looked at one by
-    one, with their params, wherever they are: in a loader, a data set or a composition; those of batchgenerators and
-    batchgeneratorsv2 one by one, without params; of all others the sheet has before and after.
+    one, with their params, wherever they are: in a loader, a data set or a composition; of all others the sheet has before
+    and after.
 
     Args:
         pipeline: a function without arguments (or where it is, as ``"module:factory"``) that returns (loader, transform), a
@@ -81,20 +81,15 @@ def preview(
     require_matplotlib()
     positive_int("samples", samples)
     shown = progress or Progress()
-    direct = isinstance(pipeline, Transform) or (pipeline is not None and image is not None)
-    if image is None and (pipeline is None or direct):
-        orientation = orientation or _DEMO_ORIENTATION
-    look = Look(checked_orientation(orientation or NNUNET), spacing, channel)
-    if direct:
-        return _of_one_image(
-            pipeline, image, segmentation, samples, DEFAULT_SEED if seed is None else seed, epoch, look
-        )
-    if image is not None or segmentation is not None:
-        raise TypeError("image and segmentation go with a pipeline, which is the first argument")
-    if isinstance(pipeline, DeterministicAugmenter):
-        raise TypeError("pass the function that makes the augmenter: lambda: DeterministicAugmenter(...)")
     shown.update("make the pipeline", total=samples)
-    if pipeline is None:
+    of_demo = image is None and (pipeline is None or isinstance(pipeline, Transform))
+    if isinstance(pipeline, Transform) or (pipeline is not None and image is not None):
+        factory, title = _on_image(pipeline, image, segmentation), type(pipeline).__name__
+    elif image is not None or segmentation is not None:
+        raise TypeError("image and segmentation go with a pipeline, which is the first argument")
+    elif isinstance(pipeline, DeterministicAugmenter):
+        raise TypeError("pass the function that makes the augmenter: lambda: DeterministicAugmenter(...)")
+    elif pipeline is None:
         factory, title = _demo(), "detaug's transforms on the MNI152 MRI"
     elif isinstance(pipeline, str):
         factory, title = load_factory(pipeline), pipeline
@@ -102,22 +97,29 @@ def preview(
         factory, title = pipeline, f"{pipeline.__module__}:{getattr(pipeline, '__qualname__', 'factory')}"
     else:
         raise TypeError(f"the pipeline must be a transform or a function that makes one, got {type(pipeline).__name__}")
-    return of_factory(factory, title, samples, seed, epoch, step, look, shown)
+    look = Look(checked_orientation(orientation or (_DEMO_ORIENTATION if of_demo else NNUNET)), spacing, channel)
+    with preserved_global_rngs(), one_thread():
+        made = call_factory(factory)
+        producer, seed, num_streams = _producer(made, seed)
+        rows, at = list[Sample](), step
+        while len(rows) < samples:
+            shown.update(f"epoch {epoch}, step {at}", done=len(rows))
+            try:
+                rows += _samples_at(producer, epoch, at, look)
+            except StreamEnded:
+                if at - step >= num_streams:  # every stream has had its turn
+                    break
+            at += 1
+    if not rows:
+        raise UnusableError(f"the loader gives no batch at epoch {epoch}, step {step}")
+    view = rows[0].before
+    subtitle = f"seed {seed} · channel {channel} of {view.shape[0]}, {view.dtype}"
+    last = "as delivered" if made.transform is None else f"after {name_of(made.transform)}"
+    return Preview(title, subtitle, rows[:samples], last)
 
 
-def preview_training(
-    settings: NNUNetSettings,
-    progress: Progress,
-    *,
-    samples: int = 3,
-    seed: Seed | None = None,
-    epoch: int = 0,
-    step: int = 0,
-    orientation: str | None = None,
-    spacing: Sequence[float] | None = None,
-    channel: int = 0,
-) -> Preview:
-    """The training samples of nnU-Net's trainer, without the training; otherwise as `preview`.
+def preview_training(settings: NNUNetSettings, spacing: Sequence[float] | None = None, **options: Any) -> Preview:
+    """The training samples of nnU-Net's trainer, without the training; options as of `preview`.
 
     Raises:
         CannotVerify, CannotRemake: (ValueErrors) there is no such training.
@@ -126,46 +128,29 @@ def preview_training(
     from detaug.nnunet.remaking import training_batches
 
     require_matplotlib()
-    progress.update("make the trainer", total=samples)
     with preserved_global_rngs():
         batches = training_batches(settings)
-        edges = batches.spacing if spacing is None else spacing
-        look = Look(checked_orientation(orientation or NNUNET), edges, channel)
-        return of_factory(lambda: batches.augmenter, batches.title, samples, seed, epoch, step, look, progress)
+        spacing = batches.spacing if spacing is None else spacing
+        return replace(preview(lambda: batches.augmenter, spacing=spacing, **options), title=batches.title)
 
 
-def of_factory(
-    factory: Factory, title: str, samples: int, seed: Seed | None, epoch: int, step: int, look: Look, shown: Progress
-) -> Preview:
-    """The first samples from that step on. Arguments and errors as of `preview`."""
-    with preserved_global_rngs(), one_thread():
-        made = call_factory(factory)
-        producer, seed, num_streams = _producer(made, seed)
-        recorder, rows = Recorder(look), list[Sample]()
-        at = step
-        while len(rows) < samples:
-            shown.update(f"epoch {epoch}, step {at}", done=len(rows))
-            raw: list[View] = []
-            recorder.next_batch()
-            try:
-                with recorder.recording():
-                    batch = producer.make(epoch, at, watch=partial(_look_at_raw, raw, look))
-            except StreamEnded:
-                if at - step >= num_streams:  # every stream has had its turn
-                    break
-                at += 1
-                continue
-            except (UnusableError, MemoryError):
-                raise
-            except Exception as error:
-                where = f"epoch {epoch}, step {at}"
-                raise UnusableError(f"the pipeline fails at {where}: {type(error).__name__}: {error}") from error
-            rows += _rows(batch, raw, recorder.courses, epoch, at, look)
-            at += 1
-        if not rows:
-            raise UnusableError(f"the loader gives no batch at epoch {epoch}, step {step}")
-        rows = rows[:samples]
-        return Preview(title, _subtitle(seed, rows[0].before, look), rows, _last(made))
+def _samples_at(producer: Producer, epoch: int, step: int, look: Look) -> list[Sample]:
+    """The samples of a batch.
+
+    Raises:
+        StreamEnded: there is none.
+        UnusableError: the pipeline fails, or gives no images.
+    """
+    recorder, raw = Recorder(look), list[View]()
+    try:
+        with recorder.recording():
+            batch = producer.make(epoch, step, watch=partial(_look_at_raw, raw, look))
+    except (StreamEnded, UnusableError, MemoryError):
+        raise
+    except Exception as error:
+        where = f"epoch {epoch}, step {step}"
+        raise UnusableError(f"the pipeline fails at {where}: {type(error).__name__}: {error}") from error
+    return _rows(batch, raw, recorder.courses, epoch, step, look)
 
 
 def _rows(
@@ -206,66 +191,32 @@ def _producer(made: HandedIn, seed: Seed | None) -> tuple[Producer, Seed, int]:
         raise UnusableError(str(error)) from error
 
 
-def _last(made: HandedIn) -> str:
-    return "as delivered" if made.transform is None else f"after {type(made.transform).__name__}"
+# --- pipelines without a loader, and none ----------------------------------------------------------------------------
 
 
-def _subtitle(seed: Seed, view: View, look: Look) -> str:
-    channels = f"channel {look.channel} of {view.shape[0]}, {view.dtype}"
-    return f"seed {seed} · {channels}"
+class _Repeated:
+    """A loader whose every batch is one image, with its labels where there are any."""
+
+    def __init__(self, image: Any, segmentation: Any) -> None:
+        self.sample = {"data": image} if segmentation is None else {"data": image, "seg": segmentation}
+
+    def __next__(self) -> dict[str, Any]:
+        return {name: copy.deepcopy(value)[None] for name, value in self.sample.items()}  # transforms may write into it
 
 
-# --- a pipeline and an image ------------------------------------------------------------------------------------------
-
-
-def _of_one_image(
-    pipeline: Any, image: Any, segmentation: Any, samples: int, seed: Seed, epoch: int, look: Look
-) -> Preview:
+def _on_image(pipeline: Any, image: Any, segmentation: Any) -> Factory:
+    """The pipeline with a loader of this image; batchgenerators' take batches as they are, others a sample."""
+    if not callable(pipeline):
+        raise TypeError(f"the pipeline must be a transform, got {type(pipeline).__name__}")
     if image is None:
         case = _template()
         image, segmentation = case.image[None], case.labels[None]
-    arrays = {"image": image} if segmentation is None else {"image": image, "segmentation": segmentation}
-    call = _caller(pipeline)
-    warm_up(pipeline, None)
-    tree = SeedTree(seed)
-    rows: list[Sample] = []
-    for number in range(samples):
-        recorder = Recorder(look)
-        try:
-            before = look.at(image, segmentation)
-            with preserved_global_rngs(), one_thread(), recorder.recording():
-                made = call(arrays, tree.generator(epoch, 0, sample=number))
-            after = look.at(made["image"], made.get("segmentation"))
-        except (TypeError, ValueError, KeyError, IndexError, RuntimeError) as error:
-            raise UnusableError(f"the pipeline fails on this image: {type(error).__name__}: {error}") from error
-        steps = recorder.courses.get(0, Course()).steps
-        last = steps[-1].view if steps else before
-        rows.append(Sample(f"epoch {epoch}, sample {number}", before, steps, None if last.looks_as(after) else after))
-    name = type(pipeline).__name__
-    return Preview(name, _subtitle(seed, rows[0].before, look), rows, f"after {name}")
-
-
-def _caller(pipeline: Any) -> Callable[[dict[str, Any], np.random.Generator], Any]:
-    if isinstance(pipeline, Transform):
-        return lambda arrays, rng: pipeline.of_sample(arrays, {name: name for name in arrays}, rng)
-    if not callable(pipeline):
-        raise TypeError(f"the pipeline must be a transform, got {type(pipeline).__name__}")
-    if type(pipeline).__module__.startswith("batchgenerators."):
-        return lambda arrays, rng: _of_batches(pipeline, arrays, rng)
-    foreign = ForeignTransform(pipeline)
-    return lambda arrays, rng: foreign.apply(arrays, foreign.sample(rng, {}))
-
-
-def _of_batches(pipeline: Any, arrays: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-    """One sample through a transform of batchgenerators, which takes whole batches and writes into them."""
-    names = {"image": "data", "segmentation": "seg"}
-    batch = {names[name]: np.array(value, np.float32)[None] for name, value in arrays.items()}
-    reseed_global_rngs(np.random.SeedSequence(int(rng.random() * 2**53)))
-    made = pipeline(**batch)
-    return {name: made[key][0] for name, key in names.items() if made.get(key) is not None}
-
-
-# --- the demo ---------------------------------------------------------------------------------------------------------
+    takes_batches = isinstance(pipeline, Transform) or type(pipeline).__module__.startswith("batchgenerators.")
+    transform = pipeline if takes_batches else ForeignTransform(pipeline)
+    loader = _Repeated(image, segmentation)
+    return lambda: DeterministicAugmenter(
+        loader, transform, 0, seed=DEFAULT_SEED, stateless=True, check=False, rank=0, world_size=1
+    )
 
 
 def _template() -> Any:

@@ -1,19 +1,24 @@
-"""Looks at samples on their way through pipelines: detaug's transform by transform, batchgenerators' as well."""
+"""Looks at samples on their way through pipelines of detaug's transforms, one transform after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import wraps
 from typing import Any
 
-from detaug.previews.captions import caption
-from detaug.previews.compositions import compositions_through, is_composition, name_of
-from detaug.previews.views import Look, View, samples_of
+from detaug.previews.views import Look, View
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.stages import observed
 from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.compose import RandomApply
+from detaug.transforms.foreign import ForeignTransform
+
+#: Keys from which noise is made, and where callables draw from: 64 bits that tell a reader nothing.
+_HIDDEN = ("key", "keys", "deferred_key", "apply_to_channel")
+
+#: Numbers of a list that are shown.
+_MOST = 12
 
 
 @dataclass(frozen=True)
@@ -47,7 +52,7 @@ class Course:
 
 
 class Recorder:
-    """Records the samples of one batch.
+    """Records the samples of one batch on their way through detaug's transforms.
 
     Args:
         look: how they are looked at.
@@ -58,35 +63,17 @@ class Recorder:
 
     def __init__(self, look: Look) -> None:
         self._look = look
-        self._roots: list[Any] = []
-        self._calls: list[int] = []
-        self._within: list[int] = []  # the place in compositions of another library
+        self._roots: list[Transform] = []  # the pipeline of each call
         self.courses: dict[int, Course] = {}
 
-    def next_batch(self) -> None:
-        """Forget the samples. Pipelines are known by their order: each batch may be made by copies of its own."""
-        self.courses = {}
-        self._roots, self._calls = [], []
-
-    @contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self) -> AbstractContextManager[None]:
         """Inside, whatever pipeline runs in this thread is recorded."""
-        with compositions_through(self._staged), observed(self._observe):
-            yield
-
-    def _root(self, pipeline: Any) -> tuple[int, int]:
-        """The number of a pipeline, and how often it was called before for this batch."""
-        number = next((n for n, each in enumerate(self._roots) if each is pipeline), len(self._roots))
-        if number == len(self._roots):
-            self._roots.append(pipeline)
-            self._calls.append(0)
-        self._calls[number] += 1
-        return number, self._calls[number] - 1
-
-    # --- detaug's ---------------------------------------------------------------------------------------------------
+        return observed(self._observe)
 
     def _observe(self, root: Transform, workspace: Workspace, params: dict[str, Any]) -> None:
-        number, sample = self._root(root)
+        sample = sum(each is root for each in self._roots)  # it is called once for each
+        self._roots.append(root)
+        number = [*dict.fromkeys(map(id, self._roots))].index(id(root))
         course = self.courses.setdefault(sample, Course())
 
         def view() -> View | None:
@@ -95,56 +82,38 @@ class Recorder:
         if course.before is None:
             course.before = view()
         for stage in root.stages(params):
-            seen = len(course.steps)
-            self._within, self._first = [number, *stage.place], sample
-            try:
-                stage.transform.apply_in(workspace, stage.params)
-            finally:
-                self._within = []
+            stage.transform.apply_in(workspace, stage.params)
             now = view()
-            if now is not None and len(course.steps) == seen:  # else a composition of another library was within
+            if now is not None:
                 course.steps.append(Step((number, *stage.place), name_of(stage.transform), caption(stage.params), now))
 
-    # --- batchgenerators' -------------------------------------------------------------------------------------------
 
-    def _staged(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """The method of a composition, as it is written there, with a look after every transform."""
-        whole_batches = original.__name__ == "__call__"
+def name_of(transform: Transform) -> str:
+    """The class of a transform, or of the one within what applies it with a probability."""
+    return type(transform.transform if isinstance(transform, (ForeignTransform, RandomApply)) else transform).__name__
 
-        @wraps(original)
-        def staged(composition: Any, *given: Any, **named: Any) -> Any:
-            arrays = named if whole_batches else given[0]
-            outermost = not self._within
-            if outermost:
-                number, call = self._root(composition)
-                self._within.append(number)
-                self._first = 0 if whole_batches else call
-                self._look_at(arrays, None)
-            try:
-                for place, transform in enumerate(composition.transforms):
-                    self._within.append(place)
-                    arrays = transform(**arrays)
-                    if not is_composition(transform):
-                        self._look_at(arrays, name_of(transform))
-                    self._within.pop()
-            finally:
-                if outermost:
-                    self._within = []
-            return arrays
 
-        return staged
+def caption(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """A line for each param that says something, numbers with three digits."""
+    lines = []
+    for name, value in params.items():
+        if name in _HIDDEN or value is None or (isinstance(value, (list, tuple, Mapping)) and not value):
+            continue
+        if isinstance(value, Mapping):
+            lines += [f"{name} {line}" for line in caption(value)]
+        else:
+            lines.append(f"{name} {_short(value)}")
+    return tuple(lines)
 
-    def _look_at(self, arrays: Any, name: str | None) -> None:
-        """After the transform of that name; None: before the first."""
-        batch = (
-            arrays
-            if "data" in arrays
-            else {key: value[None] for key, value in arrays.items() if hasattr(value, "shape")}
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, (list, tuple)):
+        if len(value) == 1:
+            return _short(value[0])
+        shown = ", ".join(
+            f"({_short(each)})" if isinstance(each, (list, tuple)) else _short(each) for each in value[:_MOST]
         )
-        for n, (image, labels, _) in enumerate(samples_of(batch)):
-            course = self.courses.setdefault(self._first + n, Course())
-            view = self._look.at(image, labels)
-            if name is None:
-                course.before = course.before or view
-            else:
-                course.steps.append(Step(tuple(self._within), name, (), view))
+        return shown + (f", … {len(value)} in all" if len(value) > _MOST else "")
+    return str(value)

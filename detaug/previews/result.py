@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 
 import numpy as np
 
-from detaug.pictures.palette import NOT_FINITE, colour_of
-from detaug.pictures.rendering import fits, rendered, window_of
+from detaug.pictures.rendering import NOT_FINITE, OUTSIDE, colour_of, fits, rendered, window_of
 from detaug.pictures.sheet import CELL, Cell, Sheet, SheetRow
 from detaug.previews.recording import Step
 from detaug.previews.views import View
@@ -93,14 +90,6 @@ class Preview:
     def _repr_png_(self) -> bytes:
         return self.png
 
-    def _repr_html_(self) -> str:
-        encoded = base64.b64encode(self.png).decode()
-        words = escape(
-            f"{self.title}: {len(self.samples)} samples, {', '.join(name for _, name in self.places) or 'no change'}"
-        )
-        picture = f'<img src="data:image/png;base64,{encoded}" alt="{words}" style="max-width: none">'
-        return f'<div style="overflow-x: auto; background: white">{picture}</div>'
-
     def __repr__(self) -> str:
         stages = ", ".join(name for _, name in self.places)
         return f"<Preview of {self.title}: {len(self.samples)} samples, {stages or 'nothing changed'}>"
@@ -156,7 +145,7 @@ class Preview:
         shown = labels if len(labels) <= _NAMED else labels[: _NAMED - 1]
         legend = {f"label {label}" + (" (outside)" if label == -1 else ""): colour_of(label) for label in shown}
         if len(shown) < len(labels):
-            legend[f"and {len(labels) - len(shown)} more; colours come again"] = "#999999"
+            legend[f"and {len(labels) - len(shown)} more; colours come again"] = OUTSIDE
         if any(not np.isfinite(plane.image).all() for plane in planes):
             legend["NaN or infinite"] = NOT_FINITE
         return legend

@@ -33,8 +33,6 @@ class Look:
 
     def at(self, image: Any, labels: Any) -> View:
         """A sample as it is now; nothing of it is kept but planes."""
-        if isinstance(labels, (list, tuple)):
-            labels = labels[0] if labels else None
         planes = planes_of(image, labels, orientation=self.orientation, spacing=self.spacing, channel=self.channel)
         return View(planes, tuple(image.shape), fingerprint([image, labels]), str(image.dtype).removeprefix("torch."))
 

@@ -14,7 +14,6 @@ from detaug.cli import main
 from detaug.nnunet.remaking import training_batches
 from detaug.nnunet.verification import Settings
 from detaug.previews.previewing import preview_training
-from detaug.reports.progress import Progress
 
 pytest.importorskip("nnunetv2")
 
@@ -30,7 +29,7 @@ def environment(nnunet_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_samples_are_the_trainers_with_every_stage(environment: Path) -> None:
     before = dict(os.environ)
     settings = Settings("1", "3d_fullres", device="cpu", seed=3)
-    preview = preview_training(settings, Progress(), samples=3)
+    preview = preview_training(settings, samples=3)
     assert dict(os.environ) == before
     with training_batches(settings).augmenter as augmenter:
         batch = next(augmenter)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.pictures.palette import NOT_FINITE, OKABE_ITO, OUTSIDE, colour_of, rgb
 from detaug.pictures.planes import planes_of
-from detaug.pictures.rendering import fits, rendered, window_of
+from detaug.pictures.rendering import NOT_FINITE, OKABE_ITO, OUTSIDE, colour_of, fits, rendered, rgb, window_of
 
 
 def head(orientation: str) -> np.ndarray:
