@@ -225,11 +225,9 @@ class Steady(Endless):
 
 
 def _settle(augmenter: Any) -> None:
-    """Until all workers are there, and but for "fork" the one in reserve."""
+    """Until all workers are there."""
     next(augmenter)
-    engine = augmenter._engine
-    forked = augmenter.executor.start_method == "fork"
-    while len(engine.worker_pids()) < 2 or not (forked or engine.has_reserve()):
+    while len(augmenter._engine.worker_pids(ready=True)) < 2:
         next(augmenter)
 
 

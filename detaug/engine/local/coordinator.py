@@ -107,10 +107,8 @@ class Coordinator(PrefetchingEngine):
         hash_order = HashOrder(work.pipeline, work.job, work.checks)
         self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
         self._waker = Waker()
-        start_method = arguments.start_method(settings.start_method)
-        self._pool = Pool(work, start_method, settings.stall_timeout, self._waker, self._describe, self)
+        self._pool = Pool(work, settings, self._waker, self)
         try:
-            self._waker.open()
             self._pool.start()
             self._thread = threading.Thread(target=self._run, name="detaug-coordinator", daemon=True)
             self._thread.start()
@@ -139,10 +137,6 @@ class Coordinator(PrefetchingEngine):
         return [
             worker.pid for worker in list(self._pool.workers.values()) if worker.pid and (worker.ready or not ready)
         ]
-
-    def has_reserve(self) -> bool:
-        """Whether a worker stands ready to take a dead one's place at once (not under "fork")."""
-        return self._pool.has_reserve
 
     # --- the coordinator's thread ----------------------------------------------------------------------------------
 
@@ -173,23 +167,39 @@ class Coordinator(PrefetchingEngine):
         self._waker.close()
         self._tell_user()
 
-    # --- what happens to the processes, see `detaug.engine.local.pool.Listener`
+    # --- what happens to the processes, as the pool tells
 
     def ready(self, worker: Worker) -> None:
-        """See there; so with the following."""
+        """It can be given tasks."""
         self._assignments.join(worker)
         self._set_missing(self._missing - {worker.index})
 
     def missing(self, worker: Worker) -> None:
+        """Its place is empty, and will stay so for a while."""
         self._set_missing(self._missing | {worker.index})
 
     def gone(self, worker: Worker, private: int) -> None:
+        """It is gone through no fault of its tasks. `private`: the bytes of memory for which it retired; 0: it did not."""
         if private:
             self._tell_of_retirement(worker, private)
         self._leave(worker)
         self._lose([task for _, task in worker.tasks])
 
-    def _describe(self, worker: Worker) -> str:
+    def died(self, worker: Worker, exitcode: int, peak: int) -> None:
+        """It ended while it made a batch, or between two. `peak`: the most memory it had, in bytes; 0: not known."""
+        self._work.health.restarts += 1
+        self._leave(worker)
+        tasks = list(worker.tasks)
+        if not tasks:
+            text = "worker %d (pid %d) ended with %s between batches; starting another"
+            logger.warning(text, *worker.name, signal_name(exitcode))
+            return
+        _, fatal = tasks.pop(worker.task())
+        self._lose_task(worker, fatal, exitcode, peak)
+        self._lose([task for _, task in tasks])
+
+    def describe(self, worker: Worker) -> str:
+        """The batch that it is making, in words."""
         return failures.describe_batch(worker.tasks[worker.task()][1].key, self._places)
 
     def _leave(self, worker: Worker) -> None:
@@ -203,18 +213,6 @@ class Coordinator(PrefetchingEngine):
             self._missing = places
             with self._lock:
                 self._schedule.set_missing(places)
-
-    def died(self, worker: Worker, exitcode: int, peak: int) -> None:
-        self._work.health.restarts += 1
-        self._leave(worker)
-        tasks = list(worker.tasks)
-        if not tasks:
-            text = "worker %d (pid %d) ended with %s between batches; starting another"
-            logger.warning(text, *worker.name, signal_name(exitcode))
-            return
-        _, fatal = tasks.pop(worker.task())
-        self._lose_task(worker, fatal, exitcode, peak)
-        self._lose([task for _, task in tasks])
 
     def _tell_of_retirement(self, worker: Worker, private: int) -> None:
         self._work.health.retirements += 1
@@ -267,8 +265,7 @@ class Coordinator(PrefetchingEngine):
 
     def _sent(self, worker: Worker, entries: list[tuple[int, Task]]) -> bool:
         """False: it took none of them, and others may."""
-        ended = self._pool.workers.get(worker.number) is not worker  # between two batches
-        if not ended:
+        if not worker.left:
             try:
                 self._tell_states(worker, entries)
                 worker.assign(entries)
@@ -315,6 +312,7 @@ class Coordinator(PrefetchingEngine):
             self._schedule.lose(key)
 
     def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
+        """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
         if answer.state is not None:
             self._states.add(answer.state, BatchKey(*self._schedule.position[:2]))
         seconds = time.monotonic() - worker.since
@@ -390,6 +388,7 @@ class Coordinator(PrefetchingEngine):
         return True
 
     def reported(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
+        """What the run-time check needs to know has come."""
         match message:
             case messages.Report(check):
                 self._checking.reported(check._replace(worker=worker.number))
@@ -399,10 +398,13 @@ class Coordinator(PrefetchingEngine):
                 self._checking.explained(explanation, worker.number)
 
     def checker_ready(self) -> None:
+        """The process that makes batches again can be told what to make."""
         self._checking.go_on()
 
     def checker_took(self, seconds: float) -> None:
+        """A process that was forked for a check has ended, and has cost so much processor time in all."""
         self._checking.checks.paid(seconds)
 
     def checker_lost(self) -> None:
+        """It is gone, and what it was to make is not made."""
         self._checking.give_up()

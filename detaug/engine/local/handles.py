@@ -204,21 +204,9 @@ class Helper:
         with contextlib.suppress(ChannelClosed):
             self.control.send(messages.Quit())
         self.control.close()
-        if not self._wait():
+        if not wait_for_end(self.pid, _QUIT_SECONDS, self.pidfd):
             self.kill()
-            self._wait()
-        self._forget()
-
-    def reap(self) -> None:
-        """It is dead; take note."""
-        self.control.close()
-        self._wait()
-        self._forget()
-
-    def _wait(self) -> bool:
-        return wait_for_end(self.pid, _QUIT_SECONDS, self.pidfd)
-
-    def _forget(self) -> None:
+            wait_for_end(self.pid, _QUIT_SECONDS, self.pidfd)
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None

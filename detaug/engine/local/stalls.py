@@ -6,10 +6,14 @@ import logging
 import math
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from detaug.engine.local.handles import Worker
 from detaug.processes.whereabouts import ASKING, state_of
+
+if TYPE_CHECKING:
+    from detaug.engine.local.pool import Pool
 
 logger = logging.getLogger("detaug")
 
@@ -31,28 +35,12 @@ class StallWatch:
 
     Args:
         limit: seconds a batch may take; None: for ever.
-        describe: a worker's batch in words.
-        send: has the helper send a signal to a worker.
-        abandon: called with a worker that cannot be killed.
-        late: called, again and again, with a worker that takes long to start.
-        kill_helper: is called when the helper does not answer.
+        pool: sends signals, and is told of workers that are late or cannot be killed.
     """
 
-    def __init__(
-        self,
-        limit: float | None,
-        describe: Callable[[Worker], str],
-        send: Callable[[Worker, int], None],
-        abandon: Callable[[Worker], None],
-        late: Callable[[Worker], None],
-        kill_helper: Callable[[], None],
-    ) -> None:
+    def __init__(self, limit: float | None, pool: Pool) -> None:
         self._limit = limit
-        self._describe = describe
-        self._send = send
-        self._abandon = abandon
-        self._late = late
-        self._kill_helper = kill_helper
+        self._pool = pool
         # Thousands of messages a second may come, and each would have every worker looked at.
         self._looked = -math.inf
         self._seconds: float | None = None
@@ -86,7 +74,7 @@ class StallWatch:
                 self._hurry(worker, now)
             elif not worker.ready:
                 if now - worker.since > LATE_SECONDS:
-                    self._late(worker)
+                    self._pool.late(worker)
                 if self._is_news(worker, now - worker.since):
                     logger.warning("worker %d (pid %d) has been starting for %.0f s", *worker.name, now - worker.since)
             elif worker.tasks:
@@ -100,7 +88,7 @@ class StallWatch:
         if not worker.asked:
             worker.ask()
             if ASKING is not None:
-                self._send(worker, ASKING)
+                self._pool.signal(worker, ASKING)
             return
         place = worker.place()
         if not place and now - worker.asked < _ANSWER_SECONDS:
@@ -111,10 +99,10 @@ class StallWatch:
         if over:
             worker.leaving = f"killed: it made no progress for {self._limit:g} s; {where}"
             worker.left = worker.killed = now
-            self._send(worker, signal.SIGKILL)
+            self._pool.signal(worker, signal.SIGKILL)
         elif self._is_news(worker, seconds):
             text = "worker %d (pid %d) has been making %s for %.0f s; %s"
-            logger.warning(text, *worker.name, self._describe(worker), seconds, where)
+            logger.warning(text, *worker.name, self._pool.describe(worker), seconds, where)
 
     def _is_slow(self, worker: Worker, seconds: float) -> bool:
         return seconds > max(SLOW_SECONDS, 2 * worker.warned)
@@ -129,10 +117,10 @@ class StallWatch:
         if not worker.killed:
             if now - worker.left > _LEAVE_SECONDS:
                 worker.killed = now
-                self._send(worker, signal.SIGKILL)
+                self._pool.signal(worker, signal.SIGKILL)
         elif now - worker.killed > _KILL_SECONDS:
             if worker.signalled:
-                self._abandon(worker)
+                self._pool.abandon(worker)
             else:
                 worker.killed = now
-                self._kill_helper()
+                self._pool.kill_helper()

@@ -120,7 +120,7 @@ def test_batch_that_kills_fewer_workers_than_allowed_is_delivered(make: Maker, m
 
 def victims_below(augmenter: Any, start_method: str) -> list[int]:
     """All processes; not the helper of "fork", without which workers as they were at the start can no longer be made."""
-    helper = augmenter._engine._pool._helpers.current.pid
+    helper = augmenter._engine._pool.helper.pid
     return [each.pid for each in descendants() if start_method != "fork" or each.pid != helper]
 
 

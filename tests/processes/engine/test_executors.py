@@ -62,8 +62,8 @@ def few(
         if not isinstance(engine, Coordinator):
             return short, lambda: None
         wait_until(lambda: len(engine.worker_pids(ready=True)) == 3, "three workers")
-        assert engine._pool._helpers.current is not None
-        helper = engine._pool._helpers.current.pid
+        assert engine._pool.helper is not None
+        helper = engine._pool.helper.pid
         before = resource.prlimit(helper, resource.RLIMIT_NOFILE)
         resource.prlimit(helper, resource.RLIMIT_NOFILE, (numbers_taken(helper, 8), before[1]))
         for pid in engine.worker_pids()[:2]:

@@ -55,7 +55,7 @@ def augmenter() -> Iterator[DeterministicAugmenter]:
 
 
 def helper_of(augmenter: DeterministicAugmenter) -> Any:
-    helper = augmenter._engine._pool._helpers.current  # type: ignore[union-attr]
+    helper = augmenter._engine._pool.helper  # type: ignore[union-attr]
     assert helper is not None
     return helper
 
@@ -71,9 +71,8 @@ def test_death_of_the_helper_of_forks_is_a_clear_error_and_restart_goes_on(
 ) -> None:
     augmenter._start()
     batches = [] if start == "early" else prints(augmenter, 5)
-    pool = augmenter._engine._pool  # type: ignore[union-attr]
     kill(helper_of(augmenter).pid)
-    wait_until(lambda: pool._failed, "the loss is noticed")
+    wait_until(lambda: augmenter._engine._fatal is not None, "the loss is noticed")  # type: ignore[union-attr]
     error = ""
     while not error:
         try:
@@ -174,7 +173,7 @@ def test_another_augmenters_channels_are_not_kept_open_by_a_later_one() -> None:
     ):
         next(first)
         pool = first._engine._pool  # type: ignore[union-attr]
-        channels = [*(worker.channel for worker in pool.workers.values()), pool._helpers.current.control]
+        channels = [*(worker.channel for worker in pool.workers.values()), pool.helper.control]
         watched = [channel.fileno() for channel in channels]
         ours = {os.readlink(f"/proc/self/fd/{number}") for number in watched}
         next(second)
