@@ -11,4 +11,4 @@ SEED_SCHEME = 2
 NUMERICS = 3
 
 #: nnU-Net's hooks are not a documented interface: detaug's trainers follow their code in these versions.
-SUPPORTED_NNUNET = ("2.5", "2.6", "2.7", "2.8")
+SUPPORTED_NNUNET = ("2.8",)

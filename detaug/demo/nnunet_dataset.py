@@ -111,14 +111,14 @@ def plan_and_preprocess(
         num_processes: nnU-Net's worker processes.
         quiet: keep the pages that nnU-Net prints about its plans to ourselves.
     """
-    from detaug.nnunet.compatibility import planning, without_bar
+    from detaug.nnunet.compatibility import planning
 
     nnunet = planning()
     with redirect_stdout(io.StringIO()) if quiet else nullcontext():
         extract, preprocess = nnunet.extract_fingerprints, nnunet.preprocess
-        extract([dataset_id], num_processes=num_processes, verbose=False, **without_bar(extract))
+        extract([dataset_id], num_processes=num_processes, verbose=False, show_progress_bar=False)
         plans = nnunet.plan_experiments([dataset_id])
-        preprocess([dataset_id], plans, tuple(configurations), [num_processes], **without_bar(preprocess))
+        preprocess([dataset_id], plans, tuple(configurations), [num_processes], show_progress_bar=False)
 
 
 def load_plans(dataset_name: str, plans_identifier: str = "nnUNetPlans") -> tuple[dict[str, Any], dict[str, Any]]:

@@ -6,16 +6,13 @@ nnU-Net is imported when a function here is called, and not before.
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
-import inspect
 import os
-import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from detaug.versions import SUPPORTED_NNUNET
 
@@ -73,6 +70,15 @@ def trainer_folders() -> str:
     return os.pathsep.join([*(each for each in theirs if each.strip() and each != ours), ours])
 
 
+class NoTrainer(LookupError):
+    """There is no trainer of a name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"there is no trainer {name!r}, neither nnU-Net's own nor in {EXTERNAL_VARIABLE}={trainer_folders()}"
+        )
+
+
 # --- modules ----------------------------------------------------------------------------------------------------------
 
 
@@ -93,26 +99,20 @@ def find_trainer(name: str) -> Any:
 
 
 def external_trainer(name: str) -> Any:
-    """A trainer by its name, as ``nnUNetv2_train -tr`` finds it: nnU-Net's own, one in ``nnUNet_extTrainer``, or detaug's.
+    """A trainer by its name, as ``nnUNetv2_train -tr`` finds it: nnU-Net's own, or one in ``nnUNet_extTrainer``.
 
     Raises:
-        LookupError: there is none.
+        NoTrainer: there is none.
     """
-    try:
-        from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name as find
-    except ImportError:  # before 2.8
-        find = find_trainer
+    from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
+
     try:
         with redirect_stdout(sys.stderr):  # it tells where it searches; what a command prints is its answer
-            found = find(name)
+            return recursive_find_trainer_class_by_name(name)
     except RuntimeError as error:
         if not str(error).startswith(_NOT_FOUND):  # a module of a trainer's failed
             raise
-        found = None
-    found = found or _external_trainer(name)
-    if found is None:
-        raise LookupError(name)
-    return found
+        raise NoTrainer(name) from None
 
 
 def is_nnunets_own(kind: type) -> bool:
@@ -127,50 +127,27 @@ def run_training(*arguments: Any, **options: Any) -> None:
     nnunet.run_training(*arguments, **options)
 
 
-def minor_version() -> tuple[int, int]:
-    """(2, 8) of nnU-Net 2.8.1. For another version than those supported, which the user has allowed: the latest of these."""
-    version = installed_version()
-    known = version if _supported(version) else SUPPORTED_NNUNET[-1]
-    major, minor = known.split(".")[:2]
-    return int(major), int(minor)
-
-
 def train_command(arguments: Sequence[str]) -> None:
-    """What ``nnUNetv2_train ARGUMENTS`` does, with detaug's trainers and those in the folders of ``nnUNet_extTrainer``, which
-    nnU-Net before 2.8 does not look into.
+    """What ``nnUNetv2_train ARGUMENTS`` does, with detaug's trainers and those in the folders of ``nnUNet_extTrainer``.
 
     Raises:
-        LookupError: there is no such trainer.
+        NoTrainer: there is no such trainer.
         SystemExit: the arguments are wrong.
     """
     from nnunetv2.run import run_training as nnunet
 
-    original_arguments, rank, folders = sys.argv, getattr(nnunet, _RUN_RANK), os.environ.get(EXTERNAL_VARIABLE)
+    original_arguments, folders = sys.argv, os.environ.get(EXTERNAL_VARIABLE)
     sys.argv = ["nnUNetv2_train", *arguments]
-    os.environ[EXTERNAL_VARIABLE] = trainer_folders()
-    setattr(nnunet, _RUN_RANK, run_rank)
+    os.environ[EXTERNAL_VARIABLE] = trainer_folders()  # which the processes of other ranks inherit
     try:
         with trainers_found_through(lambda trainer: trainer):
             nnunet.run_training_entry()
     finally:
         sys.argv = original_arguments
-        setattr(nnunet, _RUN_RANK, rank)
         if folders is None:
             del os.environ[EXTERNAL_VARIABLE]
         else:
             os.environ[EXTERNAL_VARIABLE] = folders
-
-
-#: The function that each rank of a training on several GPUs runs, by its name in a new process.
-_RUN_RANK = "run_ddp"
-
-
-def run_rank(rank: int, *arguments: Any) -> None:
-    """What one rank of `train_command` does."""
-    from nnunetv2.run import run_training as nnunet
-
-    with trainers_found_through(lambda trainer: trainer):
-        nnunet.run_ddp(rank, *arguments)
 
 
 @contextmanager
@@ -178,41 +155,16 @@ def trainers_found_through(replaced: Callable[[type], type]) -> Iterator[None]:
     """Inside, `run_training` trains ``replaced(trainer)`` in place of the trainer whose name it is given.
 
     Raises (from `run_training`):
-        LookupError: there is no such trainer.
+        NoTrainer: there is no such trainer.
     """
     from nnunetv2.run import run_training as nnunet
 
-    by_name = "recursive_find_trainer_class_by_name"
-    finder = by_name if hasattr(nnunet, by_name) else "recursive_find_python_class"
-    find = getattr(nnunet, finder)
-
-    def found(*place: str) -> type:
-        return replaced(external_trainer(place[0] if finder == by_name else place[1]))
-
-    setattr(nnunet, finder, found)
+    find = nnunet.recursive_find_trainer_class_by_name
+    nnunet.recursive_find_trainer_class_by_name = lambda name: replaced(external_trainer(name))
     try:
         yield
     finally:
-        setattr(nnunet, finder, find)
-
-
-def _external_trainer(name: str) -> Any:
-    """A trainer in the folders of ``nnUNet_extTrainer``, or detaug's, for versions of nnU-Net that know no such folders."""
-    for folder in filter(os.path.isdir, trainer_folders().split(os.pathsep)):
-        for _, module_name, is_package in pkgutil.iter_modules([folder]):
-            if not is_package:
-                found = getattr(_module(folder, module_name), name, None)
-                if found is not None:
-                    return found
-    return None
-
-
-def _module(folder: str, name: str) -> Any:
-    sys.path.insert(0, folder)
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(folder)
+        nnunet.recursive_find_trainer_class_by_name = find
 
 
 def planning() -> Any:
@@ -220,12 +172,6 @@ def planning() -> Any:
     from nnunetv2.experiment_planning import plan_and_preprocess_api
 
     return plan_and_preprocess_api
-
-
-def without_bar(function: Any) -> dict[str, Any]:
-    """The option by which a function of `planning` shows no progress bar; those of nnU-Net before 2.7 show none."""
-    option = "show_progress_bar"
-    return {option: False} if option in inspect.signature(function).parameters else {}
 
 
 # --- trainers ---------------------------------------------------------------------------------------------------------
@@ -293,26 +239,6 @@ LABELS = ("labels", "regions_class_order", "channel_names")
 SAMPLING = ("batch_size", "oversample_foreground_percent", "probabilistic_oversampling")
 
 
-@contextmanager
-def schedulers_take_verbose() -> Iterator[None]:
-    """Inside, torch's schedulers take the argument ``verbose``, which nnU-Net 2.5 hands them and torch has dropped."""
-    from torch.optim.lr_scheduler import LRScheduler
-
-    original = LRScheduler.__init__
-    if "verbose" in inspect.signature(original).parameters:
-        yield
-        return
-
-    def made(self: Any, optimizer: Any, last_epoch: int = -1, _verbose: bool = False) -> None:
-        original(self, optimizer, last_epoch)
-
-    LRScheduler.__init__ = made  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        LRScheduler.__init__ = original  # type: ignore[method-assign]
-
-
 # --- loaders ----------------------------------------------------------------------------------------------------------
 
 #: The method that makes loaders and augmenters. It knows their classes as globals of its module, by the names below.
@@ -321,14 +247,7 @@ UNORDERED, ORDERED, SINGLE = "NonDetMultiThreadedAugmenter", "MultiThreadedAugme
 
 
 def loader_class() -> Any:
-    """Of nnU-Net's loaders the one that draws cases and patches as detaug's does.
-
-    2.5 has two: the one for planes draws a class, then a plane with it, where later ones draw a voxel.
-    """
-    if minor_version() == (2, 5):
-        from nnunetv2.training.dataloading.data_loader_3d import nnUNetDataLoader3D
-
-        return nnUNetDataLoader3D
+    """``nnUNetDataLoader``."""
     from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
 
     return nnUNetDataLoader
@@ -336,43 +255,9 @@ def loader_class() -> Any:
 
 def dataset_classes() -> tuple[Any, ...]:
     """nnU-Net's data sets of preprocessed cases."""
-    from nnunetv2.training.dataloading import nnunet_dataset
+    from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2, nnUNetDatasetNumpy
 
-    names = ("nnUNetDatasetBlosc2", "nnUNetDatasetNumpy", "nnUNetDataset")
-    return tuple(getattr(nnunet_dataset, name) for name in names if hasattr(nnunet_dataset, name))
-
-
-def planes_stay_inside() -> bool:
-    """Whether nnU-Net's loader computes how far planes may reach over an image's edge as: not at all."""
-    return minor_version() == (2, 6)
-
-
-class Cases(NamedTuple):
-    """What is known of a data set object."""
-
-    source_folder: str
-    identifiers: list[str]
-    folder_with_segs_from_previous_stage: str | None
-
-
-def cases_of(data: Any) -> Any:
-    """A data set object as nnU-Net has them since 2.6: that of 2.5 knows the files of each case."""
-    files = getattr(data, "dataset", None)
-    if not isinstance(files, dict) or not files:
-        return data
-    first = next(iter(files.values()))
-    previous = first.get("seg_from_prev_stage_file")
-    return Cases(os.path.dirname(first["data_file"]), list(files), os.path.dirname(previous) if previous else None)
-
-
-def unpack_cases(trainer: TrainerAttributes) -> None:
-    """Have nnU-Net decompress what it reads decompressed."""
-    if minor_version() == (2, 5):
-        from nnunetv2.training.dataloading.utils import unpack_dataset
-
-        unpack_dataset(trainer.preprocessed_dataset_folder, True, False, 1, True)
-    elif trainer.dataset_class is not None:
-        trainer.dataset_class.unpack_dataset(trainer.preprocessed_dataset_folder, overwrite_existing=False, verify=True)
+    return nnUNetDatasetBlosc2, nnUNetDatasetNumpy
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

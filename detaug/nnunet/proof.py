@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.nnunet.compatibility import cases_of, dataset_classes, loader_class, planes_stay_inside
+from detaug.nnunet.compatibility import dataset_classes, loader_class
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.loading.patch_source import PatchSource
 
@@ -186,12 +186,12 @@ def patch_source_of(loader: Any) -> PatchSource:
     patch = tuple(int(n) for n in loader.patch_size)[1 if getattr(loader, "patch_size_was_2d", False) else 0 :]
     final = tuple(int(n) for n in loader.final_patch_size)[-len(patch) :]
     indices = [str(each) for each in loader.indices]
-    cases = cases_of(loader._data)
+    data = loader._data
     source = PatchSource(
-        CaseFolder(cases.source_folder, sorted(set(indices)), cases.folder_with_segs_from_previous_stage),
+        CaseFolder(data.source_folder, sorted(set(indices)), data.folder_with_segs_from_previous_stage),
         loader.batch_size,
         patch,
-        patch if planes_stay_inside() and len(patch) == 2 else final,
+        final,
         SimpleNamespace(all_labels=(), has_ignore_label=loader.has_ignore),
         loader.oversample_foreground_percent,
         None,

@@ -18,7 +18,7 @@ from detaug.errors import StateMismatch
 from detaug.ledger.header import portable
 from detaug.ledger.lines import Record
 from detaug.ledger.reading import read_header
-from detaug.nnunet.compatibility import check_nnunet_version, external_trainer, trainer_folders
+from detaug.nnunet.compatibility import NoTrainer, check_nnunet_version, external_trainer, trainer_folders
 from detaug.nnunet.trainers.checkpoint_bytes import CHECKPOINTS, read_checkpoint
 from detaug.nnunet.trainers.ledgers import ledger_in
 from detaug.nnunet.trainers.run_record import RunRecord
@@ -192,8 +192,8 @@ def _loaders(
             made._set_batch_size_and_oversample()
             made._prepare_cases(data)
             train, val = made.get_dataloaders()
-    except LookupError as error:
-        raise CannotRemake(f"there is no trainer {error}, neither nnU-Net's own nor in nnUNet_extTrainer") from error
+    except NoTrainer as error:
+        raise CannotRemake(str(error)) from error
     except CannotRemake:
         raise
     except (OSError, RuntimeError, ValueError) as error:

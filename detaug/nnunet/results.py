@@ -16,6 +16,7 @@ from detaug.nnunet.compatibility import (
     LOGGED,
     TRAINER_NAME,
     WEIGHTS,
+    NoTrainer,
     external_trainer,
     is_checkpoint,
     is_nnunets_own,
@@ -124,11 +125,8 @@ def stock_trainer(name: str) -> str:
 
     try:
         trainer = getattr(trainers, name, None) or external_trainer(name)
-    except LookupError:
-        raise NoResults(
-            f"nnU-Net does not find the trainer {name!r}: name its folder in nnUNet_extTrainer, as for the training "
-            "(export nnUNet_extTrainer=$(detaug nnunet path))"
-        ) from None
+    except NoTrainer as error:
+        raise NoResults(str(error)) from None
     if is_nnunets_own(trainer):
         raise NoResults(f"{name} is nnU-Net's own trainer: its model needs no detaug as it is")
     stock = next((base for base in trainer.__mro__ if is_nnunets_own(base)), None)

@@ -66,14 +66,6 @@ def as_builder(build: Callable[..., Compose]) -> Callable[..., Compose]:
 
 
 @as_builder
-def training_transforms_before_2_7(given: Arguments) -> Compose:
-    """``nnUNetTrainer`` of nnU-Net 2.5 and 2.6: what lies outside of a case becomes label 0 before the labels are resampled;
-    in a cascade every label is changed.
-    """
-    return default_pipeline(given, p_per_label=1, border_mode_seg="zeros", padding_value_seg=0)
-
-
-@as_builder
 def seg_ord0_transforms(given: Arguments) -> Compose:
     """``nnUNetTrainer_DASegOrd0``: labels are resampled to the nearest voxel's.
 
@@ -218,16 +210,6 @@ TRAINING_TRANSFORMS: dict[str, Callable[..., Compose]] = _Builders(
         "nnUNetTrainer_onlyMirror01_DASegOrd0": mirroring_but_the_last_axis(seg_ord0_transforms),
     }
 )
-
-
-def pipelines_of(version: tuple[int, int]) -> dict[str, Callable[..., Compose]]:
-    """What stands for the pipelines of a version of nnU-Net, by the trainer that defines them.
-
-    Trainers that augment in a way of their own are replaced for 2.8 alone: earlier versions built theirs of other transforms.
-    """
-    if version >= (2, 8):
-        return TRAINING_TRANSFORMS
-    return {"nnUNetTrainer": training_transforms if version == (2, 7) else training_transforms_before_2_7}
 
 
 def _axes_of_one_length_exchanged(size: Sequence[int]) -> list[Transform]:

@@ -38,16 +38,16 @@ def path() -> None:
 
 @nnunet.command(
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
-    short_help="nnUNetv2_train, with detaug's trainers, for nnU-Net 2.5 to 2.8.",
+    short_help="nnUNetv2_train, with detaug's trainers.",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="DATASET CONFIG FOLD [-tr TRAINER] ...")
 def train(arguments: tuple[str, ...]) -> None:
     """Train as nnUNetv2_train does, with its own arguments (nnUNetv2_train -h), and detaug's trainers.
 
-    It finds them without nnUNet_extTrainer, behind those in the folders that this variable names. nnU-Net 2.5, 2.6 and 2.7
-    do not look into such folders; this command does.
+    It finds them without nnUNet_extTrainer, behind those in the folders that this variable names.
     """
     from detaug.errors import BatchError
+    from detaug.nnunet.compatibility import NoTrainer, train_command
 
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in ("dataset", "configuration", "fold"):
@@ -57,17 +57,13 @@ def train(arguments: tuple[str, ...]) -> None:
     try:
         if asked.fold is not None and not {"-h", "--help"} & set(arguments):
             _look_for(asked)
-        from detaug.nnunet.compatibility import train_command
-
         train_command(arguments)
+    except NoTrainer as error:
+        raise CannotRun(str(error)) from None
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, BatchError) or not _is_of_detaug(error):
             raise
         raise CannotRun(str(error)) from error
-    except LookupError as error:
-        if type(error) is not LookupError:
-            raise
-        raise CannotRun(f"there is no trainer {error}: neither nnU-Net's, detaug's nor in nnUNet_extTrainer") from None
 
 
 def _look_for(asked: Namespace) -> None:

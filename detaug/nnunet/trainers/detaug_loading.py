@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from detaug.nnunet.compatibility import is_nnunets_own, minor_version
+from detaug.nnunet.compatibility import is_nnunets_own
 from detaug.nnunet.loading.case_cache import chosen_cache
 from detaug.nnunet.proof import not_own, patch_source_of, why_loader_stays
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 from detaug.nnunet.transforms import validation_transforms
-from detaug.nnunet.variants import pipelines_of
+from detaug.nnunet.variants import TRAINING_TRANSFORMS
 
 
 class _Pipeline:
@@ -21,7 +21,7 @@ class _Pipeline:
         ours: what stands for nnU-Net's, by the trainer that defines it.
     """
 
-    def __init__(self, method: str, ours: Callable[[], Mapping[str, Callable[..., Any]]]) -> None:
+    def __init__(self, method: str, ours: Mapping[str, Callable[..., Any]]) -> None:
         self._method, self._ours = method, ours
 
     def __get__(self, instance: Any, trainer: type) -> Callable[..., Any]:
@@ -29,7 +29,7 @@ class _Pipeline:
         owner = next((base for base in behind if self._method in vars(base)), None)
         if owner is None:
             raise AttributeError(f"{trainer.__name__} has no {self._method}")
-        theirs, ours = vars(owner)[self._method], self._ours()
+        theirs, ours = vars(owner)[self._method], self._ours
         if is_nnunets_own(owner) and owner.__name__ in ours and not_own(theirs) is None:
             return ours[owner.__name__]
         bound: Callable[..., Any] = theirs.__get__(instance, trainer)
@@ -48,8 +48,8 @@ class DetAugLoading(DeterministicTraining):
     """
 
     _usual_loading = "detaug"
-    get_training_transforms = _Pipeline("get_training_transforms", lambda: pipelines_of(minor_version()))
-    get_validation_transforms = _Pipeline("get_validation_transforms", lambda: {"nnUNetTrainer": validation_transforms})
+    get_training_transforms = _Pipeline("get_training_transforms", TRAINING_TRANSFORMS)
+    get_validation_transforms = _Pipeline("get_validation_transforms", {"nnUNetTrainer": validation_transforms})
 
     def get_dataloaders(self) -> tuple[Any, Any]:
         cache = chosen_cache(None)

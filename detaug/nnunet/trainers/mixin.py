@@ -34,8 +34,6 @@ from detaug.nnunet.compatibility import (
     check_nnunet_version,
     is_checkpoint,
     is_nnunets_own,
-    schedulers_take_verbose,
-    unpack_cases,
 )
 from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_files import CaseFolder
@@ -169,7 +167,7 @@ class DeterministicTraining(TrainerAttributes):
             check_nnunet_version()
             self._set_switches()
             seed_global_generators(self._branch("initialization").sequence())
-        with buckets_stay(), schedulers_take_verbose():
+        with buckets_stay():
             super().initialize()  # type: ignore[misc]
         self._swap_layers("network", self.network)
         # before a checkpoint is loaded, and with it the optimiser's settings
@@ -245,8 +243,8 @@ class DeterministicTraining(TrainerAttributes):
     def _prepare_cases(self, like: str | None = None) -> None:
         """Unpack, check and fingerprint the cases of this fold, before any process opens one; in the way of an earlier
         fingerprint, where there is one."""
-        if self.local_rank == 0:
-            unpack_cases(self)
+        if self.local_rank == 0 and self.dataset_class is not None:
+            self.dataset_class.unpack_dataset(self.preprocessed_dataset_folder, overwrite_existing=False, verify=True)
         if self.is_ddp:
             torch.distributed.barrier()
         CaseFolder(self.preprocessed_dataset_folder).check_images()

@@ -56,7 +56,7 @@ def test_nothing_is_said_against_a_machine_that_is_well_set() -> None:
         ({"variables": {"NVIDIA_TF32_OVERRIDE": "1"}}, "TF32", "warning", "unset it"),
         ({"gpu": {"devices": [{}, {}]}}, "NCCL", "warning", "NCCL_NVLS_ENABLE=0"),
         ({"variables": {"OMP_NUM_THREADS": None}}, "threads", "note", "torch uses 8 threads.*OMP_NUM_THREADS"),
-        ({"packages": {"nnunetv2": "2.80.0"}}, "nnU-Net", "warning", r"2\.80\.0 is not .* or 2\.8\.x"),
+        ({"packages": {"nnunetv2": "2.80.0"}}, "nnU-Net", "warning", r"2\.80\.0 is not 2\.8\.x"),
         ({"variables": {"nnUNet_compile": "true"}}, "torch.compile", "warning", "nnUNet_compile=f"),
         ({"variables": {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}}, "torch.compile", "warning", "unset it"),
         ({"variables": {"PYTHONHASHSEED": "random"}}, "hash seed", "note", "PYTHONHASHSEED"),
@@ -81,7 +81,7 @@ def test_each_fault_is_named_alone_with_what_to_do(change: dict[str, Any], topic
         {"gpu": {"devices": [{}, {}]}, "variables": {"NCCL_ALGO": "Ring", "NCCL_NVLS_ENABLE": "0"}},
         {"gpu": {"devices": []}, "variables": {"CUBLAS_WORKSPACE_CONFIG": None, "NVIDIA_TF32_OVERRIDE": "1"}},
         {"variables": {"nnUNet_compile": "f"}},
-        {"packages": {"nnunetv2": "2.5.1"}},
+        {"packages": {"nnunetv2": "2.8.0"}},
         {"shared_memory": None},
     ],
 )

@@ -118,7 +118,7 @@ def test_a_model_that_nnunet_alone_cannot_build_is_not_exported(
     assert stock_trainer("nnUNetTrainerDetAug_250epochs") == "nnUNetTrainer_250epochs"
     with pytest.raises(NoResults, match="nnU-Net's own trainer"):
         stock_trainer("nnUNetTrainer_250epochs")
-    with pytest.raises(NoResults, match="does not find the trainer 'Nobody'"):
+    with pytest.raises(NoResults, match="there is no trainer 'Nobody'"):
         stock_trainer("Nobody")
     for folder in ("nothing", "a__b__c"):
         (tmp_path / folder).mkdir()

@@ -74,3 +74,9 @@ def test_a_data_set_that_is_not_whole_is_told(nnunet_root: Path, tmp_path: Path)
     (copy / "preprocessed" / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres" / "brain_002.pkl").unlink()
     assert "brain_002" in told(train(copy, tmp_path))
     assert "has no NoPlans.json" in told(train(copy, tmp_path, "-p", "NoPlans"))
+
+
+def test_a_trainer_that_is_not_there_is_told(nnunet_root: Path, tmp_path: Path) -> None:
+    assert "there is no trainer 'nnUNetTrainerOfNobody'" in told(
+        train(nnunet_root, tmp_path, trainer="nnUNetTrainerOfNobody")
+    )

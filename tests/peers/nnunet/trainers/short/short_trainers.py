@@ -12,7 +12,6 @@ class _Short(nnUNetTrainer):
     stop_at = os.environ.get("SHORT_STOP_AT", "")
 
     def initialize(self) -> None:
-        # and not in __init__, whose arguments are others in nnU-Net 2.5
         self.num_epochs = int(os.environ.get("SHORT_EPOCHS", "4"))
         self.num_iterations_per_epoch = 2
         self.num_val_iterations_per_epoch = 2
