@@ -69,7 +69,7 @@ def preview(
             if nnunet is None:
                 result = make(target, **asked)
             else:
-                from detaug.nnunet.verification import Settings
+                from detaug.nnunet.verification.settings import Settings
                 from detaug.previews.previewing import preview_training
 
                 with failures_told():

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from rich.console import RenderableType
-from rich.text import Text
 
-from detaug.nnunet.verification import Result, Settings
-from detaug.nnunet.verification.settings import Part, Training
+from detaug.nnunet.verification.result import Result
+from detaug.nnunet.verification.settings import Settings, trainings
 from detaug.nnunet.verification.verifying import compare_trainings
 from detaug.reports.atomic_files import write_text
 from detaug.reports.progress import Progress
@@ -27,36 +23,6 @@ EDGE = 32
 CASES = 5
 #: Features of the network's first stage; nnU-Net's own 32 would take minutes on a CPU.
 FEATURES = 4
-
-
-@dataclass(frozen=True)
-class Compared(Result):
-    """Two trainings with one seed: one that ran straight through, and one that was killed and continued."""
-
-    @property
-    def killed_at(self) -> tuple[int, int] | None:
-        """(epoch, batches of it that were done) when it was killed; both count from 0. None: it failed before."""
-        done = self.rows[1].killed_after
-        if done is None:
-            return None
-        epoch, moments = divmod(done, self.settings.moments_of_an_epoch)
-        return epoch, max(0, moments - 1)
-
-    def as_json(self) -> dict[str, Any]:
-        epoch, batches = self.killed_at or (None, None)
-        return {
-            "equal": self.ok,
-            "straight": self.rows[0].sha256,
-            "continued": self.rows[1].sha256,
-            "killed_in_epoch": epoch,
-            "killed_after_batches": batches,
-            "seed": self.settings.seed,
-            **super().as_json(),
-        }
-
-    def shown(self) -> list[RenderableType]:
-        where = "" if self.killed_at is None else "killed in epoch {} after {} batches".format(*self.killed_at)
-        return [*super().shown(), Text(where if self.ok else f"{where}; this is a bug in detaug", "dim")]
 
 
 def toy_case(rng: np.random.Generator, edge: int = EDGE) -> tuple[np.ndarray, np.ndarray]:
@@ -104,17 +70,7 @@ def settings(seed: Seed) -> Settings:
     return Settings(DATASET, CONFIGURATION, device="cpu", seed=seed, epochs=2, iterations=8, validation_iterations=2)
 
 
-def two_trainings(short: Settings) -> tuple[Training, Training]:
-    """Straight through; and with other numbers of workers, killed in the second epoch and continued."""
-    in_second_epoch = short.moments_of_an_epoch + 3
-    parts = (Part(short, 3, kill_at=in_second_epoch), Part(short, 1, resume=True))
-    return (
-        Training("straight through", "straight", (Part(short, 2),)),
-        Training("killed in its second epoch, continued with --c", "killed", parts, resumed_at=1),
-    )
-
-
-def train_and_compare(root: Path, seed: Seed, shown: Progress) -> Compared:
+def train_and_compare(root: Path, seed: Seed, shown: Progress) -> Result:
     """Make the data set, have nnU-Net plan and preprocess it, train, kill, continue, and compare.
 
     To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes.
@@ -137,5 +93,5 @@ def train_and_compare(root: Path, seed: Seed, shown: Progress) -> Compared:
         make_narrow(root / "preprocessed" / DATASET / "nnUNetPlans.json")
         shown.done = 2
         short = settings(seed)
-        found = compare_trainings(short, two_trainings(short), root, shown)
-    return Compared(found.settings, found.rows, found.device, found.samples)
+        straight, _, killed = trainings(short)
+        return compare_trainings(short, (straight, killed), root, shown)

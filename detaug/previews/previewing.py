@@ -28,7 +28,7 @@ from detaug.verification.handed_in import Factory, HandedIn, UnusableError, call
 from detaug.verification.target import load_factory
 
 if TYPE_CHECKING:
-    from detaug.nnunet.verification import Settings as NNUNetSettings
+    from detaug.nnunet.verification.settings import Settings as NNUNetSettings
 
 DEFAULT_SEED = 1234
 

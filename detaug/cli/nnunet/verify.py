@@ -58,9 +58,9 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
 
     DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a few steps, each
     time in new processes and with separate results: straight through with two processes that load data, straight
-    through with none, and interrupted between two epochs and resumed, with other numbers of processes again. The
+    through with none, and killed in the middle of an epoch and resumed, with other numbers of processes again. The
     three checkpoint_final.pth are compared byte for byte. A difference is reported with its origin: initial
-    weights, data, forward pass, backward pass, optimizer, resuming, or bookkeeping.
+    weights, data, a step's outcome, the weights that it writes, resuming, or bookkeeping.
 
     The report says how rare a branch of the transforms may be to have been taken in one of the batches; --iterations
     gives more of them.
@@ -76,7 +76,7 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
 
     with failures_told():
         settings = checked(Settings(**asked, device=device or ""))  # before torch is imported, which takes seconds
-    from detaug.nnunet.verification import verify_training
+    from detaug.nnunet.verification.verifying import verify_training
 
     with progress("nnunet verify") as shown, failures_told():
         result = verify_training(settings, keep, shown)
@@ -97,10 +97,10 @@ def failures_told() -> Iterator[None]:
     except CannotVerify as error:
         raise CannotRun(str(error)) from error
     except RuntimeError as error:
-        from detaug.nnunet.verification import TrainingFailed
+        from detaug.nnunet.verification.verifying import TrainingFailed
 
         if not isinstance(error, TrainingFailed):
             raise
-        if error.unexpected:
+        if error.traceback:
             click.echo(error.traceback, err=True)
         raise CannotRun(f"the training failed: {error}") from error

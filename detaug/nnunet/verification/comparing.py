@@ -8,18 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from detaug.nnunet.verification.trace import (
-    BACKWARD,
-    DATA,
-    FORWARD,
-    NOT_COMPARED,
-    OPTIMIZER,
-    START,
-    TRAINING,
-    WEIGHTS,
-    Moment,
-    digest,
-)
+from detaug.nnunet.verification.trace import DATA, NOT_COMPARED, OUTCOME, START, TRAINING, WEIGHTS, Moment, digest
 
 INITIAL_WEIGHTS, RESUME, BETWEEN_EPOCHS, BOOKKEEPING = "initial weights", "resume", "between epochs", "bookkeeping"
 
@@ -29,10 +18,10 @@ class Origin:
     """Where a difference began.
 
     Attributes:
-        kind: "initial weights", "data", "forward", "backward", "optimizer" (also the weights that it writes), "resume"
-            (what a checkpoint was to bring back), "between epochs" (weights changed although no step was taken), or
+        kind: "initial weights", "data", "outcome" (of a step: its loss), "weights" (that it writes, and the optimiser's state),
+            "resume" (what a checkpoint was to bring back), "between epochs" (weights changed although no step was taken), or
             "bookkeeping" (of the checkpoint).
-        name: what differs first: a batch's key, an output, a parameter, a checkpoint's entry.
+        name: what differs first: a batch's key, a part of the outcome, a parameter, a checkpoint's entry.
         epoch, step: where, counted from 0; step is None at an epoch's start.
         phase: "training" or "validation"; "" at an epoch's start.
         detail: what else is known.
@@ -75,30 +64,23 @@ def first_origin(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int
 
 def _origin(moment: Moment, other: Moment, key: tuple[str, str], resumed_at: int | None) -> Origin:
     kind, name = key
-    first_after_resume = moment.epoch == resumed_at and moment.phase == TRAINING and moment.step == 0
     if moment.phase == START:
         kind = RESUME if moment.epoch == resumed_at else INITIAL_WEIGHTS if moment.epoch == 0 else BETWEEN_EPOCHS
         return Origin(kind, name, moment.epoch)
-    if kind == DATA:
+    detail = _EQUAL_SO_FAR.get(kind, "")
+    if kind == DATA and moment.cases:
         same = "the same cases" if moment.cases == other.cases else f"other cases: {other.cases} and {moment.cases}"
-        detail = f"{same} were drawn" if moment.cases else ""
-    elif first_after_resume:
+        detail = f"{same} were drawn"
+    elif kind != DATA and (moment.epoch, moment.phase, moment.step) == (resumed_at, TRAINING, 0):
         kind = RESUME
         detail = (
             "batch and weights were equal: something else that the trainer keeps (a teacher, averages, a counter) is not in the "
             "checkpoint, or an operation is nondeterministic"
         )
-    else:
-        detail = _EQUAL_SO_FAR[kind]
-    return Origin(OPTIMIZER if kind == WEIGHTS else kind, name, moment.epoch, moment.phase, moment.step, detail)
+    return Origin(kind, name, moment.epoch, moment.phase, moment.step, detail)
 
 
-_EQUAL_SO_FAR = {
-    FORWARD: "batch and weights were equal",
-    BACKWARD: "batch, weights and outputs were equal",
-    WEIGHTS: "the gradients were equal, before they were clipped",
-    OPTIMIZER: "the gradients were equal, before they were clipped",
-}
+_EQUAL_SO_FAR = {OUTCOME: "batch and weights were equal", WEIGHTS: "batch, weights and outcome were equal"}
 
 
 def bookkeeping_origin(one: Path, other: Path) -> Origin:

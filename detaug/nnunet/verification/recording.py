@@ -1,57 +1,123 @@
-"""A trainer that keeps a trace of its training, and is short. Its weights are those of the trainer itself."""
+"""One part of a training, in a process of its own: as ``nnUNetv2_train``, but short, with a trace and without the final
+validation."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.nnunet.compatibility import TrainerAttributes, plot_nothing
+from detaug.errors import StateMismatch
+from detaug.nnunet.compatibility import (
+    NoTrainer,
+    TrainerAttributes,
+    UnsupportedNNUNet,
+    plot_nothing,
+    run_training,
+    trainers_found_through,
+)
 from detaug.nnunet.proof import difference_in_reading
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.trainers.unsaved_state import tensors_of
 from detaug.nnunet.verification.settings import Part
-from detaug.nnunet.verification.trace import (
-    BACKWARD,
-    DATA,
-    FORWARD,
-    OPTIMIZER,
-    START,
-    TRAINING,
-    VALIDATION,
-    WEIGHTS,
-    Moment,
-    TraceWriter,
-    leaves,
-)
+from detaug.nnunet.verification.trace import DATA, OUTCOME, START, TRAINING, VALIDATION, WEIGHTS, Moment, leaves
 from detaug.reports.atomic_files import write_text
 from detaug.seeding.tree import SeedTree
 
-#: A file in a training's folder: where a batch of nnU-Net's loader and detaug's differ, "" if nowhere.
-READING = "reading.json"
+#: Files in a training's folder: moments; how it failed; where a batch of nnU-Net's loader and detaug's differ, "" if nowhere.
+TRACE, FAILURE, READING = "trace.jsonl", "failure.json", "reading.json"
+
+#: Seconds.
+PARENT_WATCHED_EVERY = 0.5
+#: Errors whose messages say what to do, so that nobody needs a traceback.
+_EXPLAINED = (FileNotFoundError, NoTrainer, StateMismatch, UnsupportedNNUNet)
 
 
-class Interruption(Exception):
-    """The training ends here, as it was asked to."""
+def main(text: str, parent: str) -> None:
+    """Run a part.
+
+    Args:
+        text: `Part.as_json`. The environment is set already.
+        parent: the process that started this one, which leads its own process group.
+
+    Raises:
+        SystemExit: it failed; `FAILURE` says how.
+    """
+    part = Part.from_json(text)
+    folder = Path(part.results).parent
+    threading.Thread(target=_end_with, args=(int(parent),), name="detaug-parent-watch", daemon=True).start()
+    try:
+        # as nnUNetv2_train
+        torch.set_num_threads((os.cpu_count() or 1) if part.settings.device == "cpu" else 1)
+        train(part, folder / TRACE)
+    except Exception as error:
+        traceback.print_exc()
+        told = "" if isinstance(error, _EXPLAINED) else traceback.format_exc()
+        message = f"{type(error).__name__}: {error}"
+        write_text(folder / FAILURE, json.dumps({"message": message, "traceback": told}))
+        raise SystemExit(1) from None
+
+
+def _end_with(parent: int) -> None:
+    """Kill this process and all that it started once the parent is gone, for any reason: stock nnU-Net's workers would run on."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_WATCHED_EVERY)
+    kill_all()
+
+
+def kill_all() -> None:
+    """SIGKILL for this process, and all that it started."""
+    os.killpg(0, signal.SIGKILL)
+
+
+def train(part: Part, trace: Path) -> None:
+    """nnU-Net's own `run_training`, with `Recording` in front of the trainer that it finds.
+
+    Args:
+        part: what to train. The environment is set already.
+        trace: the moments are appended to this file.
+    """
+    settings = part.settings
+    with trace.open("a") as file, trainers_found_through(lambda trainer: recording(trainer, part, file)):
+        run_training(
+            settings.dataset,
+            settings.configuration,
+            settings.fold,
+            settings.trainer,
+            settings.plans,
+            continue_training=part.resume,
+            device=torch.device(settings.device),
+        )
+
+
+def recording(trainer: type, part: Part, trace: TextIO) -> type:
+    """The trainer with `Recording` in front; its name stays, and with it nnU-Net's folder for its results."""
+    attributes = {"__module__": trainer.__module__, "part": part, "trace": trace}
+    return type(trainer.__name__, (Recording, trainer), attributes)
 
 
 class Recording(TrainerAttributes):
-    """A mixin for nnU-Net's trainers, in front of all others.
+    """A mixin for nnU-Net's trainers, in front of all others. The weights are those of the trainer itself.
 
     Attributes:
-        part: how long the training is, and where it ends.
-        trace: what it is recorded in.
+        part: how long the training is, and where it is killed.
+        trace: what it is recorded in, a moment a line.
     """
 
     part: ClassVar[Part]
-    trace: ClassVar[TraceWriter]
+    trace: ClassVar[TextIO]
 
-    _moment: Moment | None = None
-    _step = 0
+    _moments = _step = 0
 
     def initialize(self) -> None:
         # here and not in __init__, whose signature has to stay nnU-Net's; the learning rates are made of num_epochs
@@ -79,39 +145,24 @@ class Recording(TrainerAttributes):
                 loader.check = replace(loader.check, on_mismatch="warn")
         return loaders
 
-    def on_train_start(self) -> None:
-        super().on_train_start()  # type: ignore[misc]
-        self._watch(self.network)
-
     def on_train_epoch_start(self) -> None:
         super().on_train_epoch_start()  # type: ignore[misc]
         self._step = 0
         moment = Moment(self.current_epoch, START)
-        self._add_weights(moment)
-        for name, value in tensors_of(self):  # another network (a teacher), averaged weights
-            moment.add(WEIGHTS, f"the trainer's {name}", value)
-        self.trace.write(moment)
+        moment.add(WEIGHTS, self._weights())
+        # another network (a teacher), averaged weights
+        moment.add(WEIGHTS, ((f"the trainer's {name}", value) for name, value in tensors_of(self)))
+        self._note(moment)
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()  # type: ignore[misc]
         self._step = 0
 
     def train_step(self, batch: Any) -> Any:
-        moment = self._begin(TRAINING, batch)
-        outcome = super().train_step(batch)  # type: ignore[misc]
-        self._end(moment, outcome)
-        return outcome
+        return self._recorded(TRAINING, super().train_step, batch)  # type: ignore[misc]
 
     def validation_step(self, batch: Any) -> Any:
-        moment = self._begin(VALIDATION, batch)
-        outcome = super().validation_step(batch)  # type: ignore[misc]
-        self._end(moment, outcome)
-        return outcome
-
-    def on_epoch_end(self) -> None:
-        super().on_epoch_end()  # type: ignore[misc]
-        if self.current_epoch == self.part.stop_after:
-            raise Interruption
+        return self._recorded(VALIDATION, super().validation_step, batch)  # type: ignore[misc]
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
         """Left out: it has no part in the weights."""
@@ -124,77 +175,35 @@ class Recording(TrainerAttributes):
             found = difference_in_reading(given, self.dataloader_train.generator, rng)
             write_text(Path(self.part.results).parent / READING, json.dumps(found or ""))
 
-    # --- what is recorded --------------------------------------------------------------------------------------------
-
-    def _begin(self, phase: str, batch: Any) -> Moment:
+    def _recorded(self, phase: str, step: Callable[[Any], Any], batch: Any) -> Any:
         cases = batch.get("keys", []) if isinstance(batch, dict) else []
         moment = Moment(self.current_epoch, phase, self._step, [str(case) for case in cases])
-        for name, value in leaves(batch, "" if isinstance(batch, dict) else "batch"):
-            moment.add(DATA, name, value)
-        self._moment = moment
-        return moment
-
-    def _end(self, moment: Moment, outcome: Any) -> None:
-        self._moment = None
-        gradients = {key: moment.parts.pop(key) for key in list(moment.parts) if key[0] == BACKWARD}
-        for name, value in leaves(outcome, "outcome"):
-            moment.add(FORWARD, name, value)
-        moment.parts.update(gradients)
-        if moment.phase == TRAINING:
-            self._add_weights(moment)
-        self.trace.write(moment)
+        # before the step, which may change the batch in place
+        moment.add(DATA, leaves(batch, "" if isinstance(batch, dict) else "batch"))
+        outcome = step(batch)
+        moment.add(OUTCOME, leaves(outcome, "outcome"))
+        if phase == TRAINING:
+            moment.add(WEIGHTS, self._weights())
+        self._note(moment)
         self._step += 1
+        return outcome
 
-    def _watch(self, network: torch.nn.Module) -> None:
-        """Have the outputs of all modules without children, the network's own, and all gradients before they are
-        clipped, in the order in which they are made."""
-        plain = uncompiled(network)
-        if plain is network:  # hooks within a compiled graph would change what is compiled
-            for name, module in plain.named_modules():
-                if name and not any(module.children()):
-                    module.register_forward_hook(self._seen_output(f"output of {name}"))
-        network.register_forward_hook(self._seen_output("output of the network"))
-        for name, parameter in plain.named_parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._seen_gradient(name))
-
-    def _seen_output(self, name: str) -> Any:
-        def seen(_module: Any, _inputs: Any, output: Any) -> None:
-            if self._moment is not None:
-                for leaf, value in leaves(output, name):
-                    self._moment.add(FORWARD, leaf, value)
-
-        return seen
-
-    def _seen_gradient(self, name: str) -> Any:
-        def seen(parameter: torch.Tensor) -> None:
-            if self._moment is not None:
-                self._moment.add(BACKWARD, name, parameter.grad)
-
-        return seen
-
-    def _add_weights(self, moment: Moment) -> None:
-        network = uncompiled(self.network)
+    def _weights(self) -> Iterator[tuple[str, Any]]:
+        """Parameters and buffers, and what the optimiser keeps."""
+        network = getattr(self.network, "_orig_mod", self.network)  # as it is before it is compiled
         parameters = dict(network.named_parameters())
-        for name, value in [*parameters.items(), *network.named_buffers()]:
-            moment.add(WEIGHTS, name, value)
+        yield from parameters.items()
+        yield from network.named_buffers()
         for name, parameter in parameters.items():
             for key, value in self.optimizer.state.get(parameter, {}).items():
-                moment.add(OPTIMIZER, f"{key} of {name}", value)
+                yield f"{key} of {name}", value
         for i, group in enumerate(self.optimizer.param_groups):
-            for key, value in group.items():
-                if key != "params":
-                    moment.add(OPTIMIZER, f"{key} of parameter group {i}", value)
+            yield from ((f"{key} of parameter group {i}", value) for key, value in group.items() if key != "params")
         if self.grad_scaler is not None:
-            moment.add(OPTIMIZER, "gradient scale", self.grad_scaler.state_dict())
+            yield "gradient scale", self.grad_scaler.state_dict()
 
-
-def uncompiled(network: Any) -> Any:
-    """The network itself, where `torch.compile` wrapped it."""
-    return getattr(network, "_orig_mod", network)
-
-
-def recording(trainer: type, part: Part, trace: TraceWriter) -> type:
-    """The trainer with `Recording` in front; its name stays, and with it nnU-Net's folder for its results."""
-    attributes = {"__module__": trainer.__module__, "part": part, "trace": trace}
-    return type(trainer.__name__, (Recording, trainer), attributes)
+    def _note(self, moment: Moment) -> None:
+        print(moment.as_json(), file=self.trace, flush=True)
+        self._moments += 1
+        if self._moments == self.part.kill_at:
+            kill_all()

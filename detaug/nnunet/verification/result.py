@@ -11,20 +11,20 @@ from rich.text import Text
 
 from detaug.nnunet.verification.comparing import BETWEEN_EPOCHS, BOOKKEEPING, INITIAL_WEIGHTS, RESUME, Origin
 from detaug.nnunet.verification.settings import Settings
-from detaug.nnunet.verification.trace import BACKWARD, DATA, FORWARD, OPTIMIZER
+from detaug.nnunet.verification.trace import DATA, OUTCOME, WEIGHTS
 from detaug.reports import rows as reports
-from detaug.reports.rows import DIFFERENT, EQUAL, table
+from detaug.reports.rows import table
 
 #: Enough hexadecimal digits to tell any two checkpoints apart by eye.
 DIGITS = 16
-_READING = "a batch as nnU-Net's loader reads it"
+#: The row that is of no training: what detaug's loader reads, against nnU-Net's.
+READS_ALIKE = "a batch as nnU-Net's loader reads it"
 
 _ADVICE = {
     INITIAL_WEIGHTS: "the trainings start from different weights: detaug.nnunet.DeterministicTraining seeds initialize()",
     DATA: "the batches do not depend on the seed alone: look at the loader and the transforms (`detaug verify` finds the line)",
-    FORWARD: "the same batch and weights give another output: detaug.training.audit narrows it down",
-    BACKWARD: "the same output and loss give another gradient: detaug.training.audit narrows it down",
-    OPTIMIZER: "the same gradients give other weights: look at clipping, the optimizer and its state",
+    OUTCOME: "the same batch and weights give another outcome: detaug.training.audit names the layer",
+    WEIGHTS: "look at the backward pass (detaug.training.audit names the first gradient), clipping and the optimizer",
     RESUME: "the checkpoint is not complete: look at save_checkpoint and load_checkpoint",
     BETWEEN_EPOCHS: "validation or a hook at an epoch's end changes something",
     BOOKKEEPING: "the weights are equal: the difference is in what else save_checkpoint writes",
@@ -33,7 +33,7 @@ _ADVICE = {
 
 @dataclass(frozen=True)
 class Row(reports.Row):
-    """One training.
+    """One training, or `READS_ALIKE`.
 
     Attributes:
         what: in which way it was trained.
@@ -41,20 +41,13 @@ class Row(reports.Row):
         processes: worker processes that made its batches, for each part of it.
         sha256: of its checkpoint_final.pth; "" where it failed.
         origin: where the difference from the reference began.
-        failure: the error, where it failed.
-        killed_after: how many moments of its trace there were when it was killed, where it was to be.
+        failure: the error, where it failed; what is read differently.
     """
 
     processes: tuple[int, ...] = ()
     sha256: str = ""
     origin: Origin | None = None
     failure: str = ""
-    killed_after: int | None = None
-
-    @property
-    def trained(self) -> bool:
-        """Whether it is of a training."""
-        return self.what != _READING
 
     def reasons(self) -> list[RenderableType]:
         """Where its difference began, and what to do."""
@@ -69,15 +62,6 @@ class Row(reports.Row):
             parts.append(_indented(Text.assemble(begin, (self.origin.kind, "bold red"), f": {self.origin.where}"), 2))
             parts.append(_indented(Text(_ADVICE[self.origin.kind], "dim"), 4))
         return parts
-
-
-def reading_row(difference: str) -> Row:
-    """What detaug's loader reads, against nnU-Net's.
-
-    Args:
-        difference: where they differ; "" if nowhere.
-    """
-    return Row(_READING, DIFFERENT if difference else EQUAL, failure=difference)
 
 
 @dataclass(frozen=True)
@@ -98,10 +82,9 @@ class Result(reports.Result[Row]):
 
     def as_json(self) -> dict[str, Any]:
         return {
+            **vars(self),
             "ok": self.ok,
-            "device": self.device,
             "settings": asdict(self.settings),
-            "samples": self.samples,
             "rows": [row.as_json() for row in self.rows],
         }
 
@@ -110,11 +93,7 @@ class Result(reports.Result[Row]):
             "training",
             self.rows,
             ("nnUNet_\nn_proc_DA", lambda row: listed(row.processes), False),
-            (
-                "checkpoint_final.pth\n(sha256)",
-                lambda row: row.sha256[:DIGITS] or ("none" if row.trained else ""),
-                False,
-            ),
+            ("checkpoint_final.pth\n(sha256)", lambda row: row.sha256[:DIGITS], False),
         )
         reasons = [part for row in self.rows for part in row.reasons()]
         return [trainings, Text(), self._conditions(), *reasons, Text(), self._verdict(), *self._seen()]
@@ -139,7 +118,7 @@ class Result(reports.Result[Row]):
         return [Text(said, "dim")]
 
     def _verdict(self) -> Text:
-        trainings = [row for row in self.rows if row.trained]
+        trainings = [row for row in self.rows if row.what != READS_ALIKE]
         others = sum(not row.ok for row in trainings)
         if others:
             return Text(f"different: {others} of {len(trainings) - 1} trainings differ from the first", "bold red")

@@ -22,7 +22,7 @@ class Settings:
         plans: the plans' identifier.
         device: "cpu" or "cuda"; "": cuda where there is a GPU.
         seed: in the trainings' ``DETAUG_SEED``.
-        epochs: of a training; at least 2, so that it can be interrupted between two.
+        epochs: of a training; at least 2, so that it can be killed after a checkpoint.
         iterations: training batches of an epoch. In two epochs of batches of two samples, 23 show a branch of the pipeline
             that one sample of twenty takes with 99 % confidence.
         validation_iterations: validation batches of an epoch.
@@ -58,17 +58,15 @@ class Part:
     Attributes:
         settings: of the training.
         processes: in its ``nnUNet_n_proc_DA``.
-        stop_after: it is interrupted at the end of its epoch with this number, counted from 1; None: it is not.
+        kill_at: its process and all that it started get SIGKILL once its trace has this many lines; None: they do not.
         resume: whether it continues what is in `results`, as ``nnUNetv2_train --c``.
-        kill_at: the process and all that it started get SIGKILL once its trace has this many lines; None: they do not.
         results: the folder that is its ``nnUNet_results``, filled in when it begins.
     """
 
     settings: Settings
     processes: int
-    stop_after: int | None = None
-    resume: bool = False
     kill_at: int | None = None
+    resume: bool = False
     results: str = ""
 
     def as_json(self) -> str:
@@ -105,11 +103,12 @@ class Training:
 
 
 def trainings(settings: Settings) -> tuple[Training, ...]:
-    """The trainings to compare; the others are compared with the first."""
+    """The trainings to compare; the others are compared with the first. The last is killed in mid-epoch, and resumed."""
     half = settings.epochs // 2
-    parts = (Part(settings, 1, stop_after=half), Part(settings, 3, resume=True))
+    kill_at = half * settings.moments_of_an_epoch + 1 + min(2, settings.iterations)
+    parts = (Part(settings, 3, kill_at=kill_at), Part(settings, 1, resume=True))
     return (
         Training("straight through", "straight-2", (Part(settings, 2),)),
         Training("straight through", "straight-0", (Part(settings, 0),)),
-        Training(f"interrupted after epoch {half} of {settings.epochs}, resumed", "resumed", parts, half),
+        Training(f"killed in epoch {half + 1} of {settings.epochs}, resumed", "resumed", parts, half),
     )

@@ -7,11 +7,10 @@ and from earlier moments; that order is what lets a comparison say where two tra
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ import torch
 from detaug.fingerprints import dense, fingerprint
 
 START, TRAINING, VALIDATION = "start", "training", "validation"
-DATA, WEIGHTS, FORWARD, BACKWARD, OPTIMIZER = "data", "weights", "forward", "backward", "optimizer"
+DATA, OUTCOME, WEIGHTS = "data", "outcome", "weights"
 
 #: How the digest of a value without a fingerprint begins.
 NOT_COMPARED = "not compared"
@@ -33,7 +32,7 @@ class Moment:
         epoch, step: counted from 0.
         phase: "start" of an epoch, or "training", or "validation".
         cases: the cases in the batch.
-        parts: (kind, name) -> fingerprint, in the order of causes: data, forward, backward, weights, optimizer.
+        parts: (kind, name) -> fingerprint, in the order of causes: data, the step's outcome, weights and the optimiser's state.
     """
 
     epoch: int
@@ -42,13 +41,9 @@ class Moment:
     cases: list[str] = field(default_factory=list)
     parts: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def add(self, kind: str, name: str, value: Any) -> None:
-        """Fingerprint `value`. Of several with one name, as of a module that is called twice, all count."""
-        key, number = (kind, name), 1
-        while key in self.parts:
-            number += 1
-            key = (kind, f"{name}, call {number}")
-        self.parts[key] = digest(value)
+    def add(self, kind: str, found: Iterable[tuple[str, Any]]) -> None:
+        """Fingerprint values, by their names."""
+        self.parts.update({(kind, name): digest(value) for name, value in found})
 
     @property
     def place(self) -> tuple[int, str, int]:
@@ -57,10 +52,7 @@ class Moment:
 
     def as_json(self) -> str:
         """One line."""
-        parts = [[kind, name, value] for (kind, name), value in self.parts.items()]
-        return json.dumps(
-            {"epoch": self.epoch, "phase": self.phase, "step": self.step, "cases": self.cases, "parts": parts}
-        )
+        return json.dumps({**vars(self), "parts": [[*key, value] for key, value in self.parts.items()]})
 
     @classmethod
     def from_json(cls, text: str) -> Moment:
@@ -68,24 +60,6 @@ class Moment:
         stored = json.loads(text)
         parts = {(kind, name): value for kind, name, value in stored.pop("parts")}
         return cls(**stored, parts=parts)
-
-
-class TraceWriter:
-    """Appends each moment to a file at once, so that the reader of the file can follow the progress."""
-
-    def __init__(self, path: Path) -> None:
-        if path.exists():  # the line in which its writer was killed
-            os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-        self._file: TextIO = path.open("a")
-
-    def write(self, moment: Moment) -> None:
-        """Add one line."""
-        self._file.write(moment.as_json() + "\n")
-        self._file.flush()
-
-    def close(self) -> None:
-        """No more is written."""
-        self._file.close()
 
 
 def read(path: Path) -> list[Moment]:
@@ -103,7 +77,7 @@ def digest(value: Any) -> str:
 
 
 def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The arrays and other values in a batch or output, with names such as ``target[0]``."""
+    """The arrays and other values in a batch or outcome, with names such as ``target[0]``."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from leaves(each, f"{name}[{key!r}]" if name else str(key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import signal
@@ -9,47 +10,42 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import torch
+
+from detaug.doctor.machine import environment
 from detaug.ledger.receipt import sha256_of
-from detaug.nnunet.verification import run
+from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
 from detaug.nnunet.verification.comparing import bookkeeping_origin, first_origin
-from detaug.nnunet.verification.recording import READING
-from detaug.nnunet.verification.result import Result, Row, listed, reading_row
+from detaug.nnunet.verification.recording import FAILURE, READING, TRACE
+from detaug.nnunet.verification.result import READS_ALIKE, Result, Row, listed
 from detaug.nnunet.verification.settings import Part, Settings, Training, trainings
 from detaug.nnunet.verification.trace import TRAINING, Moment, read
-from detaug.nnunet.verification.wrong_use import CannotVerify, checked, link_predictions
+from detaug.nnunet.verification.wrong_use import checked, link_predictions
 from detaug.processes.interpreters import interpreter_command
 from detaug.reports.progress import Progress
 from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, Planned, run_rows
+from detaug.seeding.tree import text_of_seed
 
-#: Seconds between two checks of a training's progress; of one that is to be killed.
-LOOK_EVERY, LOOK_CLOSELY_EVERY = 0.25, 0.01
-#: Seconds that a training has to end.
-PATIENCE = 5.0
+#: Seconds between two looks at a training's progress.
+LOOK_EVERY = 0.25
 
-_CODE = "import sys; from detaug.nnunet.verification.run import main; main(*sys.argv[1:])"
+_CODE = "import sys; from detaug.nnunet.verification.recording import main; main(*sys.argv[1:])"
 
 
 class TrainingFailed(RuntimeError):
     """A training ended with an error; the message is the error's.
 
     Attributes:
-        kind: the error's class.
-        traceback: as text.
+        traceback: as text; "" where the message says what to do.
     """
 
-    kind: str = ""
     traceback: str = ""
-
-    @property
-    def unexpected(self) -> bool:
-        """Whether the user needs the traceback: messages of detaug's own errors and of missing files say what to do."""
-        return bool(self.traceback) and self.kind not in ("FileNotFoundError", "StateMismatch", "UnsupportedNNUNet")
 
 
 @dataclass(frozen=True)
@@ -60,13 +56,11 @@ class Trained:
         folder: of its trace and log.
         checkpoint: its checkpoint_final.pth.
         moments: its trace.
-        killed_after: see `detaug.nnunet.verification.result.Row`.
     """
 
     folder: Path
     checkpoint: Path
     moments: list[Moment]
-    killed_after: int | None = None
 
 
 def verify_training(settings: Settings, keep: Path | None = None, shown: Progress | None = None) -> Result:
@@ -85,8 +79,9 @@ def verify_training(settings: Settings, keep: Path | None = None, shown: Progres
         TrainingFailed: the first training. One of the others that fails is a row with the verdict "failed".
     """
     settings = checked(settings)
-    with _folder(keep) as folder:
-        return compare_trainings(settings, trainings(settings), folder, shown or Progress())
+    temporary = tempfile.TemporaryDirectory(prefix="detaug-nnunet-verify-", ignore_cleanup_errors=True)
+    with temporary if keep is None else nullcontext(keep) as folder:
+        return compare_trainings(settings, trainings(settings), Path(folder).resolve(), shown or Progress())
 
 
 def compare_trainings(settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress) -> Result:
@@ -102,7 +97,7 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
             if reference is None:
                 raise
             return replace(row, verdict=FAILED, failure=str(error))
-        row = replace(row, sha256=sha256_of(trained.checkpoint), killed_after=trained.killed_after)
+        row = replace(row, sha256=sha256_of(trained.checkpoint))
         if reference is None:
             reference = trained
             return row
@@ -122,9 +117,10 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
     assert reference is not None
     reading = reference.folder / READING
     if reading.exists():
-        done += (reading_row(json.loads(reading.read_text())),)
+        difference = json.loads(reading.read_text())
+        done += (Row(READS_ALIKE, DIFFERENT if difference else EQUAL, failure=difference),)
     samples = sum(len(moment.cases) for moment in reference.moments if moment.phase == TRAINING)
-    return Result(settings, done, described_device(settings.device), samples)
+    return Result(settings, done, _described(settings.device), samples)
 
 
 def train(training: Training, folder: Path, advanced: Callable[[int], None]) -> Trained:
@@ -142,99 +138,74 @@ def train(training: Training, folder: Path, advanced: Callable[[int], None]) -> 
     results = own / "results"
     results.mkdir(parents=True, exist_ok=True)
     link_predictions(training.parts[0].settings, results)
-    killed_after = None
     for part in training.parts:
-        run_part(replace(part, results=str(results)), own, advanced)
-        if part.kill_at is not None:
-            killed_after = _lines(own / run.TRACE)
+        _run(replace(part, results=str(results)), own, advanced)
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
         raise TrainingFailed("the training ended without a checkpoint_final.pth: does the trainer save one?")
-    return Trained(own, found[0], read(own / run.TRACE), killed_after)
+    return Trained(own, found[0], read(own / TRACE))
 
 
-def run_part(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:
+def environment_of(part: Part) -> dict[str, str]:
+    """The environment of a part's process: the caller's, with nnU-Net's folders and the seed."""
+    return {
+        **os.environ,
+        "nnUNet_results": part.results,
+        "nnUNet_n_proc_DA": str(part.processes),
+        EXTERNAL_VARIABLE: trainer_folders(),
+        # a trial does not belong on a dashboard
+        "nnUNet_wandb_enabled": "0",
+        "DETAUG_SEED": text_of_seed(part.settings.seed),
+        "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),
+    }
+
+
+def _run(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:
     """Run a part of a training in a separate process, with trace and log in `folder`; otherwise as `train`."""
-    trace = folder / run.TRACE
-    before = _lines(trace)
+    before = _lines(folder / TRACE)
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
             [*interpreter_command(_CODE), part.as_json(), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**run.environment(part), "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path)},
+            env=environment_of(part),
             start_new_session=True,
         )
         try:
             ended = False
             while not ended:
-                time.sleep(LOOK_EVERY if part.kill_at is None else LOOK_CLOSELY_EVERY)
+                time.sleep(LOOK_EVERY)
                 ended = process.poll() is not None
-                now = _lines(trace)
+                now = _lines(folder / TRACE)
                 advanced(now - before)
                 before = now
-                if part.kill_at is not None and now >= part.kill_at and not ended:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
-                    return
         finally:
-            _end(process)
-    if process.returncode:
+            # all that it started as well; on macOS those that ended give a PermissionError
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if process.returncode != (0 if part.kill_at is None else -signal.SIGKILL):
         raise _failure(folder, process.returncode)
-    if part.kill_at is not None:
-        raise TrainingFailed("it came to its end before it was to be killed")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """The process, and all that it started, are gone afterwards."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):  # the latter on macOS, of those that ended
-            break
-        try:
-            process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            continue
-    process.wait()
 
 
 def _lines(file: Path) -> int:
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
-def _failure(folder: Path, code: int) -> Exception:
-    file = folder / run.FAILURE
+def _failure(folder: Path, code: int) -> TrainingFailed:
+    file = folder / FAILURE
     if file.exists():
         said = json.loads(file.read_text())
-        if said["kind"] == CannotVerify.__name__:
-            return CannotVerify(said["message"])
-        failure = TrainingFailed(f"{said['kind']}: {said['message']}")
-        failure.kind, failure.traceback = said["kind"], said["traceback"]
+        failure = TrainingFailed(said["message"])
+        failure.traceback = said["traceback"]
         return failure
     last = (folder / "log.txt").read_text(errors="replace").strip().splitlines()[-1:]
     how = f"signal {-code}" if code < 0 else f"exit status {code}"
     return TrainingFailed(f"its process ended with {how}; its last line was: {last[0] if last else '(none)'}")
 
 
-@contextmanager
-def _folder(keep: Path | None) -> Iterator[Path]:
-    if keep is None:
-        with tempfile.TemporaryDirectory(prefix="detaug-nnunet-verify-", ignore_cleanup_errors=True) as name:
-            yield Path(name)
-    else:
-        keep.mkdir(parents=True, exist_ok=True)
-        yield keep.resolve()
-
-
-def described_device(device: str) -> str:
+def _described(device: str) -> str:
     """The processor that trained, and the versions."""
-    import importlib.metadata
-
-    import torch
-
-    from detaug.doctor.machine import environment
-
     name = torch.cuda.get_device_name() if device == "cuda" else environment()["cpu"]["model"] or "CPU"
     return f"{device} ({name}), torch {torch.__version__}, nnU-Net {importlib.metadata.version('nnunetv2')}"

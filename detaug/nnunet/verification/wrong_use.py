@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
+from detaug.nnunet.compatibility import NoTrainer, trainer_folders
 from detaug.nnunet.verification.settings import Settings
 
 
@@ -159,9 +159,7 @@ def _check_trainer(name: str) -> None:
         return
     theirs = _text_of(map(Path, folders[:-1]))
     if not re.search(rf"\b{re.escape(name)}\b", _text_of(inside) + theirs) and not re.search(_NAMES_MADE, theirs):
-        raise CannotVerify(
-            f"there is no trainer {name!r}, neither nnU-Net's own nor in {EXTERNAL_VARIABLE}={os.pathsep.join(folders)}"
-        )
+        raise CannotVerify(str(NoTrainer(name)))
 
 
 #: How a module comes to names that it does not spell out.

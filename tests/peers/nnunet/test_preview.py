@@ -12,7 +12,7 @@ from PIL import Image
 
 from detaug.cli import main
 from detaug.nnunet.remaking import training_batches
-from detaug.nnunet.verification import Settings
+from detaug.nnunet.verification.settings import Settings
 from detaug.previews.previewing import preview_training
 
 pytest.importorskip("nnunetv2")

@@ -14,23 +14,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from detaug.nnunet.verification import Origin, Result, Row, Settings
-from detaug.nnunet.verification.comparing import bookkeeping_origin, first_difference, first_origin
-from detaug.nnunet.verification.settings import Part, trainings
-from detaug.nnunet.verification.trace import Moment, TraceWriter, leaves, read
+from detaug.nnunet.verification.comparing import Origin, bookkeeping_origin, first_difference, first_origin
+from detaug.nnunet.verification.result import Result, Row
+from detaug.nnunet.verification.settings import Part, Settings, trainings
+from detaug.nnunet.verification.trace import Moment, leaves, read
 
-KINDS = ("data", "forward", "backward", "weights", "optimizer")
+KINDS = ("data", "outcome", "weights")
 
 
 def training(epochs: int = 2, steps: int = 2) -> list[Moment]:
     """The trace of a training in which everything is "same"."""
     moments = []
     for epoch in range(epochs):
-        moments.append(Moment(epoch, "start", parts={("weights", "w"): "same", ("optimizer", "momentum of w"): "same"}))
+        moments.append(Moment(epoch, "start", parts={("weights", "w"): "same", ("weights", "momentum of w"): "same"}))
         for step in range(steps):
             parts = {(kind, "w"): "same" for kind in KINDS}
             moments.append(Moment(epoch, "training", step, ["case"], parts))
-        parts = {(kind, "w"): "same" for kind in ("data", "forward")}
+        parts = {(kind, "w"): "same" for kind in ("data", "outcome")}
         moments.append(Moment(epoch, "validation", 0, ["case"], parts))
     return moments
 
@@ -53,13 +53,11 @@ def changed(place: tuple[int, str, int], kind: str, name: str = "w") -> list[Mom
         ((0, "start", 0), "weights", "initial weights"),
         ((0, "training", 0), "data", "data"),
         ((1, "training", 1), "data", "data"),
-        ((0, "training", 1), "forward", "forward"),
-        ((0, "training", 1), "backward", "backward"),
-        ((1, "training", 0), "weights", "optimizer"),
-        ((1, "training", 0), "optimizer", "optimizer"),
+        ((0, "training", 1), "outcome", "outcome"),
+        ((1, "training", 0), "weights", "weights"),
         ((1, "start", 0), "weights", "between epochs"),
         ((0, "validation", 0), "data", "data"),
-        ((1, "validation", 0), "forward", "forward"),
+        ((1, "validation", 0), "outcome", "outcome"),
     ],
 )
 def test_the_place_where_a_difference_began_is_told(place: tuple[int, str, int], kind: str, told: str) -> None:
@@ -75,10 +73,10 @@ def test_equal_traces_have_no_origin() -> None:
 
 
 def test_what_differs_first_where_a_training_was_resumed_is_the_resumes() -> None:
-    found = first_origin(training(), changed((1, "start", 0), "optimizer", "momentum of w"), resumed_at=1)
+    found = first_origin(training(), changed((1, "start", 0), "weights", "momentum of w"), resumed_at=1)
     assert found is not None
     assert (found.kind, found.name) == ("resume", "momentum of w")
-    found = first_origin(training(), changed((1, "training", 0), "forward"), resumed_at=1)
+    found = first_origin(training(), changed((1, "training", 0), "outcome"), resumed_at=1)
     assert found is not None
     assert (found.kind, found.name) == ("resume", "w")
 
@@ -95,10 +93,10 @@ def test_other_cases_are_told() -> None:
 @pytest.mark.parametrize("drop", ["first", "other"])
 def test_what_only_one_training_has_is_a_difference(drop: str) -> None:
     one, other = training(), training()
-    del (one if drop == "first" else other)[1].parts["backward", "w"]
+    del (one if drop == "first" else other)[1].parts["weights", "w"]
     found = first_origin(one, other)
     assert found is not None
-    assert (found.kind, found.name) == ("backward", "w")
+    assert (found.kind, found.name) == ("weights", "w")
 
 
 _values = st.recursive(
@@ -159,42 +157,25 @@ def test_equal_entries_in_other_bytes_are_said_to_be_pickled_in_another_way(tmp_
 
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
     moment = Moment(1, "training", 2, ["brain_001"])
-    for name, value in leaves({"data": torch.zeros(2), "target": [np.zeros(1), np.ones(1)], "keys": ["a"]}, ""):
-        moment.add("data", name, value)
-    moment.add("forward", "layer", torch.zeros(3, requires_grad=True) * 2)
-    moment.add("forward", "layer", torch.ones(3))
-    moment.add("forward", "odd", object())
-    writer = TraceWriter(tmp_path / "trace.jsonl")
-    writer.write(moment)
-    writer.close()
+    moment.add("data", leaves({"data": torch.zeros(2), "target": [np.zeros(1), np.ones(1)], "keys": ["a"]}, ""))
+    moment.add("outcome", [("loss", torch.zeros(3, requires_grad=True) * 2), ("odd", object())])
+    (tmp_path / "trace.jsonl").write_text(moment.as_json() + "\n")
     assert read(tmp_path / "trace.jsonl") == [moment]
     assert list(moment.parts) == [
         ("data", "data"),
         ("data", "target[0]"),
         ("data", "target[1]"),
         ("data", "keys"),
-        ("forward", "layer"),
-        ("forward", "layer, call 2"),
-        ("forward", "odd"),
+        ("outcome", "loss"),
+        ("outcome", "odd"),
     ]
-    assert moment.parts["forward", "odd"] == "not compared: builtins.object"
+    assert moment.parts["outcome", "odd"] == "not compared: builtins.object"
 
 
-def test_a_line_in_which_its_writer_was_killed_is_left_out_of_a_trace(tmp_path: Path) -> None:
-    file = tmp_path / "trace.jsonl"
-    moments = [Moment(0, "start"), Moment(0, "training", 0), Moment(0, "training", 1)]
-    file.write_text(moments[0].as_json() + "\n" + moments[1].as_json()[:9])
-    writer = TraceWriter(file)
-    for moment in moments[1:]:
-        writer.write(moment)
-    writer.close()
-    assert read(file) == moments
-
-
-def test_trainings_differ_in_their_processes_and_one_is_interrupted() -> None:
+def test_trainings_differ_in_their_processes_and_one_is_killed() -> None:
     planned = trainings(Settings("1", "2d", epochs=5, iterations=3))
     assert len({training.processes for training in planned}) == 3
-    assert [part.stop_after for part in planned[2].parts] == [2, None]
+    assert [part.kill_at for part in planned[2].parts] == [2 * 6 + 3, None], "after two steps of the third epoch"
     assert [part.resume for part in planned[2].parts] == [False, True]
     assert planned[0].parts[0].settings.moments_of_an_epoch == 1 + 3 + 2
     part = planned[2].parts[1]
@@ -212,7 +193,7 @@ def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
     rows = (
         Row("straight through", processes=(2,), sha256="ab" * 32, seconds=12.0),
         Row("straight through", "different", processes=(0,), sha256="cd" * 32, origin=other),
-        Row("interrupted after epoch 1 of 2, resumed", "failed", processes=(1, 3), failure="OSError: no space left"),
+        Row("killed in epoch 2 of 2, resumed", "failed", processes=(1, 3), failure="OSError: no space left"),
     )
     result = Result(Settings("Dataset001_Name", "3d_fullres"), rows, "cpu (some processor)")
     file = io.StringIO()
@@ -240,9 +221,9 @@ def test_a_difference_without_effect_on_the_checkpoint_is_told_and_passes() -> N
 
 def test_tensors_of_unusual_layouts_are_compared_by_their_values() -> None:
     def moment(number: float) -> Moment:
+        nested = torch.nested.nested_tensor([torch.zeros(2), torch.full((3,), number)])
         made = Moment(0, "training", 0)
-        made.add("forward", "sparse", torch.tensor([0.0, number]).to_sparse())
-        made.add("forward", "nested", torch.nested.nested_tensor([torch.zeros(2), torch.full((3,), number)]))
+        made.add("outcome", [("sparse", torch.tensor([0.0, number]).to_sparse()), ("nested", nested)])
         return made
 
     assert moment(1).parts == moment(1).parts
