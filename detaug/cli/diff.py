@@ -20,7 +20,7 @@ def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
     """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which keys, how many batches differ
     after it, and what differs in the headers, the most likely cause first.
 
-    Times, process numbers and restarts do not count. Of batches that a run went back over, the last ones count.
+    Times, process numbers and restarts do not count.
 
     Of nnU-Net, A and B are folders fold_X of its results (or a model's folder that has one fold). What the trainings are made of
     (seed, data, plans, pipeline ...), the metrics of every epoch, and the weights are compared bit by bit, by the best

@@ -13,7 +13,7 @@ from typing import Any
 from detaug.ledger.header import IDENTITY, lasting
 from detaug.ledger.lines import Key, Record, key_of
 from detaug.ledger.notes import differing, is_mute, without_print
-from detaug.ledger.reading import counting, read_header
+from detaug.ledger.reading import read_header, records
 
 #: Of the environment, by likelihood: what changes batches most easily comes first.
 _LIKELY = ("detaug", "packages", "variables", "cpu", "numpy", "python", "system", "gpu", "blas", "switches", "threads")
@@ -90,7 +90,7 @@ def compare(a: Path, b: Path, advanced: Callable[[int], None] = lambda _: None) 
 
 
 def _batches(path: Path, where: str) -> Iterator[tuple[Key, str, Record]]:
-    for _, record in counting(path):
+    for _, record in records(path):
         if record["kind"] == "batch":
             yield key_of(record), where, record
 

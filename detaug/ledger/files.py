@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import weakref
-import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +15,6 @@ except ImportError:  # a system without it has no locks of files
 
 #: A header describes a pipeline, in at most some thousand lines; what is longer belongs to something else.
 LONGEST_LINE = 1 << 25
-_MAGIC = b"\x1f\x8b"
 
 
 class NotALedger(ValueError):
@@ -28,12 +25,6 @@ class InUse(OSError):
     """Another augmenter is writing to the file."""
 
 
-def is_compressed(path: Path) -> bool:
-    """Whether somebody has compressed the file with gzip: it can be read, and not be continued."""
-    with open(path, "rb") as file:
-        return file.read(2) == _MAGIC
-
-
 def read_lines(path: Path) -> Iterator[bytes]:
     """The whole lines, with their line feeds. What stands behind the last line feed was being written when the process or the
     machine stopped, and is left out.
@@ -42,13 +33,11 @@ def read_lines(path: Path) -> Iterator[bytes]:
         OSError: the file cannot be read.
         NotALedger: a line is longer than any of a ledger.
     """
-    with open(path, "rb") as raw:
-        file = gzip.GzipFile(fileobj=raw) if is_compressed(path) else raw
-        with suppress(EOFError, zlib.error, gzip.BadGzipFile):
-            while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
-                yield line
-            if len(line) == LONGEST_LINE:
-                raise NotALedger(f"{path} is no ledger: it has a line of more than {LONGEST_LINE // 2**20} MiB")
+    with open(path, "rb") as file:
+        while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
+            yield line
+        if len(line) == LONGEST_LINE:
+            raise NotALedger(f"{path} is no ledger: it has a line of more than {LONGEST_LINE // 2**20} MiB")
 
 
 _open: weakref.WeakSet[Appending] = weakref.WeakSet()
@@ -57,9 +46,7 @@ _open: weakref.WeakSet[Appending] = weakref.WeakSet()
 def _let_go_in_a_fork() -> None:
     """A fork that lives on must not keep the file locked when its parent is gone and another run goes on."""
     for each in list(_open):
-        if each._descriptor >= 0:
-            os.close(each._descriptor)
-            each._descriptor = -1
+        each.close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -70,7 +57,7 @@ class Appending:
     """A ledger file that is open for writing, by this process alone.
 
     Args:
-        path: is made if it is not there. Call `repair` before anything is written to one that is.
+        path: is made if it is not there. Call `cut` before anything is appended to one that is.
 
     Raises:
         InUse: somebody else writes to it.
@@ -78,20 +65,19 @@ class Appending:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._size = 0
         try:
             self._lock()
-            self._size = os.fstat(self._descriptor).st_size
         except BaseException:
             os.close(self._descriptor)
             raise
         _open.add(self)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is no whole line in it."""
-        return self._size == 0
+    def cut(self, size: int) -> None:
+        """Remove what is behind so many bytes."""
+        os.ftruncate(self._descriptor, size)
+        self._size = size
 
     def append(self, line: bytes) -> None:
         """Write a line.
@@ -126,17 +112,3 @@ class Appending:
             raise InUse(0, "another augmenter is writing to it; give each its own file") from None
         except OSError:  # a file system without locks
             pass
-
-    def repair(self) -> None:
-        """Cut off what a crash has left behind the last whole line. Errors as `append`."""
-        end = self._size
-        while end > 0:
-            start = max(0, end - 65_536)
-            found = os.pread(self._descriptor, end - start, start).rfind(b"\n")
-            if found >= 0:
-                end = start + found + 1
-                break
-            end = start
-        if end < self._size:
-            os.ftruncate(self._descriptor, end)
-            self._size = end

@@ -12,7 +12,7 @@ from typing import Any
 from detaug.ledger.lines import Record
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
-FORMAT = 2
+FORMAT = 3
 WHAT = "detaug ledger"
 #: With what every ledger begins.
 BEGINNING = f'{{"kind":"header","what":"{WHAT}"'.encode()

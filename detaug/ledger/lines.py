@@ -1,10 +1,10 @@
 """A ledger's lines: JSON objects.
 
-{"kind":"header","format":2, ...what was run (`detaug.ledger.header`)...}
+{"kind":"header","format":3, ...what was run (`detaug.ledger.header`)...}
 {"kind":"batch","name":"train","epoch":0,"step":0,"whole":"...","keys":{...},"waited":...,...,"digest":"..."}
 {"kind":"epoch","epoch":0,"batches":250,"digest":"..."}
-{"kind":"back","epoch":0,"step":0}          the run went back: what follows replaces all from there on
-{"kind":"resumed","epoch":3,"step":0}       the same, in another process; there may be nothing to replace
+
+They stand in the order of their epochs and steps: where a run goes back, what is behind is cut off.
 """
 
 from __future__ import annotations

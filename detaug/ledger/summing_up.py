@@ -10,7 +10,7 @@ from detaug.ledger.course import Course
 from detaug.ledger.header import digest
 from detaug.ledger.lines import Damaged, Key, Record, key_of
 from detaug.ledger.notes import MOST_KEYS
-from detaug.ledger.reading import counting, read_header
+from detaug.ledger.reading import read_header, records
 
 #: So many faults are told one by one.
 _MOST_FAULTS = 12
@@ -103,7 +103,7 @@ class _Reader:
         found, header = self._sum, self._sum.header
         if digest(header["declared"]) != header["pipeline"]:
             found.fault("the header's description of the pipeline is not the one of which it has the digest")
-        for number, record in counting(self._path, damaged=self._damaged):
+        for number, record in records(self._path, self._damaged):
             if number % 1000 == 0:
                 self._advanced(1000)
             try:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from detaug.ledger.course import Course
-from detaug.ledger.files import Appending, NotALedger, is_compressed, read_lines
+from detaug.ledger.files import Appending, NotALedger, read_lines
 from detaug.ledger.header import BEGINNING, IDENTITY, unlike
 from detaug.ledger.lines import Key, Record, encoded
 from detaug.ledger.notes import Note, is_mute, without_print
@@ -37,11 +37,6 @@ def check_place(path: Path) -> None:
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "no regular file"
         raise ValueError(f"ledger={os.fspath(path)!r} is {what}; pass a file, such as run.jsonl")
-    if path.suffix == ".gz" or (path.is_file() and is_compressed(path)):
-        raise ValueError(
-            f"ledger={os.fspath(path)!r} is a compressed file's name, and a ledger is written as text; pass a file such as "
-            "run.jsonl. It may be compressed with gzip when the run is over: commands read it so"
-        )
     try:
         if path.is_file() and _has_lines(path):
             read_header(path)
@@ -54,7 +49,8 @@ def check_place(path: Path) -> None:
 class LedgerWriter:
     """The ledger of one augmenter, which goes on where an earlier run's ends.
 
-    A file that another pipeline or seed has written is renamed (``run.1.jsonl``). Where the file cannot be written, a warning
+    Where a run goes back, in this process or another, the lines from there on are cut off: the batches are had again. A file that
+    another pipeline or seed has written is renamed (``run.1.jsonl``). Where the file cannot be written, a warning
     says so once, and the run goes on without it.
 
     Args:
@@ -69,8 +65,6 @@ class LedgerWriter:
         self._file: Appending | None = None
         self._stopped = self._told = False
         self._name = ""
-        self._header: Record = {}
-        self._first: Key | None = None  # no batch that counts is before it
         self._owner = os.getpid()
         self._last_print: str | None = None
         self._course: Course
@@ -95,8 +89,8 @@ class LedgerWriter:
             if self._course.last == key and self._last_print == whole:
                 return  # its delivery was interrupted, and it was due again
             if self._course.last is not None and key <= self._course.last:
-                self._go_back(file, key)
-            elif self._course.epoch not in (None, key.epoch):
+                self._go_to(file, key)
+            if self._course.epoch not in (None, key.epoch):
                 file.append(encoded(self._course.end_epoch()))
             record: Record = {"kind": "batch", "name": self._name, "epoch": key.epoch, "step": step}
             if key.place != step:
@@ -141,25 +135,17 @@ class LedgerWriter:
                 if self._put_aside(header):
                     file.close()
                     file = Appending(self.path)
-                file.repair()
-                self._begin(file, header, key)
+                if _has_lines(self.path):
+                    self._go_to(file, key)
+                else:
+                    file.cut(0)
+                    file.append(encoded(header))
+                    self._course = Course(header)
             except BaseException:
                 file.close()
                 raise
             self._file = file
         return self._file
-
-    def _begin(self, file: Appending, header: Record, key: Key) -> None:
-        if file.is_empty:
-            self._header = header
-            file.append(encoded(header))
-            self._course, self._first = Course(header), key
-            return
-        self._header = read_header(self.path)
-        self._look_back(key)
-        if self._course.epoch not in (None, key.epoch):
-            file.append(encoded(self._course.end_epoch()))
-        file.append(encoded({"kind": "resumed", "epoch": key.epoch, "step": key.place}))
 
     def _tell_of_what_is_not_told(self, whole: str | None, keys: Mapping[str, str | None]) -> None:
         unprinted = without_print(keys)
@@ -173,16 +159,10 @@ class LedgerWriter:
             f"the batch's {', '.join(map(repr, unprinted))}" if unprinted else "the batch",
         )
 
-    def _go_back(self, file: Appending, key: Key) -> None:
-        if self._first is not None and key <= self._first:
-            self._course, self._first = Course(self._header), key
-        else:
-            self._look_back(key)
-        file.append(encoded({"kind": "back", "epoch": key.epoch, "step": key.place}))
-
-    def _look_back(self, key: Key) -> None:
-        self._course = course_before(self.path, key)
-        self._first = None if self._course.batches else key
+    def _go_to(self, file: Appending, key: Key) -> None:
+        """Where a batch is to be written: what stands there, or was being written when a process was killed, is cut off."""
+        self._course, size = course_before(self.path, key)
+        file.cut(size)
 
     def _put_aside(self, header: Record) -> bool:
         """Rename a file that another run has written. Whether there was one."""

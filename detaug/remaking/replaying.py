@@ -7,7 +7,7 @@ from pathlib import Path
 
 from detaug.ledger.lines import Record
 from detaug.ledger.notes import differing, is_mute
-from detaug.ledger.reading import counting
+from detaug.ledger.reading import records
 from detaug.remaking.pipelines import CannotRemake, Remaker
 from detaug.remaking.stages import Stage, Watch
 
@@ -41,7 +41,7 @@ def line_of(ledger: Path, epoch: int, step: int) -> Record:
         NotALedger, OSError: it cannot be read.
     """
     seen = (-1, -1)
-    for _, record in counting(ledger):
+    for _, record in records(ledger):
         if record["kind"] == "batch":
             seen = max(seen, (record["epoch"], record["step"]))
             if (record["epoch"], record["step"]) == (epoch, step):

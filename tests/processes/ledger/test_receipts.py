@@ -250,10 +250,6 @@ def pad(found: list[dict[str, Any]]) -> None:
             each.update(place=each["step"], step=0)
 
 
-def back(found: list[dict[str, Any]]) -> None:
-    found.append({"kind": "back", "epoch": 1, "step": 0})
-
-
 #: What is changed; what names it where digests are not made anew; what finds it where digests and receipt are made to fit.
 #: None: `detaug receipt` refuses such a ledger with the words before. Empty: it is then a true ledger, of what it says.
 CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str | None]] = {
@@ -280,7 +276,6 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str | None]]
     ),
     "one batch passed off as padding": (pad, "epoch 0, step 1: no epoch has step 0 there", None),
     "the file cut off": (lambda found: found.__delitem__(slice(-4, None)), "9 of the receipt's 12 batches", ""),
-    "a line that takes batches back": (back, "4 of the receipt's 12 batches", ""),
     "a count edited": (
         lambda found: end(found, 1).update(batches=5),
         "epoch 1 has 4 batches, and its last line says 5",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -59,8 +58,6 @@ def take(made: DeterministicAugmenter, batches: int) -> list[Any]:
 def lines(ledger: Path) -> list[dict[str, Any]]:
     """All of it."""
     text = ledger.read_bytes()
-    if ledger.suffix == ".gz":
-        text = gzip.decompress(text)
     assert text.endswith(b"\n"), "whole lines only"
     return [json.loads(line) for line in text.splitlines()]
 
