@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detaug.cli.options import Target, factory_of, json_option, unreadable_told
+from detaug.cli.options import Target, conclude, json_option, unreadable_told
 
 if TYPE_CHECKING:
     from detaug.remaking.pipelines import Remaker
@@ -61,21 +61,17 @@ def check(
 
     if (target is None) == (nnunet is None):
         raise click.UsageError("name the pipeline: MODULE:FACTORY, or --nnunet DATASET CONFIG FOLD")
-    remaker = _of_nnunet(nnunet, trainer, plans) if nnunet is not None else _of_factory(target or "")
     with progress("check", told=False) as shown, unreadable_told():
+        remaker = _of_nnunet(nnunet, trainer, plans) if nnunet is not None else _of_factory(target or "")
         found = checking.check(read_receipt(receipt), ledger, remaker, samples, checkpoints, disagreements, shown, salt)
-    console = json_target.console()
-    for line in shown_check(found):
-        console.print(line, soft_wrap=True)
-    json_target.write(checked_as_json(found))
-    if not found.ok:
-        raise click.exceptions.Exit(1)
+    conclude(json_target, shown_check(found), checked_as_json(found), 0 if found.ok else 1)
 
 
 def _of_factory(target: str) -> Callable[[Any], Remaker]:
     from detaug.remaking.pipelines import remaker_of
+    from detaug.verification.target import load_factory
 
-    factory = factory_of(target)
+    factory = load_factory(target)
     return lambda header: remaker_of(factory, header)
 
 

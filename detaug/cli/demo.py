@@ -39,4 +39,4 @@ def demo(batches: int, patch: int, seed: Seed, json_target: Target) -> None:
     # What is left on screen is the table; the bar is for the time until then.
     with progress("demo") as shown:
         result = run_all(Settings(batches, patch, seed), shown)
-    conclude(result, json_target)
+    conclude(json_target, [result], result.as_json(), result.status)

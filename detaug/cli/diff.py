@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from detaug.cli.options import CannotRun, OutputType, Target, json_option, unreadable_told
+from detaug.cli.options import CannotRun, OutputType, Target, conclude, json_option, unreadable_told
 
 _RUN = click.Path(path_type=Path)
 
@@ -43,15 +43,12 @@ def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
         found = compare(a, b, shown.advance)
     if found.is_mute:
         raise CannotRun("the batches have no bytes that are the same everywhere, so that there is nothing to compare")
-    console = json_target.console()
-    for line in shown_comparison(found, str(a), str(b)):
-        console.print(line, soft_wrap=True)
-    json_target.write(as_json(found))
-    if not found.is_equal:
-        raise click.exceptions.Exit(1)
+    conclude(json_target, shown_comparison(found, str(a), str(b)), as_json(found), 0 if found.is_equal else 1)
 
 
 def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -> None:
+    from rich.text import Text
+
     from detaug.nnunet.results import NoResults, compare
     from detaug.nnunet.results import plot as drawn
 
@@ -63,11 +60,6 @@ def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -
         raise CannotRun(str(error)) from error
     except (OSError, ValueError) as error:
         raise CannotRun(f"{type(error).__name__}: {error}") from error
-    console = json_target.console()
-    for each in found.differences:
-        console.print(str(each), soft_wrap=True, markup=False)
     verdict = f"different: first of all in {found.differences[0].name}" if found.differences else "equal"
-    console.print(f"{verdict} ({found.checkpoint})", soft_wrap=True, markup=False)
-    json_target.write(found.as_json())
-    if found.differences:
-        raise click.exceptions.Exit(1)
+    lines = [*map(str, found.differences), f"{verdict} ({found.checkpoint})"]
+    conclude(json_target, map(Text, lines), found.as_json(), 1 if found.differences else 0)

@@ -6,10 +6,9 @@ import errno
 import json
 import os
 import re
-import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
@@ -19,9 +18,7 @@ import click
 from detaug.reports.atomic_files import whole_file, write_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from detaug.reports.rows import Result
+    from rich.console import Console, RenderableType
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -31,18 +28,11 @@ INTERRUPTED = 130
 #: That of a program whose reader went away (``detaug check ... | head -1``): 128 + SIGPIPE. 1 would mean "differs".
 UNREAD = 141
 
-#: Bytes that must be free where a result is to be written; no result is larger.
-_ROOM = 2**20
-
 
 class CannotRun(click.ClickException):
     """Something that the command needs is missing or fails; 1 is for batches that differ."""
 
     exit_code = 2
-
-
-class CannotWrite(CannotRun):
-    """The file of `--json` cannot be written."""
 
 
 class _Interruptible(click.Command):
@@ -68,27 +58,9 @@ class _Interruptible(click.Command):
             raise CannotRun(f"the pipeline ends the program: sys.exit({leaving.code!r})") from leaving
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
-        except Exception as error:
-            if _is_full(error):
-                raise
+        except Exception:
             traceback.print_exc()
             raise click.exceptions.Exit(2) from None
-
-    def main(self, *arguments: Any, **options: Any) -> Any:
-        """As click's; where stdout cannot be written (``> /dev/full``), one line and status 2."""
-        try:
-            return super().main(*arguments, **options)
-        except OSError as error:
-            if not _is_full(error):
-                raise
-            _stop_printing()
-            click.echo(f"Error: cannot write to stdout: {error.strerror}", err=True)
-            sys.exit(2)
-
-
-def _is_full(error: BaseException) -> bool:
-    """Whether a stream, not a file of a known name, has no room."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None
 
 
 def _stop_printing() -> None:
@@ -160,7 +132,7 @@ class Target:
         """Write the result, if the option was given.
 
         Raises:
-            CannotWrite: with exit status 2.
+            CannotRun: with exit status 2.
         """
         text = json.dumps(result, indent=2) + "\n"
         try:
@@ -169,46 +141,42 @@ class Target:
                     stdout.write(text)
             elif self._is_stdout:
                 sys.stdout.write(text)
-            elif self._file is not None and _is_special(self._file):
-                self._file.write_text(text, encoding="utf-8")
             elif self._file is not None:
                 write_text(self._file, text)
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise CannotWrite(_why(self._file or Path("stdout"), error)) from error
+            raise CannotRun(_why(self._file or Path("stdout"), error)) from error
 
 
 def write_output(file: Path, content: bytes) -> None:
     """Write a file that `OutputType` found writable.
 
     Raises:
-        CannotWrite: with exit status 2.
+        CannotRun: with exit status 2.
     """
     try:
-        if _is_special(file):
-            file.write_bytes(content)
-        else:
-            with whole_file(file) as opened:
-                opened.write(content)
+        with whole_file(file) as opened:
+            opened.write(content)
     except OSError as error:
-        raise CannotWrite(_why(file, error)) from error
+        raise CannotRun(_why(file, error)) from error
 
 
-def conclude(result: Result[Any], json_target: Target, *more: str) -> None:
-    """Show a result, with lines below it, write it where `--json` asks for it, and end.
+def conclude(json_target: Target, shown: Iterable[RenderableType], found: dict[str, Any], status: int) -> None:
+    """Show a result, one part after the other, write it where `--json` asks for it, and end.
 
     Raises:
-        CannotWrite: with exit status 2.
-        click.exceptions.Exit: with 1 where a row of it differs, with 2 where one could not be measured.
+        CannotRun: it cannot be written.
+        click.exceptions.Exit: with the status, where it is not 0.
     """
+    from rich.text import Text
+
     console = json_target.console()
-    console.print(result)
-    for line in more:
-        console.print(line, style="dim", soft_wrap=True)
-    json_target.write(result.as_json())
-    if result.status:
-        raise click.exceptions.Exit(result.status)
+    for part in shown:
+        console.print(part, soft_wrap=isinstance(part, Text))
+    json_target.write(found)
+    if status:
+        raise click.exceptions.Exit(status)
 
 
 class NumbersType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
@@ -264,21 +232,6 @@ def unreadable_told() -> Iterator[None]:
         raise CannotRun(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
 
 
-def factory_of(target: str) -> Any:
-    """The factory that MODULE:FACTORY names.
-
-    Raises:
-        CannotRun: there is none, or its module raises.
-    """
-    from detaug.verification import UnusableError
-    from detaug.verification.target import load_factory
-
-    try:
-        return load_factory(target)
-    except UnusableError as error:
-        raise CannotRun(str(error)) from error
-
-
 class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
     """A file that can be written, which is found out before the work; a `Path`, of which no later `os.chdir` makes another.
 
@@ -294,18 +247,19 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # ge
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
         file = Path(value)
-        if self._suffix is not None and file.suffix.lower() != self._suffix and not _is_special(file):
+        if file.exists() and not file.is_file():  # a device would be replaced
+            self.fail(f"{value!r} is {'a folder' if file.is_dir() else 'no file'}", param, ctx)
+        if self._suffix is not None and file.suffix.lower() != self._suffix:
             self.fail(f"{value!r} does not end with {self._suffix}", param, ctx)
-        if file.is_dir():
-            self.fail(f"{value!r} is a folder", param, ctx)
         folder = file.resolve().parent
         if not folder.is_dir():
             self.fail(f"the folder {str(file.parent)!r} does not exist", param, ctx)
-        if not _is_special(file):
-            try:
-                _try_writing(folder)
-            except OSError as error:
-                self.fail(_why(file, error), param, ctx)
+        probe = folder / f".detaug-{os.getpid()}.probe"
+        try:
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            self.fail(_why(file, error), param, ctx)
         return file.absolute()
 
 
@@ -325,26 +279,6 @@ def json_option(function: _F) -> _F:
     return click.option("--json", "json_target", type=_TargetType(), default=Target(), show_default=False, help=text)(
         function
     )
-
-
-def _try_writing(folder: Path) -> None:
-    """Write a little into the folder.
-
-    Raises:
-        OSError: read-only, another's, or full.
-    """
-    if shutil.disk_usage(folder).free < _ROOM:
-        raise OSError(f"less than {_ROOM // 2**20} MiB is free there")
-    probe = folder / f".detaug-{os.getpid()}.probe"
-    try:
-        write_text(probe, "x" * 4096)
-    finally:
-        probe.unlink(missing_ok=True)
-
-
-def _is_special(file: Path) -> bool:
-    """Whether it is a device or a pipe, which is written to and never replaced."""
-    return file.exists() and not file.is_file()
 
 
 def _why(file: Path, error: OSError) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from detaug.cli.options import CannotWrite, unreadable_told
+from detaug.cli.options import OutputType, unreadable_told, write_output
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -16,7 +16,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--checkpoint", "checkpoints", type=_FILE, multiple=True, help="Add its SHA-256; may be given more than once."
 )
-@click.option("-o", "--output", type=_FILE, help="Write to this file.  [default: stdout]")
+@click.option("-o", "--output", type=OutputType(), help="Write to this file.  [default: stdout]")
 def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) -> None:
     """Sum a ledger up: seed, versions, the pipeline's digest, one SHA-256 over all batches, and the SHA-256 of checkpoints, in at
     most 8 kB of JSON. `detaug check` tests it.
@@ -29,7 +29,6 @@ def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) ->
     """
     from detaug.ledger.receipt import as_text, make_receipt
     from detaug.nnunet.checkpoint_records import disagreements
-    from detaug.reports.atomic_files import write_text
     from detaug.reports.progress import progress
 
     with progress("receipt", told=False), unreadable_told():
@@ -37,10 +36,7 @@ def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) ->
     if output is None:
         click.echo(as_text(made), nl=False)
         return
-    try:
-        write_text(output, as_text(made))
-    except OSError as error:
-        raise CannotWrite(f"cannot write {str(output)!r}: {error.strerror or error}") from error
+    write_output(output, as_text(made).encode())
     click.echo(
         f"{output}: {made['batches']:,} batches of {made['epochs']:,} epochs, digest {made['digest'][:16]}…", err=True
     )

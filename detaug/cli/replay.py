@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detaug.cli.options import Target, factory_of, json_option, unreadable_told
+from detaug.cli.options import Target, conclude, json_option, unreadable_told
 
 if TYPE_CHECKING:
     from detaug.ledger.lines import Record
@@ -40,37 +40,31 @@ def replay(run: Path, target: str | None, epoch: int, step: int, val: bool, json
         raise click.UsageError("name a ledger and its MODULE:FACTORY, or a folder of nnU-Net's results alone")
     if val and not run.is_dir():
         raise click.UsageError("--val goes with a folder of nnU-Net's results")
-    if target is None:
-        remaker, record = _of_training(run, "val" if val else "train", epoch, step)
-    else:
-        remaker, record = _of_ledger(run, target, epoch, step)
     with unreadable_told():
+        if target is None:
+            remaker, record = _of_training(run, "val" if val else "train", epoch, step)
+        else:
+            remaker, record = _of_ledger(run, target, epoch, step)
         found = make(remaker, epoch, step, record)
-    console = json_target.console()
-    for line in shown_replay(found):
-        console.print(line, soft_wrap=True)
-    json_target.write(replayed_as_json(found))
-    if found.differs:
-        raise click.exceptions.Exit(1)
+    conclude(json_target, shown_replay(found), replayed_as_json(found), 1 if found.differs else 0)
 
 
 def _of_ledger(ledger: Path, target: str, epoch: int, step: int) -> tuple[Remaker, Record | None]:
     from detaug.ledger.reading import read_header
     from detaug.remaking.pipelines import check_versions, remaker_of
     from detaug.remaking.replaying import line_of
+    from detaug.verification.target import load_factory
 
-    factory = factory_of(target)
-    with unreadable_told():
-        header = read_header(ledger)
-        check_versions(header)
-        return remaker_of(factory, header), line_of(ledger, epoch, step)
+    factory = load_factory(target)
+    header = read_header(ledger)
+    check_versions(header)
+    return remaker_of(factory, header), line_of(ledger, epoch, step)
 
 
 def _of_training(folder: Path, name: str, epoch: int, step: int) -> tuple[Remaker, Record | None]:
     from detaug.nnunet.remaking import training_in
     from detaug.remaking.replaying import line_of
 
-    with unreadable_told():
-        training = training_in(folder)
-        ledger = training.ledger(name)
-        return training.remaker(name), None if ledger is None else line_of(ledger, epoch, step)
+    training = training_in(folder)
+    ledger = training.ledger(name)
+    return training.remaker(name), None if ledger is None else line_of(ledger, epoch, step)

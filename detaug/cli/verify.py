@@ -44,4 +44,4 @@ def verify(target: str, json_target: Target, **options: Any) -> None:
     # What is left on screen is the table; the bar is for the time until then.
     with progress("verify") as shown, unreadable_told():
         result = run(target, progress=shown.update, **options)
-    conclude(result, json_target)
+    conclude(json_target, [result], result.as_json(), result.status)

@@ -14,7 +14,7 @@ import detaug
 BUDGETS = {
     ".": 600,
     "bench": 630,
-    "cli": 1350,
+    "cli": 1200,
     "demo": 800,
     "doctor": 300,
     "engine": 6500,

@@ -40,4 +40,4 @@ def demo(seed: Seed, json_target: Target) -> None:
         failures_told(),
     ):
         result = train_and_compare(Path(folder), seed, shown)
-    conclude(result, json_target)
+    conclude(json_target, [result], result.as_json(), result.status)

@@ -70,6 +70,8 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
 
     The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
     """
+    from rich.text import Text
+
     from detaug.nnunet.verification.settings import Settings
     from detaug.nnunet.verification.wrong_use import checked
     from detaug.reports.progress import progress
@@ -80,7 +82,8 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
 
     with progress("nnunet verify") as shown, failures_told():
         result = verify_training(settings, keep, shown)
-    conclude(result, json_target, *([] if keep is None else [f"Logs, traces and checkpoints are in {keep}"]))
+    where = [] if keep is None else [Text(f"Logs, traces and checkpoints are in {keep}", "dim")]
+    conclude(json_target, [result, *where], result.as_json(), result.status)
 
 
 @contextmanager

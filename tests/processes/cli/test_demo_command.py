@@ -20,24 +20,12 @@ def detaug(*arguments: str) -> subprocess.CompletedProcess[str]:
     return run_code(code, *arguments, folder=Path.cwd(), environment=os.environ)
 
 
-def test_help_names_the_commands() -> None:
-    done = detaug("--help")
-    assert done.returncode == 0
-    assert "demo" in done.stdout
-
-
 def test_command_line_loads_no_heavy_library_before_it_is_told_what_to_do() -> None:
     check = (
         "import sys, detaug.cli.demo; print(sorted({'torch', 'numba', 'scipy', 'batchgenerators'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_json_file_that_cannot_be_written_is_refused_before_the_work(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["demo", "--json", str(tmp_path / "nowhere" / "demo.json")])
-    assert result.exit_code == 2
-    assert "does not exist" in result.output
 
 
 def test_missing_nilearn_is_said_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,7 @@ def test_kernels_whose_source_changed_are_compiled_anew(
         source.write_text(before)
 
 
-@pytest.mark.parametrize("chosen", ["XDG_CACHE_HOME", "HOME"])
+@pytest.mark.parametrize("chosen", ["HOME", pytest.param("XDG_CACHE_HOME", marks=pytest.mark.slow)])
 def test_read_only_installation_keeps_code_in_the_users_cache_folder(
     installation: Path, tmp_path: Path, chosen: str
 ) -> None:
