@@ -122,16 +122,6 @@ class StatefulKillsItself(RandomLoader):
         return batch
 
 
-class TransformKillsItself:
-    def __init__(self, step: int, flag: str) -> None:
-        self._step, self._flag = step, flag
-
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        if detaug.current().step == self._step and once(self._flag):
-            die("SIGKILL")
-        return batch
-
-
 class LethalToPickle:
     """Kills, once, the process that pickles it."""
 

@@ -90,6 +90,18 @@ def test_a_path_is_its_children_one_after_the_other(seed, path):
     assert not path or tree == SeedTree(seed).child("/".join(path))
 
 
+KEYS = st.tuples(*[st.integers(0, 2**32 - 1)] * 2, st.none() | st.integers(0, 2**32 - 1))
+
+
+@given(KEYS, KEYS, st.integers(1, 9))
+def test_no_two_keys_give_the_same_numbers(one, other, num_streams):
+    drawn = [
+        SeedTree(1).generator(epoch, step, num_streams=num_streams, sample=sample).bit_generator.random_raw(3).tolist()
+        for epoch, step, sample in (one, other)
+    ]
+    assert (drawn[0] == drawn[1]) is (one == other)
+
+
 def test_children_share_nothing_with_their_parent_or_each_other():
     tree = SeedTree(3)
     nodes = [

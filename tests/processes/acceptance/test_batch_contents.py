@@ -162,12 +162,6 @@ def in_a_dict(content: Any) -> dict[str, Any]:
     return {"data": [content], "first": torch.ones(1), "last": np.ones(1)}
 
 
-@pytest.mark.parametrize("what", CONTENTS)
-def test_batch_is(make: Maker, what: str) -> None:
-    for batch in make(InTurn([what], 2), None, 0, seed=1, num_streams=1):
-        assert same(batch, CONTENTS[what]())
-
-
 @pytest.mark.parametrize("put", [lambda content: content, in_a_dict])
 def test_batches_of_a_worker_are_each_twice_in_a_row(make: Maker, put: Callable[[Any], Any]) -> None:
     loader = InTurn(CONTENTS, 2, put)
@@ -177,54 +171,6 @@ def test_batches_of_a_worker_are_each_twice_in_a_row(make: Maker, put: Callable[
     assert descendants()
     with pytest.raises(StopIteration):
         next(augmenter)
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_arrays_can_be_written_to(make: Maker, n: int) -> None:
-    names = (
-        ["an array", "an array in F order", "an array with gaps", "a broadcast array", "an empty array", "a bool array",
-         "an object array", "an array of 0 dimensions", "a structured array"]
-    )  # fmt: skip
-    batches = list(make(InTurn(names), None, n, seed=1, num_streams=1))
-    assert len(batches) == len(names)
-    for name, batch in zip(names, batches, strict=True):
-        assert batch.flags.writeable, name
-        batch[...] = batch.copy()
-
-
-def test_tensors_can_be_written_to_and_resized(make: Maker) -> None:
-    names = ["a tensor", "a bfloat16 tensor", "a transposed tensor", "a tensor of 0 dimensions"]
-    batches = list(make(InTurn(names), None, 1, seed=1, num_streams=1))
-    assert len(batches) == len(names)
-    for batch in batches:
-        batch.add_(1)
-        batch.mul_(0)
-        assert not batch.any()
-        assert torch.cat([batch.reshape(-1), batch.reshape(-1)]).shape[0] == 2 * batch.numel()
-
-
-def test_alignment_of_arrays_is_that_of_numpy(make: Maker) -> None:
-    class Odd:
-        def __iter__(self) -> Any:
-            return iter([[np.ones(3, np.uint8), np.ones(3, np.complex128), np.ones(1, bool), np.ones(2)]] * 3)
-
-    for batch in make(Odd(), None, 1, seed=1, num_streams=1):
-        assert all(array.flags.aligned for array in batch)
-
-
-class Twice:
-    """One array under two keys and one that overlaps it."""
-
-    def __iter__(self) -> Any:
-        x = np.arange(10.0)
-        return iter([{"a": x, "b": x, "c": x[2:5]}] * 2)
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_arrays_that_share_memory_come_back_with_their_values(make: Maker, n: int) -> None:
-    for batch in make(Twice(), None, n, seed=1, num_streams=1):
-        for key, expected in (("a", np.arange(10.0)), ("b", np.arange(10.0)), ("c", np.arange(2.0, 5.0))):
-            assert np.array_equal(batch[key], expected)
 
 
 OWN_CLASSES = """

@@ -12,10 +12,8 @@ from batchgenerators.dataloading.data_loader import DataLoaderFromDataset, SlimD
 from batchgenerators.dataloading.dataset import Dataset
 from batchgenerators.examples.multithreaded_dataloading import DummyDL, DummyDLWithShuffle
 
-import detaug
-from detaug import LocalProcesses
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import take
 from tests.support.loaders import IndexLoader
 from tests.support.processes import descendants
 
@@ -30,12 +28,6 @@ def test_example_loader_gives_0_to_99_in_order_each_time(make: Maker, n: int) ->
     for _ in range(3):
         assert list(augmenter) == list(range(100))
     assert len(augmenter._engine.worker_pids()) == n
-
-
-def test_example_loader_gives_0_to_99_in_order_under_every_start_method(make: Maker, start_method: str) -> None:
-    augmenter = make(DummyDL(3), None, 2, seed=1, executor=LocalProcesses(start_method=start_method))
-    assert list(augmenter) == list(range(100))
-    assert descendants()
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -83,18 +75,6 @@ def test_permutation_depends_on_seed_name_and_seed_for_shuffle(make: Maker, othe
     assert order() != order(**other)
 
 
-def test_set_epoch_jumps_to_the_permutation_of_that_epoch(make: Maker) -> None:
-    def new(n: int) -> Any:
-        return make(IndexLoader(40, 4, 2), None, n, seed=1)
-
-    augmenter = new(0)
-    epochs = [list(augmenter) for _ in range(4)]
-    jumping = new(2)
-    for epoch in (3, 1, 2, 2, 0):
-        jumping.set_epoch(epoch)
-        assert list(jumping) == epochs[epoch]
-
-
 @pytest.mark.parametrize("n", [0, 2])
 def test_incomplete_batches_come_only_if_asked_for(make: Maker, n: int) -> None:
     def sizes(**options: Any) -> list[int]:
@@ -135,11 +115,6 @@ def test_endless_loader_never_stops_and_draws_from_all_its_data(make: Maker, n: 
     assert len({tuple(batch) for batch in batches}) == 100
 
 
-def test_endless_loader_is_the_same_for_any_number_of_processes(make: Maker) -> None:
-    runs = [prints(take(make(IndexLoader(30, 4, infinite=True), None, n, seed=1), 30)) for n in (0, 1, 2, 5)]
-    assert all(run == runs[0] for run in runs)
-
-
 class Squares(Dataset):
     def __len__(self) -> int:
         return 10
@@ -160,15 +135,6 @@ def test_loader_from_a_batchgenerators_dataset(make: Maker, n: int, shuffle: boo
         assert sorted(indices) == list(range(10))
         assert (sorted(indices) == indices.tolist()) is (not shuffle)
         assert np.array_equal(np.concatenate([batch["data"] for batch in batches])[:, 0], indices.astype(float) ** 2)
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_stop_iteration_ends_an_epoch_and_the_next_begins(make: Maker, n: int) -> None:
-    augmenter = make(DummyDL(2), None, n, seed=1)
-    for _ in range(2):
-        assert [next(augmenter) for _ in range(100)] == list(range(100))
-        with pytest.raises(StopIteration):
-            next(augmenter)
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -212,18 +178,6 @@ def test_thread_id_is_the_stream(make: Maker, n: int) -> None:
     assert list(augmenter) == [(i, i % 3) for i in range(100)]
 
 
-class StreamChecker(IndexLoader):
-    def generate_train_batch(self) -> list[int]:
-        assert detaug.current().step % 3 == self.thread_id
-        return super().generate_train_batch()
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_step_and_thread_id_belong_together(make: Maker, n: int) -> None:
-    augmenter = make(StreamChecker(31, 2, 3, return_incomplete=True), None, n, seed=1)
-    assert [len(list(augmenter)) for _ in range(2)] == [16, 16]
-
-
 def test_one_warning_when_a_stateful_loader_has_fewer_streams_than_processes(
     make: Maker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -232,26 +186,6 @@ def test_one_warning_when_a_stateful_loader_has_fewer_streams_than_processes(
         list(make(DummyDL(1), None, 3, seed=1))
     said = [str(w.message) for w in caught] + [r.getMessage() for r in caplog.records]
     assert sum("stream" in text for text in said) == 1
-
-
-class Searches(IndexLoader):
-    def generate_train_batch(self) -> list[int]:
-        return [next(i for i in self.get_indices() if i > 10_000)]
-
-
-class SearchesSlim(SlimDataLoaderBase):
-    def generate_train_batch(self) -> int:
-        return next(i for i in range(3) if i > 10_000)
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_search_without_a_match_in_a_stateless_loader_is_an_error_and_no_end(make: Maker, n: int) -> None:
-    for augmenter in (
-        make(Searches(30, 2, infinite=True), None, n, seed=1),
-        make(SearchesSlim(None, 1), None, n, seed=1, stateless=True, batches_per_epoch=5),
-    ):
-        with pytest.raises(RuntimeError, match="raised StopIteration"):
-            next(augmenter)
 
 
 class Slim(SlimDataLoaderBase):
@@ -278,14 +212,6 @@ def test_slim_loader_goes_on_through_its_epochs_stream_by_stream(make: Maker, n:
     assert sorted({case for epoch in epochs for case in epoch}) == list(range(5 * 21))
     alone = make(Slim(), None, n, seed=1, batches_per_epoch=250, num_streams=1)
     assert [case for _ in range(5) for case in alone] == list(range(1250))
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_slim_loader_needs_no_number_of_batches_to_begin_another_epoch(make: Maker, n: int) -> None:
-    augmenter = make(Slim(), None, n, seed=1, num_streams=1)
-    for epoch in range(3):
-        augmenter.set_epoch(epoch)
-        assert [next(augmenter) for _ in range(4)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("n", [0, 2])

@@ -70,15 +70,6 @@ def test_error_in_the_loader_leaves_the_callers_state_as_it_was(make: Maker, n: 
     assert global_state() == before
 
 
-def test_datasets_in_the_calling_process_leave_the_state_as_it_was(make: Maker) -> None:
-    disturb()
-    before = global_state()
-    augmenter = make.from_dataset(Samples(), 3, num_processes=0, seed=1)
-    for _ in range(2):
-        list(augmenter)
-    assert global_state() == before
-
-
 @pytest.mark.parametrize("n", [0, 2])
 def test_what_the_caller_draws_in_between_changes_no_batch(make: Maker, n: int) -> None:
     expected = prints(take(make(Walker(), Noise(), 0, seed=1), 10))

@@ -18,46 +18,10 @@ from tests.support.processes import wait_until
 from tests.support.witness import assert_made_by_workers
 
 
-def first(make: Maker, n: int = 12, **options: Any) -> set[str]:
-    return set(prints(take(make(RandomLoader(), Noise(), 0, **options), n)))
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({"seed": 1}, {"seed": 2}),
-        ({"seed": 0}, {"seed": 2**32}),
-        ({"seed": 5}, {"seed": [5, 0]}),
-        ({"seed": [1, 2]}, {"seed": [2, 1]}),
-        ({"seed": 2**32 + 9}, {"seed": [9, 1]}),
-        ({"seed": 1}, {"seed": 1, "name": "val"}),
-        ({"seed": 1, "name": "train"}, {"seed": 1, "name": "val"}),
-        ({"seed": 2**200}, {"seed": 2**200 + 1}),
-    ],
-    ids=str,
-)
-def test_another_seed_or_name_shares_no_batch(make: Maker, one: dict[str, Any], other: dict[str, Any]) -> None:
-    assert not first(make, **one) & first(make, **other)
-
-
 def test_no_two_epochs_share_a_batch(make: Maker) -> None:
     augmenter = make(RandomLoader(), Noise(), 0, seed=1, batches_per_epoch=10)
     epochs = [set(prints(augmenter)) for _ in range(5)]
     assert len(set.union(*epochs)) == 50
-
-
-def test_neighbouring_seeds_and_epochs_do_not_overlap(make: Maker) -> None:
-    seen: list[Any] = []
-    for seed in range(6):
-        augmenter = make(RandomLoader(), None, 0, seed=seed, batches_per_epoch=5)
-        for _ in range(3):
-            seen += [tuple(batch["own"]) for batch in augmenter]
-    assert len(set(seen)) == len(seen) == 90
-
-
-def test_ranks_share_no_batch(make: Maker) -> None:
-    ranks = [first(make, seed=1, rank=rank, world_size=3) for rank in range(3)]
-    assert len(set.union(*ranks)) == 36
 
 
 @pytest.mark.parametrize("stateless", [True, False])

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug import DeterministicAugmenter, StateMismatch, current
+from detaug import DeterministicAugmenter, StateMismatch
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
-from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
+from tests.support.loaders import Noise, RandomSampler, Samples, Walker
 from tests.support.stateful_loaders import Chain
 
 
@@ -137,19 +136,6 @@ def numbers_up_to_21():
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_a_finite_loader_with_streams_is_seen_whole(make: Maker, n: int) -> None:
-    def rank_of(**place: int) -> DeterministicAugmenter:
-        loader = IndexLoader(42, 2, threads=4, seed_for_shuffle=3)
-        return make(loader, None, n, seed=6, **place)
-
-    before = Ranks(rank_of, 2)
-    seen = before.rounds(3)
-    ranks = Ranks(rank_of, 5, before.state(1))
-    seen += ranks.rest()
-    assert seen == list(rank_of(rank=0, world_size=1)), "three rounds of five are left"
-
-
-@pytest.mark.parametrize("n", [0, 2])
 def test_loaders_with_states_of_their_own_go_on_in_other_ranks(make: Maker, tmp_path: Path, n: int) -> None:
     """Streams that another rank had are stepped forward, the others restored."""
     options: dict[str, Any] = {"seed": 6, "num_streams": 4, "batches_per_epoch": 30}
@@ -186,30 +172,6 @@ def test_an_epoch_that_is_over_is_over_for_other_ranks_too(make: Maker, size: in
                 augmenter.set_epoch(0)
                 assert list(augmenter) == []
             assert at(next(iter(augmenter))) == (1, rank)
-
-
-@pytest.mark.parametrize("tail", ["drop", "pad", "uneven"])
-def test_batches_of_microseconds_come_in_the_same_order(make: Maker, tail: str) -> None:
-    """Workers make them without being asked."""
-    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 9_001, "tail": tail}
-    two = make(StepNumbers(), None, 2, rank=1, world_size=2, **options)
-    assert take(two, 1_500) == list(range(1, 3_001, 2))
-    three = make(StepNumbers(), None, 2, rank=2, world_size=3, **options)
-    three.load_state_dict(through_json(two.state_dict()))
-    three.set_epoch(0)
-    padding = {"drop": [], "pad": [1], "uneven": []}[tail]  # 6,001 are left
-    assert list(three) == [*range(3_002, 9_001, 3), *padding]
-    assert list(three)[:2_000] == list(range(2, 6_002, 3))
-
-
-class StepNumbers(DataLoader):
-    """Says which batch it makes."""
-
-    def __init__(self) -> None:
-        super().__init__(None, 1, infinite=True)
-
-    def generate_train_batch(self) -> int:
-        return current().step
 
 
 def test_an_older_state_dict_is_that_of_ranks_that_began_the_epoch(make: Maker) -> None:

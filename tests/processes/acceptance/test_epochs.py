@@ -30,14 +30,6 @@ def where(batches: list[Any]) -> list[tuple[int, int]]:
     return [tuple(batch["where"]) for batch in batches]
 
 
-@pytest.mark.parametrize("n", [0, 2])
-def test_each_for_loop_runs_one_epoch(make: Maker, n: int) -> None:
-    augmenter = make(RandomSampler(), None, n, **OPTIONS)
-    assert len(augmenter) == 5
-    for epoch in range(3):
-        assert where(list(augmenter)) == [(epoch, step) for step in range(5)]
-
-
 class Pass:
     """Four batches per pass, and nothing says so."""
 
@@ -173,15 +165,6 @@ def test_a_failure_that_iter_meets_is_raised_by_next(make: Maker, n: int) -> Non
         next(iterator)
 
 
-def test_iter_of_a_closed_augmenter_starts_nothing(make: Maker) -> None:
-    augmenter = make(Pass(), None, 2, seed=3)
-    take(augmenter, 2)
-    augmenter.close()
-    iterator = iter(augmenter)
-    with pytest.raises(RuntimeError, match="closed"):
-        next(iterator)
-
-
 def test_an_epoch_without_a_batch_for_every_rank_is_refused(make: Maker) -> None:
     for number in (1, 2):
         with pytest.raises(ValueError, match=rf"batches_per_epoch.*{number}.*world_size=3.*at least 3"):
@@ -239,16 +222,6 @@ def test_set_epoch_goes_to_the_first_step_of_that_epoch_from_anywhere(make: Make
     augmenter.set_epoch(0)
     augmenter.set_epoch(0)
     assert prints(augmenter) == expected[0]
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_usual_training_loop_runs_every_epoch_once(make: Maker, n: int) -> None:
-    augmenter = make(RandomSampler(), None, n, **OPTIONS)
-    seen = []
-    for epoch in range(augmenter.epoch, 3):
-        augmenter.set_epoch(epoch)
-        seen += where(list(augmenter))
-    assert seen == [(epoch, step) for epoch in range(3) for step in range(5)]
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -316,13 +289,6 @@ def test_replay_tells_the_epoch_too_and_tells_it_back(make: Maker, n: int) -> No
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_finite_loader_shorter_than_batches_per_epoch_ends_the_epoch(make: Maker, n: int) -> None:
-    augmenter = make(IndexLoader(6, 2, shuffle=False), None, n, seed=1, batches_per_epoch=50)
-    assert list(augmenter) == [[0, 1], [2, 3], [4, 5]]
-    assert list(augmenter) == [[0, 1], [2, 3], [4, 5]]
-
-
-@pytest.mark.parametrize("n", [0, 2])
 def test_batches_per_epoch_cuts_a_longer_finite_loader(make: Maker, n: int) -> None:
     augmenter = make(IndexLoader(20, 2, shuffle=False), None, n, seed=1, batches_per_epoch=3)
     assert len(augmenter) == 3
@@ -339,9 +305,3 @@ def test_epoch_out_of_range_is_refused(make: Maker, epoch: int) -> None:
 def test_epoch_that_is_no_integer_is_refused(make: Maker, epoch: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         make(RandomLoader(), None, 0, **OPTIONS).set_epoch(epoch)
-
-
-def test_last_epoch_there_is_can_be_run(make: Maker) -> None:
-    augmenter = make(RandomSampler(), None, 0, **OPTIONS)
-    augmenter.set_epoch(2**32 - 1)
-    assert where(take(augmenter, 5)) == [(2**32 - 1, step) for step in range(5)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import traceback
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,19 +56,6 @@ def test_error_comes_at_its_step_after_all_batches_before_it(make: Maker, mark: 
             assert_made_by_workers("fork", batches)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [0, 1])
-def test_error_can_be_caught_by_its_own_type(make: Maker, kind: str, n: int) -> None:
-    run_into_error(make(RaisesAt((1,), kind), None, n, seed=1), KINDS[kind])
-
-
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_error_of_a_class_of_the_users_can_be_caught_under(make: Maker, method: str) -> None:
-    run_into_error(
-        make(RaisesAt((1,), "reader"), None, 1, seed=1, executor=LocalProcesses(start_method=method)), ReaderError
-    )
-
-
 @pytest.mark.parametrize("n", [0, 1])
 @pytest.mark.parametrize(
     ("kind", "attributes"),
@@ -115,27 +101,6 @@ def test_error_in_a_transform_names_the_transform(make: Maker) -> None:
     shown = everything_shown(error)
     assert "TransformRaisesAt" in shown
     assert "step 2" in shown.lower()
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_next_raises_the_error_again(make: Maker, n: int) -> None:
-    augmenter = make(RaisesAt((2,)), None, n, seed=1)
-    run_into_error(augmenter)
-    for _ in range(3):
-        with pytest.raises(ValueError, match="voxel spacing is zero"):
-            next(augmenter)
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_after_an_error_another_epoch_can_be_run(make: Maker, n: int) -> None:
-    options: dict[str, Any] = {"seed": 1, "batches_per_epoch": 6}
-    good = make(RandomLoader(), None, 0, **options)
-    good.set_epoch(1)
-    expected = prints(good)
-    augmenter = make(RaisesAt((2,)), None, n, **options)
-    run_into_error(augmenter)
-    augmenter.set_epoch(1)
-    assert prints(augmenter) == expected
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -185,10 +150,3 @@ def test_local_exception_class_is_the_same_class_here(make: Maker, start_method:
     augmenter = make(RandomLoader(), transform, 1, seed=1, executor=LocalProcesses(start_method=start_method))
     with pytest.raises(LocalError, match="of a class defined in a function"):
         next(augmenter)
-
-
-def test_error_does_not_leave_the_first_steps_of_the_window_behind(make: Maker, tmp_path: Path) -> None:
-    # The failing step is the first to be due, while later steps of the same window are made already.
-    augmenter = make(RaisesAt((0,)), None, 2, 20, seed=1)
-    batches, _ = run_into_error(augmenter)
-    assert batches == []

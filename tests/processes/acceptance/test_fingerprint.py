@@ -7,7 +7,6 @@ import os
 import pickle
 import subprocess
 import sys
-from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -205,10 +204,6 @@ def test_all_nans_of_long_numbers_count_as_one() -> None:
         assert fingerprint(one) == fingerprint(other) != fingerprint(np.full(3, np.inf, kind))
 
 
-def test_where_a_nan_stands_counts() -> None:
-    assert fingerprint(np.array([np.nan, 1.0])) != fingerprint(np.array([1.0, np.nan]))
-
-
 #: As they were when the bits of a NaN still counted.
 AS_EVER: dict[str, tuple[Any, str]] = {
     "float16": (np.arange(5, dtype=np.float16), "08e6a26dfcfea12a2243e3bbb11d4b16"),
@@ -245,29 +240,11 @@ def test_layout_in_memory_does_not_count() -> None:
     assert fingerprint(tensor.repeat_interleave(2, 0)[::2]) == expected
 
 
-def test_order_of_keys_does_not_count() -> None:
-    assert fingerprint({"a": 1, "b": [2]}) == fingerprint({"b": [2], "a": 1})
-
-
-def test_writability_does_not_count() -> None:
-    array = np.arange(5)
-    expected = fingerprint(array)
-    array.flags.writeable = False
-    assert fingerprint(array) == expected
-
-
 def test_taking_it_changes_nothing() -> None:
     batch = {"a": np.arange(6).reshape(2, 3).T, "b": torch.ones(2, requires_grad=True)}
     before = pickle.dumps(batch)
     fingerprint(batch)
     assert pickle.dumps(batch) == before
-
-
-def test_is_hexadecimal_text_of_one_length() -> None:
-    seen = {fingerprint(each) for each in ([], 0, "x", np.zeros(1000), {"a": torch.ones(3)})}
-    assert {len(each) for each in seen} == {len(fingerprint(None))}
-    assert all(int(each, 16) >= 0 and each == each.lower() for each in seen)
-    assert len(fingerprint(None)) >= 16
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.bool, torch.complex64, torch.uint8,
@@ -339,12 +316,6 @@ def test_what_has_no_stable_one_is_refused_rather_than_hashed_by_address_or_salt
     one, other = (lines[1:] for lines in said_with_two_salts)
     assert one == other
     assert len(one) == 8
-
-
-def test_dict_subclasses_have_one() -> None:
-    one = OrderedDict(a=1)
-    assert fingerprint(one) == fingerprint(OrderedDict(a=1))
-    assert fingerprint(one) != fingerprint(OrderedDict(a=2))
 
 
 ALIGNED = np.dtype([("a", "u1"), ("b", "f8"), ("c", "i2")], align=True)

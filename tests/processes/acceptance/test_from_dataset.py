@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter, LocalProcesses, Skip
+from detaug import DeterministicAugmenter, LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints
 from tests.support.loaders import Pairs, Samples
@@ -165,36 +165,3 @@ def test_empty_dataset_has_empty_epochs_or_is_refused(make: Maker) -> None:
     except ValueError:
         return
     assert list(augmenter) == []
-
-
-class Lookup(Samples):
-    """Searches for what belongs to a sample; for one of them there is nothing."""
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"index": next(i for i in range(self.n) if i == index and i != 14)}
-
-
-class LookupOfMany(Lookup):
-    def __getitems__(self, indices: list[int]) -> list[dict[str, Any]]:
-        return [self[index] for index in indices]
-
-
-def no_collate(samples: list[Any]) -> Any:
-    return next(iter([]))
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_search_without_a_match_is_an_error_and_no_end(make: Maker, n: int) -> None:
-    for dataset, what in ((Lookup(25), r"Lookup\[14\]"), (LookupOfMany(25), r"LookupOfMany.__getitems__\(\[14\]\)")):
-        augmenter = make.from_dataset(dataset, 1, shuffle=False, num_processes=n, seed=1)
-        assert len([next(augmenter) for _ in range(14)]) == 14
-        with pytest.raises(RuntimeError, match=what):
-            next(augmenter)
-    skipping = make.from_dataset(Lookup(25), 1, shuffle=False, num_processes=n, seed=1, on_error=Skip())
-    assert indices(skipping) == [i for i in range(25) if i != 14]
-
-
-def test_collate_without_a_match_is_an_error_and_no_end(make: Maker) -> None:
-    augmenter = make.from_dataset(Pairs(4), 2, shuffle=False, collate_fn=no_collate, num_processes=0, seed=1)
-    with pytest.raises(RuntimeError, match=r"no_collate.*\[0, 1\]"):
-        next(augmenter)

@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 from batchgenerators.examples.multithreaded_dataloading import DummyDL
 
-from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
-from tests.support.loaders import IndexLoader
 
 
 class IteratorOnly:
@@ -67,19 +65,6 @@ def count_to(n: int) -> Iterator[int]:
     yield from range(n)
 
 
-class Wraps:
-    """An iterator around a finite loader, as people write it; nothing in it speaks of an end."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
-    def __iter__(self) -> Wraps:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self.inner)
-
-
 class Cases:
     """Endless: one case after the other, over and over."""
 
@@ -116,24 +101,6 @@ def test_first_epoch_of_a_finite_iterable_is_what_it_holds(make: Maker, what: st
     assert list(make(loader(), None, n, seed=1, num_streams=1)) == expected
 
 
-@pytest.mark.parametrize("what", ["a list", "a range", "a lambda that makes a generator"])
-@pytest.mark.parametrize("n", [0, 2])
-def test_iterables_can_be_run_again_and_again(make: Maker, what: str, n: int) -> None:
-    loader, expected = FINITE[what]
-    augmenter = make(loader(), None, n, seed=1, num_streams=1)
-    for _ in range(3):
-        assert list(augmenter) == expected
-
-
-@pytest.mark.parametrize("what", ["a list", "a class with only __next__", "a lambda that makes a generator"])
-def test_start_method_does_not_matter(make: Maker, what: str, start_method: str) -> None:
-    loader, expected = FINITE[what]
-    assert (
-        list(make(loader(), None, 1, seed=1, num_streams=1, executor=LocalProcesses(start_method=start_method)))
-        == expected
-    )
-
-
 @pytest.mark.parametrize("n", [0, 1, 2])
 def test_reiterable_draws_anew_in_each_epoch_and_the_same_in_each_run(make: Maker, n: int) -> None:
     def run(processes: int) -> list[list[str]]:
@@ -158,17 +125,6 @@ def test_endless_iterable_without_thread_id_has_different_numbers_in_every_strea
     batches = take(make(Endless(), None, n, seed=1, num_streams=4), 40)
     assert len({batch["draw"] for batch in batches}) == 40
     assert prints(batches) == prints(take(make(Endless(), None, 0, seed=1, num_streams=4), 40))
-
-
-@pytest.mark.parametrize("n", [0, 2, 3])
-def test_iterator_that_wraps_a_finite_loader_gives_every_item_once_per_epoch(make: Maker, n: int) -> None:
-    shuffled = IndexLoader(30, 3, return_incomplete=True)
-    augmenter = make(Wraps(shuffled), None, n, seed=1)
-    assert augmenter.num_streams == 1
-    epochs = [[i for batch in augmenter for i in batch] for _ in range(3)]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(30))] * 3
-    walked = make(Wraps(DummyDL(1)), None, n, seed=1)
-    assert [list(walked) for _ in range(2)] == [list(range(100))] * 2
 
 
 ENDLESS: dict[str, Callable[[], Any]] = {
@@ -269,38 +225,15 @@ def test_epoch_that_is_left_before_the_end_of_a_pass_is_told_of(make: Maker, cap
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_class_with_only_next_that_never_ends(make: Maker, n: int) -> None:
-    augmenter = make(IteratorOnly(), None, n, seed=1, num_streams=2)
-    assert take(augmenter, 8) == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-@pytest.mark.parametrize("n", [0, 2])
 def test_generator_object_is_refused_with_advice(make: Maker, n: int) -> None:
     with pytest.raises((TypeError, ValueError), match=r"callable|function|lambda"):
         make((i for i in range(5)), None, n, seed=1)
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_generator_object_inside_a_loader_is_refused_with_its_place(make: Maker, n: int) -> None:
-    class Holds(Endless):
-        def __init__(self) -> None:
-            self.numbers = (i for i in range(5))
-
-    with pytest.raises((TypeError, ValueError), match="generator"):
-        next(make(Holds(), None, n, seed=1))
 
 
 @pytest.mark.parametrize("rubbish", [None, 3, object(), 1.5])
 def test_object_that_is_no_loader_is_refused(make: Maker, rubbish: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         next(make(rubbish, None, 0, seed=1))
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_streams_of_different_length_leave_no_gap_behind(make: Maker, n: int) -> None:
-    # 7 items over 3 streams: 3, 2 and 2 turns; the last turn is delivered by stream 0 alone.
-    augmenter = make(Split(7, 3), None, n, seed=1)
-    assert [list(augmenter) for _ in range(2)] == [list(range(7))] * 2
 
 
 class UnevenStreams(Split):

@@ -17,7 +17,7 @@ from detaug import LocalProcesses
 from tests.support import witness
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
-from tests.support.faults import DiesInPickling, Gated, KillsItself, StatefulKillsItself, TransformKillsItself
+from tests.support.faults import DiesInPickling, Gated, KillsItself, StatefulKillsItself
 from tests.support.loaders import Noise, RandomLoader, RandomSampler, Walker
 from tests.support.processes import descendants, wait_until
 from tests.support.witness import WITNESS, assert_made_by_workers
@@ -76,14 +76,6 @@ def test_streams_of_a_dead_worker_are_rebuilt(make: Maker, mark: str, tmp_path: 
     assert prints(batches) == prints(expected)
 
 
-def test_worker_that_dies_in_the_transform_is_replaced(make: Maker, mark: str, tmp_path: Path) -> None:
-    expected = prints(take(make(RandomLoader(), None, 0, seed=4), 10))
-    flag = tmp_path / "died"
-    batches = take(make(RandomLoader(), TransformKillsItself(4, str(flag)), 2, seed=4), 10)
-    assert flag.exists()
-    assert prints(batches) == expected
-
-
 def test_worker_that_dies_while_it_hands_its_batch_over_is_replaced(make: Maker, mark: str, tmp_path: Path) -> None:
     expected = prints(take(make(RandomLoader(), None, 0, seed=4), 10))
     flag = tmp_path / "died"
@@ -108,14 +100,6 @@ def test_batch_that_always_kills_its_worker_ends_in_an_error_at_its_place(
     assert f"step {always_at}" in message
     assert f"stream {always_at % 2}" in message
     assert ("sigkill" if how == "SIGKILL" else "7") in message
-
-
-def test_batch_that_kills_fewer_workers_than_allowed_is_delivered(make: Maker, mark: str, tmp_path: Path) -> None:
-    expected = prints(take(make(RandomSampler(), None, 0, seed=4), 6))
-    flag = tmp_path / "died"
-    augmenter = make(KillsItself(3, str(flag)), None, 1, seed=4, executor=LocalProcesses(max_restarts=2))
-    assert prints(take(augmenter, 6)) == expected
-    assert flag.exists()
 
 
 def victims_below(augmenter: Any, start_method: str) -> list[int]:
@@ -236,10 +220,3 @@ def run_under_random_kills(make: Maker, loader: type, n: int, **options: Any) ->
 @pytest.mark.parametrize("loader", [RandomSampler, Walker])
 def test_kills_at_random_moments_do_not_change_the_stream(make: Maker, mark: str, loader: type) -> None:
     run_under_random_kills(make, loader, 120, seed=9, num_streams=6)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("loader", [RandomSampler, Walker])
-def test_hundreds_of_kills_at_random_moments_do_not_change_the_stream(make: Maker, mark: str, loader: type) -> None:
-    run_under_random_kills(make, loader, 3000, seed=9, num_streams=6)

@@ -241,20 +241,6 @@ def test_worker_killed_in_a_run_is_rebuilt_from_the_last_state_once_states_were_
     assert calls(diary).count(second) <= 30 + 8
 
 
-def test_ranks_and_other_numbers_of_ranks(make: Maker, diary: Path) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 6, "batches_per_epoch": 12}
-    whole = prints(batches_over_epochs(make(Chain(diary), Noise(), 0, **options), 36))
-    first = make(Chain(diary), Noise(), 0, **options, rank=0, world_size=2)
-    assert prints(batches_over_epochs(first, 9)) == whole[0:18:2]
-    state = through_json(first.state_dict())
-    for world_size in (1, 2, 3):
-        for rank in range(world_size):
-            resumed = make(Chain(diary), Noise(), rank % 2, **options, rank=rank, world_size=world_size)
-            resumed.load_state_dict(state)
-            expected = whole[18 + rank :: world_size][:5]
-            assert prints(batches_over_epochs(resumed, len(expected))) == expected
-
-
 def test_ranks_of_a_finite_loader(make: Maker, diary: Path) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 2}
     whole = make(chain_of_five(diary), Noise(), 0, **options, rank=1, world_size=2)

@@ -10,8 +10,8 @@ import pytest
 from detaug import DeterministicAugmenter
 from detaug.seeding.ranks import LAUNCHERS, RankUnknown
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take, through_json
-from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
+from tests.support.comparing import prints, take
+from tests.support.loaders import Noise, RandomSampler, Samples, Walker
 from tests.support.witness import assert_made_by_workers
 
 
@@ -33,51 +33,6 @@ def test_ranks_partition_the_stream_of_one(make: Maker, mark: str, loader: type,
             assert_made_by_workers("fork", batches)
         assert prints(batches) == alone[rank::world_size]
         assert steps(batches) == list(range(rank, 24, world_size))
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_epoch_counts_the_batches_of_all_ranks_and_drops_the_tail(make: Maker, n: int) -> None:
-    for rank in range(3):
-        augmenter = make(RandomSampler(), None, n, seed=6, batches_per_epoch=11, rank=rank, world_size=3)
-        assert len(augmenter) == 3
-        for epoch in range(2):
-            batches = list(augmenter)
-            assert [batch["where"] for batch in batches] == [(epoch, rank + 3 * i) for i in range(3)]
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_finite_loader_gives_every_rank_as_many_batches(make: Maker, n: int) -> None:
-    # 21 indices in batches of 2, the last one short: 11 batches.
-    seen = []
-    for rank in range(2):
-        loader = IndexLoader(21, 2, return_incomplete=True, shuffle=False)
-        augmenter = make(loader, None, n, seed=6, rank=rank, world_size=2)
-        seen.append([list(augmenter) for _ in range(2)])
-    for epoch in range(2):
-        assert [len(rank[epoch]) for rank in seen] == [5, 5]
-        assert sorted(i for rank in seen for batch in rank[epoch] for i in batch) == list(range(20))
-
-
-def test_dataset_is_shared_among_ranks_without_overlap(make: Maker) -> None:
-    indices: list[list[int]] = []
-    for rank in range(2):
-        augmenter = make.from_dataset(Samples(20), 2, num_processes=0, seed=6, rank=rank, world_size=2)
-        assert len(augmenter) == 5
-        indices.append([int(i) for batch in augmenter for i in batch["index"]])
-    assert sorted(indices[0] + indices[1]) == list(range(20))
-
-
-def test_rank_resumes_its_own_part(make: Maker) -> None:
-    options: dict[str, Any] = {"seed": 6, "rank": 1, "world_size": 3, "batches_per_epoch": 12}
-    whole = prints(make(RandomSampler(), None, 0, **options))
-    for k in range(5):
-        first = make(RandomSampler(), None, 2, **options)
-        take(first, k)
-        second = make(RandomSampler(), None, 2, **options)
-        second.load_state_dict(through_json(first.state_dict()))
-        if k < 4:
-            assert prints(second) == whole[k:]
-        make.close()
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [(1, 1), (3, 3), (-1, 2), (0, 0), (0, -1)])

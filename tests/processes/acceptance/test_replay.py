@@ -53,13 +53,6 @@ def test_replay_needs_no_batch_before_it_and_no_worker(make: Maker) -> None:
     assert prints(augmenter) == expected
 
 
-def test_replay_reaches_batches_that_were_never_delivered(make: Maker) -> None:
-    augmenter = make(RandomSampler(), Noise(), 0, **OPTIONS)
-    early = augmenter.replay(9, 4)
-    augmenter.set_epoch(9)
-    assert prints(augmenter)[4] == prints([early])[0]
-
-
 def test_changes_to_a_replayed_batch_do_not_come_back(make: Maker) -> None:
     augmenter = make(RandomSampler(), None, 0, **OPTIONS)
     before = prints([augmenter.replay(0, 2)])
@@ -90,12 +83,6 @@ def test_replay_of_a_batch_that_does_not_exist_is_refused(make: Maker, epoch: in
 def test_replay_of_what_is_no_integer_is_refused(make: Maker, epoch: Any, step: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         make(RandomSampler(), None, 0, **OPTIONS).replay(epoch, step)
-
-
-def test_replay_past_the_end_of_a_finite_loader_is_refused(make: Maker) -> None:
-    augmenter = make(IndexLoader(20, 5, shuffle=False), None, 0, seed=1)
-    with pytest.raises((ValueError, IndexError)):
-        augmenter.replay(0, 4)
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -76,24 +76,6 @@ def test_state_is_plain_ints_and_strings(make: Maker) -> None:
     assert len(json.dumps(state)) < 20_000
 
 
-def test_state_is_a_snapshot(make: Maker) -> None:
-    augmenter = make(RandomSampler(), None, 0, **OPTIONS)
-    state = augmenter.state_dict()
-    kept = through_json(state)
-    take(augmenter, 3)
-    assert state == kept
-
-
-def test_taking_a_state_does_not_disturb_the_stream(make: Maker) -> None:
-    whole = three_epochs(make, RandomSampler())
-    augmenter = make(RandomSampler(), Noise(), 2, **OPTIONS)
-    got = []
-    for _ in range(BATCHES):
-        augmenter.state_dict()
-        got += prints([next(augmenter)])
-    assert got == whole[:BATCHES]
-
-
 @pytest.mark.parametrize("loader", [RandomSampler, Walker])
 def test_state_goes_from_any_number_of_processes_and_start_method_to_any_other(
     make: Maker, mark: str, loader: type, start_method: str
@@ -109,21 +91,6 @@ def test_state_goes_from_any_number_of_processes_and_start_method_to_any_other(
     batches += take(third, 2)
     assert_made_by_workers(start_method, batches[:2])
     assert prints(batches) == whole[2:BATCHES]
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_state_may_be_loaded_into_a_running_augmenter_forwards_and_backwards(make: Maker, n: int) -> None:
-    whole = three_epochs(make, RandomSampler())
-    augmenter = make(RandomSampler(), Noise(), n, **OPTIONS)
-    states = []
-    for _ in range(3):
-        iter(augmenter)
-        for _step in range(BATCHES):
-            states.append(augmenter.state_dict())
-            next(augmenter)
-    for k in (16, 2, 7, 0, 17, 9):
-        augmenter.load_state_dict(states[k])
-        assert prints([next(augmenter)]) == [whole[k]]
 
 
 @pytest.mark.parametrize("n", [0, 2])

@@ -131,11 +131,3 @@ def test_two_augmenters_at_once_do_not_disturb_each_other(make: Maker, mark: str
         for each, batches in zip(both, mixed, strict=True):
             batches.append(next(each))
     assert [prints(batches) for batches in mixed] == alone
-
-
-@pytest.mark.slow
-def test_a_long_run_with_five_processes_and_delays_stays_the_same(make: Maker, mark: str) -> None:
-    options: dict[str, Any] = {"seed": 8, "batches_per_epoch": 500}
-    inside = prints(take(make(RandomSampler(), Noise(), 0, **options), 500))
-    slow = RandomSampler(delay=0.01)
-    assert prints(take(make(slow, Noise(delay=0.01), 5, **options), 500)) == inside

@@ -228,33 +228,6 @@ def test_slots_of_batches_that_have_grown_are_used_again(make: Maker) -> None:
     assert len(blocks) <= MOST_OF_TWO_WORKERS + 4, "one goes, and is made anew, now and then, and not for every batch"
 
 
-def test_batch_of_thousands_of_arrays_arrives(make: Maker) -> None:
-    augmenter = make(ManyArrays(), None, 2, seed=1)
-    for step in range(6):
-        batch = next(augmenter)
-        assert len(batch) == 9000
-        assert all((array == step + i).all() for i, array in enumerate(batch))
-
-
-class ManyArrays(SlimDataLoaderBase):
-    def __init__(self) -> None:
-        super().__init__(None, 1)
-
-    def generate_train_batch(self) -> Any:
-        return [np.full(75, detaug.current().step + i) for i in range(9000)]
-
-
-@pytest.mark.slow
-def test_tens_of_thousands_of_batches_can_be_let_go_at_once(make: Maker) -> None:
-    augmenter = make(Steps(18_000), None, 2, seed=1)
-    held = [next(augmenter) for _ in range(25_000)]
-    assert all(int(batch["data"][-1]) == step for step, batch in enumerate(held))
-    del held
-    for step in range(25_000, 25_400):
-        assert int(next(augmenter)["data"][0]) == step
-    assert len(mapped_blocks()) < 25_000
-
-
 class Refusing(SlimDataLoaderBase):
     """Raises with a message larger than any packet."""
 
@@ -269,24 +242,6 @@ def test_error_of_any_length_arrives(make: Maker) -> None:
     augmenter = make(Refusing(), None, 2, seed=1)
     with pytest.raises(detaug.BatchError, match="xxxx"):
         next(augmenter)
-
-
-def take_all(augmenter: DeterministicAugmenter, taken: list[int], most: int) -> None:
-    for _ in range(most):
-        taken.append(int(next(augmenter)["data"][0]))
-
-
-def test_several_threads_get_each_batch_exactly_once(make: Maker) -> None:
-    augmenter = make(Steps(800), None, 2, seed=1)
-    taken: list[list[int]] = [[] for _ in range(4)]
-    threads = [threading.Thread(target=take_all, args=(augmenter, each, 200)) for each in taken]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert sorted(step for each in taken for step in each) == list(range(800))
-    assert all(each == sorted(each) for each in taken)
 
 
 class Stuck(SlimDataLoaderBase):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from typing import Any
 
 import numpy as np
@@ -276,75 +275,6 @@ def test_an_iterator_around_a_finite_loader_gives_every_item_once(kind: Any) -> 
     assert found.different() == []
     for way in ("0 workers", "2 workers"):
         assert sorted(map(int, found.epoch(way, 0))) == list(range(17))
-
-
-# --- failures in mid-epoch ----------------------------------------------------------------------------------------------
-
-
-class FailsNow(DataLoader):
-    """Finite; an item in it is broken."""
-
-    def __init__(self, items: int, broken: tuple[int, ...]) -> None:
-        super().__init__(
-            list(range(items)), 1, infinite=False, shuffle=True, seed_for_shuffle=5, num_threads_in_multithreaded=2
-        )
-        self.indices = list(range(items))
-        self.broken = broken
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        index = self.get_indices()[0]
-        if index in self.broken:
-            raise OSError(f"case {index} is broken")
-        return {"index": index}
-
-
-class FailingIterator:
-    def __init__(self, items: int, broken: tuple[int, ...]) -> None:
-        self.items, self.broken, self.position = items, broken, -1
-
-    def __iter__(self) -> FailingIterator:
-        self.position = -1
-        return self
-
-    def __next__(self) -> dict[str, Any]:
-        self.position += 1
-        if self.position >= self.items:
-            raise StopIteration
-        if self.position in self.broken:
-            raise OSError(f"case {self.position} is broken")
-        return {"index": self.position}
-
-
-@pytest.mark.parametrize("kind", [FailsNow, FailingIterator])
-def test_only_the_broken_items_are_skipped_in_a_finite_loader(kind: Any) -> None:
-    broken = (2, 3, 12)
-    make = making(kind(19, broken), batches_per_epoch=None, on_error=Skip())
-    found = run_all_ways(make)
-    assert found.words
-    assert all("broken" in word or "stepping" in word for word in found.words), found.words
-    assert found.different() == []
-    for way in ("0 workers", "2 workers"):
-        for epoch in (0, 2):
-            assert sorted(batch["index"] for batch in found.epoch(way, epoch)) == [
-                index for index in range(19) if index not in broken
-            ]
-
-
-def test_a_run_that_is_resumed_near_a_broken_item_skips_the_same() -> None:
-    make = making(FailsNow(15, (1, 4, 6)), batches_per_epoch=None, on_error=Skip())
-    with make(num_processes=0) as augmenter:
-        whole = [batch["index"] for batch in augmenter]
-    seen, states = [], {}
-    with make(num_processes=2) as augmenter:
-        for batch in augmenter:
-            seen.append(batch["index"])
-            if len(seen) in (1, 2, 3, 5, 9):
-                states[len(seen)] = json.loads(json.dumps(augmenter.state_dict()))
-    assert seen == whole
-    for taken, state in states.items():
-        with make(num_processes=int(taken in (2, 5))) as augmenter:
-            augmenter.load_state_dict(state)
-            assert seen[:taken] + [batch["index"] for batch in augmenter] == whole, taken
 
 
 class Searches:

@@ -94,23 +94,11 @@ class CountedInBytes(OneShard):
         return {"row": self.shards[number][row], "index": index}
 
 
-class ListOfNone(OneShard):
-    """A place for each item, filled at its first use."""
-
-    def __init__(self) -> None:
-        self.rows: list[Any] = [None] * len(self)
-
-    def __getitem__(self, index: int) -> Any:
-        if self.rows[index] is None:
-            self.rows[index] = _shard(index // 6)[index % 6]
-        return {"row": self.rows[index], "index": index}
-
-
 class AllCaches(OneShard):
     """One data set over all of them."""
 
     def __init__(self) -> None:
-        self.parts = [OneShard(), LeastRecentlyUsed(), CountedInBytes(), ListOfNone()]
+        self.parts = [OneShard(), LeastRecentlyUsed(), CountedInBytes()]
 
     def __getitem__(self, index: int) -> Any:
         return {str(number): part[index]["row"] for number, part in enumerate(self.parts)}
@@ -126,46 +114,6 @@ class InADeque:
     def __call__(self, **batch: Any) -> Batch:
         self.recent.append(float(batch["data"].mean()))
         return _plus(batch, sum(self.recent))
-
-
-class InACounter:
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def __call__(self, **batch: Any) -> Batch:
-        self.counts["batches"] += 2
-        return _plus(batch, self.counts["batches"])
-
-
-class InSlots:
-    __slots__ = ("level",)
-
-    def __init__(self) -> None:
-        self.level = 0.0
-
-    def __call__(self, **batch: Any) -> Batch:
-        self.level = 0.9 * self.level + float(batch["data"].max())
-        return _plus(batch, self.level)
-
-
-class InATensor:
-    def __init__(self) -> None:
-        self.total = torch.zeros(3)
-
-    def __call__(self, **batch: Any) -> Batch:
-        self.total += float(batch["data"].mean())
-        return _plus(batch, self.total.sum())
-
-
-class InAnArray:
-    """Larger than what anybody would take for a counter."""
-
-    def __init__(self) -> None:
-        self.field = np.zeros((40, 50))
-
-    def __call__(self, **batch: Any) -> Batch:
-        self.field += batch["data"].std()
-        return _plus(batch, self.field[3, 3])
 
 
 class InABuffer(nn.Module):
@@ -188,36 +136,6 @@ def in_a_closure() -> Callable[..., Batch]:
         return _plus(batch, calls)
 
     return transform
-
-
-def _with_one_more(seen: list[int], **batch: Any) -> Batch:
-    seen.append(len(seen))
-    return _plus(batch, seen[-1])
-
-
-def in_a_partial() -> Callable[..., Batch]:
-    return partial(_with_one_more, [])
-
-
-class _Ramp:
-    def __init__(self) -> None:
-        self.height = 1.0
-
-    def apply(self, **batch: Any) -> Batch:
-        self.height *= 1.25
-        return _plus(batch, self.height)
-
-
-def in_a_bound_method() -> Callable[..., Batch]:
-    return _Ramp().apply
-
-
-class InPlace:
-    """Writes into what the loader hands out."""
-
-    def __call__(self, **batch: Any) -> Batch:
-        batch["data"] *= 1.5
-        return batch
 
 
 class HalvedEveryEpoch:
@@ -260,19 +178,7 @@ class SeedsByItem(OneShard):
         return {"row": np.random.default_rng(index).random(3), "index": index}
 
 
-MADE_PURE: dict[str, Callable[[], Any]] = {
-    "deque": InADeque,
-    "Counter": InACounter,
-    "slots": InSlots,
-    "tensor": InATensor,
-    "array": InAnArray,
-    "buffer": InABuffer,
-    "closure": in_a_closure,
-    "partial": in_a_partial,
-    "bound method": in_a_bound_method,
-    "set_epoch": HalvedEveryEpoch,
-    "first use": MadeOnFirstUse,
-}
+MADE_PURE: tuple[Callable[[], Any], ...] = (InADeque, InABuffer, in_a_closure, HalvedEveryEpoch, MadeOnFirstUse)
 
 
 # --- what nothing can copy ----------------------------------------------------------------------------------------------------
@@ -329,18 +235,6 @@ class ShufflesItsList(SlimDataLoaderBase):
     def generate_train_batch(self) -> Batch:
         np.random.shuffle(self.cases)  # FAULT
         return {"data": np.array(self.cases[:3], dtype=np.float64)}
-
-
-class GivesViews(SlimDataLoaderBase):
-    """Large data, of which batches are views."""
-
-    def __init__(self) -> None:
-        super().__init__(None, 2)
-        self.images = np.ones((30, 5_000))
-
-    def generate_train_batch(self) -> Batch:
-        first = int(np.random.randint(28))
-        return {"data": self.images[first : first + 2]}
 
 
 class Noisy(Dataset[Any]):

@@ -10,8 +10,6 @@ from detaug.verification import Result, verify
 from detaug.watching.interception import Site
 from tests.processes.verify import pipelines
 
-BY_LINE = (*pipelines.CHANCE, *pipelines.CLOCK, *pipelines.FOLDERS, "PidAsSeed", "FaultyLoader")
-
 
 def verified(*names: str, hash_seeds: tuple[int, ...] = (), batches: int = 3) -> Result:
     factory = partial(pipelines.faulty, *names)
@@ -20,18 +18,6 @@ def verified(*names: str, hash_seeds: tuple[int, ...] = (), batches: int = 3) ->
 
 def lines(*names: str) -> set[Site]:
     return {Site(pipelines.__file__, pipelines.line_of(name)) for name in names}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BY_LINE)
-def test_the_one_fault_of_a_pipeline_is_the_one_that_is_named(name: str) -> None:
-    result = verified(name)
-    assert not result.ok
-    sites = {cause.site for cause in result.causes}
-    assert lines(name) <= sites
-    assert len(sites) == 1 or name == "ChoosesByTiming", "whose measurement has several readings"
-    assert result.cause is not None
-    assert name in str(result.cause.difference) or name == "FaultyLoader"
 
 
 def test_every_line_that_draws_chance_from_the_system_is_named_however_it_was_imported() -> None:

@@ -21,52 +21,30 @@ def verdicts(result: Result) -> dict[str, str]:
     return {row.what: row.verdict for row in result.rows}
 
 
-def slow(*values: Any) -> list[Any]:
-    """Cases that another one holds together."""
-    return [pytest.param(value, marks=pytest.mark.slow) for value in values]
-
-
-@pytest.mark.parametrize(
-    "dataset",
-    [
-        impure.AllCaches,
-        *slow(impure.OneShard, impure.LeastRecentlyUsed, impure.CountedInBytes, impure.ListOfNone),
-    ],
-)
-def test_data_set_with_a_correct_cache_is_equal_in_every_row(dataset: Any) -> None:
-    result = verified(dataset)
+def test_data_set_with_correct_caches_is_equal_in_every_row() -> None:
+    result = verified(impure.AllCaches)
     assert set(verdicts(result).values()) == {"equal"}, str(result)
     assert result.causes == ()
 
 
-@pytest.mark.parametrize("names", [tuple(impure.MADE_PURE), *slow(*((name,) for name in impure.MADE_PURE))])
-def test_state_of_transforms_is_repaired_by_copies(names: tuple[str, ...]) -> None:
-    result = verified(partial(impure.transformed, *(impure.MADE_PURE[name] for name in names)))
+def test_state_of_transforms_is_repaired_by_copies() -> None:
+    result = verified(partial(impure.transformed, *impure.MADE_PURE))
     assert set(verdicts(result).values()) == {"equal"}, str(result)
 
 
-@pytest.mark.parametrize("kinds", [impure.NOT_EQUAL, *slow(*((kind,) for kind in impure.NOT_EQUAL))])
-def test_state_of_classes_and_modules_is_not_equal(kinds: tuple[type, ...]) -> None:
-    result = verified(partial(impure.transformed, *kinds))
+def test_state_of_classes_and_modules_is_not_equal() -> None:
+    result = verified(partial(impure.transformed, *impure.NOT_EQUAL))
     assert not result.ok
     found = verdicts(result)
     assert found["each batch alone in a fresh process, in epochs 0 and 2"] == "different"
     assert found["made twice, after other batches"] == "different"
     assert found["made twice"] == "equal"
     assert result.cause is not None
-    assert kinds[0].__name__ in str(result.cause.difference)
+    assert impure.NOT_EQUAL[0].__name__ in str(result.cause.difference)
 
 
-@pytest.mark.slow  # test_verify.py has another loader with state
-@pytest.mark.parametrize("items", [999, 1_001])
-def test_loader_that_shuffles_its_list_is_equal(items: int) -> None:
-    honest = verified(partial(shuffling, items))
-    assert set(verdicts(honest).values()) == {"equal"}, str(honest)
-
-
-@pytest.mark.parametrize("items", [*slow(999), 1_001])
-def test_loader_that_shuffles_its_list_is_different_where_it_is_declared_stateless(items: int) -> None:
-    declared = verified(partial(shuffling, items), stateless=True)
+def test_loader_that_shuffles_its_list_is_different_where_it_is_declared_stateless() -> None:
+    declared = verified(partial(shuffling, 1_001), stateless=True)
     assert not declared.ok
     assert verdicts(declared)["each batch alone in a fresh process, in epochs 0 and 2"] == "different"
     assert declared.cause is not None
@@ -75,17 +53,6 @@ def test_loader_that_shuffles_its_list_is_different_where_it_is_declared_statele
 
 def shuffling(items: int) -> Any:
     return impure.ShufflesItsList(items), None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stateless", [None, True])
-def test_views_that_a_transform_writes_to_do_not_reach_the_data(stateless: bool | None) -> None:
-    result = verified(views, stateless=stateless)
-    assert set(verdicts(result).values()) == {"equal"}, str(result)
-
-
-def views() -> Any:
-    return impure.GivesViews(), impure.InPlace()
 
 
 def test_generators_of_a_data_set_in_unlikely_places_are_seeded() -> None:
