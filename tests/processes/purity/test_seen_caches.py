@@ -56,22 +56,6 @@ class OneShard:
         return int(self.shard[place])
 
 
-class LargeShard(OneShard):
-    """The same with a buffer of 160 kB that is filled again and again, as readers of chunked files do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shard = np.full(20_000, -1)
-
-    def __getitem__(self, index: int) -> int:
-        shard, place = divmod(index, 7)
-        assert self.shard is not None
-        if shard != self.shard_id:
-            self.shard[:7] = np.arange(7 * shard, 7 * shard + 7)
-            self.shard_id = shard
-        return int(self.shard[place])
-
-
 class LeastRecentlyUsed:
     """A dict and the list of its keys, which must stay in step."""
 
@@ -92,26 +76,6 @@ class LeastRecentlyUsed:
         if len(self.keys) > 3:
             del self.known[self.keys.pop(0)]
         return self.known[group] + index % 5
-
-
-class CountedInBytes:
-    """A cache that must never hold more than it says."""
-
-    def __init__(self) -> None:
-        self.known: OrderedDict[int, np.ndarray[Any, Any]] = OrderedDict()
-        self.nbytes = 0
-
-    def __len__(self) -> int:
-        return ITEMS
-
-    def __getitem__(self, index: int) -> int:
-        if index not in self.known:
-            self.known[index] = np.full(300, index)
-            self.nbytes += self.known[index].nbytes
-            while self.nbytes > 20_000:
-                self.nbytes -= self.known.popitem(last=False)[1].nbytes
-        assert self.nbytes == sum(array.nbytes for array in self.known.values()) <= 20_000
-        return int(self.known[index][7])
 
 
 class PlaceForEach:
@@ -172,7 +136,7 @@ class Computed(PlaceForEach):
         return self.table[index]
 
 
-CACHES = (OneShard, LargeShard, LeastRecentlyUsed, CountedInBytes, PlaceForEach, Preallocated, OfAMethod, Computed)
+CACHES = (OneShard, LeastRecentlyUsed, PlaceForEach, Preallocated, OfAMethod, Computed)
 #: Whose memory workers share, and of which they have a copy each.
 SHARED, COPIED = Preallocated, LeastRecentlyUsed
 
@@ -182,9 +146,7 @@ def test_a_data_set_with_a_cache_gives_every_item_once(kind: type, processes: tu
     assert_every_item_once(run_all_ways(making(kind()), processes))
 
 
-@pytest.mark.parametrize(
-    ("kind", "processes"), in_workers_too((OneShard, LargeShard, LeastRecentlyUsed, Preallocated), (SHARED,))
-)
+@pytest.mark.parametrize(("kind", "processes"), in_workers_too((OneShard, LeastRecentlyUsed, Preallocated), (SHARED,)))
 def test_a_cache_that_was_filled_before_it_was_handed_in_is_right_as_well(
     kind: type, processes: tuple[int, ...]
 ) -> None:

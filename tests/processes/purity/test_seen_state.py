@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 import sys
 import weakref
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
-from functools import lru_cache, partial, singledispatch, wraps
+from functools import lru_cache, partial, singledispatch
 from typing import Any, ClassVar
 
 import numpy as np
@@ -72,15 +72,6 @@ class InADeque(Step):
         return self.queue[-1]
 
 
-class InACounter(Step):
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-
-    def draw(self) -> float:
-        self.counts["seen"] += 2
-        return float(self.counts["seen"])
-
-
 class InATensor(Step):
     def __init__(self) -> None:
         self.moments = torch.zeros(5)
@@ -123,18 +114,6 @@ class InALargeArray(Step):
     def draw(self) -> float:
         self.field += 0.25
         return float(self.field[129, 129])
-
-
-class InAView(Step):
-    """Two views of one buffer, of which one is written and the other read."""
-
-    def __init__(self) -> None:
-        buffer = np.zeros(20)
-        self.written, self.read = buffer[3:9], buffer[4:5]
-
-    def draw(self) -> float:
-        self.written += 1
-        return float(self.read[0])
 
 
 class InAViewOfTensors(Step):
@@ -215,43 +194,12 @@ def _nothing(_: Any) -> int:
     return 0
 
 
-class InADict(dict[str, float]):
-    """A subclass of dict with an attribute."""
-
-    def __init__(self) -> None:
-        super().__init__(seen=0.0)
-        self.count = 0
-
-    def __call__(self, data: Any, **others: Any) -> dict[str, Any]:
-        self["seen"] += 1
-        self.count += 1
-        return {"data": data + self["seen"] + self.count, **others}
-
-
 def in_a_closure() -> Callable[..., Any]:
     count = 0
 
     def transform(data: Any, **others: Any) -> dict[str, Any]:
         nonlocal count
         count += 1
-        return {"data": data + count, **others}
-
-    return transform
-
-
-def in_a_decorator() -> Callable[..., Any]:
-    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        calls = [0]
-
-        @wraps(function)
-        def wrapper(**batch: Any) -> Any:
-            calls[0] += 1
-            return function(calls[0], **batch)
-
-        return wrapper
-
-    @counted
-    def transform(count: int, data: Any, **others: Any) -> dict[str, Any]:
         return {"data": data + count, **others}
 
     return transform
@@ -282,11 +230,6 @@ def in_a_bound_method() -> Callable[..., Any]:
 def in_a_default(data: Any, seen: list[int] = [], **others: Any) -> dict[str, Any]:  # noqa: B006
     seen.append(1)
     return {"data": data + len(seen), **others}
-
-
-def in_a_keyword_default(data: Any, *, seen: dict[str, int] = {}, **others: Any) -> dict[str, Any]:  # noqa: B006
-    seen["n"] = seen.get("n", 0) + 1
-    return {"data": data + seen["n"], **others}
 
 
 def in_a_function(data: Any, **others: Any) -> dict[str, Any]:
@@ -374,24 +317,19 @@ class Then:
 
 COPIED = {
     "deque": InADeque,
-    "Counter": InACounter,
     "tensor": InATensor,
     "__slots__": InSlots,
     "nn.Module": InABuffer,
     "array of 135 kB": InALargeArray,
-    "views": InAView,
     "views of a tensor": InAViewOfTensors,
-    "subclass of dict": InADict,
     "subclass of ndarray": InASubclassOfArrays,
     "gradient": InAGradient,
     "__getattr__": InAnotherObject,
     "weak references": WithWeakReferences,
     "closure": in_a_closure,
-    "decorator": in_a_decorator,
     "partial": in_a_partial,
     "bound method": in_a_bound_method,
     "default argument": lambda: in_a_default,
-    "keyword default": lambda: in_a_keyword_default,
     "lru_cache of a method": InACache,
 }
 SHARED = {
@@ -570,10 +508,10 @@ class HandsOutWhatItShuffles(ShufflesAnArray):
 
 
 SHUFFLED = [
-    *((ShufflesAList, items) for items in (999, 1001, 4099)),
-    *((ShufflesAnArray, items) for items in (511, 513, 60_000)),
-    *((ShufflesATensor, items) for items in (513, 60_000)),
-    *((HandsOutWhatItShuffles, items) for items in (513, 60_000)),
+    (ShufflesAList, 1001),
+    (ShufflesAnArray, 513),
+    (ShufflesATensor, 60_000),
+    (HandsOutWhatItShuffles, 60_000),
 ]
 
 

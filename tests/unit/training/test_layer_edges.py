@@ -66,16 +66,6 @@ def test_under_autocast_the_loss_is_computed_in_float32(smoothing: float) -> Non
     assert abs(float(loss) / float(exact) - 1) < 1e-6
 
 
-@pytest.mark.parametrize("amounts", [(-1, 2), (2, -1), (-2, 3), (-1, -1), (3, -3), (0, 2, -1, 1), (2, -2, 1, -3)])
-def test_reflection_with_a_negative_side_crops(amounts: tuple[int, ...]) -> None:
-    shape = (2, 3, 5) if len(amounts) == 2 else (2, 3, 6, 5)
-    assert_same_as(
-        lambda x: functional.pad(x, amounts, mode="reflect"),
-        lambda x: layers.pad(x, amounts, mode="reflect"),
-        noise(shape),
-    )
-
-
 @pytest.mark.parametrize("name", CALLS)
 def test_gradients_keep_channels_last(name: str) -> None:
     call, shape = CALLS[name]
@@ -149,16 +139,6 @@ def test_values_and_dtypes_under_autocast_are_pytorchs(name: str) -> None:
     gradients = [torch.autograd.grad(value.float().sum(), x)[0] for value, x in zip(values, given, strict=True)]
     assert gradients[0].dtype == gradients[1].dtype == torch.bfloat16
     torch.testing.assert_close(*gradients, rtol=0.02, atol=0.02)
-
-
-@pytest.mark.parametrize("size", [(None, 3, None), (7, 9, 5), 1])
-def test_adaptive_pooling_keeps_an_axis_and_may_grow(size: Any) -> None:
-    for shape in ((2, 3, 5, 7, 4), (3, 5, 7, 4)):
-        assert_same_as(
-            lambda x: functional.adaptive_avg_pool3d(x, size),
-            lambda x: layers.adaptive_avg_pool3d(x, size),
-            noise(shape),
-        )
 
 
 @pytest.mark.slow

@@ -82,19 +82,6 @@ def test_the_forward_pass_is_pytorchs_to_the_byte() -> None:
     assert torch.equal(layers.avg_pool3d(tensor, 3, 2, 1), functional.avg_pool3d(tensor, 3, 2, 1))
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_dtypes_are_pytorchs_with_autocast_and_without(dtype: torch.dtype) -> None:
-    for enabled in (False, True):
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            tensor = image(1, 2, 6, 6, dtype=dtype).requires_grad_()
-            ours, theirs = layers.adaptive_avg_pool2d(tensor, 4), functional.adaptive_avg_pool2d(tensor, 4)
-            assert ours.dtype == theirs.dtype
-            gradient = torch.autograd.grad(ours.sum(), tensor)[0]
-            wanted = torch.autograd.grad(theirs.sum(), tensor)[0]
-        assert gradient.dtype == dtype
-        torch.testing.assert_close(gradient, wanted, rtol=0.02, atol=0.02)
-
-
 def test_channels_last_strided_and_empty_tensors_are_taken() -> None:
     for tensor in (
         image(2, 3, 6, 6, 6).contiguous(memory_format=torch.channels_last_3d),

@@ -119,19 +119,6 @@ def test_a_long_signal_needs_no_square_of_its_length_in_memory() -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_dtypes_are_pytorchs_with_autocast_and_without(dtype: torch.dtype) -> None:
-    for enabled in (False, True):
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
-            tensor = image(1, 2, 5, 5, 5).to(dtype).requires_grad_()
-            ours = layers.interpolate(tensor, scale_factor=2, mode="trilinear")
-            theirs = functional.interpolate(tensor, scale_factor=2, mode="trilinear")
-            assert ours.dtype == theirs.dtype
-            gradient = torch.autograd.grad(ours.sum(), tensor)[0]
-        assert gradient.dtype == dtype
-        torch.testing.assert_close(gradient.float().sum(), torch.tensor(2000.0), rtol=0.02, atol=1.0)
-
-
 def test_bytes_are_images_too() -> None:
     picture = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
     assert torch.equal(layers.interpolate(picture, scale_factor=2), functional.interpolate(picture, scale_factor=2))
