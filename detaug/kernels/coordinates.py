@@ -26,6 +26,9 @@ PIECE = 512
 # use vectors; no multiple of 512, or the parts would push each other, and the source's voxels, out of the first-level cache.
 PITCH = 640
 
+# Rows are made tile by tile, of as many planes as lines: what they read of the source stays in the second-level cache.
+_TILE = 32
+
 # A piece that changes less along an axis is not divided by its change.
 _SLOPE = 1e-3
 
@@ -81,6 +84,21 @@ class Sampling(NamedTuple):
 
 
 @inlined
+def rows_in_tiles(planes: Any, lines: Any) -> Any:
+    """How many numbers `row_in_tiles` takes; those of incomplete tiles lie outside of the patch."""
+    deep = min(planes, _TILE)
+    return -(-planes // deep) * -(-lines // _TILE) * deep * _TILE
+
+
+@inlined
+def row_in_tiles(number: Any, planes: Any, lines: Any) -> Any:
+    """Plane and line of a row, counted tile by tile."""
+    deep, across = min(planes, _TILE), -(-lines // _TILE)
+    tile, within = number // (deep * _TILE), number % (deep * _TILE)
+    return tile // across * deep + within // _TILE, tile % across * _TILE + within % _TILE
+
+
+@inlined
 def place_piece(
     rows: Any, patch_map: Any, i: Any, j: Any, begin: Any, length: Any, sampling: Any, voxels: Any
 ) -> tuple[Any, Any, Any, Any]:
@@ -96,7 +114,9 @@ def place_piece(
     margin = 1 if mode == CUBIC else 0
     place_row(rows, patch_map, i, j, begin, length)
     start, stop = 0, 0
-    if has_pairs(shape, margin, voxels, flat):
+    # Pairs are found by 32-bit indices, and an axis of one voxel has none.
+    few = 1 + 2 * margin
+    if (voxels < 2**31) & (shape[1] > few) & (shape[2] > few) & (flat | (shape[0] > few)):
         if (padding != CONSTANT) & (mode == LINEAR):
             bring_inside(rows, length, shape, padding, align_corners, flat)
         start, stop = _inner_part(rows, length, shape, margin, flat, straight)
@@ -107,92 +127,6 @@ def place_piece(
     if stop == start:
         start = stop = low
     return start, stop, low, high
-
-
-@inlined
-def has_pairs(shape: Any, margin: Any, voxels: Any, flat: Any) -> Any:
-    """Pairs are found by 32-bit indices, and an axis of one voxel has none."""
-    few = 1 + 2 * margin
-    return (voxels < 2**31) & (shape[1] > few) & (shape[2] > few) & (flat | (shape[0] > few))
-
-
-@inlined
-def place_and_split(
-    rows: Any,
-    patch_map: Any,
-    i: Any,
-    j: Any,
-    begin: Any,
-    length: Any,
-    sampling: Any,
-    voxels: Any,
-    index: Any,
-    rest: Any,
-) -> tuple[Any, Any, Any, Any, Any]:
-    """`place_piece`, and `split_piece` of what is read in pairs: with `LINEAR`.
-
-    Returns:
-        ``start, stop, low, high`` of `place_piece`; and whether the piece is in ``rows``. A straight piece within the source,
-        as most are, is split on the way, and its voxels are where `place_voxel` says. With another mode nothing is read in
-        pairs: ``start`` and ``stop`` are ``low``.
-    """
-    shape, mode, _, _, flat = sampling
-    straight = (mode == LINEAR) & (patch_map.displacement.size == 0) & has_pairs(shape, 0, voxels, flat)
-    # Rounded as they are, the coordinates along a straight piece lie between those of its ends.
-    ends = _is_within(patch_map, i, j, begin, shape, flat) & _is_within(
-        patch_map, i, j, begin + length - 1, shape, flat
-    )
-    if straight & ends:
-        _split_straight(patch_map, i, j, begin, length, shape, flat, index, rest)
-        return 0, length, 0, length, False
-    start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, voxels)
-    if mode != LINEAR:
-        start = stop = low
-    elif stop > start:
-        split_piece(rows[start:], stop - start, shape, flat, index, rest)
-    return start, stop, low, high, True
-
-
-@inlined
-def place_voxel(patch_map: Any, i: Any, j: Any, k: Any) -> tuple[Any, Any, Any]:
-    """x, y, z of a voxel of a straight map, as `place_row` has them."""
-    matrix, offset, _, _ = patch_map
-    step = np.float64(np.int32(k))
-    return (
-        offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j) + step * matrix[0, 2],
-        offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j) + step * matrix[1, 2],
-        offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j) + step * matrix[2, 2],
-    )
-
-
-@inlined
-def _is_within(patch_map: Any, i: Any, j: Any, k: Any, shape: Any, flat: Any) -> Any:
-    x, y, z = place_voxel(patch_map, i, j, k)
-    inside = (y >= 0.0) & (y <= np.float64(shape[1] - 1)) & (z >= 0.0) & (z <= np.float64(shape[2] - 1))
-    return inside & (flat | ((x >= 0.0) & (x <= np.float64(shape[0] - 1))))
-
-
-@inlined
-def _split_straight(
-    patch_map: Any, i: Any, j: Any, begin: Any, length: Any, shape: Any, flat: Any, index: Any, rest: Any
-) -> None:
-    """`place_row` and `split_piece` in one."""
-    matrix, offset, _, _ = patch_map
-    bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
-    by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
-    bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
-    mx = matrix[0, 2]
-    my = matrix[1, 2]
-    mz = matrix[2, 2]
-    steps = _steps(shape)
-    if flat:
-        for k in range(length):
-            step = np.float64(np.int32(begin + k))
-            _split_flat(k, by + step * my, bz + step * mz, steps, index, rest)
-        return
-    for k in range(length):
-        step = np.float64(np.int32(begin + k))
-        _split(k, bx + step * mx, by + step * my, bz + step * mz, steps, index, rest)
 
 
 @inlined
@@ -335,46 +269,25 @@ def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -
 @inlined
 def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
     """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
-    steps = _steps(shape)
+    # All are float64, which holds every index exactly: a coordinate is rounded down as it is, and only the index becomes an
+    # integer. To make integers of the coordinates, and numbers of these, took a third of the time.
+    plane, line, origin = np.float64(shape[PLANE]), np.float64(shape[LINE]), np.float64(shape[ORIGIN])
+    last_x, last_y, last_z = np.float64(shape[0] - 2), np.float64(shape[1] - 2), np.float64(shape[2] - 2)
     if flat:
         for k in range(count):
-            _split_flat(k, rows[PITCH + k], rows[2 * PITCH + k], steps, index, rest)
+            y, z = rows[PITCH + k], rows[2 * PITCH + k]
+            iy, iz = min(np.floor(y), last_y), min(np.floor(z), last_z)
+            rest[PITCH + k] = np.float32(y - iy)
+            rest[2 * PITCH + k] = np.float32(z - iz)
+            index[k] = np.int32(iy * line + (iz - origin))
         return
     for k in range(count):
-        _split(k, rows[k], rows[PITCH + k], rows[2 * PITCH + k], steps, index, rest)
-
-
-@inlined
-def _steps(shape: Any) -> Any:
-    """For `_split`: read here, so that the compiler need not read them again for every voxel. All are float64, which holds
-    every index exactly: a coordinate is rounded down as it is, and only the index becomes an integer. To make integers of
-    the coordinates, and numbers of these, took a third of the time."""
-    return (
-        np.float64(shape[PLANE]), np.float64(shape[LINE]), np.float64(shape[ORIGIN]),
-        np.float64(shape[0] - 2), np.float64(shape[1] - 2), np.float64(shape[2] - 2),
-    )  # fmt: skip
-
-
-@inlined
-def _split_flat(k: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> None:
-    _, line, origin, _, last_y, last_z = steps
-    iy = min(np.floor(y), last_y)
-    iz = min(np.floor(z), last_z)
-    rest[PITCH + k] = np.float32(y - iy)
-    rest[2 * PITCH + k] = np.float32(z - iz)
-    index[k] = np.int32(iy * line + (iz - origin))
-
-
-@inlined
-def _split(k: Any, x: Any, y: Any, z: Any, steps: Any, index: Any, rest: Any) -> None:
-    plane, line, origin, last_x, last_y, last_z = steps
-    ix = min(np.floor(x), last_x)
-    iy = min(np.floor(y), last_y)
-    iz = min(np.floor(z), last_z)
-    rest[k] = np.float32(x - ix)
-    rest[PITCH + k] = np.float32(y - iy)
-    rest[2 * PITCH + k] = np.float32(z - iz)
-    index[k] = np.int32(ix * plane + (iy * line + (iz - origin)))
+        x, y, z = rows[k], rows[PITCH + k], rows[2 * PITCH + k]
+        ix, iy, iz = min(np.floor(x), last_x), min(np.floor(y), last_y), min(np.floor(z), last_z)
+        rest[k] = np.float32(x - ix)
+        rest[PITCH + k] = np.float32(y - iy)
+        rest[2 * PITCH + k] = np.float32(z - iz)
+        index[k] = np.int32(ix * plane + (iy * line + (iz - origin)))
 
 
 @inlined

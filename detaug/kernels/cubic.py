@@ -22,6 +22,8 @@ from detaug.kernels.coordinates import (
     Map,
     Sampling,
     place_piece,
+    row_in_tiles,
+    rows_in_tiles,
     tap_piece,
 )
 from detaug.kernels.pointers import load_float_pair
@@ -108,40 +110,43 @@ def resample_cubic(
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, CUBIC, padding, align_corners, flat)
     line, plane = np.intp(shape[LINE]), np.intp(shape[PLANE])
-    for i in range(first, last):
-        for j in range(out.shape[2]):
-            for begin in range(0, out.shape[3], PIECE):
-                length = min(PIECE, out.shape[3] - begin)
-                start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
-                count = stop - start
-                if count > 0:
-                    _weigh_piece(rows[start:], count, shape, flat, index, weight)
+    for number in range(rows_in_tiles(last - first, out.shape[2])):
+        i, j = row_in_tiles(number, last - first, out.shape[2])
+        i += first
+        if (i >= last) | (j >= out.shape[2]):
+            continue
+        for begin in range(0, out.shape[3], PIECE):
+            length = min(PIECE, out.shape[3] - begin)
+            start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
+            count = stop - start
+            if count > 0:
+                _weigh_piece(rows[start:], count, shape, flat, index, weight)
+                for c in range(source.shape[0]):
+                    voxels = source[c]
+                    for a in range(1 if flat else 4):
+                        for b in range(4):
+                            shift = a * plane + b * line
+                            _along_lines(
+                                voxels, count, index, shift, weight[6 * PITCH :], pairs, values, lines[b * PITCH :]
+                            )
+                        _join(lines, count, weight[3 * PITCH :], planes[a * PITCH :])
+                    made = out[c, i, j, begin + start : begin + stop]
+                    if flat:
+                        for k in range(count):  # one array assigned to another compiles error messages for 2 s
+                            made[k] = planes[k]
+                    else:
+                        _join(planes, count, weight, made)
+            if high - low < length:
+                for c in range(source.shape[0]):
+                    out[c, i, j, begin : begin + low] = np.float32(value)
+                    out[c, i, j, begin + high : begin + length] = np.float32(value)
+            for side in range(2):
+                one, other = (low, start) if side == 0 else (stop, high)
+                if one < other:
+                    part = rows[one:]
+                    taps = tap_piece(part, other - one, sampling, tap_index, tap_weight)
                     for c in range(source.shape[0]):
-                        voxels = source[c]
-                        for a in range(1 if flat else 4):
-                            for b in range(4):
-                                shift = a * plane + b * line
-                                _along_lines(
-                                    voxels, count, index, shift, weight[6 * PITCH :], pairs, values, lines[b * PITCH :]
-                                )
-                            _join(lines, count, weight[3 * PITCH :], planes[a * PITCH :])
-                        made = out[c, i, j, begin + start : begin + stop]
-                        if flat:
-                            for k in range(count):  # one array assigned to another compiles error messages for 2 s
-                                made[k] = planes[k]
-                        else:
-                            _join(planes, count, weight, made)
-                if high - low < length:
-                    for c in range(source.shape[0]):
-                        out[c, i, j, begin : begin + low] = np.float32(value)
-                        out[c, i, j, begin + high : begin + length] = np.float32(value)
-                for side in range(2):
-                    one, other = (low, start) if side == 0 else (stop, high)
-                    if one < other:
-                        part = rows[one:]
-                        taps = tap_piece(part, other - one, sampling, tap_index, tap_weight)
-                        for c in range(source.shape[0]):
-                            sample_taps(
-                                source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
-                                value, taps, tap_index, tap_weight,
-                            )  # fmt: skip
+                        sample_taps(
+                            source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
+                            value, taps, tap_index, tap_weight,
+                        )  # fmt: skip

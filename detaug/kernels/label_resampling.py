@@ -6,7 +6,7 @@ the answer; elsewhere the few labels among the neighbours are weighed in float64
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
     CONSTANT,
     LINE,
+    LINEAR,
     NEAREST,
     ORIGIN,
     PIECE,
@@ -22,8 +23,10 @@ from detaug.kernels.coordinates import (
     Map,
     Sampling,
     nearest_voxel,
-    place_and_split,
-    place_voxel,
+    place_piece,
+    row_in_tiles,
+    rows_in_tiles,
+    split_piece,
     tap_piece,
     touches_nothing,
 )
@@ -35,40 +38,10 @@ TIE_NEAREST, TIE_LOWEST, TIE_HIGHEST = 0, 1, 2
 # Weights (of a whole of 1) closer than this are equal: far above the rounding of float64.
 TIE = 2.0**-30
 
-# Voxels whose neighbours differ are weighed in bundles of at most this many: a length whose rows do not all fall into the
-# same lines of a CPU's cache.
-BUNDLE = 2 * PIECE + 24
-# In place of a label: there are more than three; it takes float64 to tell.
-_MORE, _UNSETTLED = np.int32(1 << 20), np.int32(1 << 21)
+# In place of a label: it takes float64 to tell.
+_UNSETTLED = np.int32(1 << 20)
 # Weights are sums of eight products of float32 numbers from 0 to 1: this is far above their rounding, and above `TIE`.
 _MAJORITY = np.float32(0.5 + 2.0**-16)
-
-
-class Bundle(NamedTuple):
-    """Voxels whose neighbours differ, as columns of flat arrays whose parts are `BUNDLE` apart.
-
-    Attributes:
-        pairs: four parts, uint32: the neighbours, two in each (see `load_label_pair`).
-        places: int64, where the label goes.
-        positions: x, y, z in the source, float64.
-        chosen: int32, the label.
-    """
-
-    pairs: Any
-    places: Any
-    positions: Any
-    chosen: Any
-
-
-@inlined
-def new_bundle() -> Any:
-    """An empty one."""
-    return Bundle(
-        np.empty(4 * BUNDLE, np.uint32),
-        np.empty(BUNDLE, np.int64),
-        np.empty(3 * BUNDLE, np.float64),
-        np.empty(BUNDLE, np.int32),
-    )
 
 
 @inlined
@@ -88,22 +61,6 @@ def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: A
         pairs[PITCH + k] = load_label_pair(source, p + line)
         pairs[2 * PITCH + k] = load_label_pair(source, p + plane)
         pairs[3 * PITCH + k] = load_label_pair(source, p + plane + line)
-
-
-@inlined
-def add_to_bundle(
-    bundle: Any, n: Any, pair0: Any, pair1: Any, pair2: Any, pair3: Any, x: Any, y: Any, z: Any, place: Any
-) -> None:
-    """Fill column n."""
-    pairs, places, positions, _ = bundle
-    pairs[n] = pair0
-    pairs[BUNDLE + n] = pair1
-    pairs[2 * BUNDLE + n] = pair2
-    pairs[3 * BUNDLE + n] = pair3
-    positions[n] = x
-    positions[BUNDLE + n] = y
-    positions[2 * BUNDLE + n] = z
-    places[n] = place
 
 
 @inlined
@@ -160,17 +117,17 @@ def _settle_majorities(pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts
 
 
 @inlined
-def settle_piece(
-    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, out: Any, chosen: Any, unsettled: Any
-) -> Any:
-    """The labels of a piece's voxels, but for those that it takes float64 to tell: their numbers go to ``unsettled``, and how
-    many there are is the result.
+def _settle_piece(
+    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, rows: Any, sampling: Any, tiebreak: Any, out: Any,
+    chosen: Any, labels: Any, scores: Any,
+) -> None:  # fmt: skip
+    """The labels of a piece's voxels.
 
     Args:
         pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_label_pair`); in a plane the upper four are
             the lower ones once more.
-        parts: how far each voxel lies from its lowest neighbour along x, y and z, `PITCH` apart.
-        chosen: int32, scratch.
+        parts, rows: how far each voxel lies from its lowest neighbour along x, y and z, and where in the source.
+        chosen, labels, scores: scratch.
     """
     count = out.shape[0]
     different = np.uint32(0)
@@ -181,113 +138,28 @@ def settle_piece(
     if different == 0:
         for n in range(count):
             out[n] = np.int16(pairs0[n])
-        return 0
+        return
     _settle_majorities(pairs0, pairs1, pairs2, pairs3, parts, count, chosen)
-    missing = np.int32(0)
+    unsettled = np.int32(0)
     for n in range(count):
-        missing += np.int32(chosen[n] == _UNSETTLED)
+        unsettled += np.int32(chosen[n] == _UNSETTLED)
         out[n] = np.int16(chosen[n])
-    found: Any = 0
-    if missing != 0:
-        for n in range(count):
-            unsettled[found] = n
-            found += np.intp(chosen[n] == _UNSETTLED)
-    return found
-
-
-@inlined
-def _is_none_of(label: Any, a: Any, b: Any, c: Any) -> Any:
-    return (label != a) & (label != b) & (label != c)
-
-
-@inlined
-def _score_of(label: Any, labels: Any, weights: Any) -> Any:
-    """A label's weight among eight neighbours, added in their order."""
-    total = 0.0
-    total += weights[0] if labels[0] == label else 0.0
-    total += weights[1] if labels[1] == label else 0.0
-    total += weights[2] if labels[2] == label else 0.0
-    total += weights[3] if labels[3] == label else 0.0
-    total += weights[4] if labels[4] == label else 0.0
-    total += weights[5] if labels[5] == label else 0.0
-    total += weights[6] if labels[6] == label else 0.0
-    total += weights[7] if labels[7] == label else 0.0
-    return total
-
-
-@inlined
-def _settle_columns(
-    pairs: Any,
-    positions: Any,
-    count: Any,
-    last_x: Any,
-    last_y: Any,
-    last_z: Any,
-    sign: Any,
-    to_nearest: Any,
-    chosen: Any,
-) -> None:
-    """Choose among the neighbours of each column: the first one's label, and the first two that are different."""
+    if unsettled == 0:
+        return
+    shape, _, _, _, flat = sampling
     for n in range(count):
-        x, y, z = positions[n], positions[BUNDLE + n], positions[2 * BUNDLE + n]
-        ix, iy, iz = min(np.int32(x), last_x), min(np.int32(y), last_y), min(np.int32(z), last_z)
-        x1, y1, z1 = x - np.float64(ix), y - np.float64(iy), z - np.float64(iz)
-        x0, y0, z0 = 1.0 - x1, 1.0 - y1, 1.0 - z1
-        labels = _labels_of(pairs[n], pairs[BUNDLE + n], pairs[2 * BUNDLE + n], pairs[3 * BUNDLE + n])
-        weights = (
-            x0 * y0 * z0, x0 * y0 * z1, x0 * y1 * z0, x0 * y1 * z1, x1 * y0 * z0, x1 * y0 * z1, x1 * y1 * z0, x1 * y1 * z1
-        )  # fmt: skip
-        l0, l1, l2, l3, l4, l5, l6, l7 = labels
-        a = l0
-        b = _first_other(labels, a, a)
-        c = _first_other(labels, a, b)
-        more = (
-            _is_none_of(l1, a, b, c) | _is_none_of(l2, a, b, c) | _is_none_of(l3, a, b, c) | _is_none_of(l4, a, b, c)
-            | _is_none_of(l5, a, b, c) | _is_none_of(l6, a, b, c) | _is_none_of(l7, a, b, c)
-        )  # fmt: skip
-        of_a, of_b, of_c = _score_of(a, labels, weights), _score_of(b, labels, weights), _score_of(c, labels, weights)
-        least = max(max(of_a, of_b), of_c) - TIE
-        best = np.int32(32769)
-        best = min(best, np.int32(sign * a)) if of_a >= least else best
-        best = min(best, np.int32(sign * b)) if of_b >= least else best
-        best = min(best, np.int32(sign * c)) if of_c >= least else best
-        upper_x = nearest_voxel(x) - np.float64(ix) > 0.5
-        upper_y = nearest_voxel(y) - np.float64(iy) > 0.5
-        upper_z = nearest_voxel(z) - np.float64(iz) > 0.5
-        below = (l3 if upper_z else l2) if upper_y else (l1 if upper_z else l0)
-        above = (l7 if upper_z else l6) if upper_y else (l5 if upper_z else l4)
-        nearest = above if upper_x else below
-        best = np.int32(sign * a) if to_nearest & (of_a >= least) & (a == nearest) else best
-        best = np.int32(sign * b) if to_nearest & (of_b >= least) & (b == nearest) else best
-        best = np.int32(sign * c) if to_nearest & (of_c >= least) & (c == nearest) else best
-        chosen[n] = _MORE if more else np.int32(sign * best)
+        if chosen[n] == _UNSETTLED:
+            around = (pairs0[n], pairs1[n], pairs2[n], pairs3[n])
+            x, y, z = 0.0 if flat else rows[n], rows[PITCH + n], rows[2 * PITCH + n]
+            out[n] = np.int16(_weighed(around, x, y, z, shape, tiebreak, labels, scores))
 
 
 @inlined
-def settle_bundle(out: Any, count: Any, shape: Any, tiebreak: Any, bundle: Any, labels: Any, scores: Any) -> None:
-    """Write the label of the largest summed weight for each column of a bundle."""
-    pairs, places, positions, chosen = bundle
-    sign = np.int32(-1 if tiebreak == TIE_HIGHEST else 1)
-    to_nearest = tiebreak == TIE_NEAREST
-    last_x, last_y, last_z = (
-        np.int32(max(shape[0] - 2, 0)),
-        np.int32(shape[1] - 2),
-        np.int32(shape[2] - 2),
-    )
-    _settle_columns(pairs, positions, count, last_x, last_y, last_z, sign, to_nearest, chosen)
-    for n in range(count):
-        if chosen[n] == _MORE:
-            chosen[n] = _among_many(pairs, positions, n, last_x, last_y, last_z, tiebreak, labels, scores)
-        out[places[n]] = np.int16(chosen[n])
-
-
-@inlined
-def _among_many(
-    pairs: Any, positions: Any, n: Any, last_x: Any, last_y: Any, last_z: Any, tiebreak: Any, labels: Any, scores: Any
-) -> Any:
-    """The label of a column with more than three."""
-    x, y, z = positions[n], positions[BUNDLE + n], positions[2 * BUNDLE + n]
-    ix, iy, iz = min(np.int32(x), last_x), min(np.int32(y), last_y), min(np.int32(z), last_z)
+def _weighed(around: Any, x: Any, y: Any, z: Any, shape: Any, tiebreak: Any, labels: Any, scores: Any) -> Any:
+    """The label of the largest summed weight of a voxel's eight neighbours, in float64."""
+    ix = min(np.int64(x), max(shape[0] - 2, 0))
+    iy = min(np.int64(y), shape[1] - 2)
+    iz = min(np.int64(z), shape[2] - 2)
     fx, fy, fz = x - np.float64(ix), y - np.float64(iy), z - np.float64(iz)
     near = (
         4 * (np.int64(nearest_voxel(x)) - ix) + 2 * (np.int64(nearest_voxel(y)) - iy) + np.int64(nearest_voxel(z)) - iz
@@ -296,7 +168,7 @@ def _among_many(
     known = np.intp(0)
     for corner in range(8):
         a, b, c = corner >> 2, (corner >> 1) & 1, corner & 1
-        pair = pairs[(corner >> 1) * BUNDLE + n]
+        pair = around[corner >> 1]
         label = np.int16(pair >> np.uint32(16)) if c else np.int16(pair)
         if corner == near:
             nearest = label
@@ -389,57 +261,43 @@ def resample_labels(
     pairs = np.zeros(4 * PITCH, np.uint32)
     upper = pairs if flat else pairs[2 * PITCH :]  # in a plane the upper neighbours are the lower ones once more
     chosen = np.empty(PIECE, np.int32)
-    unsettled = np.empty(PIECE + 1, np.int64)
     labels = np.empty(64, np.int16)
     scores = np.empty(64, np.float64)
-    bundle = new_bundle()
     tap_index = np.zeros(12 * PITCH, np.int64)
     near_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, mode, padding, align_corners, flat)
     nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
-    lines, length = out.shape[2], out.shape[3]
-    pieces = (length + PIECE - 1) // PIECE
     for c in range(source.shape[0]):
         channel = source[c]
-        whole = out[c].reshape(-1)
-        bundled = 0
-        for number in range(first * lines * pieces, last * lines * pieces):
-            i, j, begin = number // pieces // lines, number // pieces % lines, number % pieces * PIECE
-            size = min(PIECE, length - begin)
-            line = out[c, i, j, begin : begin + size]
-            start, stop, low, high, placed = place_and_split(
-                rows, patch_map, i, j, begin, size, sampling, source.shape[1], index, parts
-            )
-            if stop > start:
-                _gather(channel, stop - start, shape, flat, index, pairs)
-                found = settle_piece(
-                    pairs, pairs[PITCH:], upper, upper[PITCH:], parts, line[start:stop], chosen, unsettled
-                )
-                for m in range(found):
-                    n = unsettled[m]
-                    if placed:
-                        x, y, z = rows[start + n], rows[PITCH + start + n], rows[2 * PITCH + start + n]
-                    else:
-                        x, y, z = place_voxel(patch_map, i, j, begin + start + n)
-                    add_to_bundle(
-                        bundle, bundled + m, pairs[n], pairs[PITCH + n], upper[n], upper[PITCH + n], 0.0 if flat else x, y, z,
-                        (i * lines + j) * length + begin + start + n,
+        for number in range(rows_in_tiles(last - first, out.shape[2])):
+            i, j = row_in_tiles(number, last - first, out.shape[2])
+            i += first
+            if (i >= last) | (j >= out.shape[2]):
+                continue
+            for begin in range(0, out.shape[3], PIECE):
+                size = min(PIECE, out.shape[3] - begin)
+                line = out[c, i, j, begin : begin + size]
+                start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])
+                if mode != LINEAR:  # nothing is read in pairs
+                    start = stop = low
+                if stop > start:
+                    split_piece(rows[start:], stop - start, shape, flat, index, parts)
+                    _gather(channel, stop - start, shape, flat, index, pairs)
+                    _settle_piece(
+                        pairs, pairs[PITCH:], upper, upper[PITCH:], parts, rows[start:], sampling, tiebreak,
+                        line[start:stop], chosen, labels, scores,
                     )  # fmt: skip
-                bundled += found
-            line[:low] = pad
-            line[high:] = pad
-            for side in range(2):
-                one, other = (low, start) if side == 0 else (stop, high)
-                if one < other:
-                    part = rows[one:]
-                    tap_piece(part, other - one, nearest, near_index, tap_weight)
-                    count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
-                    _settle_taps(
-                        channel, line[one:other], part, other - one, sampling, pad, tiebreak, count, tap_index, tap_weight,
-                        near_index, labels, scores,
-                    )  # fmt: skip
-            if (bundled > PIECE) | (number == last * lines * pieces - 1):
-                settle_bundle(whole, bundled, shape, tiebreak, bundle, labels, scores)
-                bundled = 0
+                line[:low] = pad
+                line[high:] = pad
+                for side in range(2):
+                    one, other = (low, start) if side == 0 else (stop, high)
+                    if one < other:
+                        part = rows[one:]
+                        tap_piece(part, other - one, nearest, near_index, tap_weight)
+                        count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                        _settle_taps(
+                            channel, line[one:other], part, other - one, sampling, pad, tiebreak, count, tap_index,
+                            tap_weight, near_index, labels, scores,
+                        )  # fmt: skip

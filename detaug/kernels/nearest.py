@@ -22,6 +22,8 @@ from detaug.kernels.coordinates import (
     bring_inside,
     nearest_voxel,
     place_row,
+    row_in_tiles,
+    rows_in_tiles,
 )
 
 
@@ -67,20 +69,23 @@ def resample_nearest(
     rows = np.empty(3 * PITCH, np.float64)
     places = np.empty(PIECE, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
-    for i in range(first, last):
-        for j in range(out.shape[2]):
-            for begin in range(0, out.shape[3], PIECE):
-                size = min(PIECE, out.shape[3] - begin)
-                place_row(rows, patch_map, i, j, begin, size)
-                if padding != CONSTANT:
-                    bring_inside(rows, size, shape, padding, align_corners, flat)
-                _find_piece(rows, size, shape, flat, places)
-                for c in range(source.shape[0]):
-                    voxels = source[c]
-                    line = out[c, i, j, begin : begin + size]
-                    for k in range(size):
-                        place = np.int64(places[k])
-                        if place < 0:
-                            line[k] = value
-                        else:
-                            line[k] = voxels[np.uint64(place)]
+    for number in range(rows_in_tiles(last - first, out.shape[2])):
+        i, j = row_in_tiles(number, last - first, out.shape[2])
+        i += first
+        if (i >= last) | (j >= out.shape[2]):
+            continue
+        for begin in range(0, out.shape[3], PIECE):
+            size = min(PIECE, out.shape[3] - begin)
+            place_row(rows, patch_map, i, j, begin, size)
+            if padding != CONSTANT:
+                bring_inside(rows, size, shape, padding, align_corners, flat)
+            _find_piece(rows, size, shape, flat, places)
+            for c in range(source.shape[0]):
+                voxels = source[c]
+                line = out[c, i, j, begin : begin + size]
+                for k in range(size):
+                    place = np.int64(places[k])
+                    if place < 0:
+                        line[k] = value
+                    else:
+                        line[k] = voxels[np.uint64(place)]

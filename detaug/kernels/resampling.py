@@ -17,7 +17,9 @@ from detaug.kernels.coordinates import (
     PLANE,
     Map,
     Sampling,
-    place_and_split,
+    place_piece,
+    row_in_tiles,
+    rows_in_tiles,
     split_piece,
     tap_piece,
     touches_nothing,
@@ -126,31 +128,33 @@ def resample_images(
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
-    for i in range(first, last):
-        for j in range(out.shape[2]):
-            for begin in range(0, out.shape[3], PIECE):
-                size = min(PIECE, out.shape[3] - begin)
-                start, stop, low, high, _ = place_and_split(
-                    rows, patch_map, i, j, begin, size, sampling, source.shape[1], index, rest
-                )
-                if stop > start:
+    for number in range(rows_in_tiles(last - first, out.shape[2])):
+        i, j = row_in_tiles(number, last - first, out.shape[2])
+        i += first
+        if (i >= last) | (j >= out.shape[2]):
+            continue
+        for begin in range(0, out.shape[3], PIECE):
+            size = min(PIECE, out.shape[3] - begin)
+            start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])
+            if stop > start:
+                split_piece(rows[start:], stop - start, shape, flat, index, rest)
+                for c in range(source.shape[0]):
+                    _gather(source[c], stop - start, shape, flat, index, pairs)
+                    _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
+            if high - low < size:
+                for c in range(source.shape[0]):
+                    out[c, i, j, begin : begin + low] = np.float32(value)
+                    out[c, i, j, begin + high : begin + size] = np.float32(value)
+            for side in range(2):
+                one, other = (low, start) if side == 0 else (stop, high)
+                if one < other:
+                    part = rows[one:]
+                    count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
                     for c in range(source.shape[0]):
-                        _gather(source[c], stop - start, shape, flat, index, pairs)
-                        _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
-                if high - low < size:
-                    for c in range(source.shape[0]):
-                        out[c, i, j, begin : begin + low] = np.float32(value)
-                        out[c, i, j, begin + high : begin + size] = np.float32(value)
-                for side in range(2):
-                    one, other = (low, start) if side == 0 else (stop, high)
-                    if one < other:
-                        part = rows[one:]
-                        count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
-                        for c in range(source.shape[0]):
-                            sample_taps(
-                                source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
-                                value, count, tap_index, tap_weight,
-                            )  # fmt: skip
+                        sample_taps(
+                            source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
+                            value, count, tap_index, tap_weight,
+                        )  # fmt: skip
 
 
 @kernel("void(float32[::1], float32[:,:,::1], int64[::1], int64[::1], float64[:,::1], float64[::1], float32, boolean)")

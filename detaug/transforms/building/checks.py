@@ -96,8 +96,8 @@ def _in_range(name: str, value: Any, minimum: float, above: float, maximum: floa
 
 
 def exponents(name: str, wanted: Any) -> RandomScalar:
-    """An exponent, a range of exponents or a callable, as `random_scalar` gives them: above 0, and at most 64, which is what
-    `detaug.kernels.elementary.power` is made for. What a callable gives is checked where it is applied."""
+    """An exponent, a range of exponents or a callable, as `random_scalar` gives them: above 0, and at most 64. What a
+    callable gives is checked where it is applied."""
     return random_scalar(name, wanted, above=0, maximum=LARGEST_EXPONENT)
 
 

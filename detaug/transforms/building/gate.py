@@ -414,5 +414,5 @@ MATRIX = each_axis(each_axis(number(-1e6, 1e6)))
 ANGLE = number(-1e5, 1e5)
 #: The standard deviation of a filter in voxels.
 SIGMA = number(0, LARGEST_SIGMA)
-#: What `detaug.kernels.elementary.power` is made for.
+#: An exponent of powers of intensities.
 EXPONENT = number(above=0, most=LARGEST_EXPONENT)

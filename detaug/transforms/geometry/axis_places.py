@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from detaug.kernels.labels import pick
-from detaug.kernels.separable import interpolate_axes, settle_axes
+from detaug.kernels.separable import interpolate_axes
+from detaug.transforms.building.checks import UNSIGNED
 
-#: The kernels for each mode; a mode without one is resampled voxel by voxel.
-IMAGE_KERNELS = {"nearest": pick, "bilinear": interpolate_axes}
-LABEL_KERNELS = {"nearest": pick, "bilinear": settle_axes}
+#: The kernel for each mode; a mode without one is resampled voxel by voxel.
+KERNELS = {"nearest": pick, "bilinear": interpolate_axes}
 
 
 @dataclass(frozen=True)
@@ -53,37 +53,20 @@ class AxisPlaces:
         has_pairs = all(n > 1 for n in self.space[flat:]) and math.prod(self.space) < 2**31
         return border != "reflection" and (mode == "nearest" or (mode == "bilinear" and has_pairs))
 
-    def resample_images(self, source: np.ndarray, out: np.ndarray, before: Sequence[int], mode: str) -> None:
-        """Fill a patch (C, X, Y, Z) from a window of the source that begins at voxel ``before``, float32."""
+    def resample(self, source: np.ndarray, out: np.ndarray, before: Sequence[int], mode: str) -> None:
+        """Fill a patch (C, X, Y, Z) from a window of the source that begins at voxel ``before``; linearly if it is float32."""
         if mode == "nearest":
-            pick(source.view(np.uint32), *self._nearest(before), out.view(np.uint32))
+            # as `detaug.kernels.coordinates.nearest_voxel` has it
+            rows = [np.rint(each).astype(np.int64) - start for each, start in zip(self.places, before, strict=True)]
+            bits = UNSIGNED[source.itemsize]
+            pick(source.view(bits), *rows, out.view(bits))
             return
         x, y, z = (self._pairs(axis) for axis in range(3))
         flat = self.space[0] == 1
         interpolate_axes(source, out, x[0] - before[0], x[1], y[0] - before[1], y[1], z[0] - before[2], z[1], flat)
-
-    def resample_labels(
-        self, source: np.ndarray, out: np.ndarray, before: Sequence[int], mode: str, tiebreak: int
-    ) -> None:
-        """The same of labels, int16."""
-        if mode == "nearest":
-            pick(source.view(np.uint16), *self._nearest(before), out.view(np.uint16))
-            return
-        x, y, z = (self._pairs(axis) for axis in range(3))
-        low1 = y[0] - before[1]
-        distinct = np.unique(np.concatenate([low1, low1 + 1]))
-        lines = np.searchsorted(distinct, low1)
-        settle_axes(
-            source, out, x[0] - before[0], x[1], self.places[0], distinct, lines, y[1], self.places[1],
-            z[0] - before[2], z[1], self.places[2], np.array(self.space, np.int64), tiebreak, self.space[0] == 1,
-        )  # fmt: skip
 
     def _pairs(self, axis: int) -> tuple[np.ndarray, np.ndarray]:
         """The lower neighbour of each place, int64, and how far from there it lies, float32."""
         places = self.places[axis]
         low = np.minimum(places.astype(np.int64), max(self.space[axis] - 2, 0))
         return low, (places - low).astype(np.float32)
-
-    def _nearest(self, before: Sequence[int]) -> list[np.ndarray]:
-        """As `detaug.kernels.coordinates.nearest_voxel` has it."""
-        return [np.rint(places).astype(np.int64) - start for places, start in zip(self.places, before, strict=True)]

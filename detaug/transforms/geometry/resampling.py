@@ -147,12 +147,9 @@ class PatchMap:
     @staticmethod
     def kernels(image_mode: str, label_mode: str) -> tuple[Kernel, ...]:
         """What `resample` calls."""
-        images = IMAGE_KERNELS[image_mode], axis_places.IMAGE_KERNELS.get(image_mode)
-        labels = (
-            resample_nearest if label_mode == "nearest" else resample_labels,
-            axis_places.LABEL_KERNELS.get(label_mode),
-        )
-        return tuple(dict.fromkeys(each for each in (*images, *labels) if each is not None))
+        labels = (resample_nearest, axis_places.KERNELS["nearest"]) if label_mode == "nearest" else (resample_labels,)
+        along_axes = axis_places.KERNELS.get(image_mode)
+        return (IMAGE_KERNELS[image_mode], *((along_axes,) if along_axes else ()), *labels)
 
     def whole_voxel_shift(self) -> list[int] | None:
         """The first voxel of the patch in the source, if the map is a crop that lies wholly within it; else None."""
@@ -224,12 +221,15 @@ class PatchMap:
             before, window_shape = (*(0,) * lift, *starts), (*(1,) * lift, *extents)
             if places.hold(*image_mode[:2]):
                 for image, new in left:
-                    places.resample_images(image.reshape(len(image), *window_shape), new, before, image_mode[0])
+                    places.resample(image.reshape(len(image), *window_shape), new, before, image_mode[0])
                 left = []
-            if codes is not None and new_codes is not None and places.hold(*label_mode[:2]):
-                mode, _, _, tiebreak = label_mode
-                volume = codes.reshape(len(codes), *window_shape)
-                places.resample_labels(volume, new_codes, before, mode, TIEBREAKS[tiebreak])
+            if (
+                codes is not None
+                and new_codes is not None
+                and label_mode[0] == "nearest"
+                and places.hold(*label_mode[:2])
+            ):
+                places.resample(codes.reshape(len(codes), *window_shape), new_codes, before, "nearest")
                 codes = None
         for first, last, displacement in self._parts(out_shape[0]) if left or codes is not None else ():
             where = (shape, matrix, offset, displacement, first, last)
