@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import PurePath
@@ -9,25 +10,35 @@ from typing import Any
 
 import numpy as np
 
-from detaug.purity.references import walk
+from detaug.purity.references import is_the_users_own, walk
 
 #: Of fewer texts, more than one order in 4,000 is a set's by accident.
 _FEWEST, _MOST = 8, 100_000
 #: So many values are looked at.
 _MOST_VALUES = 20_000
 _TEXTS = (str, bytes, PurePath)
+_CONTAINERS = (dict, list, tuple)
+_PRIVATE = re.compile(r"\._")
 
 
 def in_a_sets_order(roots: Mapping[str, Any]) -> str:
     """Where the first such texts are: the keys of a dict, the items of a list, a tuple or an array. Empty: nowhere.
 
+    Private attributes of a library's objects are passed over: Albumentations keeps its targets in one, and whether their order
+    shows in a batch is for the run-time check to find.
+
     Args:
         roots: where to start, by name.
     """
+    of_a_library: set[str] = set()
     for path, value in walk(roots, _MOST_VALUES):
+        if any(path[: private.start()] in of_a_library for private in _PRIVATE.finditer(path)):
+            continue
+        if not isinstance(value, _CONTAINERS) and not is_the_users_own(value):
+            of_a_library.add(path)
         if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "US":
             value = value.tolist()
-        if isinstance(value, (dict, list, tuple)) and is_a_sets_order(value):
+        if isinstance(value, _CONTAINERS) and is_a_sets_order(value):
             return path
     return ""
 

@@ -47,3 +47,19 @@ def test_other_orders_are_no_sets() -> None:
         [*NAMES, 3],
     ]
     assert in_a_sets_order({"data_loader": SimpleNamespace(parts=others)}) == ""
+
+
+class Loader:
+    """The user's own class."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+
+
+def test_private_attributes_count_where_the_object_is_the_users() -> None:
+    names = list(set(NAMES))
+    assert in_a_sets_order({"data_loader": Loader(names)}) == "data_loader._names"
+    assert in_a_sets_order({"data_loader": SimpleNamespace(cases=names)}) == "data_loader.cases"
+    assert in_a_sets_order({"data_loader": SimpleNamespace(_targets=names)}) == ""
+    assert in_a_sets_order({"data_loader": SimpleNamespace(_parts=[Loader(names)])}) == ""
+    assert in_a_sets_order({"data_loader": [SimpleNamespace(loader=Loader(names))]}) == "data_loader[0].loader._names"
