@@ -315,8 +315,12 @@ class DeterministicAugmenter:
         try:
             return engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
         except StopIteration:
-            if self._schedule.ended is not None:
-                self._epoch_is_over(self._schedule.ended)
+            end = self._schedule.ended
+            if end is not None:
+                if end.taken + end.before == 0:
+                    whom = "" if self.world_size == 1 else f" to rank {self.rank} of {self.world_size}"
+                    self._pipeline.say_once(f"{self._source.class_name} gave no batch{whom} in a whole epoch")
+                self._epoch_is_over(end)
             raise
 
     def _next_noted(self, engine: Engine, ledger: LedgerWriter) -> Any:
@@ -398,10 +402,7 @@ class DeterministicAugmenter:
         }
 
     def _epoch_is_over(self, end: Position) -> None:
-        """Tell if nothing came, or if the loop had to wait for it and what would help."""
-        if end.taken + end.before == 0:
-            whom = "" if self.world_size == 1 else f" to rank {self.rank} of {self.world_size}"
-            self._pipeline.say_once(f"{self._source.class_name} gave no batch{whom} in a whole epoch")
+        """Tell if the loop had to wait for it, and what would help."""
         epoch = self._health.epoch_ends(end.taken)
         self._health.epoch_begins(self._schedule.position.taken)
         if epoch is None or not epoch.is_slow:
