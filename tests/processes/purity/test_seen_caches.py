@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections import OrderedDict
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -210,15 +208,6 @@ class Cases:
         return self.known.setdefault(index, np.full(3, index))
 
 
-class UserArrays(list[Any]):
-    pass
-
-
-class Two(NamedTuple):
-    a: Any
-    b: Any
-
-
 class InPlace:
     def __call__(self, batch: Any) -> Any:
         for array in batch:
@@ -246,34 +235,3 @@ def test_a_transform_that_writes_in_place_leaves_the_cache_alone(batch_size: int
         for epoch in (0, 2):
             assert all((np.asarray(batch) % 2 == 1).all() for batch in found.epoch(way, epoch))
             assert max(int(np.max(batch)) for batch in found.epoch(way, epoch)) <= 2 * ITEMS + 1
-
-
-@dataclass
-class Arrays:
-    array: Any
-
-
-class InPlaceWithin:
-    def __call__(self, batch: Any = None, **named: Any) -> Any:
-        for array in named.values() if batch is None else [batch.array] if isinstance(batch, Arrays) else batch:
-            array *= 2
-            array += 1
-        return named if batch is None else batch
-
-
-FORMS: dict[str, Any] = {
-    "OrderedDict": lambda batch: OrderedDict(zip("ab", batch, strict=True)),
-    "a data class": lambda batch: Arrays(batch[0]),
-    "a subclass of list": UserArrays,
-    "a named tuple": lambda batch: Two(*batch),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_so_it_is_whatever_container_the_batch_is(form: str) -> None:
-    def make(num_processes: int) -> DeterministicAugmenter:
-        return DeterministicAugmenter.from_dataset(
-            Cases(), 2, seed=5, collate_fn=FORMS[form], transform=InPlaceWithin(), num_processes=num_processes
-        )
-
-    run_all_ways(make, processes=(0, 2), kill=False).assert_right()

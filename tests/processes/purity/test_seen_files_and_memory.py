@@ -362,8 +362,7 @@ class Doubles:
             value[0] = -1
 
 
-@pytest.mark.parametrize("values", [300, 30_000])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("form", "values"), [("view", 300), *((form, 30_000) for form in FORMS)])
 def test_a_transform_may_write_to_what_a_loader_lends_it(form: str, values: int) -> None:
     loader = Views(values, FORMS[form])
     before = fingerprint([loader.volume, loader.cached])

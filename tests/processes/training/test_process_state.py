@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from detaug import SeedTree
-from detaug.seeding.ranks import RankUnknown, known_rank, known_world_size
 from detaug.training import (
     deterministic_mode,
     isolate_rng,
@@ -43,37 +42,10 @@ def test_every_seed_that_a_seed_tree_takes_is_taken_also_from_the_environment(mo
     assert (random.random(), np.random.random(), torch.rand(1).item()) == drawn
 
 
-def test_the_seed_that_an_augmenter_drew_can_be_given_back(monkeypatch) -> None:
-    monkeypatch.setenv("DETAUG_SEED", str(SeedTree(None).seed))
-    assert seed_everything() == SeedTree(None).seed
-
-
 def test_workers_and_verbose_stand_where_lightning_has_them(caplog, monkeypatch) -> None:
     caplog.set_level(logging.INFO, "detaug")
     assert seed_everything(7, False, False) == 7
     assert not caplog.records
-
-
-@pytest.mark.parametrize(
-    ("rank", "size"),
-    [
-        ("RANK", "WORLD_SIZE"),
-        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ],
-)
-def test_a_launcher_tells_the_rank_and_no_rank_draws_for_itself(monkeypatch, rank, size) -> None:
-    monkeypatch.setenv(rank, "2")
-    monkeypatch.setenv(size, "4")
-    assert (known_rank(), known_world_size()) == (2, 4)
-    with pytest.raises(RankUnknown, match=r"one of 4 processes \(rank 2\)"):
-        seed_everything()
-
-
-def test_a_batch_script_of_slurm_is_one_process(monkeypatch) -> None:
-    monkeypatch.setenv("SLURM_PROCID", "0")
-    monkeypatch.setenv("SLURM_NTASKS", "4")
-    assert (known_rank(), known_world_size()) == (None, None)
 
 
 def test_isolation_outlives_another_kind_of_numpy_generator() -> None:
