@@ -271,7 +271,8 @@ class WrapsADataLoader(Wrapping):
 @pytest.mark.parametrize("kind", [Wrapping, WrapsADataLoader])
 def test_an_iterator_around_a_finite_loader_gives_every_item_once(kind: Any) -> None:
     found = run_all_ways(making(kind(17), batches_per_epoch=None))
-    assert all("finite" in word or "ends" in word or "passes" in word for word in found.words)
+    told = ("finite", "ends", "passes", "gave no batch")  # a second pass of `Wrapping` is empty
+    assert all(any(part in word for part in told) for word in found.words), found.words
     assert found.different() == []
     for way in ("0 workers", "2 workers"):
         assert sorted(map(int, found.epoch(way, 0))) == list(range(17))
