@@ -58,9 +58,27 @@ class _Interruptible(click.Command):
             raise CannotRun(f"the pipeline ends the program: sys.exit({leaving.code!r})") from leaving
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
-        except Exception:
+        except Exception as error:
+            if _is_full(error):
+                raise
             traceback.print_exc()
             raise click.exceptions.Exit(2) from None
+
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        """As click's; where stdout cannot be written (``> /dev/full``), one line and status 2."""
+        try:
+            return super().main(*arguments, **options)
+        except OSError as error:
+            if not _is_full(error):
+                raise
+            _stop_printing()
+            click.echo(f"Error: cannot write to stdout: {error.strerror}", err=True)
+            sys.exit(2)
+
+
+def _is_full(error: BaseException) -> bool:
+    """Whether a stream, not a file of a known name, has no room."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None
 
 
 def _stop_printing() -> None:

@@ -1,14 +1,27 @@
-"""What holds for every command: its help, and its lines in a pipe."""
+"""What holds for every command: its help, its lines in a pipe, and a stdout without room."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from detaug.cli import main
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux: a device without room is meant")
+@pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"], ["--help"], ["nnunet", "path"]])
+def test_a_stdout_without_room_is_one_message_and_status_2(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "detaug", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "Error: cannot write to stdout: No space left on device\n")
 
 
 def test_lines_in_a_pipe_have_no_spaces_at_their_ends() -> None:
