@@ -14,7 +14,7 @@ import detaug
 BUDGETS = {
     ".": 545,
     "bench": 630,
-    "cli": 1195,
+    "cli": 1_210,
     "demo": 730,
     "doctor": 225,
     "engine": 6_000,
