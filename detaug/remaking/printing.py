@@ -129,8 +129,7 @@ def shown_replay(found: Replayed) -> Iterator[Text]:
         if stage.sample != last:
             last = stage.sample
             yield Text(f"sample {stage.sample}", "bold")
-        indent = "  " * stage.depth
-        yield Text(f"  {stage.fingerprint[:12] or '-':12}  {indent}{stage.text}")
+        yield Text(f"  {stage.fingerprint[:12] or '-':12}  {stage.text}")
     name = f"epoch {found.epoch}, step {found.step}"
     yield Text(f"{name}: {found.whole or 'without stable bytes'}")
     for key, value in found.keys.items():
