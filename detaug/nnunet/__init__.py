@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from detaug.lazy_exports import lazily
 
 if TYPE_CHECKING:
-    from detaug.nnunet.extended import extended_transforms
     from detaug.nnunet.loading import PatchSource
     from detaug.nnunet.trainers import (
         DetAugLoading,
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
         nnUNetTrainerDeterministic,
     )
     from detaug.nnunet.transforms import training_transforms, validation_transforms
-    from detaug.nnunet.variants import TRAINING_TRANSFORMS
+    from detaug.nnunet.variants import TRAINING_TRANSFORMS, extended_transforms
 
 __all__ = [
     "TRAINING_TRANSFORMS",
@@ -40,7 +39,6 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "detaug.nnunet.extended": ("extended_transforms",),
         "detaug.nnunet.loading": ("PatchSource",),
         "detaug.nnunet.trainers": (
             "DetAugLoading",
@@ -51,6 +49,6 @@ __getattr__, __dir__ = lazily(
             "nnUNetTrainerDeterministic",
         ),
         "detaug.nnunet.transforms": ("training_transforms", "validation_transforms"),
-        "detaug.nnunet.variants": ("TRAINING_TRANSFORMS",),
+        "detaug.nnunet.variants": ("TRAINING_TRANSFORMS", "extended_transforms"),
     },
 )

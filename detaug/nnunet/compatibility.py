@@ -20,6 +20,18 @@ from detaug.versions import SUPPORTED_NNUNET
 ANY_VERSION_VARIABLE = "DETAUG_ANY_NNUNET"
 
 
+def switched_on(variable: str) -> bool:
+    """Whether an environment variable is 1.
+
+    Raises:
+        ValueError: it is neither 0 nor 1.
+    """
+    value = os.environ.get(variable, "")
+    if value not in ("", "0", "1"):
+        raise ValueError(f"{variable}={value!r} in the environment must be 1 or 0")
+    return value == "1"
+
+
 class UnsupportedNNUNet(RuntimeError):
     """The installed nnU-Net is not a version that detaug's trainers support."""
 
@@ -175,29 +187,6 @@ def planning() -> Any:
 
 
 # --- trainers ---------------------------------------------------------------------------------------------------------
-
-#: The methods of nnU-Net's trainer that mixins of detaug wrap or replace.
-HOOKS = frozenset(
-    {
-        "_build_loss",
-        "_do_i_compile",
-        "get_dataloaders",
-        "get_training_transforms",
-        "get_validation_transforms",
-        "initialize",
-        "load_checkpoint",
-        "on_epoch_end",
-        "on_train_end",
-        "on_train_epoch_start",
-        "on_train_start",
-        "on_validation_epoch_start",
-        "perform_actual_validation",
-        "run_training",
-        "save_checkpoint",
-        "train_step",
-        "validation_step",
-    }
-)
 
 
 class TrainerAttributes:

@@ -19,8 +19,7 @@ from detaug.ledger.header import portable
 from detaug.ledger.lines import Record
 from detaug.ledger.reading import read_header
 from detaug.nnunet.compatibility import NoTrainer, check_nnunet_version, external_trainer, trainer_folders
-from detaug.nnunet.trainers.checkpoint_bytes import CHECKPOINTS, read_checkpoint
-from detaug.nnunet.trainers.ledgers import ledger_in
+from detaug.nnunet.trainers.output_folder import CHECKPOINTS, ledger_in, read_checkpoint
 from detaug.nnunet.trainers.run_record import RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.verification.settings import Settings

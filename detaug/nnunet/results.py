@@ -21,7 +21,7 @@ from detaug.nnunet.compatibility import (
     is_checkpoint,
     is_nnunets_own,
 )
-from detaug.nnunet.trainers.checkpoint_bytes import CHECKPOINTS, read_checkpoint, write_checkpoint
+from detaug.nnunet.trainers.output_folder import CHECKPOINTS, read_checkpoint, write_checkpoint
 from detaug.nnunet.trainers.run_record import KEY, differences, shown
 from detaug.reports.progress import Progress
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from detaug.nnunet.compatibility import switched_on
 from detaug.nnunet.loading import file_hashes
 from detaug.nnunet.loading.case_cache import CaseCache
 from detaug.nnunet.loading.file_hashes import add_edges
@@ -185,7 +186,7 @@ class CaseFolder:
         Raises:
             OSError: a file cannot be read. ValueError: ``DETAUG_HASH_DATA`` is neither 0 nor 1.
         """
-        if file_hashes.are_wanted() if like is None else like.startswith(file_hashes.MARK):
+        if switched_on(file_hashes.VARIABLE) if like is None else like.startswith(file_hashes.MARK):
             lines = [
                 f"{file.name} {file_hashes.hash_of(file)}" for each in self.identifiers for file in self.files(each)
             ]

@@ -18,18 +18,6 @@ VARIABLE = "DETAUG_HASH_DATA"
 MARK = "sha256:"
 
 
-def are_wanted() -> bool:
-    """Whether ``DETAUG_HASH_DATA`` is 1.
-
-    Raises:
-        ValueError: it is neither 0 nor 1.
-    """
-    value = os.environ.get(VARIABLE, "")
-    if value not in ("", "0", "1"):
-        raise ValueError(f"{VARIABLE}={value!r} in the environment must be 1 or 0")
-    return value == "1"
-
-
 def hash_of(file: Path) -> str:
     """SHA-256 of a file, in hexadecimal digits. The file is read again when its path, size or times have changed; a disk that
     returns other bytes by itself changes none of these: remove the folder ``data`` of detaug's cache to have all read.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from detaug.nnunet.compatibility import find_trainer, trainer_class
-from detaug.nnunet.extended import extended_transforms
-from detaug.nnunet.trainers.detaug_loading import DetAugLoading
-from detaug.nnunet.trainers.fast_training import FastTraining
+from detaug.nnunet.trainers.detaug_loading import DetAugLoading, ExtendedAugmentation, FastTraining
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 
 try:
@@ -26,12 +24,6 @@ class nnUNetTrainerDeterministic(DeterministicTraining, nnUNetTrainer):  # type:
 
 class nnUNetTrainerDetAug(DetAugLoading, nnUNetTrainer):  # type: ignore[misc, valid-type]
     """nnU-Net's default trainer with detaug's loader and transforms."""
-
-
-class ExtendedAugmentation(DetAugLoading):
-    """A mixin: `DetAugLoading` with the stronger pipeline for MRI, whatever the trainer's own (docs/nnunet.md)."""
-
-    get_training_transforms = staticmethod(extended_transforms)
 
 
 class nnUNetTrainerDetAugExt(ExtendedAugmentation, nnUNetTrainer):  # type: ignore[misc, valid-type]

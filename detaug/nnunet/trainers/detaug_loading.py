@@ -1,16 +1,18 @@
-"""`DetAugLoading`: nnU-Net's trainer with detaug's loader and transforms."""
+"""`DetAugLoading`: nnU-Net's trainer with detaug's loader and transforms; with a stronger pipeline; with fast arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from detaug.nnunet.compatibility import is_nnunets_own
 from detaug.nnunet.loading.case_cache import chosen_cache
 from detaug.nnunet.proof import not_own, patch_source_of, why_loader_stays
 from detaug.nnunet.trainers.mixin import DeterministicTraining
+from detaug.nnunet.trainers.run_record import RunRecord
 from detaug.nnunet.transforms import validation_transforms
-from detaug.nnunet.variants import TRAINING_TRANSFORMS
+from detaug.nnunet.variants import TRAINING_TRANSFORMS, extended_transforms
 
 
 class _Pipeline:
@@ -65,3 +67,30 @@ class DetAugLoading(DeterministicTraining):
             return patch_source_of(loader)
         self.print_to_log_file(f"detaug: {name}: nnU-Net's way of loading stays: {why}")
         return super()._replaced(loader, name)
+
+
+class ExtendedAugmentation(DetAugLoading):
+    """A mixin: `DetAugLoading` with the stronger pipeline for MRI, whatever the trainer's own (docs/nnunet.md)."""
+
+    get_training_transforms = staticmethod(extended_transforms)
+
+
+class FastTraining(DetAugLoading):
+    """A mixin: `DetAugLoading` with nnU-Net's own cuDNN, compile and thread settings, and its own layers.
+
+    Batches and first weights follow from the seed, also after ``--c``; sums on the GPU, and kernels that are chosen by
+    timing, do not, so that two trainings with one seed are alike and not equal.
+    """
+
+    def _do_i_compile(self) -> bool:
+        compiles: bool = super(DeterministicTraining, self)._do_i_compile()  # type: ignore[misc]
+        return compiles
+
+    def _set_switches(self) -> None:
+        """None."""
+
+    def _swap_layers(self, what: str, module: Any) -> None:
+        """None."""
+
+    def _record(self) -> RunRecord:
+        return replace(super()._record(), cpu_threads=0)  # any number of them will do

@@ -34,21 +34,24 @@ from detaug.nnunet.compatibility import (
     check_nnunet_version,
     is_checkpoint,
     is_nnunets_own,
+    switched_on,
 )
 from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.loading.opened_files import NamesCases
-from detaug.nnunet.trainers import epoch_times
-from detaug.nnunet.trainers.checkpoint_bytes import (
+from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
+from detaug.nnunet.trainers.output_folder import (
     CHECKPOINTS,
     canonical,
+    keep_times,
+    ledger_in,
     loads_everything,
     read_checkpoint,
+    restore_times,
     saves_through,
+    without_times,
     write_checkpoint,
 )
-from detaug.nnunet.trainers.ledgers import ledger_file
-from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
 from detaug.nnunet.trainers.ranks import buckets_stay
 from detaug.nnunet.trainers.run_record import (
     KEY,
@@ -75,6 +78,8 @@ from detaug.versions import __version__
 #: another.
 CPU_THREADS_VARIABLE = "DETAUG_CPU_THREADS"
 EXECUTOR_VARIABLE = "DETAUG_EXECUTOR"
+#: Set to 1, every loader keeps a ledger beside the checkpoints.
+LEDGER_VARIABLE = "DETAUG_LEDGER"
 
 logger = logging.getLogger("detaug")
 
@@ -233,7 +238,7 @@ class DeterministicTraining(TrainerAttributes):
             world_size=self._number_of_ranks(),
             check=Check(guard=True),
             executor=_executor(name),
-            ledger=ledger_file(self, name),
+            ledger=ledger_in(Path(self.output_folder), name) if switched_on(LEDGER_VARIABLE) else None,
             replaced=lambda loader: self._replaced(loader, name),
             facts={"data": self._cases},
         )
@@ -394,7 +399,7 @@ class DeterministicTraining(TrainerAttributes):
         self._pretrained = None if record is None else record.pretrained
         with loads_everything():
             super().load_checkpoint(filename_or_checkpoint)  # type: ignore[misc]
-        epoch_times.restore(self.logger.get_checkpoint(), self.output_folder)
+        restore_times(self.logger.get_checkpoint(), self.output_folder)
 
     def _record(self) -> RunRecord:
         plans = {name: each for name, each in self.plans_manager.plans.items() if name != "continue_training"}
@@ -436,10 +441,10 @@ class DeterministicTraining(TrainerAttributes):
         """Writes the argument of `torch.save` in its canonical form, nnU-Net's checkpoint with its record."""
         if is_checkpoint(checkpoint):
             logging_of_run = checkpoint[LOGGED]
-            epoch_times.keep(logging_of_run, self.output_folder)
+            keep_times(logging_of_run, self.output_folder)
             checkpoint = {
                 **checkpoint,
-                LOGGED: epoch_times.without(logging_of_run),
+                LOGGED: without_times(logging_of_run),
                 BEST_AVERAGE: best_average(self, checkpoint.get(BEST_AVERAGE), logging_of_run.get(AVERAGES, [])),
                 KEY: self._record().as_dict(),
             }

@@ -169,7 +169,7 @@ def test_validation_is_that_of_the_trainer(named: dict[str, Any]) -> None:
 def test_arguments_have_nnunets_order() -> None:
     theirs = list(inspect.signature(trainer("nnUNetTrainer").get_training_transforms).parameters)
     own = list(inspect.signature(training_transforms).parameters)
-    from detaug.nnunet.argument_names import NNUNET_NAMES
+    from detaug.nnunet.transforms import NNUNET_NAMES
 
     assert [NNUNET_NAMES.get(name, name) for name in theirs] == own
 

@@ -8,12 +8,34 @@ from pathlib import Path
 import pytest
 
 from detaug.nnunet import compatibility
-from detaug.nnunet.compatibility import HOOKS, TrainerAttributes, find_trainer, trainer_class
+from detaug.nnunet.compatibility import TrainerAttributes, find_trainer, trainer_class
 from detaug.nnunet.trainers import DetAugLoading
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.verification.recording import Recording
 
 ROOT = Path(compatibility.__file__).parents[1]
+
+
+#: The methods of nnU-Net's trainer that mixins of detaug wrap or replace.
+HOOKS = {
+    "_build_loss",
+    "_do_i_compile",
+    "get_dataloaders",
+    "get_training_transforms",
+    "get_validation_transforms",
+    "initialize",
+    "load_checkpoint",
+    "on_epoch_end",
+    "on_train_end",
+    "on_train_epoch_start",
+    "on_train_start",
+    "on_validation_epoch_start",
+    "perform_actual_validation",
+    "run_training",
+    "save_checkpoint",
+    "train_step",
+    "validation_step",
+}
 
 
 def test_hooks_are_the_methods_that_our_mixins_share_with_nnunets_trainer() -> None:

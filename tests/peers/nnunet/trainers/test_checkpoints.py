@@ -18,7 +18,7 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from detaug import StateMismatch
 from detaug.nnunet import DeterministicTraining
 from detaug.nnunet.trainers import trainer_named
-from detaug.nnunet.trainers.checkpoint_bytes import canonical, saves_through, write_checkpoint
+from detaug.nnunet.trainers.output_folder import canonical, saves_through, write_checkpoint
 from tests.peers.nnunet.trainers.in_process import CPU, Short, ShortDetAug, ShortDeterministic, new_trainer
 
 LOGGED = {

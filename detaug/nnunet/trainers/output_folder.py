@@ -1,4 +1,4 @@
-"""Checkpoints whose bytes depend on their values only.
+"""The files in a training's output folder: checkpoints whose bytes depend on their values only, epochs' times, ledgers.
 
 `torch.save` of equal values gives other bytes when a file has another name (it is the archive's inner name), and when
 objects are shared in another way: pickle writes an object that it has met before as a reference, and which strings, dtypes
@@ -9,18 +9,20 @@ become one object, and every other leaf an object of its own.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from detaug.reports.atomic_files import whole_file
+from detaug.nnunet.compatibility import EPOCH_TIMES
+from detaug.reports.atomic_files import whole_file, write_text
 
 
 def canonical(value: Any) -> Any:
@@ -154,3 +156,36 @@ def _can_be_read(file: Path) -> bool:
     except Exception:
         return False
     return True
+
+
+# --- what differs between equal trainings lies beside the checkpoints -------------------------------------------------------
+
+TIMES = "epoch_times.json"
+
+
+def without_times(logged: Mapping[str, Any]) -> dict[str, Any]:
+    """What nnU-Net's logger holds, with zeros for the times when epochs began and ended."""
+    return {name: [0.0] * len(values) if name in EPOCH_TIMES else values for name, values in logged.items()}
+
+
+def keep_times(logged: Mapping[str, Any], folder: str | Path) -> None:
+    """Write these times, in seconds since 1970, to a file in a training's output folder."""
+    times = {name: [float(time) for time in logged.get(name, [])] for name in EPOCH_TIMES}
+    write_text(Path(folder) / TIMES, json.dumps(times))
+
+
+def restore_times(logged: dict[str, Any], folder: str | Path) -> None:
+    """Put the times back in place of the zeros, as far as the file has them; nnU-Net's plot of epochs goes on from them."""
+    try:
+        known = json.loads((Path(folder) / TIMES).read_text())
+    except (OSError, ValueError):
+        return
+    for name in EPOCH_TIMES:
+        times = known.get(name) if isinstance(known, dict) else None
+        if name in logged and isinstance(times, list) and len(times) >= len(logged[name]):
+            logged[name] = [float(time) for time in times[: len(logged[name])]]
+
+
+def ledger_in(folder: Path, name: str) -> Path:
+    """The ledger of the loader "train" or "val"."""
+    return folder / f"ledger_{name}.jsonl"
