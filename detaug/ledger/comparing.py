@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from detaug.ledger.header import IDENTITY, lasting
+from detaug.ledger.header import IDENTITY, by_name, lasting
 from detaug.ledger.lines import Key, Record, key_of
 from detaug.ledger.notes import differing, is_mute, without_print
 from detaug.ledger.reading import read_header, records
@@ -147,7 +147,7 @@ def environment_differences(a: Any, b: Any) -> list[HeaderDifference]:
 
 
 def _declared_differences(a: Record, b: Record) -> list[HeaderDifference]:
-    ours, theirs = (dict(line.partition(" = ")[::2] for line in each["declared"]) for each in (a, b))
+    ours, theirs = by_name(a["declared"]), by_name(b["declared"])
     if a["declared"] == b["declared"]:
         return []
     found = [

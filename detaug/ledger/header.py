@@ -86,16 +86,22 @@ def lasting(environment: Any) -> dict[str, Any]:
     """An environment, flat (``cpu.model``), without what changes from one minute to the next."""
     return {
         name: value
-        for name, value in _flat(environment, "")
+        for name, value in flat(environment)
         if not any(name == each or name.startswith(f"{each}.") for each in _VOLATILE)
     }
 
 
-def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """(path such as ``blas.0.version``, value) of whatever is within dictionaries, and within lists of these."""
+    if isinstance(value, Mapping) and value:
         for name, part in value.items():
-            yield from _flat(part, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list) and any(isinstance(part, dict) for part in value):
-        yield from _flat(dict(enumerate(value)), path)
-    elif path:
+            yield from flat(part, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
+        yield from flat(dict(enumerate(value)), path)
+    else:
         yield path, value
+
+
+def by_name(declared: Sequence[str]) -> dict[str, str]:
+    """A pipeline's description, whose lines are ``name = value``."""
+    return dict(str(line).partition(" = ")[::2] for line in declared)

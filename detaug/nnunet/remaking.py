@@ -23,7 +23,7 @@ from detaug.nnunet.trainers.output_folder import CHECKPOINTS, ledger_in, read_ch
 from detaug.nnunet.trainers.run_record import RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.verification.settings import Settings
-from detaug.nnunet.verification.wrong_use import checked, load_plans
+from detaug.nnunet.verification.wrong_use import checked, link_predictions, load_plans
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.seeding.tree import Seed
 
@@ -212,7 +212,7 @@ def _results_elsewhere() -> Iterator[None]:
     found."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="detaug-", ignore_cleanup_errors=True) as results:
-        _link_predictions(Path(results))
+        link_predictions(Path(results))
         os.environ.update(nnUNet_results=results, nnUNet_extTrainer=trainer_folders(), nnUNet_wandb_enabled="0")
         os.environ["nnUNet_n_proc_DA"] = "0"
         os.environ.pop("DETAUG_LEDGER", None)
@@ -221,12 +221,3 @@ def _results_elsewhere() -> Iterator[None]:
         finally:
             os.environ.clear()
             os.environ.update(before)
-
-
-def _link_predictions(results: Path) -> None:
-    """What a cascade's first stage has predicted is read from the results."""
-    known = os.environ.get("nnUNet_results")
-    for folder in Path(known).glob("*/*/predicted_next_stage") if known else ():
-        place = results / folder.relative_to(Path(str(known)))
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(folder.resolve(), target_is_directory=True)

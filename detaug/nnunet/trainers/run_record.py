@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from detaug.errors import StateMismatch
+from detaug.ledger.header import by_name, flat
 from detaug.seeding.tree import Seed
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
@@ -174,7 +175,7 @@ ABSENT = "nothing"
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, Any]]:
     """(part, entry's path within it, value, other value) of what differs between two records, as dictionaries."""
     for part in dict.fromkeys([*one, *other]):
-        entries = [dict(_entries("", _readable(part, each.get(part, ABSENT)))) for each in (one, other)]
+        entries = [dict(flat(_readable(part, each.get(part, ABSENT)))) for each in (one, other)]
         for path in dict.fromkeys([*entries[0], *entries[1]]):
             mine, theirs = (each.get(path, ABSENT) for each in entries)
             if json.dumps(mine, default=str) != json.dumps(theirs, default=str):
@@ -182,20 +183,10 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tu
 
 
 def _readable(part: str, value: Any) -> Any:
-    """A pipeline's description, whose lines are ``name = value``, by names."""
+    """A pipeline's description by names."""
     if part != "pipeline" or not isinstance(value, Mapping):
         return value
-    return {name: dict(str(line).partition(" = ")[::2] for line in lines) for name, lines in value.items()}
-
-
-def _entries(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping) and value:
-        for name, each in value.items():
-            yield from _entries(f"{path}.{name}" if path else str(name), each)
-    elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
-        yield from _entries(path, dict(enumerate(value)))
-    else:
-        yield path, value
+    return {name: by_name(lines) for name, lines in value.items()}
 
 
 def shown(value: Any) -> str:

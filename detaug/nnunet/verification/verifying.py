@@ -137,7 +137,7 @@ def train(training: Training, folder: Path, advanced: Callable[[int], None]) -> 
     own = folder / training.folder
     results = own / "results"
     results.mkdir(parents=True, exist_ok=True)
-    link_predictions(training.parts[0].settings, results)
+    link_predictions(results)
     for part in training.parts:
         _run(replace(part, results=str(results)), own, advanced)
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))

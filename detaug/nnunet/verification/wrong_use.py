@@ -30,9 +30,9 @@ def checked(settings: Settings) -> Settings:
     _check_trainer(settings.trainer)
     _check_cases(dataset, settings, configurations)
     _check_fold(dataset, settings.fold)
-    previous_stage_predictions(replace(settings, dataset=dataset.name), plans)
-    device = _checked_device(settings.device)
-    return replace(settings, dataset=dataset.name, device=device)
+    settings = replace(settings, dataset=dataset.name, device=_checked_device(settings.device))
+    _check_predictions(settings, plans)
+    return settings
 
 
 def planned(name: str, configuration: str, plans: str) -> tuple[Path, dict[str, Any]]:
@@ -62,33 +62,26 @@ def load_plans(dataset: str, plans: str) -> dict[str, Any]:
     return _plans(_folder_of("nnUNet_preprocessed") / dataset, plans)
 
 
-def previous_stage_predictions(settings: Settings, plans: Mapping[str, Any]) -> Path | None:
-    """Where the predictions of a cascade's earlier stage are; None: the configuration is no cascade's second stage.
+def link_predictions(results: Path) -> None:
+    """Let trainings whose ``nnUNet_results`` this is find what a cascade's first stage has predicted."""
+    known = Path(os.environ.get("nnUNet_results") or results)
+    for folder in known.glob("*/*/predicted_next_stage"):
+        place = results / folder.relative_to(known)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(folder.resolve(), target_is_directory=True)
 
-    Raises:
-        CannotVerify: they are not there.
-    """
+
+def _check_predictions(settings: Settings, plans: Mapping[str, Any]) -> None:
     previous = _inherited(plans["configurations"], settings.configuration, "previous_stage")
     if previous is None:
-        return None
-    results = _folder_of("nnUNet_results")
-    folder = results / settings.dataset / f"{settings.trainer}__{settings.plans}__{previous}" / "predicted_next_stage"
-    if not any((folder / settings.configuration).glob("*")):
-        raise CannotVerify(
-            f"{settings.configuration} needs what {previous} predicted, in {folder / settings.configuration}: train "
-            f"{previous} with -tr {settings.trainer} first"
-        )
-    return folder
-
-
-def link_predictions(settings: Settings, results: Path) -> None:
-    """Let a training whose ``nnUNet_results`` this is find a cascade's earlier predictions."""
-    predictions = previous_stage_predictions(settings, load_plans(settings.dataset, settings.plans))
-    if predictions is None:
         return
-    place = results / settings.dataset / predictions.parent.name
-    place.mkdir(parents=True)
-    (place / predictions.name).symlink_to(predictions.resolve(), target_is_directory=True)
+    model = f"{settings.trainer}__{settings.plans}__{previous}"
+    folder = _folder_of("nnUNet_results") / settings.dataset / model / "predicted_next_stage" / settings.configuration
+    if not any(folder.glob("*")):
+        raise CannotVerify(
+            f"{settings.configuration} needs what {previous} predicted, in {folder}: train {previous} with "
+            f"-tr {settings.trainer} first"
+        )
 
 
 def _folder_of(variable: str) -> Path:

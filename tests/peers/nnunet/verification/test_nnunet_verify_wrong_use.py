@@ -152,5 +152,5 @@ def test_a_cascades_second_stage_finds_what_the_first_predicted(preprocessed: Pa
     predicted.parent.mkdir(parents=True)
     predicted.write_bytes(b"labels")
     assert checked(settings) == settings
-    link_predictions(settings, tmp_path / "other")
+    link_predictions(tmp_path / "other")
     assert (tmp_path / "other" / stage / "3d_cascade_fullres" / "case.b2nd").read_bytes() == b"labels"
