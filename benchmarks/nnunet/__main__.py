@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -23,31 +22,23 @@ from benchmarks.report import Row
 from detaug.bench.measuring import in_fresh_process
 from detaug.cli.options import CannotRun, Command
 
-CACHE_SIZE = "2GB"
 TITLE = "detaug's loader against nnU-Net's (medians; ratios with the range over rounds)"
 
 
 @dataclass(frozen=True)
 class SpeedRow:
-    """A row about time on one thread: the least ratio that counts as reached, how many rounds of 25 batches, and whether
-    detaug's loader has all cases in its case cache."""
+    """A row about time on one thread: the least ratio that counts as reached, and how many rounds of 25 batches."""
 
     name: str
     task: Task
     bound: float
     rounds: int
-    cached: bool = False
 
 
 SPEED = {
     "3d": SpeedRow("3d_fullres, 128³, batch 2", IN_3D, 9.0, 5),
-    "3d-cached": SpeedRow("3d_fullres, 128³, batch 2, cases cached", IN_3D, 13.0, 5, True),
     "2d": SpeedRow("2d, 320², batch 32", IN_2D, 5.0, 7),
-    "2d-cached": SpeedRow("2d, 320², batch 32, cases cached", IN_2D, 5.0, 7, True),
     "3d-4-channels": SpeedRow("3d_fullres, 128³, batch 2, 4 channels", IN_3D_FOUR_CHANNELS, 6.0, 3),
-    "3d-4-channels-cached": SpeedRow(
-        "3d_fullres, 128³, batch 2, 4 channels, cases cached", IN_3D_FOUR_CHANNELS, 9.0, 3, True
-    ),
 }
 
 
@@ -55,9 +46,7 @@ Measure = Callable[[SpeedRow, Preprocessed, bool], Row]
 
 
 def _speed(row: SpeedRow, data: Preprocessed, quick: bool) -> Row:
-    with TemporaryDirectory() as folder:
-        cache = f"{CACHE_SIZE}:{folder}" if row.cached else None
-        return in_fresh_process(measure_speed, row.name, row.task, data, row.bound, row.rounds, quick, cache)
+    return in_fresh_process(measure_speed, row.name, row.task, data, row.bound, row.rounds, quick)
 
 
 def _memory(row: SpeedRow, data: Preprocessed, quick: bool) -> Row:

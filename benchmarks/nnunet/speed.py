@@ -29,7 +29,6 @@ from benchmarks.nnunet.loaders import (
 from benchmarks.report import Row, ratio_check
 from benchmarks.transforms.timing import one_thread
 from detaug.bench.measuring import Ratio
-from detaug.nnunet.loading.case_cache import chosen_cache
 
 #: (rotates, scales) of the batches of a block, each as often as nnU-Net's probabilities say.
 BLOCK = 25
@@ -45,15 +44,10 @@ WARM_UP = 8  # batches; nnU-Net's blur tries its algorithms out in its first cal
 Seconds = tuple[float, float]  # wall, CPU
 
 
-def measure_speed(
-    name: str, task: Task, data: Preprocessed, bound: float, blocks: int, quick: bool, case_cache: str | None = None
-) -> Row:
+def measure_speed(name: str, task: Task, data: Preprocessed, bound: float, blocks: int, quick: bool) -> Row:
     """Milliseconds per batch: means over blocks of 25 batches, the medians of these, and ratios within a block."""
     one_thread()
-    loaders = {DETAUG: make_loader(DETAUG, task, data, case_cache=case_cache), STOCK: make_loader(STOCK, task, data)}
-    if case_cache is not None:
-        for identifier in loaders[DETAUG].cases.identifiers:  # decompressed once, before anything is timed
-            loaders[DETAUG].cases.open(identifier, chosen_cache(case_cache))
+    loaders = {DETAUG: make_loader(DETAUG, task, data), STOCK: make_loader(STOCK, task, data)}
     makers = {system: _maker(system, loader) for system, loader in loaders.items()}
     for number in range(2 if quick else WARM_UP):
         for make in makers.values():
@@ -84,7 +78,7 @@ def measure_speed(
             ratio_check(f"{STOCK}, CPU time", 1e3 * median(cpu[STOCK]), Ratio.of(cpu[STOCK], cpu[DETAUG]), ">=", bound),
         ],
         repeats=len(wall[DETAUG]),
-        settings={**task.settings(), "case_cache": case_cache is not None, "batches_per_round": len(order)},
+        settings={**task.settings(), "batches_per_round": len(order)},
         details={"wall_seconds": wall, "cpu_seconds": cpu, "by_gates": _by_gates(every)},
     )
 

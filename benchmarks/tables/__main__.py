@@ -58,8 +58,7 @@ TABLES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     "loader": (
         *(
             (f"{name}, read and augment", NNUNET, name, "nnU-Net's own")
-            for base in (_CASES, "2d, 320², batch 32", f"{_CASES}, 4 channels")
-            for name in (base, f"{base}, cases cached")
+            for name in (_CASES, "2d, 320², batch 32", f"{_CASES}, 4 channels")
         ),
         (
             f"{_CASES}, 90 ms per step: share of time spent waiting",

@@ -27,7 +27,7 @@ torch numpy scipy numba llvmlite batchgenerators batchgeneratorsv2 nnunetv2 dyna
 #: Of the environment's variables, those that change results, speed or the number of processes.
 VARIABLES = """
 ATEN_CPU_CAPABILITY CUBLAS_WORKSPACE_CONFIG CUDA_LAUNCH_BLOCKING CUDA_VISIBLE_DEVICES CUDNN_DETERMINISTIC
-DETAUG_CASE_CACHE DETAUG_SEED KMP_AFFINITY MKL_CBWR MKL_NUM_THREADS NCCL_ALGO NCCL_NVLS_ENABLE NCCL_PROTO
+DETAUG_SEED KMP_AFFINITY MKL_CBWR MKL_NUM_THREADS NCCL_ALGO NCCL_NVLS_ENABLE NCCL_PROTO
 NPY_DISABLE_CPU_FEATURES NPY_ENABLE_CPU_FEATURES NUMBA_CPU_FEATURES NUMBA_CPU_NAME NUMBA_DISABLE_JIT NUMBA_NUM_THREADS
 NVIDIA_TF32_OVERRIDE OMP_NUM_THREADS OPENBLAS_CORETYPE OPENBLAS_NUM_THREADS PYTHONHASHSEED PYTORCH_ALLOC_CONF
 PYTORCH_CUDA_ALLOC_CONF PYTORCH_TUNABLEOP_ENABLED TORCHDYNAMO_DISABLE TORCHINDUCTOR_DETERMINISTIC
@@ -40,8 +40,8 @@ def environment() -> dict[str, Any]:
     """Versions, CPU and its dispatch level, GPU and driver, threads and all determinism switches, as they are.
 
     For records of experiments and bug reports: JSON-able, with None for what is not there or cannot be found out. It
-    holds no host name, user name or address; its paths are the kernels' cache folder and the case cache's, with the
-    user's home as ``~``. Nothing is changed by asking: no CUDA context is made (graphics cards are read from the driver's
+    holds no host name, user name or address; its only path is the kernels' cache folder, with the user's home as
+    ``~``. Nothing is changed by asking: no CUDA context is made (graphics cards are read from the driver's
     ``nvidia-smi`` unless this process uses CUDA already). Sizes are in bytes.
 
     Keys: ``detaug``, ``python``, ``system``, ``packages``, ``cpu``, ``numpy``, ``blas``, ``gpu``, ``threads``,
@@ -65,7 +65,7 @@ def environment() -> dict[str, Any]:
         "gpu": _graphics_cards(),
         "threads": {"torch": torch.get_num_threads(), "torch_interop": torch.get_num_interop_threads()},
         "switches": dict(sorted((each.name, each.read()) for each in chosen_switches(True, cudnn=True))),
-        "variables": {name: _without_home(os.environ[name]) for name in VARIABLES.split() if name in os.environ},
+        "variables": {name: os.environ[name] for name in VARIABLES.split() if name in os.environ},
         "shared_memory": _shared_memory(),
         "kernel_cache": _kernel_cache(),
     }
@@ -139,10 +139,9 @@ def _kernel_cache() -> dict[str, Any]:
     return {"folder": folder and _without_home(str(folder)), "kernels": kernels, "compiled": compiled}
 
 
-def _without_home(value: str) -> str:
-    """A path, or the case cache's size and path (``20GB:/scratch``), with ``~`` for the user's home."""
-    size, colon, path = value.rpartition(":")
+def _without_home(path: str) -> str:
+    """With ``~`` for the user's home."""
     try:
-        return f"{size}{colon}{Path('~') / Path(path).relative_to(Path.home())}"
+        return str(Path("~") / Path(path).relative_to(Path.home()))
     except (ValueError, RuntimeError):
-        return value
+        return path

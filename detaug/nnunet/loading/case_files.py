@@ -21,7 +21,6 @@ import xxhash
 
 from detaug.nnunet.compatibility import switched_on
 from detaug.nnunet.loading import file_hashes
-from detaug.nnunet.loading.case_cache import CaseCache
 from detaug.nnunet.loading.file_hashes import add_edges
 from detaug.nnunet.loading.opened_files import RecentlyUsed, compressed_files, reading
 
@@ -74,15 +73,15 @@ class CaseFolder:
                 "data set again, or correct splits_final.json"
             )
 
-    def open(self, identifier: str, cache: CaseCache | None = None) -> Case:
-        """A case's arrays, opened for reading, and the places of its classes; compressed ones from a cache if there is one."""
+    def open(self, identifier: str) -> Case:
+        """A case's arrays, opened for reading, and the places of its classes."""
         previous = None
         if self.ending == "b2nd":
             # strings: a Path takes longer to make than a plane takes to be found in its file
-            image = _compressed(f"{self._text}{identifier}.b2nd", cache)
-            segmentation = _compressed(f"{self._text}{identifier}_seg.b2nd", cache)
+            image = compressed_files.get(f"{self._text}{identifier}.b2nd")
+            segmentation = compressed_files.get(f"{self._text}{identifier}_seg.b2nd")
             if self.previous_stage is not None:
-                previous = _compressed(str(self.previous_stage / f"{identifier}.b2nd"), cache)
+                previous = compressed_files.get(str(self.previous_stage / f"{identifier}.b2nd"))
         else:
             image = _open_numpy(self.folder, identifier, "", "data")
             segmentation = _open_numpy(self.folder, identifier, "_seg", "seg")
@@ -239,11 +238,6 @@ def _cases_in(folder: Path) -> tuple[str, list[str]]:
     if not compressed and not zipped:
         raise FileNotFoundError(f"{folder} has no preprocessed cases (.b2nd or .npz): run nnUNetv2_preprocess")
     return ("b2nd", compressed) if compressed else ("npz", zipped)
-
-
-def _compressed(file: str, cache: CaseCache | None) -> Any:
-    found = cache.array(file) if cache is not None else None
-    return found if found is not None else compressed_files.get(file)
 
 
 def _open_numpy(folder: Path, identifier: str, suffix: str, name: str) -> Any:

@@ -11,7 +11,6 @@ import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug.memory.batch_memory import shared_empty
-from detaug.nnunet.loading.case_cache import CaseCache, chosen_cache
 from detaug.nnunet.loading.case_files import Case, CaseFolder
 from detaug.nnunet.loading.case_patch import CasePatch
 from detaug.nnunet.loading.patch_sampling import draw_patch_start
@@ -51,9 +50,6 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             batchgeneratorsv2's calling convention works as well; it is handed the whole enlarged patch.
         identifiers: names of the cases to use, where `data` is a folder; None: all.
         previous_stage: the folder with the previous stage's segmentations, where `data` is a folder, for a cascade.
-        case_cache: where compressed cases are kept decompressed, for all processes of the machine, and how much of them:
-            ``"20GB"``, ``"20GB:/scratch/cases"`` or ``"20GB:memory"`` (see `CaseCache.from_text`). None: as
-            ``DETAUG_CASE_CACHE`` says, else nowhere. Batches are the same with it and without.
 
     A batch is ``{"data": (B, C, X, Y, Z) float32, "target": labels or a list of them, highest resolution first, "keys":
     identifiers}``, tensors, without the X axis for 2-D patches. Without transforms labels are int16.
@@ -77,7 +73,6 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         *,
         identifiers: Sequence[str] | None = None,
         previous_stage: str | Path | None = None,
-        case_cache: CaseCache | str | None = None,
     ) -> None:
         cases = _case_folder(data, identifiers, previous_stage)
         super().__init__(
@@ -101,8 +96,6 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         self.sampling_probabilities = sampling_probabilities
         _cumulative(sampling_probabilities, len(self.indices))
         self.transforms = transforms
-        # not under the argument's name, by which a pipeline declares it: with a cache it is the same pipeline
-        self._decompressed = chosen_cache(case_cache)
 
     def generate_train_batch(self) -> dict[str, Any]:
         """The batch that the running augmenter wants: its sample n is made from the batch's sample child n.
@@ -155,7 +148,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         """(a case's name, the first voxel of a patch, what `patch` gives for it): nothing is read yet. Arguments as `sample`."""
         identifier = self.indices[self._draw_case(rng)]
         foreground = self._wants_foreground(rng, number)
-        case = self.cases.open(identifier, self._decompressed)
+        case = self.cases.open(identifier)
         start = draw_patch_start(
             rng, case.image.shape[1:], self.patch_size, self.need_to_pad, foreground=foreground,
             class_locations=case.class_locations, annotated_key=self.annotated_classes_key, has_ignore=self.has_ignore,

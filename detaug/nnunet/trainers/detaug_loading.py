@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from detaug.nnunet.compatibility import is_nnunets_own
-from detaug.nnunet.loading.case_cache import chosen_cache
 from detaug.nnunet.proof import not_own, patch_source_of, why_loader_stays
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 from detaug.nnunet.trainers.run_record import RunRecord
@@ -45,19 +44,12 @@ class DetAugLoading(DeterministicTraining):
             ...
 
     The pipelines of nnU-Net's own trainers are replaced by detaug's of the same distribution. A `get_training_transforms`
-    or `get_validation_transforms` of your own stays as it is, and gets the whole enlarged patch. With ``DETAUG_CASE_CACHE``
-    cases are decompressed once per machine (`detaug.nnunet.loading.PatchSource`).
+    or `get_validation_transforms` of your own stays as it is, and gets the whole enlarged patch.
     """
 
     _usual_loading = "detaug"
     get_training_transforms = _Pipeline("get_training_transforms", TRAINING_TRANSFORMS)
     get_validation_transforms = _Pipeline("get_validation_transforms", {"nnUNetTrainer": validation_transforms})
-
-    def get_dataloaders(self) -> tuple[Any, Any]:
-        cache = chosen_cache(None)
-        if cache is not None:
-            self.print_to_log_file(f"detaug: case cache: {cache}", add_timestamp=False)
-        return super().get_dataloaders()
 
     def _replaced(self, loader: Any, name: str) -> Any:
         why = why_loader_stays(loader)

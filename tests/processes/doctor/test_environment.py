@@ -70,16 +70,6 @@ def test_control_group_s_quota_limits_the_usable_cores(monkeypatch: pytest.Monke
     assert environment()["cpu"]["usable_cores"] == 1
 
 
-def test_the_case_cache_is_shown_without_the_users_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    for value, shown in (
-        ("20GB", "20GB"),
-        ("20GB:/scratch/cases", "20GB:/scratch/cases"),
-        (f"20GB:{Path.home()}/cases", "20GB:~/cases"),
-    ):
-        monkeypatch.setenv("DETAUG_CASE_CACHE", value)
-        assert environment()["variables"]["DETAUG_CASE_CACHE"] == shown
-
-
 def test_switches_are_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")

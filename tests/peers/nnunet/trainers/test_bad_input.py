@@ -125,12 +125,6 @@ def test_a_seed_that_is_none(nnunet_environment: Path, monkeypatch: pytest.Monke
         new_trainer(nnunet_environment, trainer).run_training()
 
 
-def test_a_case_cache_that_is_none(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DETAUG_CASE_CACHE", "20")
-    with pytest.raises(ValueError, match="DETAUG_CASE_CACHE in the environment: a case cache is a size in MB"):
-        new_trainer(nnunet_environment, ShortDetAug).run_training()
-
-
 def test_without_a_seed_one_is_drawn_and_logged(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DETAUG_SEED")
     one, other = (new_trainer(nnunet_environment, ShortDetAug) for _ in range(2))

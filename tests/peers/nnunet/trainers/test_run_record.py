@@ -188,11 +188,10 @@ def test_another_version_is_told(baseline: RunRecord) -> None:
             baseline.check_continues(earlier)
 
 
-def test_processes_cache_and_place_are_free(
+def test_processes_and_place_are_free(
     nnunet_environment: Path, baseline: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("nnUNet_n_proc_DA", "3")
-    monkeypatch.setenv("DETAUG_CASE_CACHE", f"1GB:{tmp_path / 'cache'}")
     monkeypatch.setenv("DETAUG_LEDGER", "1")
     monkeypatch.setenv("nnUNet_results", str(tmp_path / "elsewhere"))
     (tmp_path / "preprocessed").symlink_to(nnunet_environment / "preprocessed")

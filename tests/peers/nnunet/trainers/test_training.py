@@ -308,20 +308,6 @@ def test_a_trainer_gets_as_many_batches_as_it_asks_for(
         assert fingerprint(next(resumed)) == following
 
 
-def test_the_log_says_once_which_case_cache_is_used(
-    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    train, _ = loaders(new_trainer(nnunet_environment, ShortDetAug))
-    expected = fingerprint(next(train))
-    monkeypatch.setenv("DETAUG_CASE_CACHE", f"1GB:{tmp_path}/cache")
-    made = new_trainer(nnunet_environment, ShortDetAug)
-    train, val = loaders(made)
-    assert fingerprint(next(train)) == expected
-    next(val)
-    assert list((tmp_path / "cache").glob("*.npy"))
-    assert Path(made.log_file).read_text().count(f"case cache: up to 1 GB of decompressed cases in {tmp_path}") == 1
-
-
 def test_trainers_of_other_people_keep_what_they_changed(nnunet_environment: Path) -> None:
     class Own(Short):
         def get_dataloaders(self) -> Any:
