@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from detaug.fingerprints import fingerprint
 from detaug.nnunet.compatibility import (
@@ -171,15 +174,15 @@ class Comparison:
     Attributes:
         checkpoint: the name of the file that both have.
         differences: in the order of causes.
-        curves: of each metric with one number per epoch: the values of both.
+        curves: of each metric, the values of both, one per epoch.
     """
 
     checkpoint: str
-    differences: tuple[Difference, ...]
-    curves: Mapping[str, tuple[list[float], list[float]]]
+    differences: list[Difference]
+    curves: Mapping[str, tuple[list[Any], list[Any]]]
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as what JSON can hold."""
+        """All of it but the curves."""
         told = [asdict(each) for each in self.differences]
         return {"equal": not told, "checkpoint": self.checkpoint, "differences": told}
 
@@ -198,22 +201,22 @@ def compare(one: Path, other: Path) -> Comparison:
     if common is None:
         raise NoResults(f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}")
     mine, theirs = (load_checkpoint(each[common]) for each in found)
-    told = [*_of_settings(mine, theirs), *_of_metrics(mine[LOGGED], theirs[LOGGED])]
+    logged = mine[LOGGED], theirs[LOGGED]
+    curves = {name: (logged[0].get(name, []), logged[1].get(name, [])) for name in {**logged[0], **logged[1]}}
+    curves = {name: values for name, values in curves.items() if name not in EPOCH_TIMES}
+    told = [
+        Difference("settings", f"{part}.{entry}" if entry else part, shown(ours), shown(others))
+        for part, entry, ours, others in differences(_settings(mine), _settings(theirs))
+    ]
+    metrics = [_metric(name, *values) for name, values in curves.items()]
+    told += sorted((each for each in metrics if each is not None), key=lambda each: each.epoch or 0)
     for name in dict.fromkeys([*mine[WEIGHTS], *theirs[WEIGHTS]]):
         tensors = mine[WEIGHTS].get(name), theirs[WEIGHTS].get(name)
         if fingerprint(tensors[0]) != fingerprint(tensors[1]):
-            told.append(Difference("weights", name, _brief(tensors[0]), _brief(tensors[1])))
+            ours, others = (shown(" ".join(str(each).split())) for each in tensors)
+            told.append(Difference("weights", name, ours, others))
             break
-    curves = {
-        name: (values, theirs[LOGGED].get(name, []))
-        for name, values in mine[LOGGED].items()
-        if name not in EPOCH_TIMES and all(getattr(value, "ndim", 0) == 0 and _is_number(value) for value in values)
-    }
-    return Comparison(common, tuple(told), curves)
-
-
-def _brief(tensor: Any) -> str:
-    return shown(" ".join(str(tensor).split()))
+    return Comparison(common, told, curves)
 
 
 def _fold(folder: Path) -> Path:
@@ -225,36 +228,22 @@ def _fold(folder: Path) -> Path:
     return folds[0]
 
 
-def _of_settings(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[Difference]:
-    """Of the records of what the trainings are made of, where there are any, and of what nnU-Net keeps."""
-    parts = [
-        {**(each.get(KEY) or {}), "trainer": each[TRAINER_NAME], ARGUMENTS: _without_place(each.get(ARGUMENTS) or {})}
-        for each in (one, other)
-    ]
-    for part, entry, mine, theirs in differences(*parts):
-        yield Difference("settings", f"{part}.{entry}" if entry else part, shown(mine), shown(theirs))
-
-
-def _without_place(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of what the training is made of, where there is one, and what nnU-Net keeps of it."""
+    arguments = {name: each for name, each in (checkpoint.get(ARGUMENTS) or {}).items() if name != "device"}
     plans = {name: each for name, each in (arguments.get("plans") or {}).items() if name != "continue_training"}
-    return {**{name: each for name, each in arguments.items() if name != "device"}, "plans": plans}
+    return {
+        **(checkpoint.get(KEY) or {}),
+        "trainer": checkpoint[TRAINER_NAME],
+        ARGUMENTS: {**arguments, "plans": plans},
+    }
 
 
-def _of_metrics(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[Difference]:
-    """The first difference of each metric, the earliest first."""
-    found = []
-    for name in dict.fromkeys([*one, *other]):
-        mine, theirs = list(one.get(name, [])), list(other.get(name, []))
-        for epoch in range(max(len(mine), len(theirs)) if name not in EPOCH_TIMES else 0):
-            values = [each[epoch] if epoch < len(each) else None for each in (mine, theirs)]
-            if fingerprint(values[0]) != fingerprint(values[1]):
-                found.append(Difference("metrics", name, shown(values[0]), shown(values[1]), epoch))
-                break
-    return sorted(found, key=lambda each: each.epoch or 0)
-
-
-def _is_number(value: Any) -> bool:
-    return value is not None and not isinstance(value, (list, tuple, str))
+def _metric(name: str, mine: list[Any], theirs: list[Any]) -> Difference | None:
+    for epoch, (one, other) in enumerate(zip_longest(mine, theirs)):
+        if fingerprint(one) != fingerprint(other):
+            return Difference("metrics", name, shown(one), shown(other), epoch)
+    return None
 
 
 def plot(found: Comparison, file: Path) -> None:
@@ -266,7 +255,11 @@ def plot(found: Comparison, file: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    names = [name for name, values in found.curves.items() if any(map(len, values))]
+    names = [
+        name
+        for name, values in found.curves.items()
+        if any(map(len, values)) and all(np.ndim(each) == 0 and each is not None for each in chain(*values))
+    ]
     figure = Figure(figsize=(8, 0.6 + 2.1 * len(names)), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, name in zip(figure.subplots(len(names), sharex=True, squeeze=False)[:, 0], names, strict=True):

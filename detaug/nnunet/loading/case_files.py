@@ -17,13 +17,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import platformdirs
 import xxhash
 
+from detaug.ledger.receipt import sha256_of
 from detaug.nnunet.compatibility import switched_on
-from detaug.nnunet.loading import file_hashes
-from detaug.nnunet.loading.file_hashes import add_edges
 from detaug.nnunet.loading.opened_files import RecentlyUsed, compressed_files, reading
+from detaug.reports.atomic_files import write_text
 
+#: Set to 1, a training's data are known by all bytes of their files.
+HASH_VARIABLE = "DETAUG_HASH_DATA"
+#: With what a fingerprint of such data begins.
+HASHED = "sha256:"
 #: What the places of classes of recently used cases may take in a process, in bytes.
 PLACES_MEMORY = 128 * 2**20
 
@@ -185,11 +190,9 @@ class CaseFolder:
         Raises:
             OSError: a file cannot be read. ValueError: ``DETAUG_HASH_DATA`` is neither 0 nor 1.
         """
-        if switched_on(file_hashes.VARIABLE) if like is None else like.startswith(file_hashes.MARK):
-            lines = [
-                f"{file.name} {file_hashes.hash_of(file)}" for each in self.identifiers for file in self.files(each)
-            ]
-            return file_hashes.MARK + sha256("\n".join(lines).encode()).hexdigest()
+        if switched_on(HASH_VARIABLE) if like is None else like.startswith(HASHED):
+            lines = [f"{file.name} {hash_of(file)}" for each in self.identifiers for file in self.files(each)]
+            return HASHED + sha256("\n".join(lines).encode()).hexdigest()
         state = xxhash.xxh3_128()
         for identifier in self.identifiers:
             state.update(f"{len(identifier)}:{identifier}".encode())
@@ -252,3 +255,46 @@ def _open_numpy(folder: Path, identifier: str, suffix: str, name: str) -> Any:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+# --- what tells one content of a file from another ---------------------------------------------------------------------------
+
+
+def hash_of(file: Path) -> str:
+    """SHA-256 of a file, in hexadecimal digits. The file is read again when its path, size or times have changed; a disk that
+    returns other bytes by itself changes none of these: remove the folder ``data`` of detaug's cache to have all read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    known = file.stat()
+    # The time of the last change of the inode as well: copying a file over another can restore the one, not the other.
+    key = f"{file.resolve()}\n{known.st_size}\n{known.st_mtime_ns}\n{known.st_ctime_ns}"
+    place = platformdirs.user_cache_path("detaug", appauthor=False) / "data" / sha256(os.fsencode(key)).hexdigest()
+    try:
+        found = place.read_text()
+        if len(found) == 64:
+            return found
+    except (OSError, ValueError):
+        pass
+    found = sha256_of(file)
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_text(place, found)
+    except OSError:  # a cache that cannot be written saves nothing
+        pass
+    return found
+
+
+_EDGE = 64 * 1024
+
+
+def add_edges(state: Any, file: Path) -> None:
+    """Update a hash with a file's name, its size, and its first and last 64 kB."""
+    size = file.stat().st_size
+    state.update(f"{file.name}:{size}".encode())
+    with open(file, "rb") as stream:
+        state.update(stream.read(_EDGE))
+        if size > 2 * _EDGE:
+            stream.seek(size - _EDGE)
+        state.update(stream.read(_EDGE))

@@ -18,7 +18,7 @@ from scipy.stats import ks_2samp
 
 from detaug import DeterministicAugmenter, SeedTree, fingerprint
 from detaug.nnunet import training_transforms
-from detaug.nnunet.loading import PatchSource, case_files, file_hashes
+from detaug.nnunet.loading import PatchSource, case_files
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.loading.opened_files import UnreadableCase, compressed_files
 from detaug.nnunet.loading.patch_sampling import draw_patch_start, room_for_patches
@@ -215,7 +215,7 @@ def test_data_are_hashed_whole_where_the_environment_says_so_and_once(
     lines = "\n".join(f"{name} {sha256((folder / name).read_bytes()).hexdigest()}" for name in names)
     assert whole == "sha256:" + sha256(lines.encode()).hexdigest()
     assert len(list((tmp_path / "cache" / "detaug" / "data").iterdir())) == 3
-    monkeypatch.setattr(file_hashes, "sha256_of", None)  # no file is read again
+    monkeypatch.setattr(case_files, "sha256_of", None)  # no file is read again
     assert CaseFolder(folder).contents() == whole
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
