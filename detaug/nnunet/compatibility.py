@@ -232,7 +232,7 @@ SAMPLING = ("batch_size", "oversample_foreground_percent", "probabilistic_oversa
 
 #: The method that makes loaders and augmenters. It knows their classes as globals of its module, by the names below.
 MAKES_LOADERS = "get_dataloaders"
-UNORDERED, ORDERED, SINGLE = "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "SingleThreadedAugmenter"
+AUGMENTERS = ("NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter")
 
 
 def loader_class() -> Any:

@@ -8,11 +8,11 @@ nnU-Net's own.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from detaug.nnunet.compatibility import MAKES_LOADERS, ORDERED, SINGLE, UNORDERED
+from detaug.nnunet.compatibility import AUGMENTERS, MAKES_LOADERS
 
 
 def batches_kept(num_cached: int) -> int:
@@ -56,57 +56,16 @@ class AugmenterRequest:
         return None
 
 
-def _request_of_multi_threaded(
-    data_loader: Any,
-    transform: Any,
-    num_processes: int,
-    num_cached_per_queue: int = 2,
-    seeds: Any = None,
-    pin_memory: bool = False,
-    **_: Any,
-) -> AugmenterRequest:
-    cached = num_cached_per_queue * num_processes
-    return AugmenterRequest(data_loader, transform, num_processes, cached, seeds, pin_memory)
-
-
-#: Names by which nnU-Net's modules know batchgenerators' augmenters, and what has their arguments here.
-AUGMENTERS: dict[str, Callable[..., AugmenterRequest]] = {
-    UNORDERED: AugmenterRequest,
-    ORDERED: _request_of_multi_threaded,
-    SINGLE: AugmenterRequest,
-}
-
-
 @contextlib.contextmanager
-def requests_instead_of_augmenters(trainer: type, method: str = MAKES_LOADERS) -> Iterator[None]:
-    """Inside, the trainer's `get_dataloaders` gets `AugmenterRequest` objects.
-
-    Args:
-        trainer: the class; every definition of the method among its bases is dealt with.
-        method: the method's name.
-    """
-    with contextlib.ExitStack() as stack:
-        for namespace in _namespaces(trainer, method):
-            stack.enter_context(_replaced(namespace, AUGMENTERS))
-        yield
-
-
-def _namespaces(trainer: type, method: str) -> list[dict[str, Any]]:
-    """The globals of every definition of the method."""
-    found: list[dict[str, Any]] = []
-    for base in trainer.__mro__:
-        function = getattr(vars(base).get(method), "__wrapped__", vars(base).get(method))
-        namespace = getattr(function, "__globals__", None)
-        if namespace is not None and not any(namespace is each for each in found):
-            found.append(namespace)
-    return found
-
-
-@contextlib.contextmanager
-def _replaced(namespace: dict[str, Any], substitutes: Mapping[str, Any]) -> Iterator[None]:
-    before = {name: namespace[name] for name in substitutes if name in namespace}
-    namespace.update({name: substitutes[name] for name in before})
+def requests_instead_of_augmenters(trainer: type) -> Iterator[None]:
+    """Inside, every definition of `get_dataloaders` among a trainer's bases gets `AugmenterRequest` objects."""
+    methods = [vars(base).get(MAKES_LOADERS) for base in trainer.__mro__]
+    found = [getattr(getattr(each, "__wrapped__", each), "__globals__", {}) for each in methods]
+    before = [(each, name, each[name]) for each in found for name in AUGMENTERS if name in each]
+    for namespace, name, _ in before:
+        namespace[name] = AugmenterRequest
     try:
         yield
     finally:
-        namespace.update(before)
+        for namespace, name, augmenter in before:
+            namespace[name] = augmenter

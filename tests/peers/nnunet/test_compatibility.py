@@ -52,7 +52,7 @@ def test_attributes_are_set_by_nnunets_trainer() -> None:
 def test_globals_of_get_dataloaders_are_there() -> None:
     names = vars(sys.modules[trainer_class().__module__])
     assert compatibility.loader_class().__name__ in names
-    assert {compatibility.UNORDERED, compatibility.SINGLE} <= set(names)
+    assert set(compatibility.AUGMENTERS) <= set(names)
 
 
 def test_entries_of_checkpoints_are_those_that_nnunet_writes() -> None:
