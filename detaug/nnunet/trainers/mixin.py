@@ -62,7 +62,7 @@ from detaug.nnunet.trainers.run_record import (
     plain,
     schedule_settings,
 )
-from detaug.nnunet.trainers.training_log import EpochAccount, TrainingLog, checks_line, named, opening_line
+from detaug.nnunet.trainers.training_log import TrainingLog, checks_line, named, opening_line
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.trainers.unsaved_state import UnsavedState
 from detaug.reports.atomic_files import remove_unfinished
@@ -110,7 +110,7 @@ class DeterministicTraining(TrainerAttributes):
     - `on_train_start`: checks that all cases of the fold are there and complete, and the same as when the training began.
     - `save_checkpoint`: writes times to a file beside it; pickling does not depend on history; a file is never partial.
     - `run_training`: no process survives it. Whatever detaug logs meanwhile (batches that are not reproducible, generators
-      without a seed, dead workers) goes to nnU-Net's log, with a line on what the training is made of and one per epoch.
+      without a seed, dead workers) goes to nnU-Net's log, with a line on what the training is made of and one on its checks.
 
     Attributes:
         deterministic_mode: as for `detaug.training.deterministic_mode`: True, or "warn" for networks with operations that
@@ -130,7 +130,6 @@ class DeterministicTraining(TrainerAttributes):
     _first_weights: str | None = None
     _pretrained: str | None = None
     _switched: Changes | None = None
-    _account: EpochAccount | None = None
     _unsaved: UnsavedState | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -342,15 +341,7 @@ class DeterministicTraining(TrainerAttributes):
             if isinstance(loader, DeterministicAugmenter):
                 loader.set_epoch(self.current_epoch)
         seed_global_generators(self._branch(f"epoch/rank/{self.local_rank}").sequence(self.current_epoch))
-        self._account = EpochAccount((self.dataloader_train, self.dataloader_val))
         super().on_train_epoch_start()  # type: ignore[misc]
-
-    def on_epoch_end(self) -> None:
-        # before nnU-Net writes checkpoints and draws its plot
-        line = None if self._account is None else self._account.line(self.current_epoch)
-        super().on_epoch_end()  # type: ignore[misc]
-        if line is not None:
-            self.print_to_log_file(line)
 
     def on_train_end(self) -> None:
         if self._unsaved is not None:

@@ -1,9 +1,8 @@
-"""What a training says of itself in nnU-Net's own log: findings as they come, a line at the start, a line per epoch."""
+"""What a training says of itself in nnU-Net's own log: findings as they come, a line at the start, a line at the end."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -47,37 +46,6 @@ class TrainingLog(logging.Handler):
         finally:
             logger.removeHandler(self)
             logger.setLevel(before)
-
-
-class EpochAccount:
-    """How long an epoch waited for its batches.
-
-    Args:
-        loaders: of the training; those that are not detaug's are not measured.
-    """
-
-    def __init__(self, loaders: Iterable[Any]) -> None:
-        self._loaders = [loader for loader in loaders if isinstance(loader, DeterministicAugmenter)]
-        self._began, self._before = time.perf_counter(), self._counted()
-
-    def _counted(self) -> tuple[float, ...]:
-        """Batches, seconds waited, and workers that were replaced, of all loaders so far."""
-        told = [loader.stats() for loader in self._loaders]
-        return tuple(
-            sum(each[name] for each in told) for name in ("batches", "waited", "starting", "restarts", "retirements")
-        )
-
-    def line(self, epoch: int) -> str:
-        """For the log, at the epoch's end."""
-        seconds = max(time.perf_counter() - self._began, 1e-9)
-        batches, waited, starting, *replaced = (
-            after - before for after, before in zip(self._counted(), self._before, strict=True)
-        )
-        restarts = int(sum(replaced))
-        return (
-            f"detaug: epoch {epoch}: {(waited + starting) / seconds:.0%} of {seconds:.1f} s waited for batches, "
-            f"{batches / seconds:.2f} batches/s, {restarts} worker restart{'s' * (restarts != 1)}"
-        )
 
 
 def checks_line(loaders: Iterable[Any]) -> str:

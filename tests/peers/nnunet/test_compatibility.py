@@ -25,7 +25,6 @@ HOOKS = {
     "get_validation_transforms",
     "initialize",
     "load_checkpoint",
-    "on_epoch_end",
     "on_train_end",
     "on_train_epoch_start",
     "on_train_start",
