@@ -327,9 +327,7 @@ def test_three_threads_train_to_the_same_bytes_and_another_number_is_refused(
         assert continued(nnunet_environment, file) == straight
         monkeypatch.setenv("DETAUG_CPU_THREADS", "2")
         file = Path(made.output_folder) / "checkpoint_final.pth"
-        with pytest.raises(
-            StateMismatch, match=r"torch's threads: 3 in the checkpoint, 2 now \(set DETAUG_CPU_THREADS"
-        ):
+        with pytest.raises(StateMismatch, match=r"cpu_threads: 3 in the checkpoint, 2 now \(set DETAUG_CPU_THREADS"):
             continued(nnunet_environment, file)
     finally:
         torch.set_num_threads(before)
