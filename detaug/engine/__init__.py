@@ -4,7 +4,7 @@ A batch's way, with worker processes:
 
     user            next() ─────────────► Schedule.take(): is the due batch there?   yes: it is handed out
                                               │ no: wait                             and the position moves
-    coordinator     Assignments.give_out() ───┤ which worker makes which of the steps that are wanted
+    coordinator     given_out() ──────────────┤ which worker makes which of the steps that are wanted
       (a thread)        │ Make              │
     worker              ▼                     │
                     Producer.make(epoch, step): reseed every generator, take from the source, transform

@@ -1,9 +1,9 @@
-"""Which task a worker has begun, and where in the user's code it is when it has not been heard of for long.
+"""How many tasks a worker has begun, and where in the user's code it is when it has not been heard of for long.
 
-Both stand in a block of shared memory, which outlives the worker: eight bytes for the task, which the worker writes before
-it begins one, and behind them text. The worker has the C library of Python (`faulthandler`) write its stack there when it
-gets a certain signal; that works also while it holds the interpreter's lock in a call that does not come back. The parent
-reads the text, and finds the classes that the functions belong to in the source files.
+Both stand in a block of shared memory, which outlives the worker: eight bytes for the number of tasks, which the worker
+raises before it begins one, and behind them text. The worker has the C library of Python (`faulthandler`) write its stack
+there when it gets a certain signal; that works also while it holds the interpreter's lock in a call that does not come back.
+The parent reads the text, and finds the classes that the functions belong to in the source files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PACKAGE = Path(detaug.__file__).parent
 #: The user's code begins behind these frames.
 _OURS = tuple(str(_PACKAGE / room) for room in ("pipeline", "engine", "sources"))
 _MOST_NAMES = 6
-_TASK_BYTES = 8
+_BEGUN_BYTES = 8
 
 
 class OwnWhereabouts:
@@ -37,23 +37,23 @@ class OwnWhereabouts:
 
     Attributes:
         descriptor: of the block, to be sent to the parent; stays open here. None: there is no block.
-        task: its first entry is the number of the task that is begun; written by item assignment.
+        begun: its first entry is the number of tasks that were begun, the one that is being made among them.
     """
 
     def __init__(self) -> None:
         self.descriptor: int | None = None
-        self.task = memoryview(bytearray(_TASK_BYTES)).cast("Q")
+        self.begun = memoryview(bytearray(_BEGUN_BYTES)).cast("Q")
         try:
-            descriptor = create(_TASK_BYTES)
+            descriptor = create(_BEGUN_BYTES)
         except OSError:  # without descriptors to spare there are more urgent things
             return
         try:
-            self.task = memoryview(mmap.mmap(descriptor, _TASK_BYTES)).cast("Q")
+            self.begun = memoryview(mmap.mmap(descriptor, _BEGUN_BYTES)).cast("Q")
         except OSError:
             os.close(descriptor)
             return
         self.descriptor = descriptor
-        os.lseek(descriptor, _TASK_BYTES, os.SEEK_SET)
+        os.lseek(descriptor, _BEGUN_BYTES, os.SEEK_SET)
         if ASKING is not None:
             faulthandler.register(ASKING, file=descriptor, all_threads=False, chain=False)
 
@@ -71,16 +71,16 @@ class Whereabouts:
     def forget(self) -> None:
         """Drop an older answer."""
         # The worker writes at the position that both descriptors share.
-        os.lseek(self._descriptor, _TASK_BYTES, os.SEEK_SET)
-        os.ftruncate(self._descriptor, _TASK_BYTES)
+        os.lseek(self._descriptor, _BEGUN_BYTES, os.SEEK_SET)
+        os.ftruncate(self._descriptor, _BEGUN_BYTES)
 
-    def task(self) -> int:
-        """The number of the task that was begun last; 0 before the first."""
-        return int.from_bytes(os.pread(self._descriptor, _TASK_BYTES, 0), sys.byteorder)
+    def begun(self) -> int:
+        """How many tasks were begun."""
+        return int.from_bytes(os.pread(self._descriptor, _BEGUN_BYTES, 0), sys.byteorder)
 
     def answer(self) -> str:
         """``"Compose.__call__ > Slow.__call__ (slow.py:12)"``; empty while there is none."""
-        text = os.pread(self._descriptor, 65536, _TASK_BYTES).decode(errors="replace")
+        text = os.pread(self._descriptor, 65536, _BEGUN_BYTES).decode(errors="replace")
         return place_of(text) if text.endswith("\n") else ""
 
     def close(self) -> None:

@@ -30,10 +30,6 @@ class ChannelClosed(Exception):
     """The other side is gone."""
 
 
-class ChannelFull(Exception):
-    """The other side has not read for long: there is no room for another message now."""
-
-
 class Channel:
     """One end of a socket pair. Messages are Python objects, and better small; at most one descriptor goes with each.
 
@@ -71,42 +67,36 @@ class Channel:
         self._descriptors.clear()
         self._socket.close()
 
-    def send(self, message: Any, descriptor: int | None = None, wait: bool = True) -> None:
+    def send(self, message: Any, descriptor: int | None = None) -> None:
         """Send one message whole, waiting for room where there is none.
 
         Args:
             message: anything that can be pickled.
             descriptor: goes with it.
-            wait: False: nothing is sent where there is no room, so that a reader that is stopped cannot hold this
-                process up. (Of a message in several packets only the first is not waited with.)
 
         Raises:
             ChannelClosed: the other end is closed.
-            ChannelFull: there is no room, and `wait` is False.
         """
         data = pickle.dumps(message, protocol=5)
         while len(data) > _LARGEST:
-            self._send_packet(_MORE_FOLLOWS + data[:_LARGEST], None, wait)
-            data, wait = data[_LARGEST:], True
+            self._send_packet(_MORE_FOLLOWS + data[:_LARGEST], None)
+            data = data[_LARGEST:]
         kind = _PLAIN if descriptor is None else _WITH_DESCRIPTOR
-        self._send_packet(kind + data, descriptor, wait)
+        self._send_packet(kind + data, descriptor)
 
-    def _send_packet(self, packet: bytes, descriptor: int | None, wait: bool) -> None:
+    def _send_packet(self, packet: bytes, descriptor: int | None) -> None:
         ancillary = []
         if descriptor is not None:
             ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))]
-        flags = 0 if wait else int(socket.MSG_DONTWAIT)
         try:
             if not _SEQPACKET:
                 framed = _LENGTH.pack(len(packet)) + packet
-                sent = self._socket.sendmsg([framed], ancillary, flags)
+                sent = self._socket.sendmsg([framed], ancillary)
                 self._socket.sendall(framed[sent:])
             elif descriptor is None:
-                self._socket.send(packet, flags)
+                self._socket.send(packet)
             else:
-                self._socket.sendmsg([packet], ancillary, flags)
-        except BlockingIOError:
-            raise ChannelFull from None
+                self._socket.sendmsg([packet], ancillary)
         except OSError as error:
             raise ChannelClosed from error
 

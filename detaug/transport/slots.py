@@ -18,10 +18,8 @@ import errno
 import functools
 import itertools
 import logging
-import math
 import os
 import struct
-import time
 import weakref
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -47,8 +45,6 @@ _MOST_AT_ONCE = 1_000
 #: A loader that holds what it took from so many batches' slots in a row gets ordinary memory from then on.
 _MOST_HELD = 4
 _ENTRY_BYTES = 16
-#: A stock that is not much too large loses a slot in so many seconds. To make one takes some 20 ms.
-_BETWEEN_DROPS = 0.25
 
 
 class Parcel(NamedTuple):
@@ -287,49 +283,17 @@ def _spans(count: int) -> str:
     return f"={2 * count}q"
 
 
-class Stock:
-    """Slots that workers have, free or being filled: how many all together are to have, so that a worker that had a few more
-    batches to make than others does not give up slots which it will soon have to make again. Making one costs as much as
-    filling it several times.
-
-    What they have beyond that, up to half as many again, goes one by one. Quick workers that take turns in getting ahead of each
-    other would else make slots, fall behind meanwhile, and drop what came back, for ever.
-
-    Args:
-        most: of all workers.
-        clock: seconds.
-
-    Attributes:
-        here: how many they have.
-    """
-
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.most = most
-        self.here = 0
-        self._clock = clock
-        self._dropped = -math.inf  # when one went that there was room for
-
-    def is_full(self) -> bool:
-        """Whether what comes back now is to be dropped."""
-        if self.most <= self.here < self.most + self.most // 2:
-            if (now := self._clock()) - self._dropped < _BETWEEN_DROPS:
-                return False
-            self._dropped = now
-        return self.here >= self.most
-
-
 class ParentSlots:
     """The parent's side of one worker's slots.
 
     Args:
-        keep: free slots kept for reuse in any case; what comes back beyond that is dropped where the stock is full.
-        stock: shared with the other workers.
+        keep: slots that the worker may have, free or being filled; what comes back beyond that is dropped. To make one costs
+            as much as to fill it several times, so that workers that get ahead of others are to keep what they need for it.
     """
 
-    def __init__(self, keep: int, stock: Stock | None = None) -> None:
+    def __init__(self, keep: int) -> None:
         self._mappings: dict[int, Mapping] = {}
         self._keep = keep
-        self._stock = stock or Stock(keep)
         # Leases end in whatever thread collects garbage. The end of one is appended here by C code alone: no lock is
         # taken, and an interrupt (Ctrl-C) finds no line of Python in which it would be lost with the slot.
         self._returned: deque[_Delivery] = deque()
@@ -349,7 +313,7 @@ class ParentSlots:
         """
         if parcel.slot not in self._mappings:
             raise self._refused[parcel.slot]
-        self._not_at_worker(parcel.slot)
+        self._at_worker.discard(parcel.slot)
         mapping = self._mappings[parcel.slot]
         lease = Lease(mapping)
         self._out[parcel.slot] = _Delivery(lease, self._returned.append, parcel.slot, mapping)
@@ -384,7 +348,7 @@ class ParentSlots:
         """
         for number in parcel.replaced:
             self._mappings.pop(number, None)
-            self._not_at_worker(number)
+            self._at_worker.discard(number)
         if parcel.slot in self._mappings:
             return
         try:
@@ -417,34 +381,20 @@ class ParentSlots:
             else:
                 free.append(delivery.slot)
         for number in free:
-            if len(self._at_worker) < self._keep or not self._stock.is_full():
+            if len(self._at_worker) < self._keep:
                 self._at_worker.add(number)
-                self._stock.here += 1
                 again.append(number)
             else:
                 del self._mappings[number]
                 drop.append(number)
         return again, drop
 
-    def not_told(self, again: Sequence[int], drop: Sequence[int]) -> None:
-        """The worker could not be told what `take_returned` gave: it will be given again."""
-        for number in again:
-            self._not_at_worker(number)
-        self._unused.extend(again)
-        self._lost.extend(drop)
-
     def close(self) -> None:
         """The worker is gone: nothing of it will be used again. Batches that are out stay valid."""
         self._mappings.clear()
-        self._stock.here -= len(self._at_worker)
         self._at_worker.clear()
         self._out.clear()  # first: the ends of these leases are not noted any more
         self._returned.clear()
-
-    def _not_at_worker(self, number: int) -> None:
-        if number in self._at_worker:
-            self._at_worker.remove(number)
-            self._stock.here -= 1
 
     def spans_out(self) -> list[tuple[int, int]]:
         """(first address, end) of the slots that are out."""

@@ -20,6 +20,7 @@ from batchgenerators.dataloading.data_loader import DataLoader
 from detaug import BatchError, DeterministicAugmenter, Skip, current, fingerprint
 from detaug.engine.executor import Engine, Executor
 from detaug.engine.in_process import InThisProcess
+from detaug.engine.order.outcomes import Position
 from tests.support.ledgers.runs import lines
 
 
@@ -111,9 +112,8 @@ def test_what_is_put_back_is_due_again(run: Callable[..., Running]) -> None:
 def test_a_move_goes_anywhere(run: Callable[..., Running]) -> None:
     running = run()
     running.take(3)
-    schedule = running.augmenter._schedule
     for epoch, step in ((7, 2), (0, 1), (0, 1)):
-        running.engine.move(schedule.position_at(epoch, step))
+        running.engine.move(Position(epoch, step, step))
         assert running.take(1) == [(epoch, step)]
 
 
@@ -126,7 +126,7 @@ def test_a_failure_is_raised_until_the_position_is_moved(run: Callable[..., Runn
     running.engine.move(running.augmenter._schedule.position)
     with pytest.raises(BatchError, match="no such case"):  # tried again
         running.engine.next()
-    running.engine.move(running.augmenter._schedule.position_at(0, 3))
+    running.engine.move(Position(0, 3, 3))
     assert running.take(1) == [(0, 3)]
 
 

@@ -13,6 +13,7 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -23,23 +24,24 @@ from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
 from detaug.engine.local import messages
-from detaug.engine.local.assignments import Assignments
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool
 from detaug.engine.local.waker import Waker
 from detaug.engine.order.outcomes import Delivered, Exists, Position, Task
+from detaug.engine.order.schedule import Schedule
 from detaug.engine.prefetching import PrefetchingEngine
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
+from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
-from detaug.transport.channel import ChannelClosed, ChannelFull
+from detaug.transport.channel import ChannelClosed
 from detaug.transport.slots import Parcel
 from detaug.transport.transfer import unpack
 
 logger = logging.getLogger("detaug")
 
-#: How long (seconds) a worker is left alone that has not read what it was sent.
-_REST = 0.005
+#: Tasks that a worker has at a time: one that it is making, and one that waits, so that no time is lost between the two.
+_TASKS = 2
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,6 @@ class Coordinator(PrefetchingEngine):
         self._states = work.states
         self._settings = settings
         self._places = work.places
-        self._resting: list[Worker] = []  # workers that read too little to be sent anything
-        self._assignments: Assignments[Worker] = Assignments(work.schedule, work.num_processes)
         self._deaths: dict[BatchKey, int] = {}
         self._not_taken: dict[BatchKey, int] = {}
         self._missing: set[int] = set()  # places whose streams other workers have
@@ -145,11 +145,11 @@ class Coordinator(PrefetchingEngine):
             if self._gpu is not None:
                 torch.cuda.set_device(self._gpu)
             while not self._closing:
-                self._assign_all()
+                self._assign()
                 self._checking.go_on()
                 # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
                 self._tell_what_is_due()
-                self._pool.wait(_REST if self._resting else None)
+                self._pool.wait()
                 self._pool.look_for_stalls()
         except OSError as error:
             self.fail(explained(error, "the workers cannot go on"))
@@ -171,7 +171,6 @@ class Coordinator(PrefetchingEngine):
 
     def ready(self, worker: Worker) -> None:
         """It can be given tasks."""
-        self._assignments.join(worker)
         self._set_missing(self._missing - {worker.index})
 
     def missing(self, worker: Worker) -> None:
@@ -183,28 +182,26 @@ class Coordinator(PrefetchingEngine):
         if private:
             self._tell_of_retirement(worker, private)
         self._leave(worker)
-        self._lose([task for _, task in worker.tasks])
+        self._lose([*worker.tasks])
 
     def died(self, worker: Worker, exitcode: int, peak: int) -> None:
         """It ended while it made a batch, or between two. `peak`: the most memory it had, in bytes; 0: not known."""
         self._work.health.restarts += 1
+        tasks, begun = list(worker.tasks), worker.begun()
         self._leave(worker)
-        tasks = list(worker.tasks)
         if not tasks:
             text = "worker %d (pid %d) ended with %s between batches; starting another"
             logger.warning(text, *worker.name, signal_name(exitcode))
             return
-        _, fatal = tasks.pop(worker.task())
-        self._lose_task(worker, fatal, exitcode, peak)
-        self._lose([task for _, task in tasks])
+        self._lose_task(worker, tasks.pop(begun), exitcode, peak)
+        self._lose(tasks)
 
     def describe(self, worker: Worker) -> str:
         """The batch that it is making, in words."""
-        return failures.describe_batch(worker.tasks[worker.task()][1].key, self._places)
+        return failures.describe_batch(worker.tasks[worker.begun()].key, self._places)
 
     def _leave(self, worker: Worker) -> None:
         """The worker will not answer again."""
-        self._assignments.leave(worker)
         self._checking.lost(worker.number)
         worker.close()
 
@@ -220,7 +217,7 @@ class Coordinator(PrefetchingEngine):
         assert limit is not None
         text = f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is {limit / 2**20:.0f} MiB)"
         logger.info("worker %d (pid %d) %s and retires; another takes its place", *worker.name, text)
-        if worker.batches <= 1:
+        if worker.answers <= 1:
             every = "a worker that has made but one batch exceeds max_worker_memory already, so that every batch takes a new"
             self.say_once(f"{every} process: it {text}")
 
@@ -243,102 +240,49 @@ class Coordinator(PrefetchingEngine):
         error = failures.died(task.key, self._places, times, exitcode, peak, worker.leaving)
         self._finish(task, self._failure(error))
 
-    def _assign_all(self) -> None:
-        """Take back tasks that are no longer wanted, and give tasks to every worker that has room."""
-        with self._lock:
-            dropped = self._schedule.dropped()
-        for key in dropped:
-            if (place := self._assignments.waiting_at(key)) is not None:
-                self._take_back(*place, key)
-        while self._resting:
-            self._assignments.wake(self._resting.pop())
-        self._assign()
-
     def _assign(self) -> None:
-        sent = False
-        while not sent and self._fatal is None:
-            with self._lock:
-                given = self._assignments.give_out()
-            sent = True
-            for worker, entries in given:
-                sent = self._sent(worker, entries) and sent
-
-    def _sent(self, worker: Worker, entries: list[tuple[int, Task]]) -> bool:
-        """False: it took none of them, and others may."""
-        if not worker.left:
-            try:
-                self._tell_states(worker, entries)
-                worker.assign(entries)
-                return True
-            except ChannelClosed:
-                return True  # the helper will say that it ended; others then get the tasks
-            except ChannelFull:
-                self._assignments.rest(worker)
-                self._resting.append(worker)
-        else:
-            self._assignments.leave(worker)
-        with self._lock:
-            for ticket, task in entries:
-                self._schedule.lose(task.key)
-                self._assignments.forget(ticket, task.key)
-        return False
-
-    def _tell_states(self, worker: Worker, entries: list[tuple[int, Task]]) -> None:
-        """Ahead of a stream's first task, the state of its loader from which that is near.
-
-        Raises:
-            ChannelFull: see `detaug.engine.local.handles.Worker.assign`.
-        """
-        if not self._states.enabled:
+        if self._fatal is not None:
             return
-        for _, task in entries:
-            epoch, step = task.key
-            stream, turn = self._schedule.plan.stream_of(step), self._schedule.plan.turn_of(step)
-            generation = self._states.generation
-            if worker.told.get(stream) == generation:
-                continue
-            state = self._states.before(stream, epoch, turn)
-            if state is not None:
-                with contextlib.suppress(ChannelClosed):  # which is found when the tasks are sent
-                    worker.channel.send(messages.Restore(state), wait=False)
-                self._states.used = True
-            worker.told[stream] = generation
-
-    def _take_back(self, worker: Worker, ticket: int, key: BatchKey) -> None:
-        with contextlib.suppress(ChannelClosed):
-            worker.cancel(ticket)
-        self._assignments.done(worker, ticket, key)
+        workers = [each for each in self._pool.workers.values() if each.ready and not each.left]
         with self._lock:
-            self._schedule.lose(key)
+            given = list(given_out(self._schedule, workers, self._work.num_processes - len(workers)))
+        for worker, task in given:
+            with contextlib.suppress(ChannelClosed):  # the helper will say that it ended; others then get the task
+                worker.assign(task, self._state_for(worker, task))
+
+    def _state_for(self, worker: Worker, task: Task) -> LoaderState | None:
+        """Ahead of a stream's first task, the state of its loader from which that is near."""
+        epoch, step = task.key
+        stream, generation = self._schedule.plan.stream_of(step), self._states.generation
+        if not self._states.enabled or worker.told.get(stream) == generation:
+            return None
+        worker.told[stream] = generation
+        state = self._states.before(stream, epoch, self._schedule.plan.turn_of(step))
+        self._states.used = self._states.used or state is not None
+        return state
 
     def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
         if answer.state is not None:
             self._states.add(answer.state, BatchKey(*self._schedule.position[:2]))
         seconds = time.monotonic() - worker.since
-        task = worker.answered(answer.ticket)
-        if task is not None:
-            self._assignments.done(worker, answer.ticket, task.key)
+        task = worker.answered()
         self._checking.checks.worked(seconds)
         if not isinstance(answer, messages.Exists):
             self._work.health.worked(worker.number, seconds, len(self._schedule.outcomes))
-        if task is None:  # it was taken back too late; another worker makes it as well
-            if isinstance(answer, messages.InSlot):
-                worker.slots.refuse(descriptor, answer.parcel)
-            return
         if self._deaths:
             self._deaths.pop(task.key, None)
         match answer:
-            case messages.Inline(_, pickled, buffers):
+            case messages.Inline(pickled, buffers):
                 self._finish(task, self._unpacked(task, lambda: unpack(pickled, [bytearray(b) for b in buffers])))
-            case messages.InSlot(_, parcel):
+            case messages.InSlot(parcel):
                 self._take_slot(worker, task, parcel, descriptor)
             case messages.Ended():
                 with self._lock:
                     self._schedule.end_stream(task.key)
             case messages.Exists():
                 self._finish(task, Exists())
-            case messages.Raised(_, record):
+            case messages.Raised(record):
                 where = f"in worker {worker.number} (pid {worker.pid})"
                 self._finish(task, self._failure(failures.error_of(record, task.key, self._places, where)))
 
@@ -348,7 +292,7 @@ class Coordinator(PrefetchingEngine):
             if not wanted:
                 self._schedule.lose(task.key)
         if wanted:
-            if len(worker.tasks) < 2:
+            if len(worker.tasks) < _TASKS:
                 self._assign()  # before its batch is unpacked here
             self._open(worker, task, parcel, descriptor)
         else:
@@ -408,3 +352,25 @@ class Coordinator(PrefetchingEngine):
     def checker_lost(self) -> None:
         """It is gone, and what it was to make is not made."""
         self._checking.give_up()
+
+
+def given_out(schedule: Schedule, workers: Sequence[Worker], yet_to_join: int) -> Iterator[tuple[Worker, Task]]:
+    """Which worker is to be sent which task. None gets a second one before each has its first.
+
+    Args:
+        schedule: is told that they are begun.
+        workers: that can be sent something.
+        yet_to_join: how many more there will be.
+    """
+    for number in range(_TASKS):
+        for worker in workers:
+            if len(worker.tasks) > number:
+                continue
+            if number and schedule.stateless and schedule.num_open <= yet_to_join:
+                return  # what is left is for workers that will begin it at once
+            task = schedule.next_for(worker.index)
+            if task is not None:
+                schedule.start(task.key)
+                yield worker, task
+            elif schedule.stateless:
+                return  # nor is there one for any other

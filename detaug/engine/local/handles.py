@@ -13,21 +13,21 @@ import warnings
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 from detaug.engine.executor import Job
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
 from detaug.engine.local.worker import work_on_inherited
 from detaug.engine.order.outcomes import Task
+from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
 from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.whereabouts import Whereabouts
 from detaug.transport.callers_batches import let_go_of_callers_batches
-from detaug.transport.channel import Channel, ChannelClosed, ChannelFull
+from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.payload import write_payload
-from detaug.transport.slots import Parcel, ParentSlots
+from detaug.transport.slots import ParentSlots
 
 logger = logging.getLogger("detaug")
 
@@ -52,7 +52,8 @@ class Worker:
         killed: when the helper was told to kill it.
         signalled: the helper has done so.
         leaving: why it was killed.
-        batches: how many it has made.
+        tasks: those whose answers have not come, in the order in which they are made.
+        answers: how many have come.
         told: the streams whose states it knows of, each with the generation of states that was current then.
     """
 
@@ -62,7 +63,7 @@ class Worker:
     slots: ParentSlots
     pid: int = 0
     ready: bool = False
-    tasks: deque[tuple[int, Task]] = field(default_factory=deque)  # (ticket, task), the one being made first
+    tasks: deque[Task] = field(default_factory=deque)
     since: float = field(default_factory=time.monotonic)
     warned: float = 0.0
     asked: float = 0.0
@@ -70,63 +71,33 @@ class Worker:
     killed: float = 0.0
     signalled: bool = False
     leaving: str = ""
-    batches: int = 0
+    answers: int = 0
     told: dict[int, int] = field(default_factory=dict)
     whereabouts: Whereabouts | None = None
-    _begun: int = 0
 
     @property
     def name(self) -> tuple[int, int]:
         """(number, pid), for messages."""
         return self.number, self.pid
 
-    def assign(self, entries: list[tuple[int, Task]]) -> None:
-        """Send it tasks, each with its ticket.
+    def assign(self, task: Task, state: LoaderState | None) -> None:
+        """Send it a task, and ahead of it a state of the loader.
 
         Raises:
-            ChannelClosed: it is gone. The tasks are among its own nevertheless.
-            ChannelFull: it has not read for long; it was not given them.
+            ChannelClosed: it is gone. The task is among its own nevertheless.
         """
-        given_back, dropped = self.slots.take_returned()
         if not self.tasks:
             self._begin()
-        self.tasks.extend(entries)
-        orders = [(ticket, *task.key, task.probe) for ticket, task in entries]
-        try:
-            self.channel.send(tuple(messages.Make(orders, given_back, dropped)), wait=False)
-        except ChannelFull:
-            for entry in entries:
-                self.tasks.remove(entry)
-            self.slots.not_told(given_back, dropped)
-            raise
+        self.tasks.append(task)
+        if state is not None:
+            self.channel.send(messages.Restore(state))
+        self.channel.send(messages.Make(*task.key, task.probe, *self.slots.take_returned()))
 
-    def receive(self) -> list[tuple[messages.FromWorker, int | None]]:
-        """What it has sent since.
-
-        Raises:
-            ChannelClosed: it is gone, and nothing is left to read.
-        """
-        return [(_named(message), descriptor) for message, descriptor in self.channel.receive_ready()]
-
-    def cancel(self, ticket: int) -> None:
-        """Take a waiting task back; if the worker has begun it meanwhile, its answer is one that nobody waits for.
-
-        Raises:
-            ChannelClosed: it is gone.
-        """
-        self.tasks = deque(entry for entry in self.tasks if entry[0] != ticket)
-        with contextlib.suppress(ChannelFull):  # then it makes it as well
-            self.channel.send(messages.Cancel(ticket), wait=False)
-
-    def answered(self, ticket: int) -> Task | None:
-        """The task of that ticket, which is done; None if it had been taken back."""
-        for number, entry in enumerate(self.tasks):
-            if entry[0] == ticket:
-                del self.tasks[number]
-                self._begin()
-                self.batches += 1
-                return entry[1]
-        return None
+    def answered(self) -> Task:
+        """The answer to its first task has come."""
+        self._begin()
+        self.answers += 1
+        return self.tasks.popleft()
 
     def _begin(self) -> None:
         self.since, self.warned, self.asked = time.monotonic(), 0.0, 0.0
@@ -137,11 +108,10 @@ class Worker:
         if self.whereabouts is not None:
             self.whereabouts.forget()
 
-    def task(self) -> int:
+    def begun(self) -> int:
         """Where among its tasks that is which it has begun last: the answers to those before it are on their way."""
-        if self.whereabouts is not None:
-            self._begun = self.whereabouts.task()
-        return next((number for number, (ticket, _) in enumerate(self.tasks) if ticket == self._begun), 0)
+        number = 0 if self.whereabouts is None else self.whereabouts.begun() - self.answers - 1
+        return min(max(0, number), len(self.tasks) - 1)
 
     def place(self) -> str:
         """Its answer; empty while there is none."""
@@ -152,17 +122,8 @@ class Worker:
         self.channel.close()
         self.slots.close()
         if self.whereabouts is not None:
-            self._begun = self.whereabouts.task()
             self.whereabouts.close()
             self.whereabouts = None
-
-
-def _named(message: messages.FromWorker | tuple[Any, ...]) -> messages.FromWorker:
-    """See `detaug.engine.local.worker`."""
-    if type(message) is not tuple:
-        return message  # type: ignore[return-value]
-    ticket, *parcel = message
-    return messages.InSlot(ticket, Parcel(*parcel), None)
 
 
 @dataclass

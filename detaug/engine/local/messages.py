@@ -1,31 +1,27 @@
 """What the parent, its helper and the workers say to each other.
 
     parent → helper    Start, Signal, Quit                   helper → parent    Started, Exited, Signalled, CannotStart
-    parent → worker    Make, Cancel, Restore, MakeAgain,
-                       Explain, Quit                         worker → parent    Ready, Broken, Log, Retiring, Report,
-                                                                                Checked, Explained, and for each task
-                                                                                an Answer
-
-The two that go with every batch, Make and InSlot, travel as bare tuples: pickle would look their classes up, which takes
-longer than all else where a batch of megabytes has just filled the caches.
+    parent → worker    Make, Restore, MakeAgain, Explain,
+                       Quit                                  worker → parent    Ready, Broken, Log, Retiring, Report,
+                                                                                Checked, Explained, and for each Make
+                                                                                an Answer, in their order
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from detaug.engine.checking import Again, CheckedBatch
     from detaug.engine.error_record import ErrorRecord
     from detaug.pipeline.loader_states import LoaderState
     from detaug.pipeline.plan import BatchKey
     from detaug.purity.reports import Explanation
     from detaug.transport.slots import Parcel
-
-#: A task: (ticket, epoch, step, whether it is only asked for whether there is such a batch).
-Order = tuple[int, int, int, bool]
 
 
 class Quit(NamedTuple):
@@ -89,17 +85,19 @@ class CannotStart(NamedTuple):
 
 
 class Make(NamedTuple):
-    """Make batches, in this order. They can be cancelled until they are begun."""
+    """Make a batch.
 
-    orders: list[Order]
-    given_back: Any
-    dropped: Any
+    Attributes:
+        epoch, step: which.
+        probe: it is only asked for whether there is such a batch.
+        given_back, dropped: slots to be filled again, and slots that are not needed any more.
+    """
 
-
-class Cancel(NamedTuple):
-    """Leave a task out."""
-
-    ticket: int
+    epoch: int
+    step: int
+    probe: bool
+    given_back: Sequence[int]
+    dropped: Sequence[int]
 
 
 class Restore(NamedTuple):
@@ -172,13 +170,12 @@ class Explained(NamedTuple):
     explanation: Explanation
 
 
-# --- answers to tasks; `state` is that of the stream's loader afterwards, now and then
+# --- answers to `Make`; `state` is that of the stream's loader afterwards, now and then
 
 
 class InSlot(NamedTuple):
     """The batch lies in shared memory; with a descriptor if the slot is new."""
 
-    ticket: int
     parcel: Parcel
     state: LoaderState | None
 
@@ -186,7 +183,6 @@ class InSlot(NamedTuple):
 class Inline(NamedTuple):
     """The batch itself, which is small."""
 
-    ticket: int
     pickled: bytes
     buffers: list[bytes]
     state: LoaderState | None
@@ -195,21 +191,18 @@ class Inline(NamedTuple):
 class Exists(NamedTuple):
     """There is such a batch."""
 
-    ticket: int
     state: LoaderState | None
 
 
 class Ended(NamedTuple):
     """There is none: its stream has ended before."""
 
-    ticket: int
     state: None = None
 
 
 class Raised(NamedTuple):
     """The loader or the transform has raised."""
 
-    ticket: int
     record: ErrorRecord
     state: None = None
 

@@ -23,7 +23,7 @@ from detaug.processes.control import signal_name
 from detaug.processes.interpreters import Surrounding
 from detaug.processes.whereabouts import Whereabouts
 from detaug.transport.channel import ChannelClosed
-from detaug.transport.slots import ParentSlots, Stock
+from detaug.transport.slots import ParentSlots
 
 if TYPE_CHECKING:
     from detaug.engine.local.coordinator import Coordinator, LocalProcesses
@@ -68,8 +68,8 @@ class Pool:
         self._work = work
         self._start_method = arguments.start_method(settings.start_method)
         self._surrounding = Surrounding.here()
-        self._slots_kept = work.schedule.window // work.num_processes + 2
-        self._stock = Stock(work.num_processes * self._slots_kept)
+        # Twice a worker's share of the window, for some get ahead of others, and two batches that the user holds.
+        self._slots_kept = 2 * (work.schedule.window // work.num_processes + 2)
         self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor, until `start`
         self._waker = waker
         self._coordinator = coordinator
@@ -138,7 +138,7 @@ class Pool:
             channel = self.helper.start_worker(self._numbers)
         except ChannelClosed:
             return None  # the helper is dead; once that is noticed, all workers restart
-        worker = Worker(self._numbers, index, channel, ParentSlots(self._slots_kept, self._stock))
+        worker = Worker(self._numbers, index, channel, ParentSlots(self._slots_kept))
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear_worker(worker))
         return worker
 
@@ -185,7 +185,7 @@ class Pool:
 
     def _hear_worker(self, worker: Worker) -> None:
         try:
-            arrived = worker.receive()
+            arrived = worker.channel.receive_ready()
         except ChannelClosed:
             # Dead, or about to be: the helper says so. Until then its channel would be readable all the time.
             self._mute(worker)

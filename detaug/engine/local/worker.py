@@ -1,7 +1,6 @@
 """A worker process: makes the batches that the parent asks for, one after the other, and writes them into slots.
 
-More tasks may come while the first is being made, so that no time is lost between them; they can be cancelled until they
-are begun.
+Another task may come while the first is being made, so that no time is lost between the two.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class _Worker:
         self._producer = Producer(pristine, job.branch, self._log, job.guard, only=True, states=self._states)
         self._slots = WorkerSlots(self._log)
         self._whereabouts = OwnWhereabouts()
-        self._tasks: deque[messages.Order | messages.MakeAgain | messages.Explain] = deque()
+        self._tasks: deque[messages.Make | messages.MakeAgain | messages.Explain] = deque()
         self._made = 0
 
     def run(self) -> None:
@@ -111,10 +110,13 @@ class _Worker:
             if not self._tasks:
                 continue
             task = self._tasks.popleft()
-            if isinstance(task, (messages.MakeAgain, messages.Explain)):
+            if not isinstance(task, messages.Make):
                 self._answer_check(task)
                 continue
-            self._send(*self._make(*task))
+            answer, descriptor = self._make(task.epoch, task.step, task.probe)
+            self._channel.send(answer, descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
             if self._job.max_memory is not None and (memory := private_memory()) > self._job.max_memory:
                 self._channel.send(messages.Retiring(memory))
                 return
@@ -125,13 +127,11 @@ class _Worker:
     def _take_messages(self) -> bool:
         """Take in what the parent has sent, waiting for it where there is nothing to do. False: that is to quit."""
         for message, _ in self._channel.receive_ready() if self._tasks else [self._channel.receive()]:
-            match messages.Make(*message) if type(message) is tuple else message:
-                case messages.Make(orders, given_back, dropped):
-                    self._tasks.extend(orders)
-                    self._slots.give_back(given_back)
-                    self._slots.drop(dropped)
-                case messages.Cancel(ticket):
-                    self._tasks = deque(task for task in self._tasks if type(task) is not tuple or task[0] != ticket)
+            match message:
+                case messages.Make():
+                    self._tasks.append(message)
+                    self._slots.give_back(message.given_back)
+                    self._slots.drop(message.dropped)
                 case messages.MakeAgain() | messages.Explain():
                     self._tasks.append(message)
                 case messages.Restore(state):
@@ -140,35 +140,27 @@ class _Worker:
                     return False
         return True
 
-    def _send(self, answer: messages.Answer, descriptor: int | None) -> None:
-        if type(answer) is messages.InSlot and answer.state is None:
-            self._channel.send((answer.ticket, *answer.parcel), descriptor)
-        else:
-            self._channel.send(answer, descriptor)
-        if descriptor is not None:
-            os.close(descriptor)
-
-    def _make(self, ticket: int, epoch: int, step: int, probe: bool = False) -> tuple[messages.Answer, int | None]:
+    def _make(self, epoch: int, step: int, probe: bool) -> tuple[messages.Answer, int | None]:
         """The answer to a task, and the descriptor of its slot where that is a new one."""
         self._job.settings.renew()
-        self._whereabouts.task[0] = ticket
+        self._whereabouts.begun[0] += 1
         self._made += not probe
         try:
-            return self._exists(ticket, epoch, step) if probe else self._batch(ticket, epoch, step)
+            return self._exists(epoch, step) if probe else self._batch(epoch, step)
         except StreamEnded:
-            return messages.Ended(ticket), None
+            return messages.Ended(), None
         except SystemExit:
             raise
         except BaseException as error:  # also those that are no Exception: a library's own way to cancel things
-            return messages.Raised(ticket, describe(error)), None
+            return messages.Raised(describe(error)), None
         finally:
             self._slots.abandon()  # what was not written
 
-    def _exists(self, ticket: int, epoch: int, step: int) -> tuple[messages.Answer, int | None]:
+    def _exists(self, epoch: int, step: int) -> tuple[messages.Answer, int | None]:
         self._producer.make(epoch, step, transform=False)
-        return messages.Exists(ticket, self._producer.loader_state), None
+        return messages.Exists(self._producer.loader_state), None
 
-    def _batch(self, ticket: int, epoch: int, step: int) -> tuple[messages.Answer, int | None]:
+    def _batch(self, epoch: int, step: int) -> tuple[messages.Answer, int | None]:
         producer, noted = self._producer, self._job.noted
         began = time.perf_counter()
         if is_checked(self._made, self._job.check_every):
@@ -186,9 +178,9 @@ class _Worker:
             buffers = [buffer.tobytes() for buffer in packed.buffers]
             packed.buffers.clear()
             whole.clear()
-            return messages.Inline(ticket, packed.pickled, buffers, state), None
+            return messages.Inline(packed.pickled, buffers, state), None
         parcel, descriptor = self._slots.write(packed, whole)
-        return messages.InSlot(ticket, parcel, state), descriptor
+        return messages.InSlot(parcel, state), descriptor
 
     def _answer_check(self, task: messages.MakeAgain | messages.Explain) -> None:
         allocate_with(None)  # it does not travel, and a new slot costs more than the batch

@@ -112,10 +112,6 @@ class Schedule:
         """This rank's first position in an epoch."""
         return Position(epoch, self.plan.first_step(), 0)
 
-    def position_at(self, epoch: int, step: int) -> Position:
-        """The position at a step of this rank, had no step before it been a gap."""
-        return Position(epoch, step, (step - self.plan.rank) // self.plan.world_size)
-
     def key_at(self, position: Position) -> BatchKey:
         """Which batch that position is about."""
         step = position.step
@@ -143,11 +139,6 @@ class Schedule:
     def _unstarted(self) -> Iterator[Task]:
         self._settle()
         return (task for key, task in self._wanted.items() if key not in self.in_flight and key not in self.outcomes)
-
-    def dropped(self) -> list[BatchKey]:
-        """What is in flight, and no longer wanted."""
-        self._settle()
-        return [key for key in self.in_flight if key not in self._wanted]
 
     # --- what happens
 

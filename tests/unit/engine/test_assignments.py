@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detaug.engine.local.assignments import Assignments
+from detaug.engine.local.coordinator import given_out
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Task
 from detaug.engine.order.schedule import Schedule
 from detaug.pipeline.plan import Plan
@@ -17,52 +17,35 @@ from detaug.pipeline.plan import Plan
 
 @dataclass
 class Place:
-    number: int
     index: int
-    tasks: deque[tuple[int, Task]] = field(default_factory=deque)
-    begun: int = 0
-
-    def task(self) -> int:
-        return self.begun
+    tasks: deque[Task] = field(default_factory=deque)
 
 
 class World:
     """Workers that exist in a list only."""
 
-    def __init__(self, schedule: Schedule, num_workers: int = 0) -> None:
+    def __init__(self, schedule: Schedule, num_workers: int) -> None:
         self.schedule = schedule
-        self.assignments: Assignments[Place] = Assignments(schedule, num_workers)
-        self.places: list[Place] = []
+        self.places = [Place(i) for i in range(num_workers)]
 
-    def join_all(self, num_workers: int) -> None:
-        self.places = [Place(i, i) for i in range(num_workers)]
-        for place in self.places:
-            self.assignments.join(place)
-
-    def give_out(self) -> None:
-        for place, entries in self.assignments.give_out():
-            place.tasks.extend(entries)
+    def give_out(self, yet_to_join: int = 0) -> None:
+        for place, task in given_out(self.schedule, self.places, yet_to_join):
+            place.tasks.append(task)
 
     def answer(self, place: Place) -> None:
-        ticket, task = place.tasks.popleft()
-        self.assignments.done(place, ticket, task.key)
+        task = place.tasks.popleft()
         self.schedule.finish(task.key, Delivered(task.key))
-
-    def steps(self, place: Place) -> list[int]:
-        return [task.key.step for _, task in place.tasks]
 
 
 def test_each_worker_has_a_first_task_before_any_has_a_second():
-    world = World(Schedule(Plan(1), 6, 4, True))
-    world.join_all(4)
+    world = World(Schedule(Plan(1), 6, 4, True), 4)
     world.give_out()
     assert sorted(len(place.tasks) for place in world.places) == [1, 1, 2, 2]
-    assert sorted(place.tasks[0][1].key.step for place in world.places) == [0, 1, 2, 3]
+    assert sorted(place.tasks[0].key.step for place in world.places) == [0, 1, 2, 3]
 
 
 def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting():
-    world = World(Schedule(Plan(1), 100, 2, True))
-    world.join_all(2)
+    world = World(Schedule(Plan(1), 100, 2, True), 2)
     for _ in range(60):
         world.give_out()
         assert [len(place.tasks) for place in world.places] == [2, 2]
@@ -72,25 +55,12 @@ def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting():
 
 
 def test_the_last_tasks_of_the_window_are_left_to_workers_that_have_yet_to_join():
-    world = World(Schedule(Plan(1), 6, 5, True), 5)
-    world.join_all(4)
-    world.give_out()
+    world = World(Schedule(Plan(1), 6, 5, True), 4)
+    world.give_out(yet_to_join=1)
     assert sorted(len(place.tasks) for place in world.places) == [1, 1, 1, 2]
-    world.places.append(Place(4, 4))
-    world.assignments.join(world.places[-1])
+    world.places.append(Place(4))
     world.give_out()
     assert sorted(len(place.tasks) for place in world.places) == [1, 1, 1, 1, 2]
-
-
-def test_worker_that_is_gone_or_cannot_read_is_given_nothing():
-    world = World(Schedule(Plan(1), 8, 2, True))
-    world.join_all(2)
-    world.assignments.leave(world.places[0])
-    world.assignments.rest(world.places[1])
-    assert world.assignments.give_out() == []
-    world.assignments.wake(world.places[1])
-    world.give_out()
-    assert world.steps(world.places[1]) == [0, 1]
 
 
 @settings(max_examples=100, deadline=None)
@@ -105,8 +75,7 @@ def test_worker_that_is_gone_or_cannot_read_is_given_nothing():
 def test_every_task_is_given_out_whatever_happens(num_workers, window, num_streams, stateless, lengths, seed):
     chance = random.Random(seed)
     schedule = Schedule(Plan(num_streams), window, num_workers, stateless)
-    world = World(schedule)
-    world.join_all(num_workers)
+    world = World(schedule, num_workers)
     taken = []
     while True:
         position, outcome = schedule.due()
@@ -121,14 +90,11 @@ def test_every_task_is_given_out_whatever_happens(num_workers, window, num_strea
         assert busy, "something is due, and nobody works"
         place = chance.choice(busy)
         if chance.random() < 0.1:  # it dies, and another takes its place
-            world.assignments.leave(place)
-            for _, task in place.tasks:
+            for task in place.tasks:
                 schedule.lose(task.key)
-            world.places[place.index] = Place(max(p.number for p in world.places) + 1, place.index)
-            world.assignments.join(world.places[place.index])
+            world.places[place.index] = Place(place.index)
             continue
-        ticket, task = place.tasks.popleft()
-        world.assignments.done(place, ticket, task.key)
+        task = place.tasks.popleft()
         if task.key.step // num_streams >= lengths[task.key.step % num_streams]:
             schedule.end_stream(task.key)
         else:

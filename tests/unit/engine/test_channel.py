@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import threading
@@ -10,7 +9,7 @@ import threading
 import pytest
 
 from detaug.transport import channel as module
-from detaug.transport.channel import Channel, ChannelClosed, ChannelFull
+from detaug.transport.channel import Channel, ChannelClosed
 
 
 @pytest.fixture(params=["packets", "stream"])
@@ -88,18 +87,3 @@ def test_message_of_any_size_arrives_whole_and_in_order(ends):
     assert os.read(read, 10) == b"hello"
     for number in (read, write, descriptor):
         os.close(number)
-
-
-def test_reader_that_does_not_read_holds_up_nobody_who_will_not_wait(ends):
-    ours, theirs = ends
-    sent = 0
-    with contextlib.suppress(ChannelFull):
-        while True:
-            ours.send(("make", sent), wait=False)
-            sent += 1
-    received = []
-    while len(received) < sent:
-        received += [message for message, _ in theirs.receive_ready()]
-    assert received == [("make", i) for i in range(sent)]
-    ours.send("there is room again", wait=False)
-    assert theirs.receive(timeout=20) == ("there is room again", None)
