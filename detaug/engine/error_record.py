@@ -16,10 +16,7 @@ from detaug.memory.limits import advice_for
 from detaug.sources import DatasetSource
 from detaug.transport.importing import loads
 
-# A record must fit into one message, also when every character takes four bytes.
-_LONGEST_SUMMARY = 1_000  # characters; all others are bytes
-_LONGEST_TRACEBACK = 18_000
-_LONGEST_USERS_PART = 14_000
+#: An exception that holds more (bytes), such as its batch, is sent without itself.
 _LARGEST_EXCEPTION = 16_000
 
 _OURS = str(Path(detaug.__file__).parent) + os.sep
@@ -59,15 +56,7 @@ def describe(error: BaseException) -> ErrorRecord:
     except Exception as worse:  # a broken __str__
         summary = text = f"{type(error).__name__} (which cannot be printed: {type(worse).__name__})"
         users_part = ""
-    return ErrorRecord(
-        summary[:_LONGEST_SUMMARY],
-        _methods(error)[:_LONGEST_SUMMARY],
-        _cut(text, _LONGEST_TRACEBACK),
-        _pickled(error),
-        advice_for(error),
-        _cut(users_part, _LONGEST_USERS_PART),
-        _index(error),
-    )
+    return ErrorRecord(summary, _methods(error), text, _pickled(error), advice_for(error), users_part, _index(error))
 
 
 def _users_part(error: BaseException) -> str:
@@ -84,15 +73,6 @@ def _users_part(error: BaseException) -> str:
             each.stack[:] = kept
     text = "".join(shown.format(chain=True)).removesuffix("".join(shown.format_exception_only()))
     return f"{text}  ... {ours} frame{'' if ours == 1 else 's'} of detaug" if ours else text.rstrip("\n")
-
-
-def _cut(text: str, most: int) -> str:
-    if not text.isascii():
-        most //= 4
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]}\n... ({len(text) - 2 * half} characters left out) ...\n{text[-half:]}"
 
 
 def _index(error: BaseException) -> int | None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from detaug.engine import failures
-from detaug.engine.checking import Again, CheckedBatch, Inquiry, is_checked, make_again, remark_on_process
+from detaug.engine.checking import Again, CheckedBatch, is_checked, make_again
 from detaug.engine.checking.hash_order import HashOrder
+from detaug.engine.checking.second_making import Checking
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Job, Work
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Task
@@ -146,12 +147,12 @@ class InProcess:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._schedule = work.schedule
-        self._checks = work.checks
         self._made = 0
         self._said: set[str] = set()
         self._replayer = Replayer(work.pipeline, work.job, work.states)
         self._second = Replayer(work.pipeline, work.job)
-        self._hash_order = HashOrder(work.pipeline, work.job, work.checks)
+        hash_order = HashOrder(work.pipeline, work.job, work.checks)
+        self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
         self._skip_log = SkipLog()
 
     def next(self) -> Any:
@@ -186,7 +187,7 @@ class InProcess:
             self._schedule.forget_failures()
 
     def close(self) -> None:
-        self._hash_order.close()
+        self._checking.close()
 
     def worker_pids(self, ready: bool = False) -> list[int]:
         """There are none."""
@@ -211,52 +212,46 @@ class InProcess:
             self._work.states.add(state, BatchKey(self._schedule.position.epoch, self._schedule.position.step))
         self._made += not task.probe
         seconds = time.perf_counter() - began
-        self._checks.worked(seconds)
+        self._work.checks.worked(seconds)
         if not task.probe:
             self._work.health.worked(0, seconds, 0)
             self._work.health.has_waited(seconds, started=True)
         if check is not None:
-            self._checks.reported(check)
-            self._say_once(self._checks.remark(check.key, check.report))
-        while (due := self._checks.next()) is not None:
-            self._make_again(due)
-        if (difference := self._hash_order.go_on()) is not None:
-            self._tell(Inquiry(difference))
+            self._checking.reported(check)
+        self._checking.go_on()
+        while self._checking.under_way:
+            self._checking.go_on()
         if self._work.job.noted is not None and not task.probe:
             batch = batch, note_of(batch, seconds, self._work.job.noted)
         self._schedule.finish(task.key, Exists() if task.probe else Delivered(batch))
 
-    def _say_once(self, text: str, level: int = logging.WARNING) -> None:
-        if text and text not in self._said:
-            self._said.add(text)
-            logger.log(level, "%s", text)
-
-    def _make_again(self, check: CheckedBatch) -> None:
-        """From a pristine copy. State in classes and modules exists once per process, and keeps changing.
-
-        Raises:
-            ReproducibilityError: it differs.
-        """
-        began = time.perf_counter()
-        again = self._second.make_again(check, self._checks.is_stepped(check))
-        self._checks.paid(time.perf_counter() - began)
-        difference = self._checks.compare(check, again)
-        self._say_once(remark_on_process(self._checks.about_process), logging.INFO)
-        self._say_once(self._checks.about_states)
-        if difference is None:
-            return
-        inquiry = Inquiry(difference)
-        if not difference.restored:
-            self._second.start_over()
-            inquiry.fresh = self._second.explain(check.key)
-            inquiry.live = self._replayer.explain(check.key)
-        self._tell(inquiry)
-
-    def _tell(self, inquiry: Inquiry) -> None:
-        if inquiry.is_error(self._work.on_mismatch):
-            raise inquiry.error()
-        logger.warning("%s", inquiry.text())
-
     def _failure(self, task: Task, original: Exception) -> Outcome:
         error = failures.error_of(describe(original), task.key, self._work.places, "in this process", original)
         return left_out(error, self._schedule.max_skips) if self._work.skip_errors else Failed(error)
+
+    # --- the run-time check, see `detaug.engine.checking.second_making.Asks`: what is asked for is done at once
+
+    def say_once(self, text: str, level: int = logging.WARNING) -> None:
+        """See there; so with the following."""
+        if text not in self._said:
+            self._said.add(text)
+            logger.log(level, "%s", text)
+
+    def fail(self, error: BaseException) -> None:
+        raise error
+
+    def ask_to_make_again(self, check: CheckedBatch, stepped: bool) -> bool:
+        # From a pristine copy. State in classes and modules exists once per process, and keeps changing.
+        began = time.perf_counter()
+        again = self._second.make_again(check, stepped)
+        self._checking.made_again(again, time.perf_counter() - began)
+        return True
+
+    def ask_to_explain(self, check: CheckedBatch) -> bool:
+        self._second.start_over()
+        self._checking.explained(self._second.explain(check.key), None)
+        return True
+
+    def ask_worker_to_explain(self, check: CheckedBatch) -> bool:
+        self._checking.explained(self._replayer.explain(check.key), check.worker)
+        return True

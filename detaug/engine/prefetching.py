@@ -28,6 +28,9 @@ from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Taken, Task
 from detaug.engine.order.skipping import SkipLog, left_out
 from detaug.errors import BatchError, ReproducibilityError
+from detaug.pipeline.loader_states import LoaderState
+from detaug.pipeline.plan import BatchKey
+from detaug.processes.control import signal_name
 from detaug.transport.pinning import gpu_to_pin_for, pin
 
 logger = logging.getLogger("detaug")
@@ -48,14 +51,16 @@ class PrefetchingEngine:
 
     Args:
         work: what is to be made. The schedule is shared between the threads under the lock.
+        max_restarts: workers that one batch may end in a row.
     """
 
     prefetches = True
     _thread: threading.Thread
     _checking: Checking
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Work, max_restarts: int) -> None:
         self._work = work
+        self._max_restarts = max(1, max_restarts)
         work.health.started()
         self._schedule = work.schedule
         self._lock = threading.Lock()
@@ -70,6 +75,8 @@ class PrefetchingEngine:
         self._said: set[str] = set()
         self._skip_log = SkipLog()
         self._gpu = gpu_to_pin_for(work.pin_memory)
+        self._deaths: dict[BatchKey, int] = {}
+        self._missing: set[int] = set()  # indices of workers whose streams others have
 
     # --- what a subclass says
 
@@ -219,6 +226,59 @@ class PrefetchingEngine:
         with self._lock:
             for task in tasks:
                 self._schedule.lose(task.key)
+
+    def _blame(self, task: Task, worker: str, why: str, exitcode: int | None = None, peak: int = 0) -> None:
+        """A worker ended while it made this: another makes it again, unless it has ended too many in a row.
+
+        Args:
+            task: what it made.
+            worker: for messages.
+            why: as far as that is known; else empty.
+            exitcode: None on another machine.
+            peak: the most memory it had, in bytes; 0: not known.
+        """
+        times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
+        if times >= self._max_restarts:
+            del self._deaths[task.key]
+            error = failures.died(task.key, self._work.places, times, exitcode, peak, why)
+            self._finish(task, self._failure(error))
+            return
+        how = "" if exitcode is None else f" with {signal_name(exitcode)}"
+        memory = f", its memory having peaked at {peak / 2**20:.0f} MiB," if peak else ""
+        known = f" ({why.rstrip('.')})" if why else ""
+        text = "%s ended%s%s while making %s; another one makes it again%s"
+        logger.warning(text, worker, how, memory, self._describe_task(task), known)
+        self._lose([task])
+
+    def _retire(self, worker: str, private: int, limit: int | None) -> str:
+        """It uses more private memory than the limit (bytes), and is replaced. Returns what was said."""
+        assert limit is not None
+        self._work.health.retirements += 1
+        text = f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is {limit / 2**20:.0f} MiB)"
+        logger.info("%s %s and retires; another takes its place", worker, text)
+        return text
+
+    def _set_missing(self, indices: set[int]) -> None:
+        if indices != self._missing:
+            self._missing = indices
+            with self._lock:
+                self._schedule.set_missing(indices)
+
+    def _state_for(self, told: dict[int, int], task: Task) -> LoaderState | None:
+        """Ahead of a stream's first task, the state of its loader from which that is near.
+
+        Args:
+            told: the generation of states that each stream was told of, in the worker that gets the task.
+            task: it.
+        """
+        states, plan = self._work.states, self._schedule.plan
+        stream = plan.stream_of(task.key.step)
+        if not states.enabled or told.get(stream) == states.generation:
+            return None
+        told[stream] = states.generation
+        state = states.before(stream, task.key.epoch, plan.turn_of(task.key.step))
+        states.used = states.used or state is not None
+        return state
 
     def _unpacked(self, task: Task, open_batch: Callable[[], Any]) -> Outcome:
         try:

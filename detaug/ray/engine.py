@@ -27,7 +27,6 @@ from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Exists, Task
 from detaug.engine.prefetching import PrefetchingEngine
-from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
 from detaug.ray.actors import Made
@@ -58,17 +57,14 @@ class RayEngine(PrefetchingEngine):
     """
 
     def __init__(self, work: Work, settings: RayExecutor) -> None:
-        super().__init__(work)
+        super().__init__(work, settings.max_restarts)
         self._settings = settings
-        self._states = work.states
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._woken = False
         self._head = HeadWatch(ray.get_runtime_context().gcs_address, settings.patience)
         self._tickets = 0
         self._largest = 0  # bytes of a batch
         self._room: int | None = None  # batches that the object stores hold
-        self._missing: set[int] = set()  # indices whose streams other actors have
-        self._deaths: dict[BatchKey, int] = {}
         self._losses: dict[BatchKey, int] = {}
         self._checking = Checking(work.checks, work.on_mismatch, self)
         self._pool = ActorPool(work, settings, self, self._events.put)
@@ -134,13 +130,9 @@ class RayEngine(PrefetchingEngine):
             self.fail(RuntimeError(lost))
             return
         self._pool.look(now)
-        missing = self._pool.missing(now)
-        if missing != self._missing:
-            self._missing = missing
-            with self._lock:
-                self._schedule.set_missing(missing)
+        self._set_missing(self._pool.missing(now))
 
-    # --- deaths of actors, see `detaug.ray.pool.Listener`
+    # --- deaths of actors, as the pool tells
 
     @property
     def has_failed(self) -> bool:
@@ -148,21 +140,11 @@ class RayEngine(PrefetchingEngine):
         return self._fatal is not None
 
     def gone(self, actor: Actor, tasks: list[Task], why: str) -> None:
-        """See there."""
+        """An actor is there no more, and these tasks are open again. `why`: it died at the first of them; empty: no batch is
+        to blame."""
         if why:
-            self._blame(actor, tasks.pop(0), why)
+            self._blame(tasks.pop(0), actor.name, why)
         self._lose(tasks)
-
-    def _blame(self, actor: Actor, task: Task, why: str) -> None:
-        times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
-        if times >= max(1, self._settings.max_restarts):
-            del self._deaths[task.key]
-            error = failures.died(task.key, self._work.places, times, None, 0, why)
-            self._finish(task, self._failure(error))
-            return
-        text = "%s ended while making %s; another one makes it again (%s)"
-        logger.warning(text, actor.name, self._describe_task(task), why)
-        self._lose([task])
 
     # --- tasks
 
@@ -190,21 +172,10 @@ class RayEngine(PrefetchingEngine):
         if not actor.calls:
             actor.since = time.monotonic()
         actor.calls[self._tickets] = task
-        arguments = (*task.key, task.probe, self._state_for(actor, task))
+        arguments = (*task.key, task.probe, self._state_for(actor.told, task))
         ticket = self._tickets
         self._pool.call(actor, "make", arguments, partial(self._answered, ticket), partial(self._lost, ticket))
         return True
-
-    def _state_for(self, actor: Actor, task: Task) -> LoaderState | None:
-        """Ahead of a stream's first task, the state of its loader from which that is near."""
-        epoch, step = task.key
-        stream, generation = self._schedule.plan.stream_of(step), self._states.generation
-        if not self._states.enabled or actor.told.get(stream) == generation:
-            return None
-        actor.told[stream] = generation
-        state = self._states.before(stream, epoch, self._schedule.plan.turn_of(step))
-        self._states.used = self._states.used or state is not None
-        return state
 
     def _lost(self, ticket: int, actor: Actor, error: BaseException) -> None:
         """The actor made the batch, and its node's object store lost it."""
@@ -230,13 +201,14 @@ class RayEngine(PrefetchingEngine):
             self.say_once(text)
         self._take_batch(actor, task, made)
         if made.memory is not None:
-            self._pool.retire(actor, made.memory)
+            self._retire(actor.name, made.memory, self._settings.max_worker_memory)
+            self._pool.retire(actor)
 
     def _take_batch(self, actor: Actor, task: Task, made: Made) -> None:
         self._deaths.pop(task.key, None)
         self._losses.pop(task.key, None)
         if made.state is not None:
-            self._states.add(made.state, BatchKey(*self._schedule.position[:2]))
+            self._work.states.add(made.state, BatchKey(*self._schedule.position[:2]))
         if made.ended:
             with self._lock:
                 self._schedule.end_stream(task.key)

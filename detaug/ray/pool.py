@@ -13,14 +13,13 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import exceptions
 
 from detaug.engine import failures
 from detaug.engine.executor import Work
-from detaug.engine.order.outcomes import Task
 from detaug.ray import nodes
 from detaug.ray.actors import BatchMaker
 from detaug.ray.handles import Actor, Event, first_line, is_alive, plain
@@ -28,6 +27,7 @@ from detaug.ray.nodes import NodeReport
 from detaug.transport.payload import ship
 
 if TYPE_CHECKING:
+    from detaug.ray.engine import RayEngine
     from detaug.ray.executor import RayExecutor
 
 logger = logging.getLogger("detaug")
@@ -52,42 +52,24 @@ _MEMORY_ADVICE = (
 _KILL_PATIENCE = 5.0
 
 
-class Listener(Protocol):
-    """Is told what becomes of the actors."""
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether there can be no more batches."""
-
-    def say_once(self, text: str, level: int = logging.WARNING) -> None:
-        """Tell the user, if that has not been said."""
-
-    def fail(self, error: BaseException) -> None:
-        """There can be no more batches."""
-
-    def gone(self, actor: Actor, tasks: list[Task], why: str) -> None:
-        """An actor is there no more, and these tasks are open again. `why`: it died at the first of them;
-        empty: no batch is to blame."""
-
-
 class ActorPool:
     """Starts actors, watches them, and replaces them. All of it runs in the engine's thread, or before that is started.
 
     Args:
         work: what is to be made.
         settings: of the actors. This process is connected to the cluster.
-        listener: is told what becomes of them.
+        engine: is told what becomes of them.
         post: takes an event from any thread; the engine's thread then gives it to `take`.
 
     Attributes:
         actors: those that are alive or start, by number.
     """
 
-    def __init__(self, work: Work, settings: RayExecutor, listener: Listener, post: Callable[[Event], None]) -> None:
+    def __init__(self, work: Work, settings: RayExecutor, engine: RayEngine, post: Callable[[Event], None]) -> None:
         self.actors: dict[int, Actor] = {}
         self._work = work
         self._settings = settings
-        self._listener = listener
+        self._engine = engine
         self._post = post
         self._ours = NodeReport.here()
         self._pausing: list[tuple[float, int]] = []  # (when, index) of actors that are to be started again
@@ -182,16 +164,11 @@ class ActorPool:
     def _is_late(self, actor: Actor, now: float) -> bool:
         return now - actor.started > self._settings.patience
 
-    def retire(self, actor: Actor, private: int) -> None:
+    def retire(self, actor: Actor) -> None:
         """It has more memory than it may have; no batch is to blame."""
-        self._work.health.retirements += 1
-        limit = self._settings.max_worker_memory
-        assert limit is not None
-        text = f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is {limit / 2**20:.0f} MiB)"
-        logger.info("%s %s and retires; another takes its place", actor.name, text)
         del self.actors[actor.number]
         ray.kill(actor.handle)
-        self._listener.gone(actor, list(actor.calls.values()), "")
+        self._engine.gone(actor, list(actor.calls.values()), "")
         self._start_actor(actor.index)
 
     def _start_actor(self, index: int) -> None:
@@ -203,10 +180,10 @@ class ActorPool:
 
     def _is_ready(self, actor: Actor, report: NodeReport) -> None:
         if why := nodes.why_unusable(report, self._ours):
-            self._listener.fail(RuntimeError(why))
+            self._engine.fail(RuntimeError(why))
             return
         for said in nodes.remarks(report, self._ours):
-            self._listener.say_once(said)
+            self._engine.say_once(said)
         actor.report = report
         self._start_failures = 0
 
@@ -214,7 +191,7 @@ class ActorPool:
         """Its tasks are open again; another actor takes its place."""
         del self.actors[actor.number]
         self._work.health.restarts += 1
-        if self._listener.has_failed:
+        if self._engine.has_failed:
             return
         tasks = list(actor.calls.values())
         why = plain(str(error))
@@ -233,7 +210,7 @@ class ActorPool:
                 why += f"\n{advice}"
             self._start_failures += 1
             if self._start_failures >= _START_FAILURES:
-                self._listener.fail(
+                self._engine.fail(
                     RuntimeError(f"{_START_FAILURES} actors in a row could not start. The last one: {why}")
                 )
                 return
@@ -243,7 +220,7 @@ class ActorPool:
         elif not tasks:
             logger.warning("%s ended between batches; starting another", actor.name)
         blames = tasks and actor.report is not None and not nodes.is_gone(actor.report.node_id)
-        self._listener.gone(actor, tasks, (actor.leaving or first_line(why)) if blames else "")
+        self._engine.gone(actor, tasks, (actor.leaving or first_line(why)) if blames else "")
         if pauses:
             self._pausing.append((time.monotonic() + _MEMORY_PAUSE, actor.index))
         else:
@@ -254,7 +231,7 @@ class ActorPool:
         if free >= self._settings.num_cpus and not self._settings.resources:
             return  # they are starting
         self._said_missing = True
-        self._listener.say_once(
+        self._engine.say_once(
             f"{number} of {len(self.actors)} actors wait for a place: each wants {self._settings.num_cpus:g} CPUs"
             f"{f' and {dict(self._settings.resources)}' if self._settings.resources else ''}, and of the cluster's "
             f"{all_cpus:g} CPUs {free:g} are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on"

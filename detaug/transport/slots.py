@@ -40,8 +40,6 @@ logger = logging.getLogger("detaug")
 #: keeps one (a label, a case's name) does not keep the whole slot.
 _COPIED_OUT = 65_536
 _SMALL_PART = 16
-#: More slots than that go back to a worker with later messages.
-_MOST_AT_ONCE = 1_000
 #: A loader that holds what it took from so many batches' slots in a row gets ordinary memory from then on.
 _MOST_HELD = 4
 _ENTRY_BYTES = 16
@@ -365,11 +363,11 @@ class ParentSlots:
                 os.close(descriptor)
 
     def take_returned(self) -> tuple[list[int], list[int]]:
-        """(slots the worker may fill again, slots it is to drop) since the last call; no more than fit a message."""
+        """(slots the worker may fill again, slots it is to drop) since the last call."""
         again: list[int] = []
-        drop, self._lost = self._lost[:_MOST_AT_ONCE], self._lost[_MOST_AT_ONCE:]
+        drop, self._lost = self._lost, []
         free, self._unused = self._unused, []
-        while self._returned and len(free) < _MOST_AT_ONCE:
+        while self._returned:
             delivery = self._returned.popleft()
             if not delivery.forked:
                 # While `mark_forked` still sees it: the call lets other threads run, and one of them may fork.

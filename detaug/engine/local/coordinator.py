@@ -31,7 +31,6 @@ from detaug.engine.order.outcomes import Delivered, Exists, Position, Task
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.prefetching import PrefetchingEngine
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
-from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
 from detaug.transport.channel import ChannelClosed
@@ -96,13 +95,9 @@ class Coordinator(PrefetchingEngine):
     """
 
     def __init__(self, work: Work, settings: LocalProcesses) -> None:
-        super().__init__(work)
-        self._states = work.states
+        super().__init__(work, settings.max_restarts)
         self._settings = settings
-        self._places = work.places
-        self._deaths: dict[BatchKey, int] = {}
         self._not_taken: dict[BatchKey, int] = {}
-        self._missing: set[int] = set()  # places whose streams other workers have
         self._memory_kills = MemoryKills()
         hash_order = HashOrder(work.pipeline, work.job, work.checks)
         self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
@@ -180,7 +175,10 @@ class Coordinator(PrefetchingEngine):
     def gone(self, worker: Worker, private: int) -> None:
         """It is gone through no fault of its tasks. `private`: the bytes of memory for which it retired; 0: it did not."""
         if private:
-            self._tell_of_retirement(worker, private)
+            told = self._retire(worker.name, private, self._settings.max_worker_memory)
+            if worker.answers <= 1:
+                every = "a worker that has made but one batch exceeds max_worker_memory already, so that every batch takes a"
+                self.say_once(f"{every} new process: it {told}")
         self._leave(worker)
         self._lose([*worker.tasks])
 
@@ -190,55 +188,23 @@ class Coordinator(PrefetchingEngine):
         tasks, begun = list(worker.tasks), worker.begun()
         self._leave(worker)
         if not tasks:
-            text = "worker %d (pid %d) ended with %s between batches; starting another"
-            logger.warning(text, *worker.name, signal_name(exitcode))
+            logger.warning("%s ended with %s between batches; starting another", worker.name, signal_name(exitcode))
             return
-        self._lose_task(worker, tasks.pop(begun), exitcode, peak)
+        if exitcode == -signal.SIGKILL and not worker.leaving:
+            worker.leaving = self._memory_kills.what_happened()
+        self._blame(tasks.pop(begun), worker.name, worker.leaving, exitcode, peak)
         self._lose(tasks)
 
     def describe(self, worker: Worker) -> str:
         """The batch that it is making, in words."""
-        return failures.describe_batch(worker.tasks[worker.begun()].key, self._places)
+        return self._describe_task(worker.tasks[worker.begun()])
 
     def _leave(self, worker: Worker) -> None:
         """The worker will not answer again."""
         self._checking.lost(worker.number)
         worker.close()
 
-    def _set_missing(self, places: set[int]) -> None:
-        if places != self._missing:
-            self._missing = places
-            with self._lock:
-                self._schedule.set_missing(places)
-
-    def _tell_of_retirement(self, worker: Worker, private: int) -> None:
-        self._work.health.retirements += 1
-        limit = self._settings.max_worker_memory
-        assert limit is not None
-        text = f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is {limit / 2**20:.0f} MiB)"
-        logger.info("worker %d (pid %d) %s and retires; another takes its place", *worker.name, text)
-        if worker.answers <= 1:
-            every = "a worker that has made but one batch exceeds max_worker_memory already, so that every batch takes a new"
-            self.say_once(f"{every} process: it {text}")
-
     # --- batches
-
-    def _lose_task(self, worker: Worker, task: Task, exitcode: int, peak: int) -> None:
-        times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
-        what = failures.describe_batch(task.key, self._places)
-        if exitcode == -signal.SIGKILL and not worker.leaving:
-            worker.leaving = self._memory_kills.what_happened()
-        if times < max(1, self._settings.max_restarts):
-            with self._lock:
-                self._schedule.lose(task.key)
-            memory = f", its memory having peaked at {peak / 2**20:.0f} MiB," if peak else ""
-            why = f". It was {worker.leaving}" if worker.leaving else ""
-            text = "worker %d (pid %d) ended with %s%s while making %s; another one makes it again%s"
-            logger.warning(text, *worker.name, signal_name(exitcode), memory, what, why)
-            return
-        self._deaths.pop(task.key)
-        error = failures.died(task.key, self._places, times, exitcode, peak, worker.leaving)
-        self._finish(task, self._failure(error))
 
     def _assign(self) -> None:
         if self._fatal is not None:
@@ -248,23 +214,12 @@ class Coordinator(PrefetchingEngine):
             given = list(given_out(self._schedule, workers, self._work.num_processes - len(workers)))
         for worker, task in given:
             with contextlib.suppress(ChannelClosed):  # the helper will say that it ended; others then get the task
-                worker.assign(task, self._state_for(worker, task))
-
-    def _state_for(self, worker: Worker, task: Task) -> LoaderState | None:
-        """Ahead of a stream's first task, the state of its loader from which that is near."""
-        epoch, step = task.key
-        stream, generation = self._schedule.plan.stream_of(step), self._states.generation
-        if not self._states.enabled or worker.told.get(stream) == generation:
-            return None
-        worker.told[stream] = generation
-        state = self._states.before(stream, epoch, self._schedule.plan.turn_of(step))
-        self._states.used = self._states.used or state is not None
-        return state
+                worker.assign(task, self._state_for(worker.told, task))
 
     def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
         if answer.state is not None:
-            self._states.add(answer.state, BatchKey(*self._schedule.position[:2]))
+            self._work.states.add(answer.state, BatchKey(*self._schedule.position[:2]))
         seconds = time.monotonic() - worker.since
         task = worker.answered()
         self._checking.checks.worked(seconds)
@@ -283,8 +238,8 @@ class Coordinator(PrefetchingEngine):
             case messages.Exists():
                 self._finish(task, Exists())
             case messages.Raised(record):
-                where = f"in worker {worker.number} (pid {worker.pid})"
-                self._finish(task, self._failure(failures.error_of(record, task.key, self._places, where)))
+                where = f"in {worker.name}"
+                self._finish(task, self._failure(failures.error_of(record, task.key, self._work.places, where)))
 
     def _take_slot(self, worker: Worker, task: Task, parcel: Parcel, descriptor: int | None) -> None:
         with self._lock:
@@ -303,7 +258,7 @@ class Coordinator(PrefetchingEngine):
             worker.slots.map(parcel, descriptor)
         except LimitReached:
             times = self._not_taken[task.key] = self._not_taken.get(task.key, 0) + 1
-            if times < self._settings.max_restarts:  # descriptors come and go: by then there may be some
+            if times < self._max_restarts:  # descriptors come and go: by then there may be some
                 with self._lock:
                     self._schedule.lose(task.key)
                 return

@@ -76,9 +76,9 @@ class Worker:
     whereabouts: Whereabouts | None = None
 
     @property
-    def name(self) -> tuple[int, int]:
-        """(number, pid), for messages."""
-        return self.number, self.pid
+    def name(self) -> str:
+        """For messages."""
+        return f"worker {self.number} (pid {self.pid})"
 
     def assign(self, task: Task, state: LoaderState | None) -> None:
         """Send it a task, and ahead of it a state of the loader.
@@ -89,9 +89,7 @@ class Worker:
         if not self.tasks:
             self._begin()
         self.tasks.append(task)
-        if state is not None:
-            self.channel.send(messages.Restore(state))
-        self.channel.send(messages.Make(*task.key, task.probe, *self.slots.take_returned()))
+        self.channel.send(messages.Make(*task.key, task.probe, *self.slots.take_returned(), state))
 
     def answered(self) -> Task:
         """The answer to its first task has come."""

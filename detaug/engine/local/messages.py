@@ -1,8 +1,7 @@
 """What the parent, its helper and the workers say to each other.
 
     parent → helper    Start, Signal, Quit                   helper → parent    Started, Exited, Signalled, CannotStart
-    parent → worker    Make, Restore, MakeAgain, Explain,
-                       Quit                                  worker → parent    Ready, Broken, Log, Retiring, Report,
+    parent → worker    Make, MakeAgain, Explain              worker → parent    Ready, Broken, Log, Retiring, Report,
                                                                                 Checked, Explained, and for each Make
                                                                                 an Answer, in their order
 
@@ -24,11 +23,11 @@ if TYPE_CHECKING:
     from detaug.transport.slots import Parcel
 
 
+# --- to the helper
+
+
 class Quit(NamedTuple):
     """End."""
-
-
-# --- to the helper
 
 
 class Start(NamedTuple):
@@ -91,6 +90,7 @@ class Make(NamedTuple):
         epoch, step: which.
         probe: it is only asked for whether there is such a batch.
         given_back, dropped: slots to be filled again, and slots that are not needed any more.
+        state: of the stream's loader, ahead of its first task.
     """
 
     epoch: int
@@ -98,12 +98,7 @@ class Make(NamedTuple):
     probe: bool
     given_back: Sequence[int]
     dropped: Sequence[int]
-
-
-class Restore(NamedTuple):
-    """The state of a stream's loader, ahead of the stream's first task."""
-
-    state: LoaderState
+    state: LoaderState | None
 
 
 class MakeAgain(NamedTuple):

@@ -272,7 +272,7 @@ class Pool:
 
     def abandon(self, worker: Worker) -> None:
         """It cannot be killed."""
-        logger.warning("worker %d (pid %d) cannot be killed and is abandoned", *worker.name)
+        logger.warning("%s cannot be killed and is abandoned", worker.name)
         self._lose_worker(worker, -signal.SIGKILL, 0)
 
     def kill_helper(self) -> None:

@@ -76,7 +76,7 @@ class StallWatch:
                 if now - worker.since > LATE_SECONDS:
                     self._pool.late(worker)
                 if self._is_news(worker, now - worker.since):
-                    logger.warning("worker %d (pid %d) has been starting for %.0f s", *worker.name, now - worker.since)
+                    logger.warning("%s has been starting for %.0f s", worker.name, now - worker.since)
             elif worker.tasks:
                 self._look_at_batch(worker, now)
 
@@ -101,8 +101,8 @@ class StallWatch:
             worker.left = worker.killed = now
             self._pool.signal(worker, signal.SIGKILL)
         elif self._is_news(worker, seconds):
-            text = "worker %d (pid %d) has been making %s for %.0f s; %s"
-            logger.warning(text, *worker.name, self._pool.describe(worker), seconds, where)
+            text = "%s has been making %s for %.0f s; %s"
+            logger.warning(text, worker.name, self._pool.describe(worker), seconds, where)
 
     def _is_slow(self, worker: Worker, seconds: float) -> bool:
         return seconds > max(SLOW_SECONDS, 2 * worker.warned)

@@ -69,7 +69,7 @@ def work_on_inherited(channel: Channel, pipeline: Pipeline, job: Job) -> None:
 
 
 def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -> None:
-    """The worker's life: until told to quit, or until the parent's end of the channel is gone.
+    """The worker's life: until the parent's end of the channel is gone, or its memory exceeds the limit.
 
     `forked`: it began as a fork that had nothing left to load.
     """
@@ -99,16 +99,15 @@ class _Worker:
         self._made = 0
 
     def run(self) -> None:
-        """Until told to quit, or its memory exceeds the limit.
+        """Until its memory exceeds the limit.
 
         Raises:
             ChannelClosed: the parent is gone.
         """
         allocate_with(self._slots.take)
         self._channel.send(messages.Ready(os.getpid()), self._whereabouts.descriptor)
-        while self._take_messages():
-            if not self._tasks:
-                continue
+        while True:
+            self._take_messages()
             task = self._tasks.popleft()
             if not isinstance(task, messages.Make):
                 self._answer_check(task)
@@ -124,21 +123,15 @@ class _Worker:
     def _log(self, text: str) -> None:
         self._channel.send(messages.Log(text))
 
-    def _take_messages(self) -> bool:
-        """Take in what the parent has sent, waiting for it where there is nothing to do. False: that is to quit."""
+    def _take_messages(self) -> None:
+        """Take in what the parent has sent, waiting for it where there is nothing to do."""
         for message, _ in self._channel.receive_ready() if self._tasks else [self._channel.receive()]:
-            match message:
-                case messages.Make():
-                    self._tasks.append(message)
-                    self._slots.give_back(message.given_back)
-                    self._slots.drop(message.dropped)
-                case messages.MakeAgain() | messages.Explain():
-                    self._tasks.append(message)
-                case messages.Restore(state):
-                    self._states.give(state)
-                case messages.Quit():
-                    return False
-        return True
+            self._tasks.append(message)
+            if isinstance(message, messages.Make):
+                self._slots.give_back(message.given_back)
+                self._slots.drop(message.dropped)
+                if message.state is not None:
+                    self._states.give(message.state)
 
     def _make(self, epoch: int, step: int, probe: bool) -> tuple[messages.Answer, int | None]:
         """The answer to a task, and the descriptor of its slot where that is a new one."""
