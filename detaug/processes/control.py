@@ -133,33 +133,28 @@ def open_pidfd(pid: int) -> int | None:
         return None
 
 
-def wait_for_end(pid: int, timeout: float, known: int | None = None) -> bool:
+def wait_for_end(pid: int, timeout: float, pidfd: int | None) -> bool:
     """Wait for a process within `timeout` seconds, and reap it if it is a child; whether it has ended.
 
     Args:
         pid: the process.
         timeout: seconds.
-        known: its pidfd. One that is no child needs it: once it has ended, its number may be another's.
+        pidfd: of it. One that is no child needs it: once it has ended, its number may be another's.
     """
     deadline = time.monotonic() + timeout
-    pidfd = known if known is not None else open_pidfd(pid)
-    try:
-        waiting = select.poll()
-        if pidfd is not None:
-            waiting.register(pidfd, select.POLLIN)
-            waiting.poll(max(0.0, timeout) * 1000)
-        while True:
-            try:
-                if os.waitpid(pid, os.WNOHANG)[0] == pid:
-                    return True
-            except ChildProcessError:  # reaped already, or no child
-                return pidfd is None or bool(waiting.poll(0))
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.005)
-    finally:
-        if pidfd is not None and pidfd != known:
-            os.close(pidfd)
+    waiting = select.poll()
+    if pidfd is not None:
+        waiting.register(pidfd, select.POLLIN)
+        waiting.poll(max(0.0, timeout) * 1000)
+    while True:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                return True
+        except ChildProcessError:  # reaped already, or no child
+            return pidfd is None or bool(waiting.poll(0))
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.005)
 
 
 def kill(pid: int) -> None:

@@ -75,7 +75,7 @@ class Pool:
         self._coordinator = coordinator
         self._checker: Worker | None = None
         self._forked_checkers: set[int] = set()  # numbers of those that have yet to end
-        self._stalls = StallWatch(settings.stall_timeout, self)
+        self._stalls = StallWatch(settings.stall_timeout, self, coordinator)
         self._numbers = 0
         self._start_failures = 0
         self._pausing: list[tuple[float, int]] = []  # (when, index) of workers that are to be started again
@@ -256,19 +256,11 @@ class Pool:
 
     # --- what `StallWatch` asks for
 
-    def describe(self, worker: Worker) -> str:
-        """The batch that it is making, in words."""
-        return self._coordinator.describe(worker)
-
     def signal(self, worker: Worker, which: int) -> None:
         """Have the helper send it a signal."""
         assert self.helper is not None
         with contextlib.suppress(ChannelClosed):
             self.helper.signal_worker(worker.number, which)
-
-    def late(self, worker: Worker) -> None:
-        """It takes long to start: others stand in for it."""
-        self._coordinator.missing(worker)
 
     def abandon(self, worker: Worker) -> None:
         """It cannot be killed."""

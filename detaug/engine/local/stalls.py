@@ -13,6 +13,7 @@ from detaug.engine.local.handles import Worker
 from detaug.processes.whereabouts import ASKING, state_of
 
 if TYPE_CHECKING:
+    from detaug.engine.local.coordinator import Coordinator
     from detaug.engine.local.pool import Pool
 
 logger = logging.getLogger("detaug")
@@ -35,12 +36,14 @@ class StallWatch:
 
     Args:
         limit: seconds a batch may take; None: for ever.
-        pool: sends signals, and is told of workers that are late or cannot be killed.
+        pool: sends signals, and is told of workers that cannot be killed.
+        coordinator: is told of workers that take long to start.
     """
 
-    def __init__(self, limit: float | None, pool: Pool) -> None:
+    def __init__(self, limit: float | None, pool: Pool, coordinator: Coordinator) -> None:
         self._limit = limit
         self._pool = pool
+        self._coordinator = coordinator
         # Thousands of messages a second may come, and each would have every worker looked at.
         self._looked = -math.inf
         self._seconds: float | None = None
@@ -74,7 +77,7 @@ class StallWatch:
                 self._hurry(worker, now)
             elif not worker.ready:
                 if now - worker.since > LATE_SECONDS:
-                    self._pool.late(worker)
+                    self._coordinator.missing(worker)
                 if self._is_news(worker, now - worker.since):
                     logger.warning("%s has been starting for %.0f s", worker.name, now - worker.since)
             elif worker.tasks:
@@ -102,7 +105,7 @@ class StallWatch:
             self._pool.signal(worker, signal.SIGKILL)
         elif self._is_news(worker, seconds):
             text = "%s has been making %s for %.0f s; %s"
-            logger.warning(text, worker.name, self._pool.describe(worker), seconds, where)
+            logger.warning(text, worker.name, self._coordinator.describe(worker), seconds, where)
 
     def _is_slow(self, worker: Worker, seconds: float) -> bool:
         return seconds > max(SLOW_SECONDS, 2 * worker.warned)
