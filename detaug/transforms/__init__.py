@@ -5,14 +5,11 @@ Classes have batchgeneratorsv2's names without "Transform"; `detaug.transforms.b
 
 from __future__ import annotations
 
-from detaug.transforms.anisotropy import Anisotropy
 from detaug.transforms.axes import Mirror, Rot90, TransposeAxes
-from detaug.transforms.bias_field import BiasField
 from detaug.transforms.binary_operators import ApplyRandomBinaryOperator
 from detaug.transforms.blur import GaussianBlur
 from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrightness
 from detaug.transforms.building.base import ImageTransform, Transform
-from detaug.transforms.channel_misalignment import ChannelMisalignment
 from detaug.transforms.channels import MoveChannels, MoveSegAsOneHotToData
 from detaug.transforms.coarse import CoarseDropout, CoarseShuffle
 from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding
@@ -23,11 +20,14 @@ from detaug.transforms.filters import MedianFilter, Sharpening
 from detaug.transforms.foreign import ForeignTransform
 from detaug.transforms.gamma import Gamma
 from detaug.transforms.histogram_shift import HistogramShift
-from detaug.transforms.k_space import Ghosting, GibbsNoise, Spikes
 from detaug.transforms.labels import ConvertSegmentationToRegions, DownsampleSegForDS, MaskImage, RemoveLabel
 from detaug.transforms.local import BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing
 from detaug.transforms.low_resolution import SimulateLowResolution
-from detaug.transforms.motion import Motion
+from detaug.transforms.mri.anisotropy import Anisotropy
+from detaug.transforms.mri.bias_field import BiasField
+from detaug.transforms.mri.channel_misalignment import ChannelMisalignment
+from detaug.transforms.mri.k_space import Ghosting, GibbsNoise, Spikes
+from detaug.transforms.mri.motion import Motion
 from detaug.transforms.noise import GaussianNoise, RicianNoise
 from detaug.transforms.outliers import CutOffOutliers
 from detaug.transforms.planes import Convert2DTo3D, Convert3DTo2D

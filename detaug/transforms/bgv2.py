@@ -10,7 +10,6 @@ from detaug.transforms.binary_operators import ApplyRandomBinaryOperator
 from detaug.transforms.blur import GaussianBlur
 from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrightness
 from detaug.transforms.building.base import ImageTransform, Transform
-from detaug.transforms.channel_misalignment import ChannelMisalignment
 from detaug.transforms.channels import MoveChannels, MoveSegAsOneHotToData
 from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding
 from detaug.transforms.compose import Compose, OneOf, RandomApply, TimedCompose
@@ -21,6 +20,7 @@ from detaug.transforms.gamma import Gamma
 from detaug.transforms.labels import ConvertSegmentationToRegions, DownsampleSegForDS, MaskImage, RemoveLabel
 from detaug.transforms.local import BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing
 from detaug.transforms.low_resolution import SimulateLowResolution
+from detaug.transforms.mri.channel_misalignment import ChannelMisalignment
 from detaug.transforms.noise import GaussianNoise, RicianNoise
 from detaug.transforms.outliers import CutOffOutliers
 from detaug.transforms.planes import Convert2DTo3D, Convert3DTo2D

@@ -13,12 +13,11 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.morphology import dilate
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import channels, probability, random_scalar
+from detaug.transforms.building.checks import as_list, channels, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import Given, channel_from_either_end, for_each, many, number, one_of, takes
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.footprints import apply_operator, ball, disk
-from detaug.transforms.labels import as_list
 
 LARGEST_RADIUS = 256.0  # voxels: footprints are made point by point
 OPERATORS = ("dilation", "erosion", "closing", "opening")

@@ -16,8 +16,8 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import LARGEST_SIGMA, SIGMA, Given, each_axis, each_channel, flag, many, takes
+from detaug.transforms.building.per_channel import length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import length_of_lines, plane_channels
 
 _NO_WINDOW = (np.empty(0), np.empty(0), np.empty(0, np.float32), 0.0, 0.0, np.float32(0))
 _JUST_THE_CENTRE = np.ones(1, np.float32)

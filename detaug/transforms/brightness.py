@@ -12,8 +12,8 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import finite, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, each_channel, for_each, none_without_channels, number, takes
+from detaug.transforms.building.per_channel import flat_channels, scalars
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import flat_channels, scalars
 
 
 class MultiplicativeBrightness(ImageTransform):

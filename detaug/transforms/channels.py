@@ -12,10 +12,10 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import indicator
 from detaug.transforms.building import memory
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.checks import channels, finite
+from detaug.transforms.building.checks import as_list, channels, finite
 from detaug.transforms.building.gate import takes
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
-from detaug.transforms.labels import as_label, as_list, comparable
+from detaug.transforms.labels import as_label, comparable
 
 
 class MoveSegAsOneHotToData(Transform):

@@ -15,8 +15,8 @@ from detaug.transforms.building import draws, memory
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, random_scalar
 from detaug.transforms.building.gate import KEY, many, needed_if, takes
+from detaug.transforms.building.per_channel import flat_planes
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import flat_planes
 from detaug.transforms.rectangles import CORNERS, Corners, overwrite, placed, region_of, within
 
 Size = int | Sequence[int]

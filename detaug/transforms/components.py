@@ -13,10 +13,9 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.components import count_runs, find_runs, join_runs, set_component
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import channels, finite, probability
+from detaug.transforms.building.checks import as_list, channels, finite, probability
 from detaug.transforms.building.gate import KEY, channel_from_either_end, many, takes
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.labels import as_list
 
 
 class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):

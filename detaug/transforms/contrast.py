@@ -16,8 +16,8 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, flag, for_each, none_without_channels, number, takes
+from detaug.transforms.building.per_channel import flat_channels, scalars
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import flat_channels, scalars
 
 
 class BGContrast:

@@ -17,8 +17,8 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import each_channel, flag, integer, number, takes
+from detaug.transforms.building.per_channel import length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import length_of_lines, plane_channels
 
 
 class MedianFilter(ImageTransform):

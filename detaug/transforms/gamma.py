@@ -18,8 +18,8 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import exponents, probability
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, EXPONENT, flag, for_each, none_without_channels, takes
+from detaug.transforms.building.per_channel import flat_channels, rescale, scalars
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import flat_channels, rescale, scalars
 
 _LEAST_RANGE = 1e-7  # batchgeneratorsv2's: what ranges and deviations are divided by is at least this
 

@@ -16,8 +16,8 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, probability
 from detaug.transforms.building.gate import CHANNELS, for_each, many, number, takes
+from detaug.transforms.building.per_channel import flat_channels, flat_planes, for_channels
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import flat_channels, flat_planes, for_channels
 
 
 class HistogramShift(ImageTransform):

@@ -12,10 +12,10 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import is_any_of, pick, replace_label, set_where_negative
 from detaug.transforms.building import memory
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.checks import UNSIGNED, channels, finite
+from detaug.transforms.building.checks import UNSIGNED, as_list, channels, finite
 from detaug.transforms.building.gate import takes
+from detaug.transforms.building.per_channel import flat_channels
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import flat_channels
 
 
 class _LabelTransform(Transform):
@@ -258,8 +258,3 @@ def comparable(labels: np.ndarray) -> np.ndarray:
         raise TypeError("a segmentation of dtype float16 is not supported: convert it to an integer type")
     flat: np.ndarray = labels.reshape(len(labels), -1)
     return flat if labels.dtype.kind == "f" else flat.view(UNSIGNED[labels.itemsize])
-
-
-def as_list(wanted: Any) -> list[Any]:
-    """One thing as a list of one; a sequence as a list."""
-    return list(wanted) if isinstance(wanted, (list, tuple, np.ndarray, range)) else [wanted]

@@ -31,10 +31,10 @@ from detaug.transforms.building.gate import (
     takes,
     where_not_none,
 )
+from detaug.transforms.building.per_channel import flat_planes, length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.local_transform import WINDOW, LocalTransform, effective_windows
 from detaug.transforms.local_window import LocalWindow
-from detaug.transforms.per_channel import flat_planes, length_of_lines, plane_channels
 
 WINDOWS = each_channel(optional(fields(**WINDOW)))
 NUMBERS = where_not_none("kernels", number())

@@ -15,8 +15,8 @@ from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, each_axis, for_each, number, takes
+from detaug.transforms.building.per_channel import plane_channels
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import plane_channels
 
 LARGEST_SCALE = 16.0  # beyond, an image would be sampled up, at a cost without end
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]

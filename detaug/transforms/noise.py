@@ -18,8 +18,8 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, KEY, for_each, number, takes
+from detaug.transforms.building.per_channel import flat_channels, rescale
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import flat_channels, rescale
 
 
 class GaussianNoise(ImageTransform):

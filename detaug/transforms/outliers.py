@@ -16,8 +16,8 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import each_channel, flag, many, number, optional, takes
+from detaug.transforms.building.per_channel import flat_channels, rescale
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import flat_channels, rescale
 
 _LEAST_DEVIATION = 1e-8  # batchgeneratorsv2's: a channel that deviates less after the cut is not scaled
 

@@ -12,6 +12,7 @@ import numpy as np
 from detaug.kernels.compiling import Kernel
 from detaug.transforms import cropping
 from detaug.transforms.building import draws
+from detaug.transforms.building.affine import Matrix, applied, identity, product, rotation, scaled
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import finite, probability, radians, random_scalar, spatial_size
 from detaug.transforms.building.draws import RandomScalar
@@ -20,7 +21,6 @@ from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 from detaug.transforms.cropping import check_padding, crop_in, undone_crop
 from detaug.transforms.geometry import elastic
-from detaug.transforms.geometry.affine import Matrix, applied, identity, product, rotation, scaled
 from detaug.transforms.geometry.points import move_points, original_space, spatial_shape
 from detaug.transforms.geometry.resampling import BORDER_MODES, IMAGE_KERNELS, TIEBREAKS, PatchMap
 

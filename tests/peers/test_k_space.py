@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from detaug.transforms import Ghosting, GibbsNoise, Motion, Spikes
-from detaug.transforms.geometry.affine import rotation_and_scaling
+from detaug.transforms.building.affine import rotation_and_scaling
 
 SHAPES = ((24, 20, 28), (17, 9, 33))
 

@@ -175,6 +175,11 @@ def axes(name: str, wanted: Any, dims: int | None = None) -> tuple[int, ...]:
     return tuple(int(n) for n in numbers)
 
 
+def as_list(wanted: Any) -> list[Any]:
+    """One thing as a list of one; a sequence as a list."""
+    return list(wanted) if isinstance(wanted, (list, tuple, np.ndarray, range)) else [wanted]
+
+
 def channels(name: str, wanted: Sequence[int], count: int) -> list[int]:
     """Channels as non-negative numbers; -1 is the last one, as in NumPy.
 

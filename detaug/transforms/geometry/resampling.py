@@ -16,8 +16,8 @@ from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST
 from detaug.kernels.nearest import resample_nearest
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import memory
+from detaug.transforms.building.affine import Matrix, applied, identity, inverse
 from detaug.transforms.geometry import axis_places
-from detaug.transforms.geometry.affine import Matrix, applied, identity, inverse
 from detaug.transforms.geometry.elastic import DisplacementField
 from detaug.transforms.geometry.label_codes import as_int16
 from detaug.transforms.geometry.points import map_points

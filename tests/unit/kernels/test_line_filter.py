@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from detaug.kernels.fourier import LARGEST_RADIX, plan_of, roots_of_unity
-from detaug.transforms.frequencies import filter_axis
+from detaug.transforms.mri.k_space import filter_axis
 
 # one voxel; powers of 2 and 4; mixed; odd primes, alone and with others; nnU-Net's enlarged patches; the MNI grid
 LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 30, 31, 32, 37, 41, 49, 60, 64, 66, 74, 97, 100, 127, 128, 193, 205, 229, 249,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.stats import kstest
 
-from detaug.transforms.channel_misalignment import ChannelMisalignment
+from detaug.transforms.mri.channel_misalignment import ChannelMisalignment
 
 
 def some_image(shape, seed=0):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from detaug.transforms import Compose, Ghosting, GibbsNoise, Motion, Spikes
-from detaug.transforms.geometry.affine import rotation_and_scaling
+from detaug.transforms.building.affine import rotation_and_scaling
 
 SHAPES = ((1, 20, 24, 28), (2, 17, 8, 33), (2, 31, 30), (1, 9, 70), (2, 7, 1, 12))
 MAKE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from detaug.transforms.geometry.affine import rotation_and_scaling
+from detaug.transforms.building.affine import rotation_and_scaling
 from detaug.transforms.geometry.resampling import PatchMap
 
 PATCH, SPACE = (9, 12, 10), (24, 30, 26)

@@ -17,7 +17,7 @@ from detaug import SeedTree
 from detaug.demo.mri import load_template
 from detaug.nnunet import TRAINING_TRANSFORMS
 from detaug.transforms import SpatialTransform
-from detaug.transforms.geometry.affine import rotation
+from detaug.transforms.building.affine import rotation
 from tests.support.transforms.spatial_reference import label_weights_in_float64, reference_params, sampling_grid
 
 TIE = 1e-9  # voxels, or parts of the whole weight: the reference's own rounding in float64

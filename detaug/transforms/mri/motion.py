@@ -14,6 +14,7 @@ from detaug.kernels.limits import least_and_largest
 from detaug.kernels.line_filter import filter_lines
 from detaug.kernels.resampling import resample_held
 from detaug.transforms.building import checks, draws, memory
+from detaug.transforms.building.affine import applied, rotation_and_scaling
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import (
@@ -31,10 +32,9 @@ from detaug.transforms.building.gate import (
     rising,
     takes,
 )
+from detaug.transforms.building.per_channel import flat_planes, for_channels
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.frequencies import filter_axis
-from detaug.transforms.geometry.affine import applied, rotation_and_scaling
-from detaug.transforms.per_channel import flat_planes, for_channels
+from detaug.transforms.mri.k_space import filter_axis
 
 _PERTURBATION = 0.3  # TorchIO's: by how much of the time between two movements each may come early or late
 _TEN_DEGREES = math.radians(10)

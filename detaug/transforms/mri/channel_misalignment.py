@@ -13,12 +13,11 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.coordinates import CONSTANT, layout
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import draws
+from detaug.transforms.building.affine import Matrix, applied, identity, rotation_and_scaling
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import channels, finite, probability
+from detaug.transforms.building.checks import as_list, channels, finite, probability
 from detaug.transforms.building.gate import MATRIX, PLACE, each_axis, nothing, optional, takes
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.geometry.affine import Matrix, applied, identity, rotation_and_scaling
-from detaug.transforms.labels import as_list
 
 _NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 

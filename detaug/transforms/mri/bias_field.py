@@ -16,8 +16,8 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, Given, for_each, many, number, takes
+from detaug.transforms.building.per_channel import for_channels, plane_channels
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import for_channels, plane_channels
 
 HIGHEST_ORDER = 10
 _CENTRE = np.zeros(1)

@@ -14,8 +14,8 @@ from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, axis, for_each, number, takes
+from detaug.transforms.building.per_channel import for_channels
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.per_channel import for_channels
 
 Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
