@@ -27,7 +27,7 @@ from detaug.nnunet import TRAINING_TRANSFORMS
 kernels = []
 for patch in ({inputs.PATCH!r}, {inputs.FLAT_PATCH!r}):
     scales, axes = [[1 / 2**level] * len(patch) for level in range(5)], tuple(range(len(patch)))
-    kernels += TRAINING_TRANSFORMS["nnUNetTrainer"](tuple(patch), (-0.5, 0.5), scales, axes, False).kernels()
+    kernels += TRAINING_TRANSFORMS["nnUNetTrainer"](tuple(patch), (-0.5, 0.5), scales, axes, False).kernels
 began = time.perf_counter()
 assert compile_ahead(kernels)
 print(time.perf_counter() - began)

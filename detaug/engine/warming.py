@@ -31,7 +31,7 @@ def warm_up(transform: Any, loader: Any) -> None:
         from detaug.kernels.ahead import compile_ahead
 
         native = [each for each in found if isinstance(each, transforms.Transform)]
-        compile_ahead(kernel for each in native for kernel in each.kernels())
+        compile_ahead(kernel for each in native for kernel in each.kernels)
     for each in found:
         each.warm_up()
 

@@ -5,22 +5,21 @@ All three apply to ``image``, ``regression_target`` and ``segmentation`` (of any
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
-from detaug.kernels.rearranging import copy_rows, copy_tiles, flip_in_place
+from detaug.kernels.rearranging import flip_in_place
 from detaug.transforms.building import draws, memory
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import UNSIGNED, axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import AXES, Given, Refused, check_params, distinct, for_each, integer, many, takes
 from detaug.transforms.building.stages import Step
-from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
+from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import move_points, spatial_shape
 
 
@@ -100,8 +99,7 @@ class _AxisTransform(Transform):
         check_known(params)
         return [Step(_Undone(self), params)]
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (copy_rows, copy_tiles, flip_in_place)
+    kernels = (flip_in_place,)
 
 
 class _Undone(_AxisTransform):
@@ -146,9 +144,6 @@ class Mirror(_AxisTransform):
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return dict(shapes)
-
-    def kernels(self) -> Iterable[Kernel]:
-        return (copy_rows, flip_in_place)
 
 
 class Rot90(_AxisTransform):
@@ -260,65 +255,14 @@ def _mirrored(wanted: tuple[int, ...], dims: int) -> AxisMap:
 
 
 def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:
-    array = workspace[key]
-    if not _has_rows(array) or (key in IMAGE_KEYS and array.dtype != np.float32):
-        array = workspace.contiguous(key)
-    if workspace.owns(key) and wanted.is_in_order() and array.flags.c_contiguous:
-        space, flipped = _as_volume(wanted, array.shape[1:])
-        for volume in array:
-            flip_in_place(_memory(volume), *space, *flipped)
+    if not wanted.is_in_order():
+        array = workspace.contiguous(key).transpose(0, *(axis + 1 for axis in wanted.order))
+        result = memory.empty(array.shape, array.dtype)
+        result[...] = np.flip(array, tuple(axis for axis, flipped in enumerate(wanted.flipped, start=1) if flipped))
+        workspace.put(key, result)
         return
-    result = memory.empty((array.shape[0], *wanted.shape(array.shape[1:])), array.dtype)
-    in_rows, *where = _path(wanted, array.shape[1:], array.strides[1:], array.itemsize)
-    copy = copy_rows if in_rows else copy_tiles
-    for source, destination in zip(array, result, strict=True):
-        copy(_memory(source), _memory(destination), *where)
-    workspace.put(key, result)
-
-
-@lru_cache(maxsize=64)
-def _as_volume(wanted: AxisMap, space: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[bool, ...]]:
-    """Extents and what is flipped, for three axes: a plane is a volume of one slice."""
-    lead = 3 - len(space)
-    return (1,) * lead + space, (False,) * lead + wanted.flipped
-
-
-@lru_cache(maxsize=256)
-def _path(wanted: AxisMap, space: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """Whether rows stay rows, and what the kernels that copy want to know: the first voxel, the result's three extents, and
-    how far a step along each of its axes is in the source."""
-    extents, flipped = _as_volume(wanted, space)
-    lead = 3 - len(space)
-    order = (*range(lead), *(axis + lead for axis in wanted.order))
-    of_source = (0,) * lead + tuple(stride // itemsize for stride in strides)
-    steps = [-of_source[axis] if f else of_source[axis] for axis, f in zip(order, flipped, strict=True)]
-    start = sum((extents[axis] - 1) * of_source[axis] for axis, f in zip(order, flipped, strict=True) if f)
-    return order[2] == 2, start, *(extents[axis] for axis in order), *steps
-
-
-def _has_rows(array: np.ndarray) -> bool:
-    """Whether voxels of the last axis lie side by side, as in a crop, and no axis runs backwards."""
-    return array.strides[-1] == array.itemsize and all(s >= 0 and s % array.itemsize == 0 for s in array.strides)
-
-
-def _memory(channel: np.ndarray) -> np.ndarray:
-    """What lies in memory from a channel's first voxel to its last one (for a crop, also what is between its rows), as
-    unsigned integers as wide as a voxel.
-    """
-    if channel.flags.c_contiguous:
-        return channel.reshape(-1).view(UNSIGNED[channel.itemsize])
-    return np.asarray(_Span(channel))
-
-
-class _Span:
-    """The memory between a channel's first and last voxel as a flat array; what `as_strided` does, in a tenth of its time."""
-
-    def __init__(self, channel: np.ndarray) -> None:
-        self._channel = channel
-        extent = sum((n - 1) * stride for n, stride in zip(channel.shape, channel.strides, strict=True))
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": (extent // channel.itemsize + 1,),
-            "typestr": UNSIGNED[channel.itemsize].str,
-            "data": (channel.__array_interface__["data"][0], not channel.flags.writeable),
-        }
+    array = workspace.writable(key)
+    lead = 3 - len(wanted.order)  # a plane is a volume of one slice
+    for channel in array:
+        bits = channel.reshape(-1).view(UNSIGNED[channel.itemsize])
+        flip_in_place(bits, *(1,) * lead, *channel.shape, *(False,) * lead, *wanted.flipped)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from detaug.kernels.bits import invert, pack, set_where, unpack, words_for
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.morphology import dilate
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -87,8 +86,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
             others = [image[other] for other in sorted(every - {channel})]
             _apply(image[channel], others, operator, size)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (pack, unpack, set_where, invert, dilate)
+    kernels = (pack, unpack, set_where, invert, dilate)
 
 
 def _apply(channel: np.ndarray, others: Sequence[np.ndarray], operator: Operator, size: float) -> None:

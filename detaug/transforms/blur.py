@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.convolution import convolve
 from detaug.kernels.scalars import exponential
 from detaug.kernels.volumes import axes_of_volume, per_axis
@@ -88,8 +87,7 @@ class GaussianBlur(ImageTransform):
         for c, before, after in plane_channels(workspace, weights):
             convolve(before, after, length_of_lines(shape), *weights[c], False, *_NO_WINDOW)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (convolve,)
+    kernels = (convolve,)
 
 
 def kernel_size(sigma: float, truncate: float = 6.0) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import indicator
 from detaug.transforms.building import memory
 from detaug.transforms.building.base import Params, Shapes, Transform
@@ -74,8 +73,7 @@ class MoveSegAsOneHotToData(Transform):
             changed["segmentation"] = (shapes["segmentation"][0] - 1, *shapes["segmentation"][1:])
         return {**shapes, **changed}
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (indicator,)
+    kernels = (indicator,)
 
 
 class MoveChannels(Transform):

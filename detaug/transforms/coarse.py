@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.limits import copy_and_measure, least_and_largest
 from detaug.kernels.regions import fill, fill_evenly, shuffle
 from detaug.kernels.threefry import key_words
@@ -124,8 +123,7 @@ class CoarseDropout(_Regions):
         limits = [least_and_largest(one) if copy is source else copy_and_measure(one, two) for one, two in channels]
         return min(low for low, _ in limits), max(high for _, high in limits)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return least_and_largest, copy_and_measure, fill, fill_evenly
+    kernels = (least_and_largest, copy_and_measure, fill, fill_evenly)
 
 
 class CoarseShuffle(_Regions):
@@ -168,8 +166,7 @@ class CoarseShuffle(_Regions):
                 shuffle(values, *key, np.uint32(c * len(holes) + h))
                 region[...] = values.reshape(region.shape)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (shuffle,)
+    kernels = (shuffle,)
 
 
 def _fill(channel: np.ndarray, corners: Corners, low: float, high: float, key: int | None, stream: int) -> None:

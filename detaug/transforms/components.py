@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from detaug.kernels.bits import pack, words_for
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.components import count_runs, find_runs, join_runs, set_component
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -75,8 +74,7 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
             if draws.happens(rng, self.fill_with_other_class_p) and others:
                 found.set(image[draws.choice(rng, others)], chosen, 1.0)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (pack, count_runs, find_runs, join_runs, set_component)
+    kernels = (pack, count_runs, find_runs, join_runs, set_component)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,18 +19,61 @@ from detaug.transforms.building.gate import anything, flag, integer, many, neede
 from detaug.transforms.building.stages import Stage, Step
 from detaug.transforms.building.workspace import Workspace
 
-#: Classes that were found to be transforms: asking an abstract class takes long, and every sample asks several times.
-_transforms: set[type] = set()
+#: Where a part stands in its composition, the part, and its params.
+Part = tuple[tuple[int, ...], Transform, Params]
 
 
 class _Composition(Transform):
     """A transform made of transforms, which look after themselves."""
+
+    @abstractmethod
+    def parts(self) -> list[Transform]:
+        """All transforms that it may apply."""
+
+    @abstractmethod
+    def applied(self, params: Params) -> list[Part]:
+        """Those that these params apply, in order."""
 
     def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
         return self.draw(rng, shapes, {})  # it has no scalar of its own that could want the image
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
         self.change(workspace, params)
+
+    def _apply_parts(self, workspace: Workspace, params: Params) -> None:
+        for _, transform, own in self.applied(params):
+            transform.apply_in(workspace, own)
+
+    def described(self, params: Params) -> list[str]:
+        return [line for _, transform, own in self.applied(params) for line in transform.described(own)]
+
+    def stages(self, params: Params) -> list[Stage]:
+        return [
+            Stage((*place, *stage.place), stage.transform, stage.params)
+            for place, transform, own in self.applied(params)
+            for stage in transform.stages(own)
+        ]
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        for _, transform, own in self.applied(params):
+            shapes = transform.output_shapes(shapes, own)
+        return dict(shapes)
+
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        steps: list[Step] = []
+        for _, transform, own in self.applied(params):
+            steps = [*transform.undo(own, shapes), *steps]
+            shapes = None if shapes is None else transform.output_shapes(shapes, own)
+        return steps
+
+    def spatial_dims(self) -> int | None:
+        # that of the first transform that has one, since none before it changes it
+        found = (transform.spatial_dims() for transform in self.parts())
+        return next((dims for dims in found if dims is not None), None)
+
+    @property
+    def kernels(self) -> Iterable[Kernel]:
+        return [each for transform in self.parts() for each in transform.kernels]
 
 
 class Compose(_Composition):
@@ -62,20 +105,20 @@ class Compose(_Composition):
                 raise ValueError(f"dim must be 2 or 3, got {dim!r}")
             self.dim = int(dim)
 
-    def _check_parts(self) -> None:
-        """What was put into `transforms` later is told as what was handed in."""
-        if not _transforms.issuperset(map(type, self.transforms)):
-            checked_transforms(self.transforms)
-            _transforms.update(map(type, self.transforms))
+    def parts(self) -> list[Transform]:
+        return checked_transforms(self.transforms)  # something else may have been put there later
+
+    def applied(self, params: Params) -> list[Part]:
+        pairs = zip(self.transforms, params["transforms"], strict=True)
+        return [((number,), transform, own) for number, (transform, own) in enumerate(pairs)]
 
     def spatial_dims(self) -> int | None:
-        self._check_parts()
-        return self.dim if self.dim is not None else _first_known(self.transforms)
+        known = super().spatial_dims()
+        return known if self.dim is None else self.dim
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         params = []
-        self._check_parts()
-        for transform in self.transforms:
+        for transform in self.parts():
             own = transform.sample(rng, shapes)
             params.append(own)
             shapes = transform.output_shapes(shapes, own)
@@ -83,37 +126,19 @@ class Compose(_Composition):
 
     @takes(transforms=many(anything, lambda given: len(given.transform.transforms)))
     def change(self, workspace: Workspace, params: Params) -> None:
-        for transform, own in zip(self.transforms, params["transforms"], strict=True):
-            transform.apply_in(workspace, own)
+        self._apply_parts(workspace, params)
 
     def stages(self, params: Params) -> list[Stage]:
         if type(self).change not in (Compose.change, TimedCompose.change):
-            return super().stages(params)  # a subclass that does something else besides
-        pairs = enumerate(zip(self.transforms, params["transforms"], strict=True))
-        return [stage.within(number) for number, (each, own) in pairs for stage in each.stages(own)]
+            return [Stage((), self, params)]  # a subclass that does something else besides
+        return super().stages(params)
 
     def described(self, params: Params) -> list[str]:
         lines = [type(self).__name__]
-        for number, (transform, own) in enumerate(zip(self.transforms, params["transforms"], strict=True), 1):
+        for (number,), transform, own in self.applied(params):
             first, *rest = transform.described(own)
-            lines += [f"{number:4}  {first}", *(f"      {line}" for line in rest)]
+            lines += [f"{number + 1:4}  {first}", *(f"      {line}" for line in rest)]
         return lines
-
-    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        for transform, own in zip(self.transforms, params["transforms"], strict=True):
-            shapes = transform.output_shapes(shapes, own)
-        return dict(shapes)
-
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
-        steps: list[Step] = []
-        for transform, own in zip(self.transforms, params["transforms"], strict=True):
-            steps = [*transform.undo(own, shapes), *steps]
-            shapes = None if shapes is None else transform.output_shapes(shapes, own)
-        return steps
-
-    def kernels(self) -> Iterable[Kernel]:
-        self._check_parts()
-        return [each for transform in self.transforms for each in transform.kernels()]
 
 
 @dataclass
@@ -154,20 +179,14 @@ class TimedCompose(Compose):
     @takes(transforms=many(anything, lambda given: len(given.transform.transforms)))
     def change(self, workspace: Workspace, params: Params) -> None:
         for transform, own, timing in zip(self.transforms, params["transforms"], self._timings, strict=True):
-            with _added_to(timing):
-                transform.apply_in(workspace, own)
+            start = time.perf_counter()
+            transform.apply_in(workspace, own)
+            timing.seconds += time.perf_counter() - start
+            timing.calls += 1
 
     def __str__(self) -> str:
         lines = [f"{t.mean * 1e3:9.3f} ms  {t.calls:6d} calls  {t.name}" for t in self._timings]
         return "\n".join(lines)
-
-
-@contextmanager
-def _added_to(timing: Timing) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    timing.seconds += time.perf_counter() - start
-    timing.calls += 1
 
 
 def _is_as_sampled(params: Any) -> bool:
@@ -198,28 +217,18 @@ class RandomApply(_Composition):
         params=needed_if(lambda given: given.params["apply_transform"], anything),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        if params["apply_transform"]:
-            self.transform.apply_in(workspace, params["params"])
+        self._apply_parts(workspace, params)
 
-    def stages(self, params: Params) -> list[Stage]:
-        return self.transform.stages(params["params"]) if params["apply_transform"] else []
+    def parts(self) -> list[Transform]:
+        return [self.transform]
+
+    def applied(self, params: Params) -> list[Part]:
+        return [((), self.transform, params["params"])] if params["apply_transform"] else []
 
     def described(self, params: Params) -> list[str]:
         if not params["apply_transform"]:
             return [f"{type(self.transform).__name__}: not applied"]
-        return self.transform.described(params["params"])
-
-    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        return self.transform.output_shapes(shapes, params["params"]) if params["apply_transform"] else dict(shapes)
-
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
-        return self.transform.undo(params["params"], shapes) if params["apply_transform"] else []
-
-    def spatial_dims(self) -> int | None:
-        return self.transform.spatial_dims()
-
-    def kernels(self) -> Iterable[Kernel]:
-        return self.transform.kernels()
+        return super().described(params)
 
 
 class OneOf(_Composition):
@@ -239,26 +248,13 @@ class OneOf(_Composition):
 
     @takes(chosen=integer(0, lambda given: len(given.transform.list_of_transforms) - 1), params=anything)
     def change(self, workspace: Workspace, params: Params) -> None:
-        self.list_of_transforms[params["chosen"]].apply_in(workspace, params["params"])
+        self._apply_parts(workspace, params)
 
-    def stages(self, params: Params) -> list[Stage]:
-        chosen: int = params["chosen"]
-        return [stage.within(chosen) for stage in self.list_of_transforms[chosen].stages(params["params"])]
+    def parts(self) -> list[Transform]:
+        return self.list_of_transforms
 
-    def described(self, params: Params) -> list[str]:
-        return self.list_of_transforms[params["chosen"]].described(params["params"])
-
-    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        return self.list_of_transforms[params["chosen"]].output_shapes(shapes, params["params"])
-
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
-        return self.list_of_transforms[params["chosen"]].undo(params["params"], shapes)
-
-    def spatial_dims(self) -> int | None:
-        return _first_known(self.list_of_transforms)
-
-    def kernels(self) -> Iterable[Kernel]:
-        return [each for transform in self.list_of_transforms for each in transform.kernels()]
+    def applied(self, params: Params) -> list[Part]:
+        return [((params["chosen"],), self.list_of_transforms[params["chosen"]], params["params"])]
 
 
 def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:
@@ -280,8 +276,3 @@ def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:
                 f"not to the {type(transform).__name__} within"
             )
     return list(transforms)
-
-
-def _first_known(transforms: Iterable[Transform]) -> int | None:
-    """The number of axes of the input: that of the first transform that has one, since none before it changes it."""
-    return next((dims for transform in transforms if (dims := transform.spatial_dims()) is not None), None)

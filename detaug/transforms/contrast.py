@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.intensity import scale_around, stretch
 from detaug.kernels.statistics import mean, moments
 from detaug.transforms.building import draws
@@ -93,8 +92,7 @@ class Contrast(ImageTransform):
         for c, source, destination in flat_channels(workspace, factors):
             stretch_around_mean(source, destination, factors[c], keep_range=self.preserve_range)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (moments, stretch) if self.preserve_range else (mean, scale_around)
+    kernels = (mean, moments, scale_around, stretch)
 
 
 class InvertImage(ImageTransform):
@@ -127,8 +125,7 @@ class InvertImage(ImageTransform):
         for _, source, destination in flat_channels(workspace, chosen):
             stretch_around_mean(source, destination, -1.0, keep_range=False)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return mean, scale_around
+    kernels = (mean, scale_around)
 
 
 def stretch_around_mean(source: np.ndarray, destination: np.ndarray, factor: float, *, keep_range: bool) -> None:

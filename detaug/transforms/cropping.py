@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
-from detaug.kernels.labels import pick
 from detaug.transforms.building import draws, memory
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import finite, representable, spatial_size
@@ -19,7 +17,6 @@ from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import move_points, original_space, spatial_shape
 
 PAD_MODES = ("constant", "reflect", "replicate")
-KERNELS: tuple[Kernel, ...] = (pick,)  # what `crop_array` may call
 
 
 def crop_array(
@@ -58,9 +55,13 @@ def crop_array(
         return common, True
     inside = [(low - s, high - s) for low, high, s in zip(lows, highs, starts, strict=True)]
     if pad_mode == "constant":
-        return _padded_with(value, common, inside, wanted), False
-    indices = [_extended(s, w, n, pad_mode) for s, w, n in zip(starts, wanted, space, strict=True)]
-    return _picked(array, indices), False
+        padded = memory.empty((len(array), *wanted), array.dtype)
+        padded[...] = representable(value, array.dtype)
+        padded[(slice(None), *(slice(begin, end) for begin, end in inside))] = common
+        return padded, False
+    for axis, (start, width, length) in enumerate(zip(starts, wanted, space, strict=True), start=1):
+        array = array.take(_extended(start, width, length, pad_mode), axis)
+    return array, False
 
 
 def crop_in(
@@ -129,9 +130,6 @@ class _Crop(Transform):
         check_params(self, params, lambda: shapes or {})
         return [undone_crop(self.crop_size, [int(c) for c in params["center"]], space)]
 
-    def kernels(self) -> Iterable[Kernel]:
-        return () if self.pad_mode == "constant" else KERNELS
-
     def spatial_dims(self) -> int | None:
         return len(self.crop_size)
 
@@ -189,37 +187,6 @@ def _random_center(rng: np.random.Generator, length: int, size: int) -> int:
     if size >= length:
         return length // 2
     return draws.integer(rng, length - size + 1) + size // 2
-
-
-def _padded_with(
-    value: float, common: np.ndarray, inside: Sequence[tuple[int, int]], size: Sequence[int]
-) -> np.ndarray:
-    filling = representable(value, common.dtype)
-    result = memory.empty((common.shape[0], *size), dtype=common.dtype)
-    at = [slice(None), *(slice(begin, end) for begin, end in inside)]
-    result[tuple(at)] = common
-    # slabs before and after, axis by axis: whole ones first, then within what is left
-    for axis, (begin, end) in enumerate(inside, start=1):
-        before = (*at[:axis], slice(0, begin))
-        after = (*at[:axis], slice(end, None))
-        result[before] = filling
-        result[after] = filling
-    return result
-
-
-def _picked(array: np.ndarray, indices: Sequence[np.ndarray]) -> np.ndarray:
-    """Voxel (i, j, k) of every channel is voxel ``(indices[0][i], indices[1][j], indices[2][k])`` of the array."""
-    if not array.flags.c_contiguous or array.dtype.itemsize not in (1, 2, 4, 8):
-        every: Any = (slice(None), *np.ix_(*indices))
-        repeated: np.ndarray = array[every]
-        return repeated
-    result = memory.empty((len(array), *(len(index) for index in indices)), array.dtype)
-    # a plane is a volume of one slice
-    lead = 3 - len(indices)
-    bits = f"u{array.dtype.itemsize}"
-    source, destination = (a.view(bits).reshape(len(a), *(1,) * lead, *a.shape[1:]) for a in (array, result))
-    pick(source, *[np.zeros(1, np.int64)] * lead, *indices, destination)
-    return result
 
 
 def _extended(start: int, size: int, length: int, pad_mode: str) -> np.ndarray:

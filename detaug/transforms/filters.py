@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.limits import clamp, least_and_largest
 from detaug.kernels.median import LARGEST, median_filter, program
 from detaug.kernels.sharpening import sharpen
@@ -74,8 +73,7 @@ class MedianFilter(ImageTransform):
             steps, places, result = program(*box)
             median_filter(before, after, length_of_lines(shape), *box, steps, places, *result)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (median_filter,)
+    kernels = (median_filter,)
 
 
 class Sharpening(ImageTransform):
@@ -126,8 +124,7 @@ class Sharpening(ImageTransform):
             if limits is not None:
                 clamp(after, after, np.float32(limits[0]), np.float32(limits[1]))
 
-    def kernels(self) -> Iterable[Kernel]:
-        return sharpen, least_and_largest, clamp
+    kernels = (sharpen, least_and_largest, clamp)
 
 
 def _sizes(wanted: Any) -> Any:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.gamma import gamma_curve, measured_gamma_curve, power_parts
 from detaug.kernels.intensity import scale_around
 from detaug.kernels.scalars import exponential, natural_log
@@ -80,8 +79,7 @@ class Gamma(ImageTransform):
         for c, source, destination in flat_channels(workspace, curves):
             bend(source, destination, *curves[c])
 
-    def kernels(self) -> Iterable[Kernel]:
-        return moments, gamma_curve, measured_gamma_curve, scale_around
+    kernels = (moments, gamma_curve, measured_gamma_curve, scale_around)
 
 
 def bend(source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool, retain: bool) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.limits import least_and_largest
 from detaug.kernels.piecewise import map_piecewise
 from detaug.transforms.building import draws
@@ -87,8 +86,7 @@ class HistogramShift(ImageTransform):
             else:
                 after.fill(np.nan)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return least_and_largest, map_piecewise
+    kernels = (least_and_largest, map_piecewise)
 
 
 def _pieces(points: Sequence[float], low: float, extent: float) -> tuple[Any, ...]:

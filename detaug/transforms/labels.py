@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.labels import is_any_of, pick, replace_label, set_where_negative
 from detaug.transforms.building import memory
 from detaug.transforms.building.base import Params, Shapes, Transform
@@ -62,8 +61,7 @@ class RemoveLabel(_LabelTransform):
             (before,), (after,) = comparable(source[None]), comparable(destination[None])
             replace_label(before, after, label, replacement)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (replace_label,)
+    kernels = (replace_label,)
 
 
 class ConvertSegmentationToRegions(_LabelTransform):
@@ -103,8 +101,7 @@ class ConvertSegmentationToRegions(_LabelTransform):
             return dict(shapes)
         return {**shapes, "segmentation": (len(self.regions), *shapes["segmentation"][1:])}
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (is_any_of,)
+    kernels = (is_any_of,)
 
 
 class MaskImage(Transform):
@@ -146,8 +143,7 @@ class MaskImage(Transform):
         for _, source, destination in flat_channels(workspace, masked):
             set_where_negative(source, mask, np.float32(self.set_outside_to), destination)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (set_where_negative,)
+    kernels = (set_where_negative,)
 
 
 class DownsampleSegForDS(_LabelTransform):
@@ -186,8 +182,7 @@ class DownsampleSegForDS(_LabelTransform):
         count, *space = shapes["segmentation"]
         return {**shapes, "segmentation": [(count, *(size or space)) for size in self._sizes(tuple(space))]}
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (pick,)
+    kernels = (pick,)
 
     def _sizes(self, space: tuple[int, ...]) -> tuple[tuple[int, ...] | None, ...]:
         """The spatial shape of each copy, None for the segmentation itself."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.convolution import convolve
 from detaug.kernels.limits import clamp, least_and_largest
 from detaug.kernels.local import add_window, blend_power, scale_about, windowed_sum
@@ -105,8 +104,7 @@ class BrightnessGradientAdditive(LocalTransform):
             if self.clip_intensities:
                 clamp(after, after, np.float32(low), np.float32(high))
 
-    def kernels(self) -> Iterable[Kernel]:
-        return window_factors, add_window, least_and_largest, clamp
+    kernels = (window_factors, add_window, least_and_largest, clamp)
 
 
 class LocalContrast(LocalTransform):
@@ -150,8 +148,7 @@ class LocalContrast(LocalTransform):
             mean = windowed_sum(before, *window.arguments) / (window.sum() + 1e-8)
             scale_about(before, after, *window.arguments, contrast - 1.0, np.float32(mean))
 
-    def kernels(self) -> Iterable[Kernel]:
-        return window_factors, windowed_sum, scale_about
+    kernels = (window_factors, windowed_sum, scale_about)
 
 
 class LocalGamma(LocalTransform):
@@ -194,8 +191,7 @@ class LocalGamma(LocalTransform):
             extent = max(np.float32(high - low), np.float32(1e-8))
             blend_power(before, after, *window.arguments, np.float32(gamma), low, extent)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return window_factors, least_and_largest, blend_power
+    kernels = (window_factors, least_and_largest, blend_power)
 
 
 class LocalSmoothing(LocalTransform):
@@ -253,5 +249,4 @@ class LocalSmoothing(LocalTransform):
                 middle = np.float32(0)
             convolve(before, after, length_of_lines(shape), *each, True, *window.arguments, strength, middle)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return window_factors, mean_value, convolve
+    kernels = (window_factors, mean_value, convolve)

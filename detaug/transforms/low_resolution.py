@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.low_resolution import down_and_up
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.transforms.building import checks, draws
@@ -97,8 +96,7 @@ class SimulateLowResolution(ImageTransform):
                 before = before.copy()  # only where a channel becomes finer, not coarser
             down_and_up(before, after, *tables[0], *tables[1], *tables[2])
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (down_and_up,)
+    kernels = (down_and_up,)
 
 
 def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:

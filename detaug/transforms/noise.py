@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.intensity import measured_rician, scale_around
 from detaug.kernels.normals import add_normals
 from detaug.kernels.statistics import moments
@@ -60,8 +59,7 @@ class GaussianNoise(ImageTransform):
         for c, source, destination in flat_channels(workspace, sigmas):
             add_normals(source, destination, np.float32(sigmas[c]), low, high, np.uint32(c))
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (add_normals,)
+    kernels = (add_normals,)
 
 
 class RicianNoise(ImageTransform):
@@ -103,5 +101,4 @@ class RicianNoise(ImageTransform):
         factor = deviation / noisy_deviation if noisy_deviation > 0 else 0.0
         rescale(flat.reshape(-1), noisy_mean, factor, mean)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return moments, measured_rician, scale_around
+    kernels = (moments, measured_rician, scale_around)

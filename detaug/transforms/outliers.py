@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.intensity import measured_clamp, scale_around
 from detaug.kernels.statistics import moments, order_statistics
 from detaug.transforms.building import draws
@@ -75,8 +74,7 @@ class CutOffOutliers(ImageTransform):
         for c, source, destination in flat_channels(workspace, cuts):
             cut_off(source, destination, *cuts[c])
 
-    def kernels(self) -> Iterable[Kernel]:
-        return moments, order_statistics, measured_clamp, scale_around
+    kernels = (moments, order_statistics, measured_clamp, scale_around)
 
 
 def _percentile(name: str, wanted: RandomScalar) -> RandomScalar:

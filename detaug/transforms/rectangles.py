@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import add, gt
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.regions import fill
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -128,8 +127,7 @@ class BlankRectangle(ImageTransform):
         if asked:
             workspace.record(params, {**params, "values": filled})
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (fill,)
+    kernels = (fill,)
 
     def _asked(self, region: np.ndarray, key: float) -> float:
         function: Any = self.rectangle_value

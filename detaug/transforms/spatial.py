@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.transforms import cropping
 from detaug.transforms.building import draws
 from detaug.transforms.building.affine import Matrix, applied, identity, product, rotation, scaled
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
@@ -312,9 +311,12 @@ class SpatialTransform(Transform):
     def spatial_dims(self) -> int | None:
         return len(self.patch_size)
 
+    @property
     def kernels(self) -> Iterable[Kernel]:
-        resampling = PatchMap.kernels(self.mode_image, self.mode_seg)
-        return (*resampling, *cropping.KERNELS, *(elastic.KERNELS if self.p_elastic_deform > 0 else ()))
+        return (
+            *PatchMap.kernels(self.mode_image, self.mode_seg),
+            *(elastic.KERNELS if self.p_elastic_deform > 0 else ()),
+        )
 
 
 def _distances(given: float | Sequence[float], dims: int) -> list[float]:

@@ -60,8 +60,9 @@ class Transform(ABC):
         """The shapes after the transform."""
         return dict(shapes)
 
+    @property
     def kernels(self) -> Iterable[Kernel]:
-        """The compiled kernels that the transform may call."""
+        """The compiled kernels that the transform may call; a subclass may have a tuple in its place."""
         return ()
 
     def __call__(self, *, rng: np.random.Generator | None = None, **arrays: Any) -> dict[str, Any]:
@@ -169,7 +170,7 @@ class Transform(ABC):
         """Compile all kernels that the transform may call, or load them from the cache. What takes time is announced."""
         from detaug.kernels.ahead import compile_ahead  # which imports what most calls do without
 
-        compile_ahead(self.kernels())
+        compile_ahead(self.kernels)
 
     def describe(self, params: Params) -> str:
         """What these params do, for people: a line for each transform, and its params."""

@@ -33,10 +33,6 @@ class Stage:
     transform: Transform
     params: dict[str, Any]
 
-    def within(self, number: int) -> Stage:
-        """The same stage, seen from the composition in which this one has that number."""
-        return Stage((number, *self.place), self.transform, self.params)
-
 
 #: Called in place of ``transform.apply_in(workspace, params)``, which it has to do.
 Observer = Callable[["Transform", "Workspace", dict[str, Any]], None]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.slices import slices_of_lines, slices_of_rows
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -95,8 +94,7 @@ class Anisotropy(ImageTransform):
                 as_rows = (-1, shape[axis], inner)
                 slices_of_rows(before.reshape(as_rows), after.reshape(as_rows), *tables)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return slices_of_rows, slices_of_lines
+    kernels = (slices_of_rows, slices_of_lines)
 
 
 def slice_tables(n: int, distance: float, box: bool) -> Tables:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
 import numpy as np
 
 from detaug.kernels.bias_field import multiply_by_field
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -102,8 +101,7 @@ class BiasField(ImageTransform):
         along = {3: (0, 1, 2), 2: (0, 2), 1: (2,), 0: ()}[long.ndim]
         return np.ascontiguousarray(long).reshape([self.order + 1 if axis in along else 1 for axis in range(3)])
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (multiply_by_field,)
+    kernels = (multiply_by_field,)
 
 
 def _degrees(order: int, dims: int) -> list[tuple[int, ...]]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.coordinates import CONSTANT, layout
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import draws
@@ -112,8 +111,7 @@ class ChannelMisalignment(ImageTransform):
         for _, source, destination in workspace.chosen_channels(self._channels(len(workspace["image"]))):
             _misalign(source, destination, affine, shift)
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (resample_images,)
+    kernels = (resample_images,)
 
     def _channels(self, count: int) -> list[int]:
         wanted = channels("im_channels_2_misalign", self.im_channels_2_misalign, count)

@@ -6,12 +6,11 @@ Frequency 0 is shifted to the middle, as in TorchIO and MONAI: of n, number s th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.fourier import plan_of, roots_of_unity
 from detaug.kernels.line_filter import filter_lines
 from detaug.kernels.spectrum import from_k_space, keep_ball, largest_magnitude, plane_columns, to_k_space
@@ -133,8 +132,7 @@ class Ghosting(ImageTransform):
             axis, gain = gains[c]
             filter_axis(source[None], destination, axis, gain[None])
 
-    def kernels(self) -> Iterable[Kernel]:
-        return (filter_lines,)
+    kernels = (filter_lines,)
 
 
 def _ghost_gains(n: int, ghosts: Params) -> np.ndarray:
@@ -222,8 +220,7 @@ class Spikes(ImageTransform):
                 np.ascontiguousarray(waves[2], np.float32),
             )
 
-    def kernels(self) -> Iterable[Kernel]:
-        return to_k_space, largest_magnitude, add_waves
+    kernels = (to_k_space, largest_magnitude, add_waves)
 
 
 def _waves(n: int, positions: Sequence[float]) -> np.ndarray:
@@ -276,8 +273,7 @@ class GibbsNoise(ImageTransform):
         for c, source, destination in workspace.chosen_channels(limits):
             _cut_off(source, destination, limits[c])
 
-    def kernels(self) -> Iterable[Kernel]:
-        return to_k_space, keep_ball, from_k_space
+    kernels = (to_k_space, keep_ball, from_k_space)
 
 
 def _limit(space: Sequence[int], alpha: float) -> int:

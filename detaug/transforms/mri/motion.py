@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.coordinates import layout
 from detaug.kernels.limits import least_and_largest
 from detaug.kernels.line_filter import filter_lines
@@ -128,8 +127,7 @@ class Motion(ImageTransform):
         for c, source, destination in workspace.chosen_channels(motions):
             _move(source, destination, motions[c])
 
-    def kernels(self) -> Iterable[Kernel]:
-        return least_and_largest, resample_held, filter_lines
+    kernels = (least_and_largest, resample_held, filter_lines)
 
 
 def _moves(motion: Params) -> bool:
