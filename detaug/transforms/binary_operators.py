@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,6 @@ from detaug.transforms.building.checks import as_list, channels, probability, ra
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import Given, channel_from_either_end, for_each, many, number, one_of, takes
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.footprints import apply_operator, ball, disk
 
 LARGEST_RADIUS = 256.0  # voxels: footprints are made point by point
 OPERATORS = ("dilation", "erosion", "closing", "opening")
@@ -38,7 +40,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
             functions are understood as these), or callables that take a boolean tensor of the channel and one of the
             footprint and give the channel's new one.
         strel_size: the radius of the footprint in voxels, a ball or a disk as scikit-image makes it
-            (`detaug.transforms.footprints`). Below 1 it is empty, but for 0, which is one voxel.
+            (`ball`, `disk`). Below 1 it is empty, but for 0, which is one voxel.
         p_per_label: the probability of each channel.
 
     Params: ``{"apply_to_channels": [channels], "operators": [one per channel], "strel_size": [one per channel]}``.
@@ -125,3 +127,81 @@ def _operator(wanted: Any) -> Operator:
     name = str(getattr(wanted, "__name__", "")).removeprefix("binary_").removesuffix("_torch")
     operator: Operator = name if theirs and name in OPERATORS else wanted
     return operator
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """A set of offsets whose rows along the last axis are runs (see `detaug.kernels.morphology.dilate`).
+
+    ``shape`` is that of the array that scikit-image would make. ``runs`` are as `dilate` takes them: low, high, last, row0
+    (0 throughout for a plane's) and row1.
+    """
+
+    shape: tuple[int, ...]
+    runs: tuple[np.ndarray, ...]
+
+    def as_array(self) -> np.ndarray:
+        """The footprint as a boolean array of its shape."""
+        result = np.zeros((1,) * (3 - len(self.shape)) + self.shape, dtype=bool)
+        center = [(n - 1) // 2 for n in result.shape]
+        begin, (*runs, row0, row1) = 0, self.runs
+        for low, high, end in zip(*runs, strict=True):
+            for i, j in zip(row0[begin:end], row1[begin:end], strict=True):
+                result[i + center[0], j + center[1], low + center[2] : high + center[2] + 1] = True
+            begin = end
+        return result.reshape(self.shape)
+
+
+@lru_cache(maxsize=256)
+def ball(radius: float) -> Footprint:
+    """`skimage.morphology.ball`: ``int(2 radius + 1)`` points, evenly from -radius to radius along each axis, of which
+    those within the radius belong to it. Between whole and half radii the points are farther than a voxel apart.
+    """
+    count = int(2 * radius + 1)
+    step = (radius + radius) / (count - 1) if count > 1 else 1.0
+    positions = [i * step + -radius for i in range(count)]
+    return _round(positions, 3, radius * radius)
+
+
+@lru_cache(maxsize=256)
+def disk(radius: float) -> Footprint:
+    """`skimage.morphology.disk`: points one voxel apart, from -radius on, of which those within the radius belong to
+    it.
+    """
+    count = math.ceil(2 * radius + 1) if radius else 1
+    step = (-radius + 1) - -radius
+    return _round([-radius + i * step for i in range(count)], 2, radius * radius)
+
+
+def _round(positions: list[float], dims: int, limit: float) -> Footprint:
+    count, center = len(positions), (len(positions) - 1) // 2
+    squares = [position * position for position in positions]
+    rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for i in range(count) if dims == 3 else (center,):
+        for j in range(count):
+            beyond = squares[i] if dims == 3 else 0.0
+            within = [k - center for k in range(count) if (squares[k] + squares[j]) + beyond <= limit]
+            if within:
+                rows.setdefault((within[0], within[-1]), []).append((i - center, j - center))
+    runs = sorted(rows, key=lambda run: run[1] - run[0])
+    ends = np.cumsum([len(rows[run]) for run in runs], dtype=np.int64)
+    places = np.array([place for run in runs for place in rows[run]], dtype=np.int64).reshape(-1, 2)
+    bounds = np.array(runs, dtype=np.int64).reshape(-1, 2)
+    return Footprint((count,) * dims, tuple(np.ascontiguousarray(a) for a in (*bounds.T, ends, *places.T)))
+
+
+def apply_operator(name: str, bits: np.ndarray, voxels: int, footprint: Footprint) -> np.ndarray:
+    """A binary operator on a volume of bits (n0, n1, words); what is returned is another array.
+
+    Dilation sees nothing set outside the volume, erosion everything, as its complement is dilated.
+    """
+    steps = {"closing": ("dilation", "erosion"), "opening": ("erosion", "dilation")}.get(name, (name,))
+    spread, result, current = np.empty_like(bits), np.empty_like(bits), bits.copy()
+    for step in steps:
+        if step == "erosion":
+            invert(current.reshape(-1, current.shape[-1]), voxels)
+        dilate(current, voxels, *footprint.runs, spread, result)
+        if step == "erosion":
+            invert(result.reshape(-1, result.shape[-1]), voxels)
+        current, result = result, current
+    return current

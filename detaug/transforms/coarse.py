@@ -39,11 +39,9 @@ class _Regions(ImageTransform):
                 f"{list(space)}"
             )
         most = self.holes if self.max_holes is None else self.max_holes
-        count = self.holes + (draws.integer(rng, most - self.holes + 1) if most > self.holes else 0)
         holes = []
-        for _ in range(count):
-            size = [low if low == high else low + draws.integer(rng, high - low + 1)
-                    for low, high in zip(least, largest, strict=True)]  # fmt: skip
+        for _ in range(draws.integer_between(rng, self.holes, most)):
+            size = [draws.integer_between(rng, low, high) for low, high in zip(least, largest, strict=True)]
             holes.append(placed(rng, [min(n, length) for n, length in zip(size, space, strict=True)], space))
         return holes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -62,44 +61,25 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
         count = len(workspace["image"])
         every = list(dict.fromkeys(channels("channel_idx", self.channel_idx, count)))
         for channel in channels("apply_to_channels", params["apply_to_channels"], count):
-            found = find_components(workspace.image()[channel])
-            limit = found.voxels_of_all * self.dont_do_if_covers_more_than_x_percent
-            removable = [component for component, size in enumerate(found.sizes) if size < limit]
+            sizes, runs = find_components(workspace.image()[channel])
+            limit = workspace.image()[channel].size * self.dont_do_if_covers_more_than_x_percent
+            removable = [component for component, size in enumerate(sizes) if size < limit]
             if not removable:
                 continue
             image = workspace.writable("image")
             chosen = draws.choice(rng, removable)
-            found.set(image[channel], chosen, 0.0)
+            set_component(*runs, chosen, image.shape[-1], np.float32(0), image[channel].reshape(-1))
             others = [other for other in every if other != channel]
             if draws.happens(rng, self.fill_with_other_class_p) and others:
-                found.set(image[draws.choice(rng, others)], chosen, 1.0)
+                other = image[draws.choice(rng, others)]
+                set_component(*runs, chosen, image.shape[-1], np.float32(1), other.reshape(-1))
 
     kernels = (pack, count_runs, find_runs, join_runs, set_component)
 
 
-@dataclass(frozen=True)
-class Components:
-    """The connected components of a channel, in the order in which the first voxel of each is met.
-
-    Attributes:
-        sizes: voxels of each component. voxels_of_all: of the channel.
-    """
-
-    sizes: list[int]
-    voxels_of_all: int
-    _first_run: np.ndarray
-    _begin: np.ndarray
-    _end: np.ndarray
-    _component: np.ndarray
-
-    def set(self, channel: np.ndarray, component: int, value: float) -> None:
-        """Give the voxels of one component a value in a (C-contiguous float32) channel of the same shape."""
-        runs = self._first_run, self._begin, self._end, self._component
-        set_component(*runs, component, channel.shape[-1], np.float32(value), channel.reshape(-1))
-
-
-def find_components(channel: np.ndarray) -> Components:
-    """The components of what is not 0 in a C-contiguous float32 plane or volume."""
+def find_components(channel: np.ndarray) -> tuple[list[int], tuple[np.ndarray, ...]]:
+    """The components of what is not 0 in a C-contiguous float32 plane or volume, in the order in which the first voxel of
+    each is met: how many voxels each has, and their runs, as `set_component` takes them."""
     voxels = channel.shape[-1]
     n0, n1 = channel.shape[:2] if channel.ndim == 3 else (1, channel.shape[0])
     bits = np.empty((n0 * n1, words_for(voxels)), dtype=np.uint64)
@@ -108,4 +88,4 @@ def find_components(channel: np.ndarray) -> Components:
     begin, end, component, sizes = np.empty((4, count_runs(bits, first_run)), dtype=np.int64)
     find_runs(bits, voxels, first_run, begin, end)
     count = join_runs(n0, n1, first_run, begin, end, component, sizes)
-    return Components(sizes[:count].tolist(), channel.size, first_run, begin, end, component)
+    return sizes[:count].tolist(), (first_run, begin, end, component)

@@ -9,7 +9,7 @@ import numpy as np
 
 from detaug.transforms.building import draws, memory
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.checks import finite, representable, spatial_size
+from detaug.transforms.building.checks import finite, one_of, representable, spatial_size
 from detaug.transforms.building.gate import check_params, each_axis, takes, whole_number
 from detaug.transforms.building.memory import read_around
 from detaug.transforms.building.stages import Step
@@ -39,7 +39,7 @@ def crop_array(
         ValueError: center or size of a wrong length, a pad mode that there is not.
     """
     wanted, centers = spatial_size("size", size), _whole_numbers("center", center)
-    _check_pad_mode(pad_mode)
+    one_of("pad_mode", pad_mode, PAD_MODES)
     space = array.shape[1:]
     if not len(space) == len(wanted) == len(centers):
         raise ValueError(
@@ -101,8 +101,7 @@ class _Crop(Transform):
         padding_value_seg: float = 0.0,
     ) -> None:
         self.crop_size = spatial_size("crop_size", crop_size)
-        _check_pad_mode(pad_mode)
-        self.pad_mode = pad_mode
+        self.pad_mode = one_of("pad_mode", pad_mode, PAD_MODES)
         self.padding_value_image = finite("padding_value_image", padding_value_image)
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
 
@@ -203,8 +202,3 @@ def _whole_numbers(name: str, wanted: Sequence[float]) -> list[int]:
     if any(isinstance(n, bool) or int(n) != n for n in wanted):
         raise TypeError(f"{name} must be integers, got {tuple(wanted)}")
     return [int(n) for n in wanted]
-
-
-def _check_pad_mode(pad_mode: str) -> None:
-    if pad_mode not in PAD_MODES:
-        raise ValueError(f"pad_mode must be one of {', '.join(PAD_MODES)}, got {pad_mode!r}")

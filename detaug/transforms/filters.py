@@ -11,9 +11,9 @@ from detaug.kernels.limits import clamp, least_and_largest
 from detaug.kernels.median import LARGEST, median_filter, program
 from detaug.kernels.sharpening import sharpen
 from detaug.kernels.volumes import axes_of_volume, per_axis
-from detaug.transforms.building import draws
+from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import probability, random_scalar
+from detaug.transforms.building.checks import integer_range, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import each_channel, flag, integer, number, takes
 from detaug.transforms.building.per_channel import length_of_lines, plane_channels
@@ -129,14 +129,11 @@ class Sharpening(ImageTransform):
 
 def _sizes(wanted: Any) -> Any:
     """A checked size, or a range of them."""
-    numbers = wanted if isinstance(wanted, (tuple, list)) else (wanted,)
-    for size in numbers:
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)):
-            raise TypeError(f"filter_size must be an integer or two of them, got {wanted!r}")
-        if not 1 <= size <= LARGEST + 1:
-            raise ValueError(f"filter_size must be at least 1 and at most {LARGEST}, got {wanted!r}")
     if not isinstance(wanted, (tuple, list)):
-        return int(wanted)
-    if len(wanted) != 2 or wanted[0] >= wanted[1]:
-        raise ValueError(f"filter_size as a range must be (low, high), high not included, got {wanted!r}")
-    return int(wanted[0]), int(wanted[1])
+        return checks.integer("filter_size", wanted, 1, LARGEST)
+    low, high = integer_range("filter_size", wanted, minimum=1)
+    if low == high or high > LARGEST + 1:
+        raise ValueError(
+            f"filter_size as a range must be (low, high), high not included and at most {LARGEST + 1}, got {wanted!r}"
+        )
+    return low, high

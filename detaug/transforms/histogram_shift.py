@@ -13,7 +13,7 @@ from detaug.kernels.limits import least_and_largest
 from detaug.kernels.piecewise import map_piecewise
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import integer, probability
+from detaug.transforms.building.checks import integer_range, probability
 from detaug.transforms.building.gate import CHANNELS, for_each, many, number, takes
 from detaug.transforms.building.per_channel import flat_channels, flat_planes, for_channels
 from detaug.transforms.building.workspace import Workspace
@@ -47,11 +47,7 @@ class HistogramShift(ImageTransform):
         synchronize_channels: bool = True,
         p_per_channel: float = 1.0,
     ) -> None:
-        ends = num_control_points
-        low, high = ends if isinstance(ends, (tuple, list)) and len(ends) == 2 else (ends, ends)
-        self.num_control_points = tuple(integer("num_control_points", end, 3) for end in (low, high))
-        if low > high:
-            raise ValueError(f"num_control_points as a range must be (low, high) with low <= high, got {ends!r}")
+        self.num_control_points = integer_range("num_control_points", num_control_points, minimum=3)
         self.synchronize_channels = synchronize_channels
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
@@ -61,8 +57,7 @@ class HistogramShift(ImageTransform):
         return {"apply_to_channel": channels, "control_points": points}
 
     def _curve(self, rng: np.random.Generator) -> list[float]:
-        low, high = self.num_control_points
-        count = low + draws.integer(rng, high - low + 1) if high > low else low
+        count = draws.integer_between(rng, *self.num_control_points)
         points = [n / (count - 1) for n in range(count)]
         for n in range(1, count - 1):
             points[n] = draws.uniform(rng, points[n - 1], points[n + 1])

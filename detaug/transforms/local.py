@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,15 @@ from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.kernels.windows import window_factors
 from detaug.transforms.blur import gaussian_weights
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes
-from detaug.transforms.building.checks import exponents, random_scalar
-from detaug.transforms.building.draws import RandomScalar, asked_by_name
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.checks import exponents, probability, random_scalar
+from detaug.transforms.building.draws import RandomScalar, asked_by_name, asks_for
 from detaug.transforms.building.gate import (
     EXPONENT,
     LARGEST_SIGMA,
     SIGMA,
     Given,
+    each_axis,
     each_channel,
     fields,
     number,
@@ -32,9 +33,11 @@ from detaug.transforms.building.gate import (
 )
 from detaug.transforms.building.per_channel import flat_planes, length_of_lines, plane_channels
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.local_transform import WINDOW, LocalTransform, effective_windows
 from detaug.transforms.local_window import LocalWindow
 
+_LEAST_SCALE, _LARGEST_SCALE = 1e-6, 1e9
+#: What a window's params may be: where its middle is, in parts of the axes, and its standard deviations in voxels.
+WINDOW = {"loc": each_axis(number(-1e6, 1e6)), "scale": each_axis(number(_LEAST_SCALE, _LARGEST_SCALE))}
 WINDOWS = each_channel(optional(fields(**WINDOW)))
 NUMBERS = where_not_none("kernels", number())
 
@@ -44,7 +47,64 @@ def _check_sigma(given: Given, value: Any) -> None:
         SIGMA(given, value)
 
 
-class BrightnessGradientAdditive(LocalTransform):
+class _LocalTransform(ImageTransform):
+    """A transform with one window and one number for every channel that it changes."""
+
+    def __init__(
+        self, scale: RandomScalar, loc: RandomScalar, same_for_all_channels: bool, p_per_channel: float
+    ) -> None:
+        self.scale = asked_by_name(random_scalar("scale", scale, above=0), ("shape", "dim"))
+        self.loc = asked_by_name(random_scalar("loc", loc), ("shape", "dim"))
+        self.same_for_all_channels = same_for_all_channels
+        self.p_per_channel = probability("p_per_channel", p_per_channel)
+
+    def draw_applied(self, rng: np.random.Generator, shapes: Shapes) -> list[bool]:
+        return [draws.happens(rng, self.p_per_channel) for _ in range(shapes["image"][0])]
+
+    def draw_windows(
+        self,
+        rng: np.random.Generator,
+        applied: Sequence[bool],
+        shapes: Shapes,
+        wanted: RandomScalar,
+        context: Mapping[str, Any],
+    ) -> tuple[list[Any], list[Any]]:
+        """Each channel's window and number, or None and None: one for all of them, or each its own."""
+        shape = tuple(shapes["image"][1:])
+
+        def drawn() -> tuple[dict[str, Any], float]:
+            window: dict[str, Any] = {"loc": [], "scale": []}
+            for d in range(len(shape)):
+                offered = {**context, "shape": shape, "dim": d}
+                window["loc"].append(draws.scalar(rng, self.loc, offered))
+                window["scale"].append(draws.scalar(rng, self.scale, offered))
+                if window["scale"][d] <= 0.0:
+                    raise ValueError(f"scale must be greater than 0, got {window['scale'][d]!r}")
+            offered = dict(context)
+            if asks_for(wanted, "kernel"):
+                centred = bool(getattr(self, "mean_centered", False))
+                offered["kernel"] = LocalWindow(shape, window["loc"], window["scale"]).values(centred)
+            return window, draws.scalar(rng, wanted, offered)
+
+        common = drawn() if self.same_for_all_channels and any(applied) else None
+        found = [(common or drawn()) if each else (None, None) for each in applied]
+        return [window for window, _ in found], [number for _, number in found]
+
+
+def _effective(
+    workspace: Workspace, kernels: Sequence[Any], numbers: Sequence[Any], *, without_effect: float
+) -> dict[int, tuple[LocalWindow, float]]:
+    """Window and number of those channels that they change."""
+    found = {}
+    for c, (wanted, strength) in enumerate(zip(kernels, numbers, strict=True)):
+        if wanted is not None and strength != without_effect:
+            window = LocalWindow(workspace["image"].shape[1:], wanted["loc"], wanted["scale"])
+            if not window.is_flat:
+                found[c] = window, float(strength)
+    return found
+
+
+class BrightnessGradientAdditive(_LocalTransform):
     """Adds a Gaussian window, scaled so that its largest absolute value is ``max_strength``.
 
     Args:
@@ -78,9 +138,7 @@ class BrightnessGradientAdditive(LocalTransform):
         self.clip_intensities = clip_intensities
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        channels, *shape = shapes["image"]
-        applied = self.channels_applied(rng, channels)
-        windows, strengths = self.draw_channels(rng, applied, shape, self.max_strength, context)
+        windows, strengths = self.draw_windows(rng, self.draw_applied(rng, shapes), shapes, self.max_strength, context)
         pairs = zip(windows, strengths, strict=True)
         return {"kernels": [None if w is None else {**w, "strength": s} for w, s in pairs]}
 
@@ -107,7 +165,7 @@ class BrightnessGradientAdditive(LocalTransform):
     kernels = (window_factors, add_window, least_and_largest, clamp)
 
 
-class LocalContrast(LocalTransform):
+class LocalContrast(_LocalTransform):
     """Scales the distance from the mean by ``new_contrast``, as much as a Gaussian window says.
 
     The mean is the one weighted by the window, so that a voxel becomes ``x + w (new_contrast - 1) (x - mean)``.
@@ -134,15 +192,12 @@ class LocalContrast(LocalTransform):
         self.new_contrast = random_scalar("new_contrast", new_contrast)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        channels, *shape = shapes["image"]
-        applied = self.channels_applied(rng, channels)
-        windows, contrasts = self.draw_channels(rng, applied, shape, self.new_contrast, context)
+        windows, contrasts = self.draw_windows(rng, self.draw_applied(rng, shapes), shapes, self.new_contrast, context)
         return {"kernels": windows, "contrasts": contrasts}
 
     @takes(kernels=WINDOWS, contrasts=NUMBERS)
     def change(self, workspace: Workspace, params: Params) -> None:
-        shape = workspace["image"].shape[1:]
-        windows = effective_windows(shape, params["kernels"], params["contrasts"], without_effect=1.0)
+        windows = _effective(workspace, params["kernels"], params["contrasts"], without_effect=1.0)
         for c, before, after in plane_channels(workspace, windows):
             window, contrast = windows[c]
             mean = windowed_sum(before, *window.arguments) / (window.sum() + 1e-8)
@@ -151,7 +206,7 @@ class LocalContrast(LocalTransform):
     kernels = (window_factors, windowed_sum, scale_about)
 
 
-class LocalGamma(LocalTransform):
+class LocalGamma(_LocalTransform):
     """Raises intensities, scaled to 0 ... 1 per channel, to the power ``gamma``, as much as a Gaussian window says.
 
     Args:
@@ -176,15 +231,12 @@ class LocalGamma(LocalTransform):
         self.gamma = exponents("gamma", gamma)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        channels, *shape = shapes["image"]
-        applied = self.channels_applied(rng, channels)
-        windows, gammas = self.draw_channels(rng, applied, shape, self.gamma, context)
+        windows, gammas = self.draw_windows(rng, self.draw_applied(rng, shapes), shapes, self.gamma, context)
         return {"kernels": windows, "gammas": gammas}
 
     @takes(kernels=WINDOWS, gammas=where_not_none("kernels", EXPONENT))
     def change(self, workspace: Workspace, params: Params) -> None:
-        shape = workspace["image"].shape[1:]
-        windows = effective_windows(shape, params["kernels"], params["gammas"], without_effect=1.0)
+        windows = _effective(workspace, params["kernels"], params["gammas"], without_effect=1.0)
         for c, before, after in plane_channels(workspace, windows):
             window, gamma = windows[c]
             low, high = (np.float32(limit) for limit in least_and_largest(before))
@@ -194,7 +246,7 @@ class LocalGamma(LocalTransform):
     kernels = (window_factors, least_and_largest, blend_power)
 
 
-class LocalSmoothing(LocalTransform):
+class LocalSmoothing(_LocalTransform):
     """Blurs with a Gaussian, as much as ``smoothing_strength`` times a Gaussian window says.
 
     The blur is SciPy's ``gaussian_filter``: cut off at 4 sigma, mirrored at the outermost voxels' outer faces.
@@ -224,19 +276,16 @@ class LocalSmoothing(LocalTransform):
         self.kernel_size = random_scalar("kernel_size", kernel_size, minimum=0, maximum=LARGEST_SIGMA)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        channels, *shape = shapes["image"]
-        applied = self.channels_applied(rng, channels)
+        applied = self.draw_applied(rng, shapes)
         sigma = draws.scalar(rng, self.kernel_size, context) if any(applied) else None
-        windows, strengths = self.draw_channels(rng, applied, shape, self.smoothing_strength, context)
+        windows, strengths = self.draw_windows(rng, applied, shapes, self.smoothing_strength, context)
         return {"kernels": windows, "sigma": sigma, "strengths": strengths}
 
     @takes(kernels=WINDOWS, sigma=_check_sigma, strengths=NUMBERS)
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        windows = effective_windows(shape, params["kernels"], params["strengths"], without_effect=0.0)
-        if not windows:
-            return
-        sigma = float(params["sigma"])
+        windows = _effective(workspace, params["kernels"], params["strengths"], without_effect=0.0)
+        sigma = float(params["sigma"]) if windows else 0.0
         radius = int(4.0 * sigma + 0.5)
         if radius == 0:
             return

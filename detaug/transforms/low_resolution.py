@@ -14,7 +14,7 @@ from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, each_axis, for_each, number, takes
-from detaug.transforms.building.per_channel import plane_channels
+from detaug.transforms.building.per_channel import for_channels, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 LARGEST_SCALE = 16.0  # beyond, an image would be sampled up, at a cost without end
@@ -69,10 +69,11 @@ class SimulateLowResolution(ImageTransform):
             allowed = checks.channels("allowed_channels", self.allowed_channels, count)
         ignored = () if self.ignore_axes is None else checks.axes("ignore_axes", self.ignore_axes, len(shape))
         channels = draws.channels_drawn(rng, allowed, self.p_per_channel)
-        if self.synchronize_channels:
-            scales = [self._scales(rng, len(shape), {**context, "channel": None})] * len(channels) if channels else []
-        else:
-            scales = [self._scales(rng, len(shape), {**context, "channel": c}) for c in channels]
+        scales = for_channels(
+            lambda c: self._scales(rng, len(shape), {**context, "channel": c}),
+            channels,
+            synchronized=self.synchronize_channels,
+        )
         kept = [[1.0 if d in ignored else scale for d, scale in enumerate(each)] for each in scales]
         return {"apply_to_channel": channels, "scales": kept}
 

@@ -17,7 +17,7 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, KEY, for_each, number, takes
-from detaug.transforms.building.per_channel import flat_channels, rescale
+from detaug.transforms.building.per_channel import flat_channels, for_channels, rescale
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -45,10 +45,9 @@ class GaussianNoise(ImageTransform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
-        if self.synchronize_channels:
-            sigmas = [draws.scalar(rng, self.noise_variance, context)] * len(channels) if channels else []
-        else:
-            sigmas = [draws.scalar(rng, self.noise_variance, context) for _ in channels]
+        sigmas = for_channels(
+            lambda _: draws.scalar(rng, self.noise_variance, context), channels, synchronized=self.synchronize_channels
+        )
         return {"apply_to_channel": channels, "sigmas": sigmas, "key": draws.key(rng)}
 
     @takes(apply_to_channel=CHANNELS, sigmas=for_each("apply_to_channel", number(0)), key=KEY)

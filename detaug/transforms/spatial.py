@@ -13,7 +13,7 @@ from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
 from detaug.transforms.building.affine import Matrix, applied, identity, product, rotation, scaled
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
-from detaug.transforms.building.checks import finite, probability, radians, random_scalar, spatial_size
+from detaug.transforms.building.checks import finite, one_of, probability, radians, random_scalar, spatial_size
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import KEY, MATRIX, PLACE, check_params, each_axis, fields, number, optional, takes
 from detaug.transforms.building.stages import Step
@@ -129,15 +129,15 @@ class SpatialTransform(Transform):
             "p_synchronize_scaling_across_axes", p_synchronize_scaling_across_axes
         )
         self.bg_style_seg_sampling = bg_style_seg_sampling
-        self.mode_seg = _one_of("mode_seg", mode_seg, IMAGE_KERNELS)
-        self.border_mode_seg = _one_of("border_mode_seg", border_mode_seg, BORDER_MODES)
+        self.mode_seg = one_of("mode_seg", mode_seg, IMAGE_KERNELS)
+        self.border_mode_seg = one_of("border_mode_seg", border_mode_seg, BORDER_MODES)
         self.center_deformation = bool(center_deformation)
-        self.mode_image = _one_of("mode_image", mode_image, IMAGE_KERNELS)
-        self.padding_mode_image = _one_of("padding_mode_image", padding_mode_image, BORDER_MODES)
+        self.mode_image = one_of("mode_image", mode_image, IMAGE_KERNELS)
+        self.padding_mode_image = one_of("padding_mode_image", padding_mode_image, BORDER_MODES)
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
         self.padding_value_image = finite("padding_value_image", padding_value_image)
         self.align_corners = bool(align_corners)
-        self.seg_tiebreak = _one_of("seg_tiebreak", seg_tiebreak, TIEBREAKS)
+        self.seg_tiebreak = one_of("seg_tiebreak", seg_tiebreak, TIEBREAKS)
         self.p_shear = probability("p_shear", p_shear)
         self.shear = random_scalar("shear", shear)
         self.p_translation = probability("p_translation", p_translation)
@@ -324,9 +324,3 @@ def _distances(given: float | Sequence[float], dims: int) -> list[float]:
     if len(values) != dims:
         raise ValueError(f"patch_center_dist_from_border must have one number per axis ({dims}), got {given!r}")
     return [finite("patch_center_dist_from_border", value) for value in values]
-
-
-def _one_of(name: str, value: str, allowed: Mapping[str, Any]) -> str:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-    return value

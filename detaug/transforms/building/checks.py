@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -99,6 +99,17 @@ def exponents(name: str, wanted: Any) -> RandomScalar:
     """An exponent, a range of exponents or a callable, as `random_scalar` gives them: above 0, and at most 64. What a
     callable gives is checked where it is applied."""
     return random_scalar(name, wanted, above=0, maximum=LARGEST_EXPONENT)
+
+
+def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
+    """One of some texts.
+
+    Raises:
+        ValueError: another one.
+    """
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+    return value
 
 
 def integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:

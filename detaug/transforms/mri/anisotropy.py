@@ -56,9 +56,7 @@ class Anisotropy(ImageTransform):
         if self.axes == ():
             raise ValueError("axes must name at least one axis, or be None for all")
         self.downsampling = checks.random_scalar("downsampling", downsampling, minimum=1)
-        if profile not in ("point", "box"):
-            raise ValueError(f'profile must be "point" or "box", got {profile!r}')
-        self.profile = profile
+        self.profile = checks.one_of("profile", profile, ("point", "box"))
         self.synchronize_channels = synchronize_channels
         self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
 

@@ -12,7 +12,7 @@ from detaug.kernels.bias_field import multiply_by_field
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import integer, probability, random_scalar
+from detaug.transforms.building.checks import integer, one_of, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, Given, for_each, many, number, takes
 from detaug.transforms.building.per_channel import for_channels, plane_channels
@@ -59,9 +59,7 @@ class BiasField(ImageTransform):
     ) -> None:
         self.coefficients = random_scalar("coefficients", coefficients)
         self.order = integer("order", order, 0, HIGHEST_ORDER)
-        if basis not in ("powers", "legendre"):
-            raise ValueError(f'basis must be "powers" or "legendre", got {basis!r}')
-        self.basis = basis
+        self.basis = one_of("basis", basis, ("powers", "legendre"))
         self.synchronize_channels = synchronize_channels
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 

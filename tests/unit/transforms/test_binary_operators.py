@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.transforms.binary_operators import OPERATORS, ApplyRandomBinaryOperator
-from detaug.transforms.footprints import ball, disk
+from detaug.transforms.binary_operators import OPERATORS, ApplyRandomBinaryOperator, ball, disk
 
 
 def one_hot(shape, seed=0, density=0.3):
