@@ -115,14 +115,6 @@ def test_a_callable_radius_gets_the_channel_and_the_image():
     np.testing.assert_array_equal(result, ApplyRandomBinaryOperator([1]).apply({"image": image}, direct)["image"])
 
 
-def test_nothing_to_apply_gives_back_the_same_object_and_the_input_is_never_written():
-    image = one_hot((2, 6, 6))
-    before = image.copy()
-    assert ApplyRandomBinaryOperator([0, 1], p_per_label=0)(image=image, rng=np.random.default_rng(0))["image"] is image
-    ApplyRandomBinaryOperator([0, 1])(image=image, rng=np.random.default_rng(0))
-    np.testing.assert_array_equal(image, before)
-
-
 def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="'dilate'"):
         ApplyRandomBinaryOperator([0], ("dilate",))

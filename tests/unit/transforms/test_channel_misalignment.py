@@ -89,17 +89,6 @@ def test_params_are_drawn_as_batchgeneratorsv2_draws_them():
     assert kstest(drawn, "uniform", (-0.2, 0.4)).pvalue > 1e-3
 
 
-def test_no_effect_gives_back_the_same_object_and_the_input_is_never_written():
-    image = some_image((2, 6, 6, 6))
-    rng = np.random.default_rng(2)
-    assert ChannelMisalignment(rad_or_deg="deg")(image=image, rng=rng)["image"] is image
-    nothing = ChannelMisalignment([0], (0, 0, 0), 1, (0, 0, 0), "deg", 1, (0, 0, 0), 1)
-    assert nothing(image=image, rng=rng)["image"] is image
-    before = image.copy()
-    always(3)(image=image, rng=rng)
-    np.testing.assert_array_equal(image, before)
-
-
 def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="rad_or_deg"):
         ChannelMisalignment()

@@ -78,16 +78,6 @@ def test_what_is_removed_depends_on_the_key_alone():
     assert transform.channel_idx == [0, 1]
 
 
-def test_nothing_to_remove_gives_back_the_same_object():
-    image, rng = blobs(), np.random.default_rng(5)
-    for transform in (
-        RemoveRandomConnectedComponentFromOneHotEncoding([1, 2]),
-        RemoveRandomConnectedComponentFromOneHotEncoding([0], p_per_label=0),
-        RemoveRandomConnectedComponentFromOneHotEncoding([0], dont_do_if_covers_more_than_x_percent=0),
-    ):
-        assert transform(image=image, rng=rng)["image"] is image
-
-
 def test_bad_arguments_are_refused():
     with pytest.raises(ValueError, match="fill_with_other_class_p"):
         RemoveRandomConnectedComponentFromOneHotEncoding([0], 1.5)

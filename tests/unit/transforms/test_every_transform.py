@@ -56,6 +56,86 @@ def test_input_stays_as_it_is(make: Any, dims: int) -> None:
     assert fingerprint(given) == before
 
 
+class Owned(t.Transform):
+    """Arrays that later transforms may write into."""
+
+    def change(self, workspace: Any, params: Any) -> None:
+        for key in ("image", "segmentation"):
+            workspace.writable(key)
+
+
+@each_transform
+def test_arrays_that_it_owns_come_out_alike(make: Any, dims: int) -> None:
+    given = sample(1, SHAPES[dims])
+    expected = make(dims)(**given, rng=rng())
+    made = t.Compose([Owned(), make(dims)])(**given, rng=rng())
+    assert fingerprint(contiguous(made)) == fingerprint(contiguous(expected))
+
+
+#: Transforms that have no effect on an image of two channels, for what they draw or are told.
+NEUTRAL = [
+    t.Anisotropy(downsampling=1),
+    t.Anisotropy(p_per_channel=0),
+    t.ApplyRandomBinaryOperator([0, 1], p_per_label=0),
+    t.BiasField(0.0),
+    t.BiasField(p_per_channel=0),
+    t.BlankRectangle(2, 0, 0),
+    t.BlankRectangle(2, 0, 3, p_per_channel=0),
+    t.BrightnessAdditive(0, 0, False),
+    t.BrightnessAdditive(0, 1, True, 0),
+    t.BrightnessGradientAdditive(5, max_strength=0),
+    t.BrightnessGradientAdditive(5, p_per_channel=0),
+    t.ChannelMisalignment(rad_or_deg="deg"),
+    t.ChannelMisalignment([0], (0, 0, 0), 1, (0, 0, 0), "deg", 1, (0, 0, 0), 1),
+    t.Contrast(1.0, True, False),
+    t.Contrast((0.5, 2), False, True, 0),
+    t.CutOffOutliers(0, 100),
+    t.CutOffOutliers(p_per_channel=0),
+    t.Gamma(1.0, 1, False, 1, 1),
+    t.Gamma((0.5, 2), 1, False, 0, 1),
+    t.GaussianBlur(0.0),
+    t.GaussianBlur(0.2),
+    t.GaussianBlur(2.0, p_per_channel=0),
+    t.GaussianNoise(0),
+    t.GaussianNoise(0.1, p_per_channel=0),
+    t.Ghosting(0),
+    t.Ghosting(intensity=0),
+    t.Ghosting(restore=1),
+    t.InvertImage(0),
+    t.InvertImage(1, 0, 0),
+    t.LocalContrast(5, new_contrast=1),
+    t.LocalGamma(5, gamma=1),
+    t.LocalSmoothing(5, kernel_size=0.1),
+    t.MaskImage([]),
+    t.MaskImage([0, 1], 1),
+    t.MedianFilter(1),
+    t.MedianFilter(3, p_per_channel=0),
+    t.Motion(0, 0),
+    t.MultiplicativeBrightness(1.0, False),
+    t.MultiplicativeBrightness((0.5, 2), True, 0),
+    t.RemoveLabel(1, 0, []),
+    t.RemoveLabel(1, 1),
+    t.RemoveRandomConnectedComponentFromOneHotEncoding([0], dont_do_if_covers_more_than_x_percent=0),
+    t.RemoveRandomConnectedComponentFromOneHotEncoding([0], p_per_label=0),
+    t.RicianNoise(0),
+    t.Sharpening(0.0),
+    t.Sharpening(p_per_channel=0),
+    t.SimulateLowResolution(0.5, False, False, (0, 1)),
+    t.SimulateLowResolution(0.99, False, False, None),
+    t.SimulateLowResolution((0.5, 1), False, False, None, p_per_channel=0),
+    t.Spikes(0),
+    t.Spikes(intensity=0),
+]
+
+
+@pytest.mark.parametrize("transform", NEUTRAL, ids=repr)
+def test_what_has_no_effect_gives_the_same_objects(transform: t.Transform) -> None:
+    given = sample(1, SHAPES[2])
+    given["segmentation"] = np.abs(given["segmentation"]).astype(np.uint8)
+    made = transform(**given, rng=rng())
+    assert all(made[key] is given[key] for key in given)
+
+
 @each_transform
 def test_layout_does_not_matter(make: Any, dims: int) -> None:
     given = sample(1, SHAPES[dims])

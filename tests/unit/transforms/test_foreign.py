@@ -157,7 +157,7 @@ def test_a_foreign_transform_that_was_put_into_a_pipeline_later_is_told(use: str
     uses = {
         "call": lambda: pipeline(**sample(1, SHAPE), rng=rng()),
         "dims": pipeline.spatial_dims,
-        "kernels": pipeline.kernels,
+        "kernels": lambda: pipeline.kernels,
     }
     with pytest.raises(
         TypeError, match=r"is not a detaug transform: .* Wrap it in detaug\.transforms\.ForeignTransform"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from detaug.transforms import Compose, HistogramShift
+from detaug.transforms import HistogramShift
 
 SHAPES = ((2, 9, 14, 11), (1, 33, 20), (3, 4, 5))
 
@@ -46,17 +46,6 @@ def test_least_and_largest_value_stay():
     assert not np.array_equal(result, image)
 
 
-def test_it_works_in_place_once_the_image_is_owned():
-    image = noise((2, 9, 14, 11))
-    before = image.copy()
-    transform = HistogramShift()
-    params = transform.sample(generator(), {"image": image.shape})
-    expected = transform.apply(transform.apply({"image": image}, params), params)["image"]
-    twice = Compose([transform, transform]).apply({"image": image}, {"transforms": [params, params]})["image"]
-    np.testing.assert_array_equal(twice, expected)
-    np.testing.assert_array_equal(image, before)
-
-
 def test_what_has_no_range_stays_the_same_object():
     for image in (np.ones((2, 4, 5), np.float32), np.full((1, 4, 5), np.nan, np.float32)):
         assert HistogramShift()(image=image, rng=generator())["image"] is image
@@ -94,10 +83,10 @@ def test_draws_follow_their_distributions():
 
 
 def test_bad_arguments_and_params_are_refused():
-    for wrong in (2, (2, 5), (6, 5)):
+    for wrong in (2, (2, 5), (6, 5), (3, 4, 5)):
         with pytest.raises(ValueError, match="num_control_points"):
             HistogramShift(wrong)
-    for wrong in (2.5, (3, 4, 5), "3"):
+    for wrong in (2.5, "3"):
         with pytest.raises(TypeError, match="num_control_points"):
             HistogramShift(wrong)
     for points in ([0, 1], [0, 1.5, 1], [0, float("nan"), 1]):

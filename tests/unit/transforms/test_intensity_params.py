@@ -147,8 +147,3 @@ def test_outlier_gates_and_percentiles():
 def test_bad_arguments_are_refused(make, error, says):
     with pytest.raises(error, match=says):
         make()
-
-
-def test_integer_images_are_refused():
-    with pytest.raises(TypeError, match="floating point"):
-        MultiplicativeBrightness(2.0, False)(image=np.zeros((1, 2, 2), np.int16), rng=np.random.default_rng(0))

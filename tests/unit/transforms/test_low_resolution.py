@@ -106,13 +106,6 @@ def test_only_the_drawn_channels_change_and_the_input_never_does():
     assert not np.array_equal(result[1], image[1])
 
 
-def test_what_has_no_effect_gives_the_same_object_back():
-    image = noise((1, 8, 9, 10))
-    never, nowhere = simulation(p_per_channel=0), simulation(0.5, ignore_axes=(0, 1, 2))
-    for transform in (simulation(1.0), simulation(0.99), never, nowhere):
-        assert transform(image=image, rng=generator())["image"] is image
-
-
 def test_ignored_axes_keep_their_resolution():
     drawn = simulation(ignore_axes=(0,)).sample(generator(), {"image": (2, 8, 9, 10)})["scales"]
     assert [each[0] for each in drawn] == [1.0, 1.0]

@@ -73,17 +73,6 @@ def test_a_callable_sees_the_rectangle_as_it_is_then_and_may_draw():
     assert one.tobytes() != image.tobytes()
 
 
-def test_without_rectangles_it_is_the_very_same_object_and_the_input_always_stays():
-    image = np.ones((2, 5, 6), np.float32)
-    for transform in (BlankRectangle(2, 0, 0), BlankRectangle(2, 0, 3, p_per_channel=0)):
-        assert transform(image=image, rng=np.random.default_rng(0))["image"] is image
-    tensor = torch.from_numpy(image)
-    found = BlankRectangle(2, 0, 3)(image=tensor, rng=np.random.default_rng(0))["image"]
-    assert isinstance(found, torch.Tensor)
-    assert (found == 0).any()
-    assert (image == 1).all()
-
-
 @pytest.mark.parametrize("space", [(6, 7), (5, 6, 7)])
 def test_of_rectangles_of_a_larger_image_the_part_within_is_filled(space):
     axes = len(space)
