@@ -20,7 +20,7 @@ from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import AXES, Given, Refused, check_params, distinct, for_each, integer, many, takes
 from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
-from detaug.transforms.geometry.points import move_points, spatial_shape
+from detaug.transforms.geometry.points import in_space, move_points, spatial_shape
 
 
 @dataclass(frozen=True)
@@ -91,9 +91,8 @@ class _AxisTransform(Transform):
                 _rearrange(workspace, key, wanted)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        wanted = self.axis_map(params, len(spatial_shape(shapes)))
-        changed = {key: shapes[key] for key in VOXEL_KEYS if shapes.get(key) is not None}
-        return {**shapes, **{key: (shape[0], *wanted.shape(shape[1:])) for key, shape in changed.items()}}
+        source = spatial_shape(shapes)
+        return in_space(shapes, self.axis_map(params, len(source)).shape(source))
 
     def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
         check_known(params)

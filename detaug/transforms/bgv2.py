@@ -5,67 +5,49 @@
 
 from __future__ import annotations
 
-from detaug.transforms.axes import Mirror, Rot90, TransposeAxes
-from detaug.transforms.binary_operators import ApplyRandomBinaryOperator
-from detaug.transforms.blur import GaussianBlur
-from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrightness
-from detaug.transforms.building.base import ImageTransform, Transform
-from detaug.transforms.channels import MoveChannels, MoveSegAsOneHotToData
-from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding
-from detaug.transforms.compose import Compose, OneOf, RandomApply, TimedCompose
-from detaug.transforms.contrast import BGContrast as BGContrast
-from detaug.transforms.contrast import Contrast, InvertImage
-from detaug.transforms.filters import MedianFilter, Sharpening
-from detaug.transforms.gamma import Gamma
-from detaug.transforms.labels import ConvertSegmentationToRegions, DownsampleSegForDS, MaskImage, RemoveLabel
-from detaug.transforms.local import BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing
-from detaug.transforms.low_resolution import SimulateLowResolution
-from detaug.transforms.mri.channel_misalignment import ChannelMisalignment
-from detaug.transforms.noise import GaussianNoise, RicianNoise
-from detaug.transforms.outliers import CutOffOutliers
-from detaug.transforms.planes import Convert2DTo3D, Convert3DTo2D
-from detaug.transforms.rectangles import BlankRectangle
-from detaug.transforms.spatial import SpatialTransform
+from detaug import transforms as t
 
-BasicTransform = Transform
-ImageOnlyTransform = ImageTransform
-SegOnlyTransform = Transform
+BasicTransform = t.Transform
+ImageOnlyTransform = t.ImageTransform
+SegOnlyTransform = t.Transform
 
-ComposeTransforms = Compose
-TimedComposeTransforms = TimedCompose
-RandomTransform = RandomApply
-OneOfTransform = OneOf
+ComposeTransforms = t.Compose
+TimedComposeTransforms = t.TimedCompose
+RandomTransform = t.RandomApply
+OneOfTransform = t.OneOf
 
-ApplyRandomBinaryOperatorTransform = ApplyRandomBinaryOperator
-BlankRectangleTransform = BlankRectangle
-BrightnessAdditiveTransform = BrightnessAdditive
-BrightnessGradientAdditiveTransform = BrightnessGradientAdditive
-ChannelMisalignmentTransform = ChannelMisalignment
-ContrastTransform = Contrast
-Convert2DTo3DTransform = Convert2DTo3D
-Convert3DTo2DTransform = Convert3DTo2D
-ConvertSegmentationToRegionsTransform = ConvertSegmentationToRegions
-CutOffOutliersTransform = CutOffOutliers
-DownsampleSegForDSTransform = DownsampleSegForDS
-GammaTransform = Gamma
-GaussianBlurTransform = GaussianBlur
-GaussianNoiseTransform = GaussianNoise
-InvertImageTransform = InvertImage
-LocalContrastTransform = LocalContrast
-LocalGammaTransform = LocalGamma
-LocalSmoothingTransform = LocalSmoothing
-MaskImageTransform = MaskImage
-MedianFilterTransform = MedianFilter
-MirrorTransform = Mirror
-MoveChannelsTransform = MoveChannels
-MoveSegAsOneHotToDataTransform = MoveSegAsOneHotToData
-MultiplicativeBrightnessTransform = MultiplicativeBrightness
-RemoveLabelTansform = RemoveLabel
-RemoveLabelTransform = RemoveLabel
-RemoveRandomConnectedComponentFromOneHotEncodingTransform = RemoveRandomConnectedComponentFromOneHotEncoding
-RicianNoiseTransform = RicianNoise
-Rot90Transform = Rot90
-SharpeningTransform = Sharpening
-SimulateLowResolutionTransform = SimulateLowResolution
-Spatial = SpatialTransform
-TransposeAxesTransform = TransposeAxes
+ApplyRandomBinaryOperatorTransform = t.ApplyRandomBinaryOperator
+BlankRectangleTransform = t.BlankRectangle
+BrightnessAdditiveTransform = t.BrightnessAdditive
+BrightnessGradientAdditiveTransform = t.BrightnessGradientAdditive
+ChannelMisalignmentTransform = t.ChannelMisalignment
+ContrastTransform = t.Contrast
+Convert2DTo3DTransform = t.Convert2DTo3D
+Convert3DTo2DTransform = t.Convert3DTo2D
+ConvertSegmentationToRegionsTransform = t.ConvertSegmentationToRegions
+CutOffOutliersTransform = t.CutOffOutliers
+DownsampleSegForDSTransform = t.DownsampleSegForDS
+GammaTransform = t.Gamma
+GaussianBlurTransform = t.GaussianBlur
+GaussianNoiseTransform = t.GaussianNoise
+InvertImageTransform = t.InvertImage
+LocalContrastTransform = t.LocalContrast
+LocalGammaTransform = t.LocalGamma
+LocalSmoothingTransform = t.LocalSmoothing
+MaskImageTransform = t.MaskImage
+MedianFilterTransform = t.MedianFilter
+MirrorTransform = t.Mirror
+MoveChannelsTransform = t.MoveChannels
+MoveSegAsOneHotToDataTransform = t.MoveSegAsOneHotToData
+MultiplicativeBrightnessTransform = t.MultiplicativeBrightness
+RemoveLabelTansform = t.RemoveLabel
+RemoveLabelTransform = t.RemoveLabel
+RemoveRandomConnectedComponentFromOneHotEncodingTransform = t.RemoveRandomConnectedComponentFromOneHotEncoding
+RicianNoiseTransform = t.RicianNoise
+Rot90Transform = t.Rot90
+SharpeningTransform = t.Sharpening
+SimulateLowResolutionTransform = t.SimulateLowResolution
+Spatial = t.SpatialTransform
+SpatialTransform = t.SpatialTransform
+TransposeAxesTransform = t.TransposeAxes
+BGContrast = t.BGContrast

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import as_list, channels, finite
 from detaug.transforms.building.gate import takes
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
-from detaug.transforms.labels import as_label, comparable
+from detaug.transforms.labels import as_label, comparable, labels_of_image
 
 
 class MoveSegAsOneHotToData(Transform):
@@ -43,12 +42,7 @@ class MoveSegAsOneHotToData(Transform):
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
-        space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
-        if len(space) < 2 or space["image"] != space["segmentation"]:
-            raise ValueError(
-                f"MoveSegAsOneHotToData needs an image and a segmentation of one spatial shape, got {space}"
-            )
-        labels = workspace.labels("segmentation")
+        labels = labels_of_image(workspace, "MoveSegAsOneHotToData")
         (channel,) = channels("source_channel_idx", [self.source_channel_idx], len(labels))
         if self.all_labels:
             image = workspace["image"]
@@ -63,8 +57,8 @@ class MoveSegAsOneHotToData(Transform):
                     indicator(voxels, value, added.reshape(-1))
             workspace.put("image", result)
         if self.remove_channel_from_source:
-            _, rest = _split(workspace, "segmentation", {channel})
-            workspace.put("segmentation", rest.array, owned=rest.owned)
+            rest, owned = _taken(workspace, "segmentation", [c for c in range(len(labels)) if c != channel])
+            workspace.put("segmentation", rest, owned=owned)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         count, *space = shapes["image"]
@@ -106,29 +100,29 @@ class MoveChannels(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         if self.source_key not in workspace:
             raise ValueError(f"the sample has no {self.source_key} to move channels from: it has {workspace.keys()}")
-        moved_channels = set(channels("channel_ids", self.channel_ids, len(workspace[self.source_key])))
-        if not moved_channels:
+        every = range(len(workspace[self.source_key]))
+        wanted = set(channels("channel_ids", self.channel_ids, len(every)))
+        if not wanted:
             return
-        moved, rest = _split(workspace, self.source_key, moved_channels)
+        moved, moved_is_owned = _taken(workspace, self.source_key, sorted(wanted))
+        rest, rest_is_owned = _taken(workspace, self.source_key, [c for c in every if c not in wanted])
         if self.target_key in workspace:
             target = workspace[self.target_key]
-            if target.shape[1:] != moved.array.shape[1:]:
+            if target.shape[1:] != moved.shape[1:]:
                 raise ValueError(
-                    f"{self.source_key} and {self.target_key} differ in their spatial shape: {moved.array.shape[1:]} "
+                    f"{self.source_key} and {self.target_key} differ in their spatial shape: {moved.shape[1:]} "
                     f"and {target.shape[1:]}"
                 )
-            result = memory.empty(
-                (len(target) + len(moved.array), *target.shape[1:]), dtype=self._dtype(target, moved.array)
-            )
+            result = memory.empty((len(target) + len(moved), *target.shape[1:]), dtype=self._dtype(target, moved))
             result[: len(target)] = target
-            result[len(target) :] = moved.array
+            result[len(target) :] = moved
             workspace.put(self.target_key, result)
-        elif self.target_key in IMAGE_KEYS and moved.array.dtype.kind != "f":
-            workspace.put(self.target_key, moved.array.astype(np.float32))
+        elif self.target_key in IMAGE_KEYS and moved.dtype.kind != "f":
+            workspace.put(self.target_key, moved.astype(np.float32))
         else:
-            workspace.put(self.target_key, moved.array, owned=moved.owned)
-        if len(rest.array):
-            workspace.put(self.source_key, rest.array, owned=rest.owned)
+            workspace.put(self.target_key, moved, owned=moved_is_owned)
+        if len(rest):
+            workspace.put(self.source_key, rest, owned=rest_is_owned)
         else:
             workspace.remove(self.source_key)
 
@@ -147,20 +141,9 @@ class MoveChannels(Transform):
         return floating[0] if len(floating) == 1 else np.promote_types(target.dtype, moved.dtype)
 
 
-class _Part:
-    """Some channels of an array, and whether they may be written into."""
-
-    def __init__(self, array: np.ndarray, wanted: list[int], owned: bool) -> None:
-        consecutive = all(b - a == 1 for a, b in pairwise(wanted))
-        self.array = array[wanted[0] : wanted[-1] + 1] if wanted and consecutive else array[wanted]
-        self.owned = owned if consecutive and wanted else True
-
-
-def _split(workspace: Workspace, key: str, taken: set[int]) -> tuple[_Part, _Part]:
-    """The channels taken from an array and the others; consecutive ones are views."""
-    array, owned = workspace[key], workspace.owns(key)
-    every = range(len(array))
-    return (
-        _Part(array, [c for c in every if c in taken], owned),
-        _Part(array, [c for c in every if c not in taken], owned),
-    )
+def _taken(workspace: Workspace, key: str, wanted: list[int]) -> tuple[np.ndarray, bool]:
+    """Some channels of an array, and whether they may be written into; consecutive ones are a view."""
+    array = workspace[key]
+    if wanted and wanted[-1] - wanted[0] == len(wanted) - 1:
+        return array[wanted[0] : wanted[-1] + 1], workspace.owns(key)
+    return array[wanted], True

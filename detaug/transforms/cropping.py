@@ -14,7 +14,7 @@ from detaug.transforms.building.gate import check_params, each_axis, takes, whol
 from detaug.transforms.building.memory import read_around
 from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
-from detaug.transforms.geometry.points import move_points, original_space, spatial_shape
+from detaug.transforms.geometry.points import in_space, move_points, original_space, spatial_shape
 
 PAD_MODES = ("constant", "reflect", "replicate")
 
@@ -80,6 +80,25 @@ def crop_in(
     workspace.put(key, array, owned=not is_view or workspace.owns(key))
 
 
+def crop_sample(
+    workspace: Workspace,
+    center: Sequence[int],
+    size: tuple[int, ...],
+    image: tuple[str, float],
+    labels: tuple[str, float],
+) -> None:
+    """Crop all that a workspace holds, and move its points. ``image`` and ``labels`` are pad modes and values."""
+    space = spatial_shape(workspace.shapes())
+    starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
+    if size == space and not any(starts):
+        return
+    if any(starts):
+        move_points(workspace, len(space), lambda points: points - np.asarray(starts, dtype=np.float64))
+    for key in VOXEL_KEYS:
+        if key in workspace:
+            crop_in(workspace, key, center, size, *(labels if key == "segmentation" else image))
+
+
 def check_padding(workspace: Workspace, value: float) -> None:
     """See that a workspace's segmentation, if there is one, can hold the label that it is padded with, padded or not.
 
@@ -109,20 +128,11 @@ class _Crop(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         if self.pad_mode == "constant":
             check_padding(workspace, self.padding_value_seg)
-        space, center = spatial_shape(workspace.shapes()), [int(c) for c in params["center"]]
-        starts = [c - n // 2 for c, n in zip(center, self.crop_size, strict=True)]
-        if self.crop_size == space and not any(starts):
-            return
-        if any(starts):
-            move_points(workspace, len(space), lambda points: points - np.asarray(starts, dtype=np.float64))
-        for key in VOXEL_KEYS:
-            if key in workspace:
-                value = self.padding_value_seg if key == "segmentation" else self.padding_value_image
-                crop_in(workspace, key, center, self.crop_size, self.pad_mode, value)
+        image, labels = ((self.pad_mode, value) for value in (self.padding_value_image, self.padding_value_seg))
+        crop_sample(workspace, [int(c) for c in params["center"]], self.crop_size, image, labels)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        changed = {key: (shapes[key][0], *self.crop_size) for key in VOXEL_KEYS if shapes.get(key) is not None}
-        return {**shapes, **changed}
+        return in_space(shapes, self.crop_size)
 
     def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
         space = original_space(shapes, type(self).__name__)

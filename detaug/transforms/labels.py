@@ -130,10 +130,7 @@ class MaskImage(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         if not self.apply_to_channels:
             return
-        space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
-        if len(space) < 2 or space["image"] != space["segmentation"]:
-            raise ValueError(f"MaskImage needs an image and a segmentation of one spatial shape, got {space}")
-        labels = workspace.labels("segmentation")
+        labels = labels_of_image(workspace, "MaskImage")
         (channel,) = channels("channel_idx_in_seg", [self.channel_idx_in_seg], len(labels))
         masked = set(channels("apply_to_channels", self.apply_to_channels, len(workspace["image"])))
         if labels.dtype.kind in "ub":
@@ -203,6 +200,14 @@ def _sizes_of_levels(
             raise ValueError(f"ds_scales {scale} leave nothing of a segmentation of spatial shape {space}")
         sizes.append(None if all(factor == 1 for factor in factors) else size)
     return tuple(sizes)
+
+
+def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
+    """The segmentation, of the image's spatial shape; a ValueError otherwise."""
+    space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
+    if len(space) < 2 or space["image"] != space["segmentation"]:
+        raise ValueError(f"{name} needs an image and a segmentation of one spatial shape, got {space}")
+    return workspace.labels("segmentation")
 
 
 def _as_bits_of_volume(labels: np.ndarray) -> np.ndarray:

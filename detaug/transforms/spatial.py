@@ -18,9 +18,9 @@ from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import KEY, MATRIX, PLACE, check_params, each_axis, fields, number, optional, takes
 from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
-from detaug.transforms.cropping import check_padding, crop_in, undone_crop
+from detaug.transforms.cropping import check_padding, crop_sample, undone_crop
 from detaug.transforms.geometry import elastic
-from detaug.transforms.geometry.points import move_points, original_space, spatial_shape
+from detaug.transforms.geometry.points import in_space, move_points, original_space, spatial_shape
 from detaug.transforms.geometry.resampling import BORDER_MODES, IMAGE_KERNELS, TIEBREAKS, PatchMap
 
 _PAD_MODES = {"zeros": "constant", "constant": "constant", "border": "replicate", "reflection": "reflect"}
@@ -224,24 +224,26 @@ class SpatialTransform(Transform):
         space = spatial_shape(workspace.shapes())
         if len(space) != len(self.patch_size):
             raise ValueError(f"patch_size {self.patch_size} does not fit a sample of spatial shape {space}")
+        value = self.padding_value_image if self.padding_mode_image == "constant" else 0.0
+        label = self.padding_value_seg if self.border_mode_seg == "constant" else 0.0
         if self.border_mode_seg == "constant":
-            check_padding(workspace, self.padding_value_seg)
+            check_padding(workspace, label)
+        padding = (_PAD_MODES[self.padding_mode_image], value), (_PAD_MODES[self.border_mode_seg], label)
         center = [float(c) for c in params["center_location_in_pixels"]]
         if params["affine"] is None and params["elastic"] is None:
-            self._crop(workspace, space, [math.floor(c) for c in center])
+            crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, *padding)
             return
         patch = self._patch_map(space, params, center)
         start = patch.whole_voxel_shift()
         if start is not None:
-            self._crop(workspace, space, [first + n // 2 for first, n in zip(start, self.patch_size, strict=True)])
+            middle = [first + n // 2 for first, n in zip(start, self.patch_size, strict=True)]
+            crop_sample(workspace, middle, self.patch_size, *padding)
             return
         if "keypoints" in workspace or "bbox" in workspace:
             move_points(workspace, len(space), patch.points_to_patch)
         window = self._read_needed(workspace, patch)
         images = {key: workspace.image(key) for key in IMAGE_KEYS if key in workspace}
         labels = workspace.labels() if "segmentation" in workspace else None
-        value = self.padding_value_image if self.padding_mode_image == "constant" else 0.0
-        label = self.padding_value_seg if self.border_mode_seg == "constant" else 0
         new_images, new_labels = patch.resample(
             list(images.values()), (self.mode_image, self.padding_mode_image, value),
             labels, (self.mode_seg, self.border_mode_seg, label, self.seg_tiebreak), window,
@@ -289,24 +291,8 @@ class SpatialTransform(Transform):
             workspace.put(key, volume.read_parts(region.starts, region.stops, region.between))
         return region.starts, [stop - start for start, stop in zip(region.starts, region.stops, strict=True)]
 
-    def _crop(self, workspace: Workspace, space: Sequence[int], center: Sequence[int]) -> None:
-        starts = [c - n // 2 for c, n in zip(center, self.patch_size, strict=True)]
-        if tuple(space) == self.patch_size and not any(starts):
-            return
-        if any(starts):
-            move_points(workspace, len(space), lambda points: points - np.asarray(starts, dtype=np.float64))
-        for key in VOXEL_KEYS:
-            if key not in workspace:
-                continue
-            border, value = self.padding_mode_image, self.padding_value_image
-            if key == "segmentation":
-                border, value = self.border_mode_seg, self.padding_value_seg
-            padding = value if border == "constant" else 0.0
-            crop_in(workspace, key, center, self.patch_size, _PAD_MODES[border], padding)
-
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        changed = {key: (shapes[key][0], *self.patch_size) for key in VOXEL_KEYS if shapes.get(key) is not None}
-        return {**shapes, **changed}
+        return in_space(shapes, self.patch_size)
 
     def spatial_dims(self) -> int | None:
         return len(self.patch_size)

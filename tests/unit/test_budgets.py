@@ -33,7 +33,7 @@ BUDGETS = {
     "seeding": 1_280,
     "sources": 960,
     "training": 2_090,
-    "transforms": 7_824,
+    "transforms": 7_794,
     "transport": 1_450,
     "verification": 1_740,
     "watching": 355,

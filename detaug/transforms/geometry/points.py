@@ -120,6 +120,11 @@ def spatial_shape(shapes: Mapping[str, Any]) -> tuple[int, ...]:
     return found
 
 
+def in_space(shapes: Mapping[str, Any], space: Sequence[int]) -> dict[str, Any]:
+    """The same shapes, those of arrays of voxels in another space."""
+    return {**shapes, **{key: (shapes[key][0], *space) for key in VOXEL_KEYS if shapes.get(key) is not None}}
+
+
 def original_space(shapes: Mapping[str, Any] | None, name: str) -> tuple[int, ...]:
     """The spatial shape of the sample that is to be restored.
 
