@@ -68,6 +68,20 @@ class ReproducibilityError(RuntimeError):
     keys: tuple[str, ...] = ()
 
 
+class UnusableError(ValueError):
+    """What was handed in (a pipeline, a ledger, a training ...) cannot be used here; the message says why, in one line.
+
+    Attributes:
+        details: what a command prints before the message; mostly nothing.
+    """
+
+    details: str = ""
+
+
+class NotInstalled(ModuleNotFoundError):
+    """An extra of detaug's is not installed; the message says how to install it."""
+
+
 class StateMismatch(ValueError):
     """A state dict belongs to another pipeline, seed, seed scheme, numerics version or stream count."""
 

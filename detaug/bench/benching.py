@@ -17,6 +17,7 @@ from detaug.bench.measuring import CoresElsewhere, MeasurementError, Ratio, in_f
 from detaug.bench.systems import NUM_CACHED, SYSTEMS, NotForThis, detaug
 from detaug.doctor.machine import environment
 from detaug.engine.warming import warm_up
+from detaug.errors import UnusableError
 from detaug.previews.recording import name_of
 from detaug.previews.views import samples_of
 from detaug.processes import cores
@@ -27,7 +28,7 @@ from detaug.reports.rows import Result as Shown
 from detaug.reports.rows import Row
 from detaug.seeding.tree import Seed
 from detaug.transforms.building.stages import observed
-from detaug.verification.handed_in import HandedIn, UnusableError, call_factory
+from detaug.verification.handed_in import HandedIn, call_factory
 from detaug.verification.target import load_factory
 
 #: How often each rate is measured, the systems in turn.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detaug.cli.options import CannotRun, NumbersType, OutputType, SeedType, Target, json_option, write_output
+from detaug.cli import options
+from detaug.cli.options import OutputType, Target, json_option, write_output
 
 if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 @click.command(short_help="Measure a pipeline under detaug, batchgenerators and torch.")
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
 @click.option("-o", "--output", type=OutputType(".png"), default="bench.png", help="The picture.")
-@click.option("--processes", type=NumbersType(), help="Process counts, comma-separated.  [default: 1, and all cores]")
+@click.option("--processes", type=options.numbers, help="Process counts, comma-separated.  [default: 1, and all cores]")
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), default=1.5, help="That each run is measured for.")
-@click.option("--seed", type=SeedType(), default=1234, help="Of DeterministicAugmenter.")
+@click.option("--seed", type=options.seed, default="1234", help="Of DeterministicAugmenter.")
 @json_option
 def bench(
     target: str | None, output: Path, processes: tuple[int, ...] | None, seconds: float, seed: Seed, json_target: Target
@@ -37,16 +38,11 @@ def bench(
     from detaug.pictures.charts import require_matplotlib
     from detaug.reports.progress import progress
 
-    try:
-        require_matplotlib()
-        from detaug.bench import benching
+    require_matplotlib()
+    from detaug.bench import benching
 
-        with progress("bench") as shown:
-            result = benching.bench(benching.Settings(target, processes or (), seconds, seed), shown)
-    except ImportError as error:  # matplotlib, or the demo's MRI
-        raise CannotRun(str(error)) from error
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
+    with progress("bench") as shown:
+        result = benching.bench(benching.Settings(target, processes or (), seconds, seed), shown)
     console = json_target.console()
     console.print(result)
     json_target.write(result.as_json())

@@ -5,13 +5,13 @@ The check is `detaug.remaking.checking`, the lines that it prints are `detaug.re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from detaug.cli.options import Target, conclude, json_option, unreadable_told
+from detaug.cli.options import Target, conclude, json_option
 
 if TYPE_CHECKING:
     from detaug.remaking.pipelines import Remaker
@@ -61,22 +61,16 @@ def check(
 
     if (target is None) == (nnunet is None):
         raise click.UsageError("name the pipeline: MODULE:FACTORY, or --nnunet DATASET CONFIG FOLD")
-    with progress("check", told=False) as shown, unreadable_told():
-        remaker = _of_nnunet(nnunet, trainer, plans) if nnunet is not None else _of_factory(target or "")
+    with progress("check", told=False) as shown:
+        if nnunet is not None:
+            from detaug.nnunet.remaking import remaker_of_training
+
+            def remaker(header: Any) -> Remaker:
+                return remaker_of_training(header, *nnunet, trainer, plans)
+        else:
+            from detaug.remaking.pipelines import remaker_of
+            from detaug.verification.target import load_factory
+
+            remaker = partial(remaker_of, load_factory(target or ""))
         found = checking.check(read_receipt(receipt), ledger, remaker, samples, checkpoints, disagreements, shown, salt)
     conclude(json_target, shown_check(found), checked_as_json(found), 0 if found.ok else 1)
-
-
-def _of_factory(target: str) -> Callable[[Any], Remaker]:
-    from detaug.remaking.pipelines import remaker_of
-    from detaug.verification.target import load_factory
-
-    factory = load_factory(target)
-    return lambda header: remaker_of(factory, header)
-
-
-def _of_nnunet(training: tuple[str, str, str], trainer: str, plans: str) -> Callable[[Any], Remaker]:
-    from detaug.nnunet.remaking import remaker_of_training
-
-    dataset, configuration, fold = training
-    return lambda header: remaker_of_training(header, dataset, configuration, fold, trainer, plans)

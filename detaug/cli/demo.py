@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detaug.cli.options import CannotRun, SeedType, Target, conclude, json_option
+from detaug.cli import options
+from detaug.cli.options import Target, conclude, json_option
 
 if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Compare batches of a real MRI, run after run.")
 @click.option("--batches", type=click.IntRange(min=6), default=24, help="Batches per run.")
 @click.option("--patch", type=click.IntRange(8, 128), default=24, help="Edge of the cubic patches, in voxels (= mm).")
-@click.option("--seed", type=SeedType(), default=1234, help="The one seed of all runs.")
+@click.option("--seed", type=options.seed, default="1234", help="The one seed of all runs.")
 @json_option
 def demo(batches: int, patch: int, seed: Seed, json_target: Target) -> None:
     """Run one augmentation pipeline on a real MRI again and again, and compare the batches.
@@ -25,17 +26,9 @@ def demo(batches: int, patch: int, seed: Seed, json_target: Target) -> None:
     in two workers, with a worker killed in mid-run, and stopped halfway and resumed with three workers. The exit status
     is 1 if any two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
     """
+    from detaug.demo.run import Settings, run_all
     from detaug.reports.progress import progress
 
-    try:
-        from detaug.demo.mri import load_cases
-        from detaug.demo.run import Settings, run_all
-
-        load_cases()
-    except ModuleNotFoundError as error:
-        if "detaug[demo]" not in str(error):
-            raise
-        raise CannotRun(str(error)) from error
     # What is left on screen is the table; the bar is for the time until then.
     with progress("demo") as shown:
         result = run_all(Settings(batches, patch, seed), shown)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from detaug.cli.options import CannotRun, OutputType, Target, conclude, json_option, unreadable_told
+from detaug.cli.options import CannotRun, OutputType, Target, conclude, json_option
 
 _RUN = click.Path(path_type=Path)
 
@@ -38,7 +38,7 @@ def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
         return
     if plot is not None:
         raise click.UsageError("--plot draws the curves of two folders of nnU-Net's results, and a ledger has none")
-    with progress("diff", told=False) as shown, unreadable_told():
+    with progress("diff", told=False) as shown:
         shown.update("comparing batches")
         found = compare(a, b, shown.advance)
     if found.is_mute:
@@ -49,17 +49,11 @@ def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
 def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -> None:
     from rich.text import Text
 
-    from detaug.nnunet.results import NoResults, compare
-    from detaug.nnunet.results import plot as drawn
+    from detaug.nnunet import results
 
-    try:
-        found = compare(a, b)
-        if picture is not None:
-            drawn(found, picture)
-    except NoResults as error:
-        raise CannotRun(str(error)) from error
-    except (OSError, ValueError) as error:
-        raise CannotRun(f"{type(error).__name__}: {error}") from error
+    found = results.compare(a, b)
+    if picture is not None:
+        results.plot(found, picture)
     verdict = f"different: first of all in {found.differences[0].name}" if found.differences else "equal"
     lines = [*map(str, found.differences), f"{verdict} ({found.checkpoint})"]
     conclude(json_target, map(Text, lines), found.as_json(), 1 if found.differences else 0)

@@ -1,4 +1,4 @@
-"""What several commands have in common: `--json`, where they print, and how they end."""
+"""What several commands have in common: how they end, their options, and where they print."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
-from detaug.reports.atomic_files import whole_file, write_text
+from detaug.errors import NotInstalled, UnusableError
+from detaug.reports.atomic_files import whole_file
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -35,8 +36,8 @@ class CannotRun(click.ClickException):
     exit_code = 2
 
 
-class _Interruptible(click.Command):
-    """Ends with status 130 when it is interrupted, with 2 when it fails, and not with 1, which means "differs"."""
+class Command(click.Command):
+    """Ends with status 130 when it is interrupted, with 2 when it cannot be run, and not with 1, which means "differs"."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it; Ctrl-C meanwhile is one line.
@@ -44,7 +45,7 @@ class _Interruptible(click.Command):
         Raises:
             click.exceptions.Exit: with 130 after Ctrl-C, with 141 where nobody reads its output any more, and with 2, not
                 Python's 1, after an error that nobody expected.
-            CannotRun: a pipeline calls `sys.exit`.
+            CannotRun: something cannot be used, read or written, is not installed, or calls `sys.exit`.
         """
         try:
             return super().invoke(ctx)
@@ -58,9 +59,15 @@ class _Interruptible(click.Command):
             raise CannotRun(f"the pipeline ends the program: sys.exit({leaving.code!r})") from leaving
         except (click.exceptions.Exit, click.ClickException, click.Abort):
             raise
-        except Exception as error:
+        except (UnusableError, NotInstalled) as error:
+            if details := getattr(error, "details", ""):
+                click.echo(details, err=True)
+            raise CannotRun(str(error)) from error
+        except OSError as error:
             if _is_full(error):
                 raise
+            raise CannotRun(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+        except Exception:
             traceback.print_exc()
             raise click.exceptions.Exit(2) from None
 
@@ -76,9 +83,13 @@ class _Interruptible(click.Command):
             sys.exit(2)
 
 
-def _is_full(error: BaseException) -> bool:
+class Commands(Command, click.Group):
+    """A group whose commands end so."""
+
+
+def _is_full(error: OSError) -> bool:
     """Whether a stream, not a file of a known name, has no room."""
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None
+    return error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None
 
 
 def _stop_printing() -> None:
@@ -87,14 +98,6 @@ def _stop_printing() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-
-
-class Commands(_Interruptible, click.Group):
-    """A group whose commands end so."""
-
-
-class Command(_Interruptible):
-    """A command that is in no group and ends so."""
 
 
 class _Unpadded:
@@ -153,18 +156,18 @@ class Target:
             CannotRun: with exit status 2.
         """
         text = json.dumps(result, indent=2) + "\n"
-        try:
-            if self._stdout is not None:
+        if self._file is not None:
+            write_output(self._file, text.encode())
+        elif self._stdout is not None:
+            try:
                 with self._stdout as stdout:
                     stdout.write(text)
-            elif self._is_stdout:
-                sys.stdout.write(text)
-            elif self._file is not None:
-                write_text(self._file, text)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise CannotRun(_why(self._file or Path("stdout"), error)) from error
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                raise CannotRun(_why(Path("stdout"), error)) from error
+        elif self._is_stdout:
+            sys.stdout.write(text)
 
 
 def write_output(file: Path, content: bytes) -> None:
@@ -197,57 +200,32 @@ def conclude(json_target: Target, shown: Iterable[RenderableType], found: dict[s
         raise click.exceptions.Exit(status)
 
 
-class NumbersType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
+# --- types of options: click's name for one in a help text is the function's ------------------------------------------
+
+
+def numbers(text: str) -> tuple[int, ...]:
     """Non-negative integers with commas between them; nothing is an empty tuple."""
-
-    name = "numbers"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """A tuple of ints."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            numbers = tuple(int(part) for part in value.split(",")) if value.strip() else ()
-        except ValueError:
-            numbers = (-1,)
-        if any(number < 0 for number in numbers):
-            self.fail(f"{value!r} is not a list of non-negative integers such as 1,2,3", param, ctx)
-        return numbers
+    if not re.fullmatch(r"\s*|\s*\d+\s*(,\s*\d+\s*)*", text):
+        raise click.BadParameter(f"{text!r} is not a list of non-negative integers such as 1,2,3")
+    return tuple(map(int, text.split(","))) if text.strip() else ()
 
 
-class SeedType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+def seed(text: str) -> Any:
     """Whatever ``DETAUG_SEED`` may be: a non-negative integer of any size, or several with commas between them."""
-
-    name = "seed"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """An int or a list of ints."""
-        from detaug.seeding.tree import seed_of_text
-
-        try:
-            return seed_of_text(value) if isinstance(value, str) else value
-        except ValueError:
-            self.fail(f"{value!r} is neither a non-negative integer nor several with commas between them", param, ctx)
-
-
-@contextmanager
-def unreadable_told() -> Iterator[None]:
-    """Inside, a ledger, receipt or pipeline that cannot be used ends the command.
-
-    Raises:
-        CannotRun: with what is wrong.
-    """
-    from detaug.ledger.files import NotALedger
-    from detaug.ledger.receipt import CannotReceipt
-    from detaug.remaking.pipelines import CannotRemake
-    from detaug.verification import UnusableError
+    from detaug.seeding.tree import seed_of_text
 
     try:
-        yield
-    except (NotALedger, CannotReceipt, CannotRemake, UnusableError) as error:
-        raise CannotRun(str(error)) from error
-    except OSError as error:
-        raise CannotRun(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+        return seed_of_text(text)
+    except ValueError:
+        message = f"{text!r} is neither a non-negative integer nor several with commas between them"
+        raise click.BadParameter(message) from None
+
+
+def fold(text: str) -> int | str:
+    """A fold as `nnUNetv2_train` takes it."""
+    if text != "all" and not re.fullmatch(r"\d+", text):
+        raise click.BadParameter(f"{text!r} is neither a number nor 'all'")
+    return text if text == "all" else int(text)
 
 
 class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
@@ -294,9 +272,8 @@ def json_option(function: _F) -> _F:
     A file that cannot be written is refused at once and not after minutes of work.
     """
     text = "Write the results to this file as well; '-': to stdout, and all else to stderr."
-    return click.option("--json", "json_target", type=_TargetType(), default=Target(), show_default=False, help=text)(
-        function
-    )
+    option = click.option("--json", "json_target", type=_TargetType(), default=Target(), show_default=False, help=text)
+    return option(function)
 
 
 def _why(file: Path, error: OSError) -> str:

@@ -7,13 +7,12 @@ from typing import Any
 
 import click
 
-from detaug.cli.nnunet.verify import failures_told, fold_number
-from detaug.cli.options import CannotRun, OutputType, SeedType, Target, write_output
+from detaug.cli import options
+from detaug.cli.options import CannotRun, OutputType, Target, write_output
 
 
-def _edges(_context: click.Context, _parameter: click.Parameter, text: str | None) -> tuple[float, ...] | None:
-    if text is None:
-        return None
+def lengths(text: str) -> tuple[float, ...]:
+    """Of a voxel's edges."""
     try:
         edges = tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -26,20 +25,20 @@ def _edges(_context: click.Context, _parameter: click.Parameter, text: str | Non
 @click.command(short_help="Draw what a pipeline does to samples, transform by transform.")
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
 @click.option("--nnunet", nargs=2, metavar="DATASET CONFIG", help="A training of nnU-Net's, on your preprocessed data.")
-@click.option("-f", "--fold", callback=fold_number, default="0", help="With --nnunet: a number, or 'all'.")
+@click.option("-f", "--fold", type=options.fold, default="0", help="With --nnunet: a number, or 'all'.")
 @click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="With --nnunet: the trainer's class.")
 @click.option("-p", "--plans", default="nnUNetPlans", help="With --nnunet: the plans' identifier.")
 @click.option("-o", "--output", type=OutputType(".png"), default="preview.png", help="The picture.")
 @click.option("--samples", type=click.IntRange(1, 32), default=3, help="Rows of the sheet.")
 @click.option(
-    "--seed", type=SeedType(), envvar="DETAUG_SEED", help="Of the samples.  [default: the augmenter's own, else 1234]"
+    "--seed", type=options.seed, envvar="DETAUG_SEED", help="Of the samples.  [default: the augmenter's own, else 1234]"
 )
 @click.option("--epoch", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the samples.")
 @click.option("--step", type=click.IntRange(0), default=0, help="Of the first batch.")
 @click.option("--channel", type=click.IntRange(0), default=0, help="Of the image, counted from 0.")
 @click.option("--orientation", help="Axis orientation of the volumes, such as RAS.  [default: SPL, nnU-Net's]")
 @click.option(
-    "--spacing", callback=_edges, help="Lengths of a voxel's edges, such as 3,1,1.  [default: equal; nnU-Net's own]"
+    "--spacing", type=lengths, help="Lengths of a voxel's edges, such as 3,1,1.  [default: equal; nnU-Net's own]"
 )
 def preview(
     target: str | None,
@@ -72,18 +71,11 @@ def preview(
                 from detaug.nnunet.verification.settings import Settings
                 from detaug.previews.previewing import preview_training
 
-                with failures_told():
-                    settings = Settings(
-                        *nnunet, fold=fold, trainer=trainer, plans=plans, device="cpu",
-                        **({} if asked["seed"] is None else {"seed": asked["seed"]}),
-                    )  # fmt: skip
-                    result = preview_training(settings, **asked)
+                seed = {} if asked["seed"] is None else {"seed": asked["seed"]}
+                settings = Settings(*nnunet, fold=fold, trainer=trainer, plans=plans, device="cpu", **seed)
+                result = preview_training(settings, **asked)
             shown.update("draw")
             picture = result.png
-    except ImportError as error:  # matplotlib, or the demo's MRI
-        raise CannotRun(str(error)) from error
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     except MemoryError as error:
         raise CannotRun("there is not enough memory for one batch") from error
     write_output(output, picture)

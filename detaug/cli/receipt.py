@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from detaug.cli.options import OutputType, unreadable_told, write_output
+from detaug.cli.options import OutputType, write_output
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -31,7 +31,7 @@ def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) ->
     from detaug.nnunet.checkpoint_records import disagreements
     from detaug.reports.progress import progress
 
-    with progress("receipt", told=False), unreadable_told():
+    with progress("receipt", told=False):
         made = make_receipt(ledger, checkpoints, disagreements)
     if output is None:
         click.echo(as_text(made), nl=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detaug.cli.options import Target, conclude, json_option, unreadable_told
+from detaug.cli.options import Target, conclude, json_option
 
 if TYPE_CHECKING:
     from detaug.ledger.lines import Record
@@ -40,12 +40,11 @@ def replay(run: Path, target: str | None, epoch: int, step: int, val: bool, json
         raise click.UsageError("name a ledger and its MODULE:FACTORY, or a folder of nnU-Net's results alone")
     if val and not run.is_dir():
         raise click.UsageError("--val goes with a folder of nnU-Net's results")
-    with unreadable_told():
-        if target is None:
-            remaker, record = _of_training(run, "val" if val else "train", epoch, step)
-        else:
-            remaker, record = _of_ledger(run, target, epoch, step)
-        found = make(remaker, epoch, step, record)
+    if target is None:
+        remaker, record = _of_training(run, "val" if val else "train", epoch, step)
+    else:
+        remaker, record = _of_ledger(run, target, epoch, step)
+    found = make(remaker, epoch, step, record)
     conclude(json_target, shown_replay(found), replayed_as_json(found), 1 if found.differs else 0)
 
 

@@ -6,14 +6,15 @@ from typing import Any
 
 import click
 
-from detaug.cli.options import NumbersType, SeedType, Target, conclude, json_option, unreadable_told
+from detaug.cli import options
+from detaug.cli.options import Target, conclude, json_option
 
 
 @click.command(short_help="Prove that a pipeline is deterministic, or find what is not.")
 @click.argument("target", metavar="MODULE:FACTORY")
 @click.option("--batches", type=click.IntRange(min=1), default=12, help="Batches that every row compares.")
-@click.option("--seed", type=SeedType(), help="The one seed of all rows.  [default: the augmenter's own, else 1234]")
-@click.option("--processes", type=NumbersType(), help="Process counts, comma-separated.  [default: 1,2,3]")
+@click.option("--seed", type=options.seed, help="The one seed of all rows.  [default: the augmenter's own, else 1234]")
+@click.option("--processes", type=options.numbers, help="Process counts, comma-separated.  [default: 1,2,3]")
 @click.option(
     "--start-method",
     "start_methods",
@@ -21,12 +22,12 @@ from detaug.cli.options import NumbersType, SeedType, Target, conclude, json_opt
     multiple=True,
     help="How workers start; may be given more than once.  [default: this system's, and spawn]",
 )
-@click.option("--hash-seeds", type=NumbersType(), help="PYTHONHASHSEED of other interpreters.  [default: 1,2]")
+@click.option("--hash-seeds", type=options.numbers, help="PYTHONHASHSEED of other interpreters.  [default: 1,2]")
 @click.option("--stateless/--stateful", default=None, help="Declare the loader so, as stateless=... does.")
 @click.option("--num-streams", type=click.IntRange(min=1), help="As for DeterministicAugmenter.")
 @click.option("--batches-per-epoch", type=click.IntRange(min=1), help="As for DeterministicAugmenter.")
 @json_option
-def verify(target: str, json_target: Target, **options: Any) -> None:
+def verify(target: str, json_target: Target, **asked: Any) -> None:
     """Prove that a pipeline gives the same batches under all circumstances, or find what does not.
 
     MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments. It returns
@@ -40,8 +41,8 @@ def verify(target: str, json_target: Target, **options: Any) -> None:
     from detaug.reports.progress import progress
     from detaug.verification import verify as run
 
-    options["start_methods"] = options["start_methods"] or None  # click's word for "not given" is an empty tuple
+    asked["start_methods"] = asked["start_methods"] or None  # click's word for "not given" is an empty tuple
     # What is left on screen is the table; the bar is for the time until then.
-    with progress("verify") as shown, unreadable_told():
-        result = run(target, progress=shown.update, **options)
+    with progress("verify") as shown:
+        result = run(target, progress=shown.update, **asked)
     conclude(json_target, [result], result.as_json(), result.status)

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detaug.errors import NotInstalled
+
 #: Label values of the maps that this module makes.
 BACKGROUND, GREY_MATTER, WHITE_MATTER = 0, 1, 2
 
@@ -116,7 +118,7 @@ def _nilearn_datasets() -> Any:
         # Only nilearn itself: a package that nilearn misses is another fault with another cure.
         if error.name is None or error.name.partition(".")[0] not in ("nilearn", "nibabel"):
             raise
-        raise ModuleNotFoundError(
+        raise NotInstalled(
             f"the MRI data comes with nilearn, and {error.name} is not installed here: pip install 'detaug[demo]'",
             name=error.name,
         ) from error

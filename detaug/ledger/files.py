@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from detaug.errors import UnusableError
+
 try:
     import fcntl
 except ImportError:  # a system without it has no locks of files
@@ -17,7 +19,7 @@ except ImportError:  # a system without it has no locks of files
 LONGEST_LINE = 1 << 25
 
 
-class NotALedger(ValueError):
+class NotALedger(UnusableError):
     """The file is no ledger, or not one that this version of detaug reads; the message says why."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from detaug.errors import UnusableError
 from detaug.ledger.header import IDENTITY
 from detaug.ledger.summing_up import Sum, sum_up
 
@@ -36,7 +37,7 @@ COPIED = (
 Disagreements = Callable[[Path, Sum], list[str]]
 
 
-class CannotReceipt(ValueError):
+class CannotReceipt(UnusableError):
     """There is no receipt of such a ledger, or the file is none; the message says why."""
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from types import FrameType
 from typing import Any
 
+from detaug.errors import UnusableError
 from detaug.versions import SUPPORTED_NNUNET
 
 #: Set to 1 to use another version.
@@ -82,7 +83,7 @@ def trainer_folders() -> str:
     return os.pathsep.join([*(each for each in theirs if each.strip() and each != ours), ours])
 
 
-class NoTrainer(LookupError):
+class NoTrainer(UnusableError, LookupError):
     """There is no trainer of a name."""
 
     def __init__(self, name: str) -> None:

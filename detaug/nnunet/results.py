@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from detaug.errors import UnusableError
 from detaug.fingerprints import fingerprint
 from detaug.nnunet.compatibility import (
     ARGUMENTS,
@@ -32,7 +33,7 @@ from detaug.reports.progress import Progress
 DESCRIPTIONS = ("dataset.json", "plans.json", "dataset_fingerprint.json")
 
 
-class NoResults(ValueError):
+class NoResults(UnusableError):
     """A folder is not what nnU-Net leaves of a training, or nnU-Net alone could not use it."""
 
 

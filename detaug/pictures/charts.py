@@ -5,12 +5,10 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
+from detaug.errors import NotInstalled
+
 #: Of Okabe and Ito's palette, which colour-blind readers tell apart.
 COLOURS = ("#0072B2", "#D98E00", "#009E73")
-
-
-class NotInstalled(ModuleNotFoundError):
-    """What draws pictures is not installed."""
 
 
 def require_matplotlib() -> None:

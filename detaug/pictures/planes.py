@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detaug.errors import UnusableError
+
 Image = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 
@@ -52,10 +54,10 @@ def checked_orientation(orientation: str) -> str:
     """Three letters, the direction of each axis: R or L, A or P, S or I.
 
     Raises:
-        ValueError: they do not.
+        UnusableError: (a ValueError) they do not.
     """
     if not isinstance(orientation, str) or sorted(_AXES.get(each, each) for each in orientation) != ["AP", "LR", "SI"]:
-        raise ValueError(
+        raise UnusableError(
             f"orientation must name the direction of each of the three axes, by one of each of R or L, A or P, S or I (as "
             f"{NNUNET!r}, nnU-Net's, or 'RAS', NIfTI's), got {orientation!r}"
         )

@@ -6,25 +6,25 @@ import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
 from detaug.engine.warming import warm_up
+from detaug.errors import UnusableError
 from detaug.pictures.charts import require_matplotlib
 from detaug.pictures.planes import NNUNET, checked_orientation
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
-from detaug.previews.recording import Course, Recorder, name_of
+from detaug.previews.recording import Course, name_of, recorded
 from detaug.previews.result import Preview, Sample
-from detaug.previews.views import Look, View, samples_of
+from detaug.previews.views import View, samples_of
 from detaug.processes.threads import one_thread
 from detaug.reports.progress import Progress
 from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.seeding.tree import Seed, positive_int
 from detaug.transforms.building.base import Transform
 from detaug.transforms.foreign import ForeignTransform
-from detaug.verification.handed_in import Factory, HandedIn, UnusableError, call_factory
+from detaug.verification.handed_in import Factory, HandedIn, call_factory
 from detaug.verification.target import load_factory
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def preview(
         factory, title = pipeline, f"{pipeline.__module__}:{getattr(pipeline, '__qualname__', 'factory')}"
     else:
         raise TypeError(f"the pipeline must be a transform or a function that makes one, got {type(pipeline).__name__}")
-    look = Look(checked_orientation(orientation or (_DEMO_ORIENTATION if of_demo else NNUNET)), spacing, channel)
+    orientation = checked_orientation(orientation or (_DEMO_ORIENTATION if of_demo else NNUNET))
+    look = {"orientation": orientation, "spacing": spacing, "channel": channel}
     with preserved_global_rngs(), one_thread():
         made = call_factory(factory)
         producer, seed, num_streams = _producer(made, seed)
@@ -134,30 +135,29 @@ def preview_training(settings: NNUNetSettings, spacing: Sequence[float] | None =
         return replace(preview(lambda: batches.augmenter, spacing=spacing, **options), title=batches.title)
 
 
-def _samples_at(producer: Producer, epoch: int, step: int, look: Look) -> list[Sample]:
+def _samples_at(producer: Producer, epoch: int, step: int, look: dict[str, Any]) -> list[Sample]:
     """The samples of a batch.
 
     Raises:
         StreamEnded: there is none.
         UnusableError: the pipeline fails, or gives no images.
     """
-    recorder, raw = Recorder(look), list[View]()
+    raw: list[View] = []
+
+    def look_at_raw(_: str, item: Any) -> None:
+        with suppress(ValueError):  # it is no batch yet
+            raw[:] = [View.of(image, labels, **look) for image, labels, _ in samples_of(item)]
+
     try:
-        with recorder.recording():
-            batch = producer.make(epoch, step, watch=partial(_look_at_raw, raw, look))
+        with recorded(**look) as courses:
+            batch = producer.make(epoch, step, watch=look_at_raw)
     except (StreamEnded, UnusableError, MemoryError):
         raise
     except Exception as error:
         where = f"epoch {epoch}, step {step}"
         raise UnusableError(f"the pipeline fails at {where}: {type(error).__name__}: {error}") from error
-    return _rows(batch, raw, recorder.courses, epoch, step, look)
-
-
-def _rows(
-    batch: Any, raw: Sequence[View], courses: dict[int, Course], epoch: int, step: int, look: Look
-) -> list[Sample]:
     try:
-        delivered = [(look.at(image, labels), name) for image, labels, name in samples_of(batch)]
+        delivered = [(View.of(image, labels, **look), name) for image, labels, name in samples_of(batch)]
     except ValueError as error:
         raise UnusableError(str(error)) from error
     rows = []
@@ -168,12 +168,6 @@ def _rows(
         title = f"epoch {epoch}, step {step}, sample {number}" + (f": {name}" if name else "")
         rows.append(Sample(title, before, course.steps, None if last.looks_as(after) else after))
     return rows
-
-
-def _look_at_raw(raw: list[View], look: Look, _: str, item: Any) -> None:
-    """Note the samples of the raw batch; none where it is not one yet."""
-    with suppress(ValueError):
-        raw[:] = [look.at(image, labels) for image, labels, _ in samples_of(item)]
 
 
 def _producer(made: HandedIn, seed: Seed | None) -> tuple[Producer, Seed, int]:

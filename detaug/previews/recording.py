@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from detaug.previews.views import Look, View
+from detaug.previews.views import View
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.stages import observed
 from detaug.transforms.building.workspace import Workspace
@@ -51,33 +51,24 @@ class Course:
     steps: list[Step] = field(default_factory=list)
 
 
-class Recorder:
-    """Records the samples of one batch on their way through detaug's transforms.
+@contextmanager
+def recorded(**look: Any) -> Iterator[dict[int, Course]]:
+    """Inside, the courses of a batch's samples, by their number, through the pipelines of detaug's that run in this thread.
 
     Args:
-        look: how they are looked at.
-
-    Attributes:
-        courses: by the sample's number in its batch.
+        look: options of `planes_of`.
     """
+    roots: list[Transform] = []  # the pipeline of each call
+    courses: dict[int, Course] = {}
 
-    def __init__(self, look: Look) -> None:
-        self._look = look
-        self._roots: list[Transform] = []  # the pipeline of each call
-        self.courses: dict[int, Course] = {}
-
-    def recording(self) -> AbstractContextManager[None]:
-        """Inside, whatever pipeline runs in this thread is recorded."""
-        return observed(self._observe)
-
-    def _observe(self, root: Transform, workspace: Workspace, params: dict[str, Any]) -> None:
-        sample = sum(each is root for each in self._roots)  # it is called once for each
-        self._roots.append(root)
-        number = [*dict.fromkeys(map(id, self._roots))].index(id(root))
-        course = self.courses.setdefault(sample, Course())
+    def observe(root: Transform, workspace: Workspace, params: dict[str, Any]) -> None:
+        sample = sum(each is root for each in roots)  # it is called once for each
+        roots.append(root)
+        number = [*dict.fromkeys(map(id, roots))].index(id(root))
+        course = courses.setdefault(sample, Course())
 
         def view() -> View | None:
-            return self._look.at(workspace["image"], workspace.get("segmentation")) if "image" in workspace else None
+            return View.of(workspace["image"], workspace.get("segmentation"), **look) if "image" in workspace else None
 
         if course.before is None:
             course.before = view()
@@ -86,6 +77,9 @@ class Recorder:
             now = view()
             if now is not None:
                 course.steps.append(Step((number, *stage.place), name_of(stage.transform), caption(stage.params), now))
+
+    with observed(observe):
+        yield courses
 
 
 def name_of(transform: Transform) -> str:

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from detaug.fingerprints import fingerprint
-from detaug.pictures.planes import NNUNET, Plane, planes_of
+from detaug.pictures.planes import Plane, planes_of
 
 #: Names under which batches of batchgenerators, nnU-Net, MONAI and others have their images and labels; the first counts.
 _IMAGES, _LABELS = ("data", "image", "img"), ("target", "seg", "segmentation", "label", "mask")
@@ -17,24 +15,6 @@ _IMAGES, _LABELS = ("data", "image", "img"), ("target", "seg", "segmentation", "
 
 class NoImage(ValueError):
     """There is nothing to be shown; the message says what there is."""
-
-
-@dataclass(frozen=True)
-class Look:
-    """How samples are looked at.
-
-    Attributes:
-        orientation, spacing, channel: see `detaug.pictures.planes.planes_of`.
-    """
-
-    orientation: str = NNUNET
-    spacing: Sequence[float] | None = None
-    channel: int = 0
-
-    def at(self, image: Any, labels: Any) -> View:
-        """A sample as it is now; nothing of it is kept but planes."""
-        planes = planes_of(image, labels, orientation=self.orientation, spacing=self.spacing, channel=self.channel)
-        return View(planes, tuple(image.shape), fingerprint([image, labels]), str(image.dtype).removeprefix("torch."))
 
 
 @dataclass(frozen=True)
@@ -53,14 +33,16 @@ class View:
     print: str
     dtype: str
 
+    @classmethod
+    def of(cls, image: Any, labels: Any, **options: Any) -> View:
+        """A sample as it is now; nothing of it is kept but planes. Options are those of `planes_of`."""
+        dtype = str(image.dtype).removeprefix("torch.")
+        return cls(planes_of(image, labels, **options), tuple(image.shape), fingerprint([image, labels]), dtype)
+
     def looks_as(self, other: View) -> bool:
         """Whether the planes show the same."""
-        return len(self.planes) == len(other.planes) and all(
-            np.array_equal(mine.image, theirs.image, equal_nan=True)
-            and mine.masks.keys() == theirs.masks.keys()
-            and all(np.array_equal(mask, theirs.masks[label]) for label, mask in mine.masks.items())
-            for mine, theirs in zip(self.planes, other.planes, strict=True)
-        )
+        mine, theirs = ([(plane.image, dict(plane.masks)) for plane in each.planes] for each in (self, other))
+        return fingerprint(mine) == fingerprint(theirs)
 
 
 def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
@@ -83,24 +65,18 @@ def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
     else:
         images, labels = batch, None
     levels = labels[0] if isinstance(labels, (list, tuple)) and labels else labels  # of deep supervision
-    if len(getattr(images, "shape", ())) not in (4, 5) or not len(images):
+    shape, of_labels = (tuple(getattr(each, "shape", ())) for each in (images, levels))
+    if len(shape) not in (4, 5) or not len(images):
         raise NoImage(
             "there is no image in a batch: an image is an array (samples, channels, X, Y[, Z]) under "
             f"{', '.join(_IMAGES)}, or the first of a tuple; the batch is {_described(batch)}"
         )
-    if len(getattr(levels, "shape", ())) == len(images.shape) - 1 and tuple(levels.shape[1:]) == tuple(
-        images.shape[2:]
-    ):
-        levels = levels[:, None]
-    fits = len(getattr(levels, "shape", ())) == len(images.shape) and len(levels) == len(images)
-    return [
-        (
-            images[n],
-            levels[n] if fits else None,
-            str(names[n]) if isinstance(names, Sequence) and n < len(names) else "",
-        )
-        for n in range(len(images))
-    ]
+    if len(of_labels) == len(shape) - 1 and of_labels[1:] == shape[2:]:
+        levels, of_labels = levels[:, None], shape
+    fits = len(of_labels) == len(shape) and len(levels) == len(images)
+    named = [str(name) for name in names] if isinstance(names, Sequence) else []
+    named += [""] * (len(images) - len(named))
+    return [(images[n], levels[n] if fits else None, named[n]) for n in range(len(images))]
 
 
 def _first(batch: Mapping[str, Any], names: Sequence[str]) -> Any:

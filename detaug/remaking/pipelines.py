@@ -10,6 +10,7 @@ from typing import Any
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
 from detaug.engine.options import Check
+from detaug.errors import UnusableError
 from detaug.ledger.header import portable
 from detaug.ledger.notes import prints_of
 from detaug.pipeline import identity
@@ -22,7 +23,7 @@ _DIGEST = re.compile(r"digest [0-9a-f]{16}")
 _MODULE = r"[\w.]+\."
 
 
-class CannotRemake(ValueError):
+class CannotRemake(UnusableError):
     """Batches of the ledger cannot be made here; the message says why."""
 
 

@@ -1,6 +1,6 @@
 """The proof that users run: `detaug.verify(factory)`, and `detaug verify module:factory` on the command line."""
 
-from detaug.verification.handed_in import UnusableError
+from detaug.errors import UnusableError
 from detaug.verification.result import Cause, Result, Row
 from detaug.verification.verifying import verify
 

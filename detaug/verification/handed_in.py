@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.error_record import describe
 from detaug.engine.inspection import inspected
+from detaug.errors import UnusableError
 from detaug.sources import DatasetSource, Source, resolve_source
 
 Factory = Callable[[], Any]
@@ -26,10 +27,6 @@ _EXPECTED = (
     "the factory must return (loader, transform), where the transform may be None, a map-style data set, (data set, "
     "transform), or a DeterministicAugmenter; it returned "
 )
-
-
-class UnusableError(ValueError):
-    """The factory's pipeline cannot be verified; the message says why."""
 
 
 class CannotTravel(UnusableError):

@@ -16,12 +16,12 @@ import torch
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
 from detaug.engine.local.coordinator import LocalProcesses
-from detaug.errors import BatchError
+from detaug.errors import BatchError, UnusableError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.rows import Planned
 from detaug.seeding.branch import SeedBranch
-from detaug.verification.handed_in import CannotTravel, Factory, UnusableError, call_factory
+from detaug.verification.handed_in import CannotTravel, Factory, call_factory
 from detaug.verification.result import Row
 from detaug.verification.settings import DEFAULT_SEED, Settings
 

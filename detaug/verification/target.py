@@ -11,7 +11,8 @@ from types import ModuleType
 
 import cloudpickle
 
-from detaug.verification.handed_in import Factory, UnusableError, users_code
+from detaug.errors import UnusableError
+from detaug.verification.handed_in import Factory, users_code
 
 
 def load_factory(target: str) -> Factory:

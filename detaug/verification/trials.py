@@ -19,6 +19,7 @@ import cloudpickle
 
 from detaug.engine.error_record import describe
 from detaug.engine.warming import warm_up
+from detaug.errors import UnusableError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
@@ -27,7 +28,7 @@ from detaug.processes.interpreters import code_of, interpreter_command, worker_e
 from detaug.processes.threads import one_thread
 from detaug.seeding.branch import SeedBranch
 from detaug.verification.conditions import Conditions, Surroundings
-from detaug.verification.handed_in import CannotTravel, Factory, UnusableError, call_factory
+from detaug.verification.handed_in import CannotTravel, Factory, call_factory
 from detaug.verification.outputs import Output, OutputRecorder
 from detaug.watching.interception import Site
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 from functools import partial
 
 from detaug.engine.error_record import describe
+from detaug.errors import UnusableError
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.progress import Progress
 from detaug.reports.rows import DIFFERENT, FAILED, NOT_RUN, Planned, run_rows
 from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.verification.causes import FACTORS, Experiment, causes_of, differing
-from detaug.verification.handed_in import CannotTravel, Factory, UnusableError
+from detaug.verification.handed_in import CannotTravel, Factory
 from detaug.verification.real_runs import RealRuns, Reference
 from detaug.verification.result import Cause, Result, Row
 from detaug.verification.settings import DEFAULT_BATCHES, Settings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
-from traceback import walk_tb
+from argparse import ArgumentParser
+from traceback import print_exc, walk_tb
 
 import click
 
@@ -46,8 +46,9 @@ def train(arguments: tuple[str, ...]) -> None:
 
     It finds them without nnUNet_extTrainer, behind those in the folders that this variable names.
     """
-    from detaug.errors import BatchError
-    from detaug.nnunet.compatibility import NoTrainer, train_command
+    from detaug.errors import BatchError, UnusableError
+    from detaug.nnunet.compatibility import train_command
+    from detaug.nnunet.verification.wrong_use import planned
 
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in ("dataset", "configuration", "fold"):
@@ -56,26 +57,14 @@ def train(arguments: tuple[str, ...]) -> None:
     asked, _ = parser.parse_known_args(arguments)
     try:
         if asked.fold is not None and not {"-h", "--help"} & set(arguments):
-            _look_for(asked)
+            planned(asked.dataset, asked.configuration, asked.p)
         train_command(arguments)
-    except NoTrainer as error:
-        raise CannotRun(str(error)) from None
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        if isinstance(error, BatchError) or not _is_of_detaug(error):
-            raise
-        raise CannotRun(str(error)) from error
-
-
-def _look_for(asked: Namespace) -> None:
-    from detaug.nnunet.verification.wrong_use import planned
-
-    planned(asked.dataset, asked.configuration, asked.p)
-
-
-def _is_of_detaug(error: BaseException) -> bool:
-    """Whether detaug raises this error, which then says what is wrong; others want their traceback."""
-    frames = list(walk_tb(error.__traceback__))
-    return bool(frames) and str(frames[-1][0].f_globals.get("__name__", "")).startswith("detaug.")
+        raised_in = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)][-1]
+        if isinstance(error, UnusableError) or (raised_in.startswith("detaug.") and not isinstance(error, BatchError)):
+            raise CannotRun(str(error)) from error  # it says what is wrong; others want their traceback
+        print_exc()
+        raise click.exceptions.Exit(2) from None
 
 
 nnunet.add_command(demo)

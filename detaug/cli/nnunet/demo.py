@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from detaug.cli.nnunet.verify import failures_told
-from detaug.cli.options import CannotRun, SeedType, Target, conclude, json_option
+from detaug.cli import options
+from detaug.cli.options import CannotRun, Target, conclude, json_option
 
 if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
 
 
 @click.command(short_help="Train nnU-Net on a toy data set, kill it, continue it, compare.")
-@click.option("--seed", type=SeedType(), default=1234, help="Of the data set and of the trainings.")
+@click.option("--seed", type=options.seed, default="1234", help="Of the data set and of the trainings.")
 @json_option
 def demo(seed: Seed, json_target: Target) -> None:
     """Show on a toy data set that a training which is killed and continued ends with the same checkpoint.
@@ -34,10 +34,6 @@ def demo(seed: Seed, json_target: Target) -> None:
     from detaug.demo.toy_training import train_and_compare
     from detaug.reports.progress import progress
 
-    with (
-        progress("nnunet demo") as shown,
-        tempfile.TemporaryDirectory(prefix="detaug-nnunet-demo-") as folder,
-        failures_told(),
-    ):
+    with progress("nnunet demo") as shown, tempfile.TemporaryDirectory(prefix="detaug-nnunet-demo-") as folder:
         result = train_and_compare(Path(folder), seed, shown)
     conclude(json_target, [result], result.as_json(), result.status)

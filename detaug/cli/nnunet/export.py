@@ -6,8 +6,6 @@ from pathlib import Path
 
 import click
 
-from detaug.cli.options import CannotRun
-
 
 @click.command(short_help="Copy a model under the name of nnU-Net's own trainer.")
 @click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
@@ -25,15 +23,9 @@ def export(model: Path, output: Path | None) -> None:
 
     The exit status is 2 if there is no such model, or nnU-Net alone could not build its network.
     """
-    from detaug.nnunet.results import NoResults
-    from detaug.nnunet.results import export as exported
+    from detaug.nnunet import results
     from detaug.reports.progress import progress
 
-    try:
-        with progress("nnunet export") as shown:
-            folder = exported(model, output, shown)
-    except NoResults as error:
-        raise CannotRun(str(error)) from error
-    except (OSError, ValueError) as error:
-        raise CannotRun(f"{type(error).__name__}: {error}") from error
+    with progress("nnunet export") as shown:
+        folder = results.export(model, output, shown)
     click.echo(folder)

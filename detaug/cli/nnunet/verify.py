@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from detaug.cli.options import CannotRun, SeedType, Target, conclude, json_option
-
-
-def fold_number(_context: click.Context, _parameter: click.Parameter, text: str) -> int | str:
-    """A fold as `nnUNetv2_train` takes it."""
-    if text == "all":
-        return text
-    try:
-        return int(text)
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is neither a number nor 'all'") from None
+from detaug.cli import options
+from detaug.cli.options import Target, conclude, json_option
 
 
 def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Path | None) -> Path | None:
@@ -31,7 +20,7 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
 @click.command(short_help="Train your own data three times for a few steps; compare the checkpoints.")
 @click.argument("dataset")
 @click.argument("configuration", metavar="CONFIG")
-@click.option("-f", "--fold", callback=fold_number, default="0", help="Fold: a number, or 'all'.")
+@click.option("-f", "--fold", type=options.fold, default="0", help="Fold: a number, or 'all'.")
 @click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="The trainer's class.")
 @click.option("-p", "--plans", default="nnUNetPlans", help="The plans' identifier.")
 @click.option(
@@ -42,7 +31,7 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
     show_default="cuda where there is a GPU",
     help="What to train on.",
 )
-@click.option("--seed", type=SeedType(), envvar="DETAUG_SEED", default=1234, help="Of all trainings.")
+@click.option("--seed", type=options.seed, envvar="DETAUG_SEED", default="1234", help="Of all trainings.")
 @click.option("--epochs", type=click.IntRange(2), default=2, help="Epochs of a training.")
 @click.option("--iterations", type=click.IntRange(1), default=23, help="Training batches of an epoch.")
 @click.option("--validation-iterations", type=click.IntRange(1), default=2, help="Validation batches of an epoch.")
@@ -76,34 +65,10 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
     from detaug.nnunet.verification.wrong_use import checked
     from detaug.reports.progress import progress
 
-    with failures_told():
-        settings = checked(Settings(**asked, device=device or ""))  # before torch is imported, which takes seconds
+    settings = checked(Settings(**asked, device=device or ""))  # before torch is imported, which takes seconds
     from detaug.nnunet.verification.verifying import verify_training
 
-    with progress("nnunet verify") as shown, failures_told():
+    with progress("nnunet verify") as shown:
         result = verify_training(settings, keep, shown)
     where = [] if keep is None else [Text(f"Logs, traces and checkpoints are in {keep}", "dim")]
     conclude(json_target, [result, *where], result.as_json(), result.status)
-
-
-@contextmanager
-def failures_told() -> Iterator[None]:
-    """Inside, a training that cannot be made or fails ends the command.
-
-    Raises:
-        CannotRun: with what is wrong.
-    """
-    from detaug.nnunet.verification.wrong_use import CannotVerify
-
-    try:
-        yield
-    except CannotVerify as error:
-        raise CannotRun(str(error)) from error
-    except RuntimeError as error:
-        from detaug.nnunet.verification.verifying import TrainingFailed
-
-        if not isinstance(error, TrainingFailed):
-            raise
-        if error.traceback:
-            click.echo(error.traceback, err=True)
-        raise CannotRun(f"the training failed: {error}") from error

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from detaug.doctor.machine import environment
+from detaug.errors import UnusableError
 from detaug.ledger.receipt import sha256_of
 from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
 from detaug.nnunet.verification.comparing import bookkeeping_origin, first_origin
@@ -38,14 +39,8 @@ LOOK_EVERY = 0.25
 _CODE = "import sys; from detaug.nnunet.verification.recording import main; main(*sys.argv[1:])"
 
 
-class TrainingFailed(RuntimeError):
-    """A training ended with an error; the message is the error's.
-
-    Attributes:
-        traceback: as text; "" where the message says what to do.
-    """
-
-    traceback: str = ""
+class TrainingFailed(UnusableError):
+    """A training ended with an error; `details` is its traceback, or "" where the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -197,12 +192,12 @@ def _failure(folder: Path, code: int) -> TrainingFailed:
     file = folder / FAILURE
     if file.exists():
         said = json.loads(file.read_text())
-        failure = TrainingFailed(said["message"])
-        failure.traceback = said["traceback"]
+        failure = TrainingFailed(f"the training failed: {said['message']}")
+        failure.details = said["traceback"]
         return failure
     last = (folder / "log.txt").read_text(errors="replace").strip().splitlines()[-1:]
     how = f"signal {-code}" if code < 0 else f"exit status {code}"
-    return TrainingFailed(f"its process ended with {how}; its last line was: {last[0] if last else '(none)'}")
+    return TrainingFailed(f"the training ended with {how}; its last line was: {last[0] if last else '(none)'}")
 
 
 def _described(device: str) -> str:

@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from detaug.errors import UnusableError
 from detaug.nnunet.compatibility import NoTrainer, trainer_folders
 from detaug.nnunet.verification.settings import Settings
 
 
-class CannotVerify(ValueError):
+class CannotVerify(UnusableError):
     """There is no such training; the message says what is missing, and what there is."""
 
 

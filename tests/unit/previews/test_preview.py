@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 import detaug
 from detaug import DeterministicAugmenter, current
 from detaug import transforms as t
-from detaug.pictures.charts import NotInstalled
+from detaug.errors import NotInstalled
 from detaug.previews import Preview
 from detaug.verification import UnusableError
 
@@ -166,7 +166,7 @@ def test_four_channels_regions_label_minus_one_and_nan() -> None:
     preview = detaug.preview(lambda: (Loader(image, labels), pipeline), samples=2, channel=3)
     assert -1 in preview.samples[0].before.planes[2].masks
     assert "ConvertSegmentationToRegions" in [name for _, name in preview.places]
-    assert preview.sheet().legend.keys() >= {"label 1", "label -1 (outside)", "NaN or infinite"}
+    assert preview.legend.keys() >= {"label 1", "label -1 (outside)", "NaN or infinite"}
     assert Image.open(io.BytesIO(preview.png)).format == "PNG"
     with pytest.raises(ValueError, match="there is no channel 4: the image has 4, from 0 to 3"):
         detaug.preview(lambda: (Loader(image, labels), pipeline), channel=4)
