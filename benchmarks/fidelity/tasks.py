@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.fidelity import images
 from detaug.bench.measuring import in_fresh_process
 from detaug.reports.atomic_files import write_text
@@ -94,33 +92,17 @@ def prepare(root: Path, task: Task) -> None:
 
 
 def _make(root: Path, task: Task) -> None:
-    from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess
+    from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess, write_raw_dataset
 
     with nnunet_folders(root):
         cases = list(task.cases())
-        _write_raw(root / "raw" / task.dataset, task, cases)
+        # nnU-Net's first axis is the last one of the file
+        written = ((case.name, [case.image.T], case.labels.T) for case in cases)
+        write_raw_dataset(root / "raw" / task.dataset, written, task.labels)
         plan_and_preprocess(task.number, (task.configuration,))
         folder = root / "preprocessed" / task.dataset
         by_use = {use: [case.name for case in cases if case.validates == (use == "val")] for use in ("train", "val")}
         write_text(folder / "splits_final.json", json.dumps([by_use]))
-
-
-def _write_raw(folder: Path, task: Task, cases: list[images.Case]) -> None:
-    import nibabel
-
-    for sub in ("imagesTr", "labelsTr"):
-        (folder / sub).mkdir(parents=True, exist_ok=True)
-    for case in cases:
-        # nnU-Net's first axis is the last one of the file
-        nibabel.save(nibabel.Nifti1Image(case.image.T, np.eye(4)), folder / "imagesTr" / f"{case.name}_0000.nii.gz")
-        nibabel.save(nibabel.Nifti1Image(case.labels.T, np.eye(4)), folder / "labelsTr" / f"{case.name}.nii.gz")
-    description = {
-        "channel_names": {"0": "T1"},
-        "labels": {"background": 0, **{name: number for number, name in enumerate(task.labels, 1)}},
-        "numTraining": len(cases),
-        "file_ending": ".nii.gz",
-    }
-    write_text(folder / "dataset.json", json.dumps(description, indent=2))
 
 
 def make_small(plans: dict[str, Any], task: Task) -> None:

@@ -3,7 +3,6 @@ nnU-Net itself."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterator
@@ -101,31 +100,20 @@ def _make(root: Path, kind: DatasetKind) -> None:
 
 
 def _write_raw(folder: Path, kind: DatasetKind) -> None:
-    import nibabel
     from scipy.ndimage import zoom
 
     from detaug.demo.mri import load_template
+    from detaug.demo.nnunet_dataset import write_raw_dataset
 
     template = load_template()
     factors = [wanted / there for wanted, there in zip(CASE_SHAPE, template.image.shape, strict=True)]
     image, labels = zoom(template.image, factors, order=1), zoom(template.labels.astype(np.uint8), factors, order=0)
-    for sub in ("imagesTr", "labelsTr"):
-        (folder / sub).mkdir(parents=True, exist_ok=True)
 
-    def save(array: np.ndarray, path: Path) -> None:
-        nibabel.save(nibabel.Nifti1Image(np.ascontiguousarray(array), np.eye(4)), path)
-
-    for case in range(kind.cases):
+    def made(case: int) -> tuple[str, list[np.ndarray], np.ndarray]:
         mirrored = tuple(axis for axis in range(3) if case >> axis & 1)
-        save(np.flip(labels, mirrored), folder / "labelsTr" / f"brain_{case:03d}.nii")
-        for channel in range(kind.channels):
-            # further channels: other contrasts of the same tissue
-            contrast = np.flip(image, mirrored) if channel == 0 else np.abs(np.flip(image, mirrored) - channel / 2)
-            save(contrast, folder / "imagesTr" / f"brain_{case:03d}_{channel:04d}.nii")
-    description = {
-        "channel_names": {str(channel): "T1" for channel in range(kind.channels)},
-        "labels": {"background": 0, "grey_matter": 1, "white_matter": 2},
-        "numTraining": kind.cases,
-        "file_ending": ".nii",
-    }
-    (folder / "dataset.json").write_text(json.dumps(description, indent=2), encoding="utf-8")
+        first = np.flip(image, mirrored)
+        # further channels: other contrasts of the same tissue
+        further = [np.abs(first - channel / 2) for channel in range(1, kind.channels)]
+        return f"brain_{case:03d}", [first, *further], np.flip(labels, mirrored)
+
+    write_raw_dataset(folder, map(made, range(kind.cases)), ("grey_matter", "white_matter"), ".nii")

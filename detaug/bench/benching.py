@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -18,14 +19,13 @@ from detaug.bench.systems import NUM_CACHED, SYSTEMS, NotForThis, detaug
 from detaug.doctor.machine import environment
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
+from detaug.pictures.charts import COLOURS, figure_of
 from detaug.previews.recording import name_of
 from detaug.previews.views import samples_of
 from detaug.processes import cores
 from detaug.processes.threads import one_thread
 from detaug.reports.notices import collected_notices
 from detaug.reports.progress import Progress
-from detaug.reports.rows import Result as Shown
-from detaug.reports.rows import Row
 from detaug.seeding.tree import Seed
 from detaug.transforms.building.stages import observed
 from detaug.verification.handed_in import HandedIn, call_factory
@@ -86,39 +86,39 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Result(Shown[Row]):
+class Result:
     """What was measured.
 
     Attributes:
-        transforms: mean seconds per sample of each, in order; one that is not applied to a sample counts 0 for it.
-        reason: why the transforms were not timed.
+        transforms: mean seconds per sample of each, in order; one that is not applied to a sample counts 0 for it. Or why they
+            were not timed.
         elsewhere: cores that other programs kept busy meanwhile; None where the system does not tell.
     """
 
     settings: Settings
     rates: tuple[Rate, ...]
-    transforms: dict[str, float]
-    reason: str
+    transforms: dict[str, float] | str
     environment: dict[str, Any]
     elsewhere: float | None
-    rows: tuple[Row, ...] = ()
 
     @property
-    def title(self) -> str:
-        """What was measured."""
-        return self.settings.target or "detaug's demo: patches of an MRI"
+    def times(self) -> dict[str, float]:
+        """Of the transforms; none where they were not timed."""
+        return {} if isinstance(self.transforms, str) else self.transforms
 
     def as_json(self) -> dict[str, Any]:
+        """All of it as what JSON can hold."""
         return {
             "target": self.settings.target,
             "seconds_per_run": self.settings.seconds,
             "rates": [{**vars(each), "times": each.times and vars(each.times)} for each in self.rates],
-            "seconds_per_sample": self.transforms,
+            "seconds_per_sample": self.times,
             "environment": self.environment,
             "cores_elsewhere": self.elsewhere,
         }
 
-    def shown(self) -> Sequence[RenderableType]:
+    def shown(self) -> Iterator[RenderableType]:
+        """Two tables, and what a reader has to know of their numbers."""
         rates = _table("system", "processes", "batches/s", "first batch", "detaug's speed over it")
         for each in self.rates:
             cells = ("not run", "", "")
@@ -127,36 +127,33 @@ class Result(Shown[Row]):
                 ratio = "" if times is None else f"{times.median:.2g} ({times.lowest:.2g}-{times.highest:.2g})"
                 cells = (f"{median(each.batches_per_second):.3g}", f"{each.first:.2f} s", ratio)
             rates.add_row(each.system, str(each.processes), *cells)
-        transforms = _table("transform", "ms per sample")
-        for name, seconds in self.transforms.items():
-            transforms.add_row(name, f"{1000 * seconds:.3g}")
-        below: list[RenderableType] = [transforms, Text()] if self.transforms else []
-        return [rates, Text(), *below, *map(Text, self.notes())]
-
-    def notes(self) -> list[str]:
-        """What a reader has to know of the numbers."""
+        yield from (rates, Text())
+        if self.times:
+            transforms = _table("transform", "ms per sample")
+            for name, seconds in self.times.items():
+                transforms.add_row(name, f"{1000 * seconds:.3g}")
+            yield from (transforms, Text())
         missing = {each.system: each.reason for each in self.rates if each.reason}
-        if self.reason:
-            missing["time per transform"] = self.reason
-        told = [f"{name}: not measured, because {reason}." for name, reason in missing.items()]
-        told.append(
+        if isinstance(self.transforms, str):
+            missing["time per transform"] = self.transforms
+        for name, reason in missing.items():
+            yield Text(f"{name}: not measured, because {reason}.")
+        yield Text(
             f"Medians of {ROUNDS} rounds of {self.settings.seconds:g} s, every system with up to {NUM_CACHED} batches ready, "
             "detaug without its check."
         )
         if (self.elsewhere or 0.0) > DISTURBING:
             usable = self.environment["cpu"]["usable_cores"]
-            told.append(f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough.")
-        return told
+            yield Text(f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough.")
 
 
-def bench(settings: Settings, shown: Progress | None = None) -> Result:
+def bench(settings: Settings, shown: Progress) -> Result:
     """Measure a pipeline under detaug, NonDetMultiThreadedAugmenter and torch's DataLoader, and each of its transforms.
 
     Raises:
-        UnusableError: (a ValueError) detaug itself cannot run the pipeline.
-        ModuleNotFoundError: nilearn, which holds the demo's MRI, is not installed.
+        UnusableError: detaug itself cannot run the pipeline.
+        NotInstalled: nilearn, which holds the demo's MRI, is not.
     """
-    shown = shown or Progress()
     if settings.target is None:
         from detaug.demo.mri import load_template
 
@@ -178,14 +175,7 @@ def bench(settings: Settings, shown: Progress | None = None) -> Result:
         rates += [_summary(system, processes, found) for system in SYSTEMS]
     shown.update("the time of each transform")
     transforms = _measured(_transform_times, settings)
-    return Result(
-        settings,
-        tuple(rates),
-        {} if isinstance(transforms, str) else transforms,
-        transforms if isinstance(transforms, str) else "",
-        environment(),
-        elsewhere.read(),
-    )
+    return Result(settings, tuple(rates), transforms, environment(), elsewhere.read())
 
 
 def _summary(system: str, processes: int, found: dict[str, list[Any]]) -> Rate:
@@ -288,32 +278,25 @@ def png(result: Result) -> bytes:
     Raises:
         NotInstalled: matplotlib is not.
     """
-    import io
-
-    from detaug.pictures.charts import COLOURS, figure_of
-
-    figure = figure_of(f"{result.title}: {result.environment['cpu']['model']}", 9, 7 if result.transforms else 4)
-    above, *below = figure.subplots(1 + bool(result.transforms), 1, squeeze=False)[:, 0]
-    counts = list(result.settings.counts)
+    title = result.settings.target or "detaug's demo: patches of an MRI"
+    figure = figure_of(f"{title}: {result.environment['cpu']['model']}", 9, 7 if result.times else 4)
+    above, *below = figure.subplots(1 + bool(result.times), 1, squeeze=False)[:, 0]
+    counts = result.settings.counts
     measured = [
-        name
-        for name in SYSTEMS
-        if any((each.system == name and each.times) or name == "detaug" for each in result.rates)
+        name for name in SYSTEMS if any(each.system == name and each.batches_per_second for each in result.rates)
     ]
     for n, system in enumerate(measured):
         rates = [each for each in result.rates if each.system == system and each.batches_per_second]
         places = [counts.index(each.processes) + 0.27 * (n - 1) for each in rates]
-        bars = above.bar(
-            places, [median(each.batches_per_second) for each in rates], 0.25, color=COLOURS[n], label=system
-        )
-        above.bar_label(bars, fmt="%.3g")
+        heights = [median(each.batches_per_second) for each in rates]
+        above.bar_label(above.bar(places, heights, 0.25, color=COLOURS[n], label=system), fmt="%.3g")
     above.set_xticks(range(len(counts)), [_count(each) for each in counts])
     above.set(title="batches per second")
     above.margins(y=0.2)
     above.legend(ncols=3, frameon=False, loc="upper left")
     for axes in below:
-        names, seconds = list(result.transforms), list(result.transforms.values())
-        axes.bar_label(axes.barh(names, [1000 * each for each in seconds], color=COLOURS[0]), fmt="%.2g", padding=2)
+        milliseconds = [1000 * seconds for seconds in result.times.values()]
+        axes.bar_label(axes.barh(list(result.times), milliseconds, color=COLOURS[0]), fmt="%.2g", padding=2)
         axes.invert_yaxis()
         axes.set(title="ms per sample of each transform, on one core")
     file = io.BytesIO()

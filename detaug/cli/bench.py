@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from detaug.cli import options
-from detaug.cli.options import OutputType, Target, json_option, write_output
+from detaug.cli.options import OutputType, Target, conclude, json_option, write_output
 
 if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
@@ -35,6 +35,8 @@ def bench(
     """
     if 0 in (processes or ()):
         raise click.BadParameter("a training that waits needs at least one process", param_hint="--processes")
+    from rich.text import Text
+
     from detaug.pictures.charts import require_matplotlib
     from detaug.reports.progress import progress
 
@@ -43,8 +45,6 @@ def bench(
 
     with progress("bench") as shown:
         result = benching.bench(benching.Settings(target, processes or (), seconds, seed), shown)
-    console = json_target.console()
-    console.print(result)
-    json_target.write(result.as_json())
     write_output(output, benching.png(result))
-    console.print(f"Drawn in {output}", style="dim", soft_wrap=True)
+    drawn = Text(f"Drawn in {output}", "dim")
+    conclude(json_target, [*result.shown(), drawn], result.as_json(), 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,36 @@ def nnunet_folders(root: Path) -> Iterator[Path]:
                 os.environ[name] = value
 
 
+def write_raw_dataset(
+    folder: Path, cases: Iterable[tuple[str, Sequence[Any], Any]], labels: Sequence[str], suffix: str = ".nii.gz"
+) -> None:
+    """Write a raw nnU-Net data set: imagesTr, labelsTr and dataset.json, with voxels of 1 mm.
+
+    Args:
+        folder: ``DatasetXXX_name`` in nnU-Net's raw folder; it is made.
+        cases: (name, the image's channels, the labels) of each; arrays of one shape.
+        labels: names of the labels 1, 2 ...
+        suffix: of the files.
+    """
+    import nibabel
+
+    count = channels = 0
+    for sub in ("imagesTr", "labelsTr"):
+        (folder / sub).mkdir(parents=True, exist_ok=True)
+    for count, (name, image, mask) in enumerate(cases, 1):  # noqa: B007
+        channels = len(image)
+        files = {f"imagesTr/{name}_{n:04d}": channel for n, channel in enumerate(image)} | {f"labelsTr/{name}": mask}
+        for place, array in files.items():
+            nibabel.save(nibabel.Nifti1Image(np.ascontiguousarray(array), np.eye(4)), folder / f"{place}{suffix}")
+    description = {
+        "channel_names": {str(channel): "T1" for channel in range(channels)},
+        "labels": {name: number for number, name in enumerate(("background", *labels))},
+        "numTraining": count,
+        "file_ending": suffix,
+    }
+    write_text(folder / "dataset.json", json.dumps(description, indent=2))
+
+
 def make_raw_dataset(
     folder: Path,
     dataset_id: int = 1,
@@ -47,7 +77,7 @@ def make_raw_dataset(
     num_cases: int = 5,
     crop_shape: Sequence[int] = (64, 64, 64),
 ) -> Path:
-    """Write a raw nnU-Net data set of crops of the MNI152 template.
+    """Write a raw nnU-Net data set of crops of the MNI152 template, with grey and white matter as labels 1 and 2.
 
     Args:
         folder: nnU-Net's raw folder; ``DatasetXXX_name`` is made in it.
@@ -58,43 +88,22 @@ def make_raw_dataset(
         crop_shape: voxels (D, H, W) of 1 mm, at most (145, 181, 155).
 
     Returns:
-        The data set's folder, with imagesTr, labelsTr (0 background, 1 grey matter, 2 white matter) and dataset.json.
+        The data set's folder.
 
     Raises:
-        ValueError: a number out of range.
-        ModuleNotFoundError: nilearn is not installed.
+        NotInstalled: nilearn is not.
     """
-    import nibabel
-
     template = load_template()
-    room = [available - wanted for available, wanted in zip(template.image.shape, crop_shape, strict=True)]
-    if min(room) < 0 or min(crop_shape) < 1:
-        raise ValueError(f"crop_shape must lie within {template.image.shape}, got {tuple(crop_shape)}")
-    if not 1 <= dataset_id <= 999:
-        raise ValueError(f"dataset_id must be in 1 ... 999, got {dataset_id}")
-    if num_cases < 1:
-        raise ValueError(f"num_cases must be at least 1, got {num_cases}")
+
+    def crop(case: int) -> tuple[str, list[Any], Any]:
+        box = []
+        for available, wanted in zip(template.image.shape, crop_shape, strict=True):
+            start = int((available - wanted) * (case / max(1, num_cases - 1)))
+            box.append(slice(start, start + wanted))
+        return f"brain_{case:03d}", [template.image[*box]], template.labels[*box].astype(np.uint8)
 
     dataset = folder / f"Dataset{dataset_id:03d}_{name}"
-    (dataset / "imagesTr").mkdir(parents=True)
-    (dataset / "labelsTr").mkdir()
-    affine = np.eye(4)
-    for case in range(num_cases):
-        part = case / max(1, num_cases - 1)
-        corner = [int(extent * part) for extent in room]
-        box = tuple(slice(start, start + size) for start, size in zip(corner, crop_shape, strict=True))
-        image = nibabel.Nifti1Image(template.image[box], affine)
-        labels = nibabel.Nifti1Image(template.labels[box].astype(np.uint8), affine)
-        nibabel.save(image, dataset / "imagesTr" / f"brain_{case:03d}_0000.nii.gz")
-        nibabel.save(labels, dataset / "labelsTr" / f"brain_{case:03d}.nii.gz")
-
-    description = {
-        "channel_names": {"0": "T1"},
-        "labels": {"background": 0, "grey_matter": 1, "white_matter": 2},
-        "numTraining": num_cases,
-        "file_ending": ".nii.gz",
-    }
-    write_text(dataset / "dataset.json", json.dumps(description, indent=2))
+    write_raw_dataset(dataset, map(crop, range(num_cases)), ("grey_matter", "white_matter"))
     return dataset
 
 

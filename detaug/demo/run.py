@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -34,13 +34,7 @@ DIGITS = 8
 
 @dataclass(frozen=True)
 class Settings:
-    """What every run of the demo shares.
-
-    Attributes:
-        batches: how many batches each run takes.
-        patch: edge length in voxels of the cubic patches.
-        seed: the one seed of all runs.
-    """
+    """What every run of the demo shares: the number of batches, the edge of a cubic patch in voxels, and the seed."""
 
     batches: int = 24
     patch: int = 24
@@ -54,30 +48,25 @@ class Plan:
     Attributes:
         augmenter: `STOCK` or `OURS`.
         processes: how many worker processes; 0 is the calling process.
-        circumstance: what is special about it, for the reader.
+        what: for the reader.
         kill: a worker is killed by SIGKILL after a third of the batches.
         resume: half of the batches are taken from a new augmenter, with one process more, that has loaded the state.
     """
 
     augmenter: str
     processes: int
-    circumstance: str = ""
+    what: str
     kill: bool = False
     resume: bool = False
 
-    @property
-    def what(self) -> str:
-        """For the reader."""
-        return self.augmenter + (f", {self.circumstance}" if self.circumstance else "")
-
 
 PLANS = (
-    Plan(STOCK, 2),
-    Plan(STOCK, 2),
-    Plan(OURS, 0),
-    Plan(OURS, 2),
-    Plan(OURS, 2, "a worker killed", kill=True),
-    Plan(OURS, 2, "stopped, resumed with 3 processes", resume=True),
+    Plan(STOCK, 2, STOCK),
+    Plan(STOCK, 2, STOCK),
+    Plan(OURS, 0, OURS),
+    Plan(OURS, 2, OURS),
+    Plan(OURS, 2, f"{OURS}, a worker killed", kill=True),
+    Plan(OURS, 2, f"{OURS}, stopped, resumed with 3 processes", resume=True),
 )
 
 
@@ -88,13 +77,11 @@ class Run(Row):
     Attributes:
         plan: the run.
         fingerprint: of the sequence of its batches' fingerprints, so of every byte and of the order.
-        first_difference: the first batch that differs; None: there is none.
         pids: processes that made the batches.
     """
 
     plan: Plan = field(kw_only=True)
     fingerprint: str = ""
-    first_difference: int | None = None
     pids: tuple[int, ...] = ()
 
     @property
@@ -102,8 +89,7 @@ class Run(Row):
         return self.plan.augmenter == STOCK or super().ok
 
     def as_json(self) -> dict[str, Any]:
-        stored = super().as_json()
-        return {**stored, "pids": len(self.pids)}
+        return {**super().as_json(), "pids": len(self.pids)}
 
 
 @dataclass(frozen=True)
@@ -124,15 +110,15 @@ class Runs(Result[Run]):
             ("fingerprint", lambda run: run.fingerprint[:DIGITS], False),
         )
         notices = [Text(f"{run.what}: {notice}", "dim") for run in self.rows for notice in run.notices]
-        return [runs, Text(), *notices, *self._verdicts()]
-
-    def _verdicts(self) -> list[Text]:
         stock_differs = any(run.verdict == DIFFERENT for run in self.rows if run.plan.augmenter == STOCK)
         agree = "differ" if stock_differs else "agree this time"
         ours = [run for run in self.rows if run.plan.augmenter == OURS]
         some = f"{sum(not run.ok for run in ours)} of {len(ours)} runs differ from the first: this is a bug in detaug"
         every = f"all {len(ours)} runs agree, byte for byte and in the same order"
         return [
+            runs,
+            Text(),
+            *notices,
             Text.assemble(f"{STOCK}: two runs with the same seeds ", (agree, "bold"), "."),
             Text.assemble(f"{OURS}: ", (every, "bold green") if self.ok else (some, "bold red"), "."),
         ]
@@ -148,17 +134,18 @@ def run_all(settings: Settings, shown: Progress) -> Runs:
     Raises:
         ModuleNotFoundError: nilearn, which holds the MRI, is not installed.
     """
-    first: dict[str, list[str]] = {}
+    load_cases()
+    first: dict[str, str] = {}
     planned = [
         Planned(
-            f"{plan.what}, {plan.processes} processes", partial(_run, plan, settings, shown, first), settings.batches
+            f"{each.what}, {each.processes} processes", partial(_run, each, settings, shown, first), settings.batches
         )
-        for plan in PLANS
+        for each in PLANS
     ]
     return Runs(tuple(run_rows(planned, shown)), settings)
 
 
-def _run(plan: Plan, settings: Settings, shown: Progress, first: dict[str, list[str]]) -> Run:
+def _run(plan: Plan, settings: Settings, shown: Progress, first: dict[str, str]) -> Run:
     pids: list[int] = []
     prints: list[str] = []
 
@@ -179,12 +166,10 @@ def _run(plan: Plan, settings: Settings, shown: Progress, first: dict[str, list[
         with closing(augmenter_of(plan.augmenter, plan.processes + 1, settings)) as augmenter:
             augmenter.load_state_dict(state)
             take(augmenter, settings.batches)
-    reference = first.setdefault(plan.augmenter, prints)
-    different = [n for n, (ours, theirs) in enumerate(zip(prints, reference, strict=True)) if ours != theirs]
-    run = Run(plan.what, plan=plan, fingerprint=fingerprint(prints), pids=tuple(sorted(set(pids))))
-    if reference is prints:
-        return replace(run, verdict=REFERENCE)
-    return replace(run, verdict=DIFFERENT if different else EQUAL, first_difference=different[0] if different else None)
+    found = fingerprint(prints)
+    verdict = REFERENCE if plan.augmenter not in first else EQUAL if found == first[plan.augmenter] else DIFFERENT
+    first.setdefault(plan.augmenter, found)
+    return Run(plan.what, verdict, plan=plan, fingerprint=found, pids=tuple(sorted(set(pids))))
 
 
 def augmenter_of(name: str, processes: int, settings: Settings) -> Any:

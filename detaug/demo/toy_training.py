@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess, write_raw_dataset
 from detaug.nnunet.verification.result import Result
 from detaug.nnunet.verification.settings import Settings, trainings
 from detaug.nnunet.verification.verifying import compare_trainings
@@ -25,34 +27,17 @@ CASES = 5
 FEATURES = 4
 
 
-def toy_case(rng: np.random.Generator, edge: int = EDGE) -> tuple[np.ndarray, np.ndarray]:
-    """A bright ball in noise: image (edge, edge, edge) float32, and labels of the same shape, uint8, 1 in the ball."""
-    centre, radius = rng.uniform(edge * 0.35, edge * 0.65, 3), rng.uniform(edge * 0.15, edge * 0.3)
-    grid = np.stack(np.meshgrid(*[np.arange(edge)] * 3, indexing="ij"), -1)
-    labels = (((grid - centre) ** 2).sum(-1) < radius**2).astype(np.uint8)
-    return (labels + rng.normal(0, 0.5, labels.shape)).astype(np.float32), labels
-
-
-def make_toy_dataset(raw: Path, seed: Seed) -> Path:
-    """Write the raw data set (imagesTr, labelsTr, dataset.json) into nnU-Net's raw folder; the same files from one seed."""
-    import nibabel
-
-    dataset = raw / DATASET
-    for name in ("imagesTr", "labelsTr"):
-        (dataset / name).mkdir(parents=True)
+def make_toy_dataset(dataset: Path, seed: Seed) -> None:
+    """Write the raw data set: bright balls in noise, each with its labels; the same files from one seed."""
     rng = np.random.default_rng(seed)
-    for number in range(CASES):
-        image, labels = toy_case(rng)
-        for folder, suffix, volume in (("imagesTr", "_0000", image), ("labelsTr", "", labels)):
-            nibabel.save(nibabel.Nifti1Image(volume, np.eye(4)), dataset / folder / f"toy_{number:03d}{suffix}.nii.gz")
-    description = {
-        "channel_names": {"0": "MRI"},
-        "labels": {"background": 0, "ball": 1},
-        "numTraining": CASES,
-        "file_ending": ".nii.gz",
-    }
-    write_text(dataset / "dataset.json", json.dumps(description, indent=2))
-    return dataset
+
+    def case(number: int) -> tuple[str, list[Any], Any]:
+        centre, radius = rng.uniform(EDGE * 0.35, EDGE * 0.65, 3), rng.uniform(EDGE * 0.15, EDGE * 0.3)
+        grid = np.stack(np.meshgrid(*[np.arange(EDGE)] * 3, indexing="ij"), -1)
+        labels = (((grid - centre) ** 2).sum(-1) < radius**2).astype(np.uint8)
+        return f"toy_{number:03d}", [(labels + rng.normal(0, 0.5, labels.shape)).astype(np.float32)], labels
+
+    write_raw_dataset(dataset, map(case, range(CASES)), ("ball",))
 
 
 def make_narrow(plans: Path) -> None:
@@ -83,11 +68,9 @@ def train_and_compare(root: Path, seed: Seed, shown: Progress) -> Result:
     Raises:
         TrainingFailed: the first training ended with an error.
     """
-    from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess
-
     with nnunet_folders(root):
         shown.update(f"making {CASES} cases of {EDGE}³ voxels")
-        make_toy_dataset(root / "raw", seed)
+        make_toy_dataset(root / "raw" / DATASET, seed)
         shown.update("nnU-Net plans and preprocesses them", done=1)
         plan_and_preprocess(1, (CONFIGURATION,))
         make_narrow(root / "preprocessed" / DATASET / "nnUNetPlans.json")

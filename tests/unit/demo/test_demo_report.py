@@ -14,7 +14,7 @@ from detaug.demo import run
 def made_up(augmenter: str, fingerprints: Sequence[str]) -> list[run.Run]:
     """Runs of which the first is the reference."""
     verdicts = ["reference", *("equal" if each == fingerprints[0] else "different" for each in fingerprints[1:])]
-    plan = run.Plan(augmenter, 2)
+    plan = run.Plan(augmenter, 2, augmenter)
     return [
         run.Run(plan.what, verdict, plan=plan, fingerprint=print_)
         for verdict, print_ in zip(verdicts, fingerprints, strict=True)
