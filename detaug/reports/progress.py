@@ -24,14 +24,13 @@ class Progress:
     """What is being done, and how much of it is; `progress` makes one that is shown.
 
     Args:
-        total: see below.
+        total: how much there is; None: not known yet.
         console: where lines are printed; None: nowhere.
         told: is called with `what`, `done` and `total` (0: not known) whenever something else is being done.
 
     Attributes:
-        done: how much is done, out of `total`.
-        total: how much there is; None: not known yet.
         what: is being done.
+        done, total: how much of it is done, and how much there is.
     """
 
     def __init__(
@@ -40,11 +39,8 @@ class Progress:
         console: Console | None = None,
         told: Callable[[str, int, int], None] | None = None,
     ) -> None:
-        self._console = console
-        self._told = told
-        self.done = 0
-        self.total = total
-        self.what = ""
+        self._console, self._told = console, told
+        self.what, self.done, self.total = "", 0, total
 
     def update(self, what: str | None = None, done: int | None = None, total: int | None = None) -> None:
         """Tell what is being done now, how much is done altogether, or how much there is; None: as before."""
@@ -54,14 +50,14 @@ class Progress:
         self.total = self.total if total is None else total
         self._show(changed)
 
+    def advance(self, number: int = 1) -> None:
+        """So much more is done."""
+        self.update(done=self.done + number)
+
     def say(self, text: str) -> None:
         """Print a line that stays, above a bar."""
         if self._console is not None:
             self._console.print(text, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)
-
-    def advance(self, number: int = 1) -> None:
-        """So much more is done."""
-        self.update(done=self.done + number)
 
     def _show(self, changed: bool) -> None:
         if changed and self._told is not None:
@@ -71,34 +67,26 @@ class Progress:
 class _OnTerminal(Progress):
     def __init__(self, total: int | None, bar: Bar) -> None:
         super().__init__(total, bar.console)
-        self._bar = bar
-        self._task = bar.add_task("", total=total)
-
-    def close(self) -> None:
-        """Take it from the screen."""
-        self._bar.remove_task(self._task)
+        self.bar, self.task = bar, bar.add_task("", total=total)
 
     def _show(self, changed: bool) -> None:
         what = Text(self.what)
-        what.truncate(max(8, self._bar.console.width - _BESIDE), overflow="ellipsis")  # else the numbers are cut
-        self._bar.update(self._task, description=what.plain, completed=self.done, total=self.total)
+        what.truncate(max(8, self.bar.console.width - _BESIDE), overflow="ellipsis")  # else the numbers are cut
+        self.bar.update(self.task, description=what.plain, completed=self.done, total=self.total)
 
 
 class _InLines(Progress):
     def __init__(self, title: str, total: int | None, console: Console, told: bool) -> None:
         super().__init__(total, console)
-        self._title = title
-        self._every_change = told
-        self._began = time.monotonic()
-        self._shown = self._began
+        self._title, self._every_change = title, told
+        self._began = self._shown = time.monotonic()
 
     def _show(self, changed: bool) -> None:
         now = time.monotonic()
-        if not (changed and self._every_change) and now - self._shown < LINE_EVERY:
-            return
-        self._shown = now
-        of = "" if self.total is None else f"{self.done}/{self.total}, "
-        self.say(f"{self._title}: {of}{now - self._began:.0f} s: {self.what}")
+        if (changed and self._every_change) or now - self._shown >= LINE_EVERY:
+            self._shown = now
+            of = "" if self.total is None else f"{self.done}/{self.total}, "
+            self.say(f"{self._title}: {of}{now - self._began:.0f} s: {self.what}")
 
 
 #: The bar that is on the screen; what begins meanwhile is a second line of it.
@@ -118,38 +106,29 @@ def progress(title: str, total: int | None = None, told: bool = True) -> Iterato
         told: print a plain line also whenever something else is being done.
     """
     global _bar
-    if _bar is not None:
-        inner = _OnTerminal(total, _bar)
+    outer, console = _bar, Console(stderr=True)
+    if outer is None and console.is_terminal:
+        columns = (
+            BarColumn(bar_width=_BAR),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            TextColumn("{task.description}", markup=False),
+        )
+        _bar = Bar(*columns, console=console, transient=True)
         try:
-            yield inner
-        finally:
-            inner.close()
-        return
-    console = Console(stderr=True)
-    bar = _started(console) if console.is_terminal else None
-    if bar is None:
+            _bar.start()
+        except LiveError:  # the program has one of rich's own on the screen
+            _bar = None
+    if _bar is None:
         yield _InLines(title, total, console, told)
         return
-    _bar = bar
+    shown = _OnTerminal(total, _bar)
     try:
-        yield _OnTerminal(total, bar)
+        yield shown
     finally:
-        _bar = None
-        bar.stop()
-
-
-def _started(console: Console) -> Bar | None:
-    """A bar on the screen; None where the program has one of rich's own there."""
-    columns = (
-        BarColumn(bar_width=_BAR),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        TextColumn("{task.description}", markup=False),
-    )
-    bar = Bar(*columns, console=console, transient=True)
-    try:
-        bar.start()
-    except LiveError:
-        return None
-    return bar
+        if outer is not None:
+            outer.remove_task(shown.task)
+        else:
+            _bar.stop()
+            _bar = None
