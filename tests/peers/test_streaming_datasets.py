@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 import torch
 
 from detaug import DeterministicAugmenter
+from detaug.pipeline.identity import describe
 
 LENGTH = 40
 
@@ -63,3 +65,22 @@ def test_a_cache_whose_items_are_replaced_is_refused_by_name() -> None:
             DeterministicAugmenter.from_dataset(wrapped, 2, num_processes=0)
     with pytest.raises(TypeError, match="SmartCacheDataset"):
         DeterministicAugmenter(data.DataLoader(cache, batch_size=2), None, 0)
+
+
+class Holds:
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def test_a_table_of_hugging_face_is_known_by_its_contents_not_by_its_random_fingerprint() -> None:
+    datasets = pytest.importorskip("datasets")
+
+    def table(n: int = 100) -> Any:
+        cells = datasets.table.InMemoryTable.from_pydict({"x": list(range(n))})
+        return datasets.Dataset(cells, fingerprint=str(random.getrandbits(64)))
+
+    assert describe(Holds(table()), "x") == describe(Holds(table()), "x")
+    assert describe(Holds(table()), "x") != describe(Holds(table(99)), "x")
+    one, other = (table().shuffle(seed=seed, new_fingerprint="a") for seed in (1, 2))
+    assert describe(Holds(one), "x") != describe(Holds(other), "x")
+    assert "fingerprint" not in "".join(describe(Holds(one), "x"))

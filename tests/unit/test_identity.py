@@ -290,19 +290,3 @@ def test_a_memory_map_is_not_read(tmp_path):
     before = describe(Holds([mapped, mapped[5:]]), "x")
     file.write_bytes(b"\1" * 8000)
     assert describe(Holds([mapped, mapped[5:]]), "x") == before
-
-
-def test_a_table_of_hugging_face_is_known_by_its_contents_not_by_its_random_fingerprint():
-    datasets = pytest.importorskip("datasets", reason="Hugging Face's datasets are not installed")
-    if not hasattr(datasets, "Dataset"):
-        pytest.skip("Hugging Face's datasets are not installed")
-
-    def table(n=100):
-        cells = datasets.table.InMemoryTable.from_pydict({"x": list(range(n))})
-        return datasets.Dataset(cells, fingerprint=str(random.getrandbits(64)))
-
-    assert describe(Holds(table()), "x") == describe(Holds(table()), "x")
-    assert describe(Holds(table()), "x") != describe(Holds(table(99)), "x")
-    one, other = (table().shuffle(seed=seed, new_fingerprint="a") for seed in (1, 2))
-    assert describe(Holds(one), "x") != describe(Holds(other), "x")
-    assert "fingerprint" not in "".join(describe(Holds(one), "x"))

@@ -30,7 +30,7 @@ def test_example_loader_gives_0_to_99_in_order_each_time(make: Maker, n: int) ->
     assert len(augmenter._engine.worker_pids()) == n
 
 
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_example_loader_that_shuffles_by_itself_gives_its_own_passes(make: Maker, n: int) -> None:
     alone = DummyDLWithShuffle(1)
     passes = [list(alone) for _ in range(4)]
@@ -75,7 +75,7 @@ def test_permutation_depends_on_seed_name_and_seed_for_shuffle(make: Maker, othe
     assert order() != order(**other)
 
 
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_incomplete_batches_come_only_if_asked_for(make: Maker, n: int) -> None:
     def sizes(**options: Any) -> list[int]:
         loader = IndexLoader(123, 12, 3, shuffle=False, **options)
@@ -161,7 +161,7 @@ def test_start_and_finish_may_be_called_as_on_batchgenerators_augmenters(make: M
     assert isinstance(next(augmenter), int)
 
 
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_next_is_a_method_too(make: Maker, n: int) -> None:
     augmenter = make(DummyDL(2), None, n, seed=1)
     assert [augmenter.next() for _ in range(3)] == [0, 1, 2]
@@ -214,7 +214,7 @@ def test_slim_loader_goes_on_through_its_epochs_stream_by_stream(make: Maker, n:
     assert [case for _ in range(5) for case in alone] == list(range(1250))
 
 
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_slim_loader_that_ends_after_all_is_told_of(make: Maker, n: int, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert len(list(make(Slim(5), None, n, seed=1))) == 60

@@ -75,7 +75,7 @@ def test_epochs_after_a_change_begin_with_step_0_again(make: Maker, n: int) -> N
     assert [at(batch) for batch in ranks.rounds(2)] == [(0, step) for step in range(6)], "set_epoch goes to its step 0"
 
 
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_rank_resumes_in_an_epoch_that_others_began(make: Maker, n: int) -> None:
     options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 30}
 
@@ -118,7 +118,7 @@ def test_a_data_set_is_seen_whole_whatever_the_ranks(make: Maker) -> None:
     assert seen == [int(i) for batch in rank_of(rank=0, world_size=1) for i in batch["index"]]
 
 
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_loader_that_does_not_say_where_it_ends_is_seen_whole(make: Maker, n: int) -> None:
     def rank_of(**place: int) -> DeterministicAugmenter:
         return make(numbers_up_to_21, None, n, seed=6, **place)
@@ -135,7 +135,7 @@ def numbers_up_to_21():
     yield from range(21)
 
 
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_loaders_with_states_of_their_own_go_on_in_other_ranks(make: Maker, tmp_path: Path, n: int) -> None:
     """Streams that another rank had are stepped forward, the others restored."""
     options: dict[str, Any] = {"seed": 6, "num_streams": 4, "batches_per_epoch": 30}

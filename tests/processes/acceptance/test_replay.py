@@ -61,27 +61,23 @@ def test_changes_to_a_replayed_batch_do_not_come_back(make: Maker) -> None:
 
 
 def test_finite_loader_can_be_replayed(make: Maker) -> None:
-    augmenter = make(IndexLoader(20, 3, 2, return_incomplete=True), None, 2, seed=1)
+    augmenter = make(IndexLoader(20, 3, 2, return_incomplete=True), None, 0, seed=1)
     epochs = [list(augmenter) for _ in range(2)]
     for epoch, step in [(1, 6), (0, 2), (1, 1)]:
         assert augmenter.replay(epoch, step) == epochs[epoch][step]
 
 
 def test_dataset_can_be_replayed(make: Maker) -> None:
-    augmenter = make.from_dataset(Samples(10), 2, num_processes=2, seed=1)
+    augmenter = make.from_dataset(Samples(10), 2, num_processes=0, seed=1)
     epochs = [list(augmenter) for _ in range(2)]
     assert prints([augmenter.replay(1, 3)]) == prints([epochs[1][3]])
 
 
-@pytest.mark.parametrize(("epoch", "step"), [(-1, 0), (0, -1), (0, 7), (2**32, 0), (0, 2**80)])
-def test_replay_of_a_batch_that_does_not_exist_is_refused(make: Maker, epoch: int, step: int) -> None:
-    with pytest.raises((ValueError, IndexError)):
-        make(RandomSampler(), None, 0, **OPTIONS).replay(epoch, step)
-
-
-@pytest.mark.parametrize(("epoch", "step"), [("0", 0), (0, 1.5), (None, 0)])
-def test_replay_of_what_is_no_integer_is_refused(make: Maker, epoch: Any, step: Any) -> None:
-    with pytest.raises((ValueError, TypeError)):
+@pytest.mark.parametrize(
+    ("epoch", "step"), [(-1, 0), (0, -1), (0, 7), (2**32, 0), (0, 2**80), ("0", 0), (0, 1.5), (None, 0)]
+)
+def test_replay_of_a_batch_that_does_not_exist_is_refused(make: Maker, epoch: Any, step: Any) -> None:
+    with pytest.raises((ValueError, IndexError, TypeError)):
         make(RandomSampler(), None, 0, **OPTIONS).replay(epoch, step)
 
 

@@ -27,7 +27,7 @@ def three_epochs(make: Maker, loader: Any) -> list[str]:
 @pytest.mark.parametrize("n", [0, 2])
 def test_state_of_any_step_of_the_second_epoch_resumes_exactly(make: Maker, mark: str, loader: type, n: int) -> None:
     whole = three_epochs(make, loader())
-    for k in range(BATCHES + 1):
+    for k in (0, 1, 4, BATCHES):
         first = make(loader(), Noise(), n, **OPTIONS)
         list(first)
         take(first, k)
@@ -42,7 +42,7 @@ def test_state_of_any_step_of_the_second_epoch_resumes_exactly(make: Maker, mark
         make.close()
 
 
-@pytest.mark.parametrize("k", [0, 1, 3, BATCHES - 1, BATCHES])
+@pytest.mark.parametrize("k", [0, 3, BATCHES])
 def test_loops_go_on_after_the_state_as_they_would_have_without_it(make: Maker, k: int) -> None:
     def loops(augmenter: DeterministicAugmenter) -> list[list[str]]:
         return [prints(augmenter) for _ in range(3)]
@@ -108,7 +108,7 @@ def test_resumed_training_loop_of_the_design_sees_the_same_batches(make: Maker, 
     options = {**OPTIONS}
     whole = train(make(RandomSampler(), Noise(), n, **options))
     assert len(whole) == 3 * BATCHES
-    for k in (1, BATCHES - 1, BATCHES, BATCHES + 1, 2 * BATCHES + 3):
+    for k in (1, BATCHES, 2 * BATCHES + 3):
         first = make(RandomSampler(), Noise(), n, **options)
         begun = train(first, stop_after=k)
         second = make(RandomSampler(), Noise(), n, **options)
@@ -122,7 +122,7 @@ def test_finite_loader_resumes_in_mid_epoch(make: Maker) -> None:
         return make(IndexLoader(23, 2, 3, return_incomplete=True), None, n, seed=5)
 
     whole = [list(each) for each in (new(0),) * 3]
-    for k in (0, 1, 5, 11):
+    for k in (0, 5, 11):
         first = new(2)
         list(first)
         begun = take(first, k)

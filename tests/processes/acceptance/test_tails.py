@@ -31,7 +31,7 @@ def numbers(augmenter: DeterministicAugmenter) -> list[int]:
 
 
 @pytest.mark.parametrize("tail", TEN)
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_ranks_get_what_the_tail_says_and_len_says_so_too(make: Maker, n: int, tail: str) -> None:
     for rank, expected in enumerate(TEN[tail]):
         augmenter = make(RandomSampler(), None, n, batches_per_epoch=10, rank=rank, world_size=4, tail=tail, **FORK)
@@ -52,7 +52,7 @@ def test_the_tail_of_a_data_set(make: Maker, tail: str) -> None:
 
 
 @pytest.mark.parametrize("tail", TEN)
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_tail_of_a_loader_bound_to_streams(make: Maker, n: int, tail: str) -> None:
     whole = list(make(IndexLoader(20, 2, threads=3), None, 0, seed=6))
     for rank, expected in enumerate(TEN[tail]):
@@ -72,7 +72,7 @@ def test_fewer_batches_than_ranks(make: Maker, tail: str) -> None:
         assert augmenter.epoch == 2
 
 
-@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_uneven_ranks_give_all_batches_of_a_loader_that_does_not_say_how_many(make: Maker, n: int) -> None:
     seen = []
     for rank in range(4):

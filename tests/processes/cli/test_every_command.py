@@ -15,7 +15,7 @@ from detaug.cli import main
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux: a device without room is meant")
-@pytest.mark.parametrize("arguments", [["doctor"], ["doctor", "--json"], ["--help"], ["nnunet", "path"]])
+@pytest.mark.parametrize("arguments", [["doctor", "--json"], ["--help"], ["nnunet", "path"]])
 def test_a_stdout_without_room_is_one_message_and_status_2(arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

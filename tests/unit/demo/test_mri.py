@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 from detaug.demo import mri
 
-nilearn = pytest.importorskip("nilearn")
+pytestmark = pytest.mark.skipif(find_spec("nilearn") is None, reason="nilearn is not installed")
 
 
 def test_template_is_the_box_of_the_brain_in_1_mm_voxels() -> None:

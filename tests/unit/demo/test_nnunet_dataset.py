@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from detaug.demo import load_template
 from detaug.demo.nnunet_dataset import make_raw_dataset, nnunet_folders
 
 nibabel = pytest.importorskip("nibabel")
-pytest.importorskip("nilearn")
+pytestmark = pytest.mark.skipif(find_spec("nilearn") is None, reason="nilearn is not installed")
 
 
 def test_every_image_has_its_labels_and_the_description_counts_them(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import random
+from itertools import product
 
 import pytest
 
@@ -72,11 +73,9 @@ class Run:
                 self.told = batches
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.7])
-@pytest.mark.parametrize("seconds", [0.001, 0.01, 0.05, 0.1, 0.2, 0.6, 2.0])
-@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 11, 12, 13, 16, 19, 20, 24, 32, 48, 64])
-def test_what_is_carried_is_told_by_the_twentieth_batch_for_little_of_an_epoch(workers, seconds, spread):
-    for epochs in (1, 3):
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8, 12, 16, 20, 32, 64])
+def test_what_is_carried_is_told_by_the_twentieth_batch_for_little_of_an_epoch(workers):
+    for epochs, seconds, spread in product((1, 3), (0.001, 0.01, 0.05, 0.2, 0.6, 2.0), (0.0, 0.7)):
         run = Run(workers, seconds, epochs * EPOCH, spread)
         assert 0 < run.told <= 20
         assert run.made[0].is_informative
@@ -86,10 +85,9 @@ def test_what_is_carried_is_told_by_the_twentieth_batch_for_little_of_an_epoch(w
         )  # a batch may cost more than expected
 
 
-@pytest.mark.parametrize("batches", range(2, 20))
 @pytest.mark.parametrize("workers", [1, 2, 4, 8, 16, 64])
-def test_what_is_carried_is_told_before_a_short_program_ends(workers, batches):
-    assert Run(workers, 0.2, batches).told
+def test_what_is_carried_is_told_before_a_short_program_ends(workers):
+    assert all(Run(workers, 0.2, batches).told for batches in range(2, 20))
 
 
 def test_many_workers_first_batches_are_made_again_after_another_one():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,9 @@ import pytest
 from PIL import Image
 
 from detaug import transforms as t
-
-pytest.importorskip("nilearn")
-
 from docs import gallery
+
+pytestmark = pytest.mark.skipif(find_spec("nilearn") is None, reason="nilearn is not installed")
 
 
 def test_page_is_what_the_script_writes() -> None:

@@ -220,7 +220,9 @@ class CompiledInside(Loop):
         self.model[2].compile(backend="eager")
 
 
-@pytest.mark.parametrize("loop", [Accumulating, WithAClosure, Scaled, Compiled, CompiledInside])
+@pytest.mark.parametrize(
+    "loop", [Accumulating, WithAClosure, Scaled, pytest.param(Compiled, marks=pytest.mark.slow), CompiledInside]
+)
 def test_loops_of_many_kinds_are_watched(loop: type[Loop]) -> None:
     report = compare_trainings(loop, steps=4)
     assert report, str(report)

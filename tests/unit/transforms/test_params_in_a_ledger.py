@@ -100,22 +100,6 @@ def test_params_are_described_line_by_line() -> None:
     assert nested[3] == "         2  GaussianNoise: not applied"
 
 
-@each_transform
-def test_params_of_every_transform_can_be_described(make: Any, dims: int) -> None:
-    transform, given = make(dims), sample(1, SHAPES[dims])
-    params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
-    assert transform.describe(params)
-
-
-@each_transform
-def test_params_from_json_give_the_same_bytes(make: Any, dims: int) -> None:
-    transform, given = make(dims), sample(1, SHAPES[dims])
-    params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
-    kept = json.loads(json.dumps(params))
-    assert fingerprint(transform.apply(given, kept)) == fingerprint(transform.apply(given, params))
-    assert transform.describe(kept)
-
-
 class Asked:
     """A random scalar from the image itself, until it may no longer be asked."""
 
