@@ -223,7 +223,7 @@ def seed(text: str) -> Any:
 
 def fold(text: str) -> int | str:
     """A fold as `nnUNetv2_train` takes it."""
-    if text != "all" and not re.fullmatch(r"\d+", text):
+    if text != "all" and not re.fullmatch(r"-?\d+", text):
         raise click.BadParameter(f"{text!r} is neither a number nor 'all'")
     return text if text == "all" else int(text)
 

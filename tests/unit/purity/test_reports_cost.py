@@ -15,7 +15,7 @@ import torch
 from detaug.purity.late_generators import made_late
 from detaug.purity.reports import prints_of, random_keys, report_of
 
-MANY = 2_000
+MANY = 8_000
 
 
 class CountedTensor(torch.Tensor):
