@@ -13,11 +13,9 @@ Invariants:
 from __future__ import annotations
 
 import json
-import math
 from typing import Any, NamedTuple
 
 from detaug.pipeline.plan import BatchKey
-from detaug.pipeline.streams import leads
 from detaug.sources import Source
 
 #: Characters of a state's text. Larger ones are not taken.
@@ -26,7 +24,6 @@ LARGEST = 65_536
 _EVERY_TURN = 4_096
 #: States of a stream that are kept behind the reader, and ahead of it.
 _BEHIND, _AHEAD = 3, 64
-_PLAIN = (str, int, float, bool, type(None))
 
 
 class NotPlain(Exception):
@@ -65,9 +62,13 @@ def text_of(state: Any) -> str:
         NotPlain: reading it again would give something else, or it is too large.
     """
     try:
-        _check_plain(state, "state_dict()")
         text = json.dumps(state, allow_nan=False)
-    except (ValueError, RecursionError) as error:
+        # By their texts, which tell a tuple from a list, and a subclass from its base.
+        if repr(json.loads(text)) != repr(state):
+            raise NotPlain(
+                "only dicts with keys of text, lists, str, int, float, bool and None come back from JSON as they were"
+            )
+    except (TypeError, ValueError, RecursionError) as error:
         raise NotPlain(f"it cannot be written as JSON: {type(error).__name__}: {error}") from error
     if len(text) > LARGEST:
         raise NotPlain(f"it has {len(text)} characters as JSON; up to {LARGEST} are kept")
@@ -79,24 +80,15 @@ def turns_between(text: str) -> int:
     return 1 + len(text) // _EVERY_TURN
 
 
-def _check_plain(value: Any, path: str) -> None:
-    kind = type(value)  # exactly: a tuple comes back as a list, a Counter as a dict, np.float64 as a float
-    if kind is dict:
-        for key, part in value.items():
-            if type(key) is not str:
-                raise NotPlain(f"{path} has the key {key!r}, which JSON would turn into a string")
-            _check_plain(part, f"{path}[{key!r}]")
-    elif kind is list:
-        for number, part in enumerate(value):
-            if type(part) is not int:
-                _check_plain(part, f"{path}[{number}]")
-    elif kind not in _PLAIN:
-        raise NotPlain(
-            f"{path} is a {kind.__module__}.{kind.__qualname__}; dict, list, str, int, float, bool and None come back from "
-            "JSON as they were"
-        )
-    elif kind is float and not math.isfinite(value):
-        raise NotPlain(f"{path} is {value!r}, which JSON does not have")
+def leads(source: Source, stream: int, num_streams: int, at: tuple[int, int], to: tuple[int, int]) -> bool:
+    """Whether stepping forward a copy that gives (epoch, turn) `at` next arrives at `to`."""
+    if at[0] == to[0]:
+        return at[1] <= to[1]
+    if at[0] > to[0] or not source.goes_on:
+        return False
+    # Beyond its epoch's turns a copy has given batches that belong to the next epoch as well.
+    turns = source.turns_per_epoch(stream, num_streams)
+    return turns is None or at[1] <= turns
 
 
 class LoaderStates:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from detaug.pipeline.loader_states import CannotRestore, LoaderState, LoaderStates, NotPlain, text_of, turns_between
-from detaug.pipeline.missing_return import handed_on_none, last_of, returned_none
-from detaug.pipeline.streams import StreamCopy, StreamEnded, leads
+from detaug.pipeline.loader_states import CannotRestore, LoaderState, LoaderStates, NotPlain
+from detaug.pipeline.streams import StreamCopy, StreamEnded
 from detaug.purity.copy_cost import CopyCost
 from detaug.purity.own_memory import own
 from detaug.purity.owned import name_of
@@ -20,7 +19,7 @@ from detaug.purity.pristine import LoaderCopy, Pristine, TransformCopy, Transfor
 from detaug.purity.reports import BatchReport, Explanation, explain, prints_of, random_keys, report_of
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.current import Current, making
-from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
+from detaug.seeding.global_generators import reseed_global_rngs
 from detaug.seeding.reseeders import install, registered
 from detaug.seeding.tree import of_part
 from detaug.sources import Source
@@ -83,7 +82,8 @@ class Pipeline:
         try:
             return freeze((copy.source, transform, self.pristine.keep, registered()))
         except Exception as error:
-            reason = why_not_picklable({"data_loader": copy.source.loader, "transform": transform}, "")
+            parts = SimpleNamespace(data_loader=copy.source.loader, transform=transform, register_reseeder=registered())
+            reason = why_not_picklable(parts, "").removeprefix(".")
             raise TypeError(
                 f"{reason}. This start method sends the loader and the transform to other interpreters: keep such an object "
                 "out of them (open it on first use), pass a callable that makes the loader, or use "
@@ -128,14 +128,12 @@ class Producer:
         self._cost = CopyCost(pristine, self._transforms, log)
         self._loader: LoaderCopy | None = None
         self._told_epoch: int | None = None
-        self._streams: dict[int, tuple[LoaderCopy, StreamCopy]] = {}
+        self._streams: dict[int, StreamCopy] = {}
         self._in_use: tuple[LoaderCopy, TransformCopy] | None = None
         self._watch: Callable[[str, Any], None] | None = None
         self._used: TransformCopy | None = None
         self._states = states
         self._takes_states = states is not None and states.enabled
-        self._turns_between = 1
-        self._last_states: dict[int, LoaderState] = {}
         self.loader_state: LoaderState | None = None
         self.state_before: LoaderState | None = None
         if pristine.settled:
@@ -201,10 +199,10 @@ class Producer:
     def make_restored(self, epoch: int, step: int, state: LoaderState) -> dict[str, str]:
         """Fingerprints of the loader's part of that batch, by a copy that was restored from that state. Errors as `make`,
         and CannotRestore."""
-        batch = self._branch.batch(epoch, step)
+        copy = self._restored(self._branch.batch(epoch, step), state)
         raw: dict[str, str] = {}
         streams, takes_states = self._streams, self._takes_states
-        self._streams, self._takes_states = {batch.stream: self._restored(batch, state)}, False
+        self._streams, self._takes_states = {state.stream: copy}, False
         try:
             self.make(epoch, step, transform=False, watch=lambda _, item: raw.update(prints_of(item)))
         finally:
@@ -227,7 +225,8 @@ class Producer:
         if self._stateless:
             loader = self._process_loader(epoch)
         else:
-            loader, stream_copy = self._stream(batch)
+            stream = self._stream(batch)
+            loader = stream.loader
         began = time.perf_counter()
         self._tell_transforms(epoch, loader)
         transforms = self._transforms.fresh(loader)
@@ -237,9 +236,9 @@ class Producer:
         if self._stateless:
             item = self._from_stateless(batch, loader, transforms)
         else:
-            item = self._from_stream(batch, stream_copy, transforms)
+            item = self._from_stream(batch, stream, transforms)
             if self._takes_states:
-                self._take_state(batch, stream_copy)
+                self._take_state(stream)
         if self._watch is not None:
             self._watch("data_loader", item)
         if transforms.transform is not None and transform:
@@ -281,69 +280,39 @@ class Producer:
 
     # --- stream-bound loaders ---------------------------------------------------------------------------------------
 
-    def _stream(self, batch: Current) -> tuple[LoaderCopy, StreamCopy]:
+    def _stream(self, batch: Current) -> StreamCopy:
         turn = batch.step // self._num_streams
         known = self._streams.get(batch.stream)
-        if known is not None and not known[1].leads_to(batch.epoch, turn):
+        if known is not None and not known.leads_to(batch.epoch, turn):
             known = None
-        state = None if self._states is None else self._states.before(batch.stream, batch.epoch, turn)
-        if state is not None and (known is None or (known[1].epoch, known[1].turn) < (state.epoch, state.turn)):
+        states = self._states
+        state = None if states is None else states.before(batch.stream, batch.epoch, turn)
+        if states and state and (known is None or (known.epoch, known.turn) < (state.epoch, state.turn)):
             try:
                 known = self._restored(batch, state)
+                states.used = True
             except CannotRestore as error:
                 self._log(f"{error}; its streams are stepped forward instead")
                 self._states = None
         if known is None:
-            loader = self._pristine.new_loader()
-            known = loader, self._stream_copy(loader, batch)
+            known = StreamCopy(self._pristine, batch, self._branch, self._log)
         self._streams[batch.stream] = known
         return known
 
-    def _restored(self, batch: Current, state: LoaderState) -> tuple[LoaderCopy, StreamCopy]:
-        loader = self._pristine.new_loader()
-        copy = self._stream_copy(loader, batch)
-        try:
-            copy.restore(state.epoch, state.turn, state.in_mid_pass, json.loads(state.text))
-        except Exception as error:
-            kind = type(loader.source.loader).__name__
-            raise CannotRestore(f"{kind}.load_state_dict raised {type(error).__name__}: {error}") from error
-        loader.find_generators_again()
-        if self._states is not None:
-            self._states.used = True
-        return loader, copy
+    def _restored(self, batch: Current, state: LoaderState) -> StreamCopy:
+        copy = StreamCopy(self._pristine, batch, self._branch, self._log)
+        copy.restore(state)
+        return copy
 
-    def _take_state(self, batch: Current, copy: StreamCopy) -> None:
-        last = self._last_states.get(batch.stream)
-        if last is not None and leads(
-            copy.source, batch.stream, self._num_streams, (last.epoch, last.turn), (copy.epoch, copy.turn - 1)
-        ):
-            self.state_before = last
-        if copy.turn % self._turns_between:
-            return
+    def _take_state(self, copy: StreamCopy) -> None:
         try:
-            with preserved_global_rngs():
-                text = text_of(copy.source.loader.state_dict())
+            self.loader_state, self.state_before = copy.take_state()
         except Exception as error:
             self._takes_states = False
             what = str(error) if isinstance(error, NotPlain) else f"state_dict() raised {type(error).__name__}: {error}"
             self._log(
                 f"the state of {type(copy.source.loader).__name__} is not used to resume, its streams are stepped forward: {what}"
             )
-            return
-        self._turns_between = turns_between(text)
-        self.loader_state = LoaderState(batch.stream, copy.epoch, copy.turn, copy.in_mid_pass, text)
-        self._last_states[batch.stream] = self.loader_state
-
-    def _stream_copy(self, loader: LoaderCopy, batch: Current) -> StreamCopy:
-        def reseed(now: Current) -> None:
-            child = now.sequence()
-            reseed_global_rngs(child)
-            # Generators that shuffle what the streams share are in one state in all of them: reseeding would tear them apart.
-            self._reseed_owned(child, None if loader.source.streams_share_data else loader)
-
-        return StreamCopy(
-            loader.source, batch, self._branch, reseed, lambda epoch: self._seed_epoch(epoch, loader), self._log
-        )
 
     def _from_stream(self, batch: Current, copy: StreamCopy, transforms: TransformCopy) -> Any:
         turn = batch.step // self._num_streams
@@ -360,7 +329,7 @@ class Producer:
     # --- generators -------------------------------------------------------------------------------------------------
 
     def _seed_epoch(self, epoch: int, loader: LoaderCopy | None = None) -> None:
-        """What is drawn for a whole epoch (in ``set_epoch``, or by a loader that shuffles) is the same in all streams."""
+        """What is drawn for a whole epoch, in ``set_epoch``, is the same in all processes."""
         child = self._branch.epoch(epoch)
         reseed_global_rngs(child)
         self._reseed_owned(child, loader)
@@ -382,8 +351,6 @@ def _call(transform: Any, item: Any) -> Any:
         # It would be taken for the loader's end further up.
         raise RuntimeError("the transform raised StopIteration") from error
     except Exception as error:
-        if (forgetful := handed_on_none(error)) is not None:
-            raise returned_none(forgetful) from error
         if isinstance(error, TypeError) and isinstance(item, Mapping) and _does_not_fit(error, item):
             raise TypeError(
                 f"{error}. A batch that is a dict is passed as keyword arguments, transform(**batch), as batchgenerators does; a "
@@ -391,8 +358,17 @@ def _call(transform: Any, item: Any) -> Any:
             ) from error
         raise
     if made is None and item is not None:
-        raise returned_none(last_of(transform))
+        raise TypeError(
+            f"the transform {_name_of(transform)} returned None in the place of the batch. A transform returns what it made, "
+            "also where it changed the batch in place: is its return statement missing?"
+        )
     return made
+
+
+def _name_of(transform: Any) -> str:
+    code = getattr(transform, "__code__", None)
+    where = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+    return f"{getattr(transform, '__qualname__', type(transform).__name__)}{where}"
 
 
 def _does_not_fit(error: TypeError, batch: Mapping[Any, Any]) -> bool:

@@ -9,13 +9,18 @@ Invariants:
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from detaug.pipeline.loader_states import CannotRestore, LoaderState, leads, text_of, turns_between
+from detaug.purity.pristine import Pristine
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.current import Current, making
-from detaug.sources import Source
+from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
 
 #: Stepping a loader forward for longer than this (seconds) is logged, and how far it is after twice, four times ... as long.
 _NOTICEABLE = 5.0
@@ -27,56 +32,40 @@ class StreamEnded(Exception):
     """The stream that was to give this batch has no more in this epoch. Not an error: the step is a gap."""
 
 
-def leads(source: Source, stream: int, num_streams: int, at: tuple[int, int], to: tuple[int, int]) -> bool:
-    """Whether stepping forward a copy that gives (epoch, turn) `at` next arrives at `to`."""
-    if at[0] == to[0]:
-        return at[1] <= to[1]
-    if at[0] > to[0] or not source.goes_on:
-        return False
-    # Beyond its epoch's turns a copy has given batches that belong to the next epoch as well.
-    turns = source.turns_per_epoch(stream, num_streams)
-    return turns is None or at[1] <= turns
-
-
 class StreamCopy:
     """One stream's own copy of a loader, and which batch it gives next.
 
     Args:
-        source: a pristine copy, which belongs to this stream from now on.
-        batch: the batch that the copy was made for; its epoch and stream are what counts.
+        pristine: the pipeline.
+        batch: the batch that the copy is made for; its epoch and stream are what counts.
         branch: of the seed tree.
-        reseed: seeds the global generators and, where streams do not share data, those that this copy owns, from the
-            batch's child. Called before every batch.
-        reseed_epoch: seeds the same ones of the pristine copy from the child of (epoch,), equally in all streams.
         log: receives messages for the user.
 
     Attributes:
+        loader: the copy, which belongs to this stream.
         epoch, turn: the batch that it gives next.
         in_mid_pass: the epoch before was over while its pass was not, as far as one knows.
+        state: the latest that it has said of where it stands.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        batch: Current,
-        branch: SeedBranch,
-        reseed: Callable[[Current], None],
-        reseed_epoch: Callable[[int], None],
-        log: Callable[[str], None],
-    ) -> None:
-        self.source = source
+    def __init__(self, pristine: Pristine, batch: Current, branch: SeedBranch, log: Callable[[str], None]) -> None:
+        self.loader = pristine.new_loader()
+        self.source = source = self.loader.source
+        self._shared = pristine.shared
         self._stream = batch.stream
         self._branch = branch
         self._num_streams = num_streams = branch.num_streams
-        self._reseed = reseed
         self._log = log
         self._turns = source.turns_per_epoch(batch.stream, num_streams)
         self.epoch = 0 if source.goes_on else batch.epoch
         self.turn = 0
         self.ended = False
         self.in_mid_pass = False
-        reseed_epoch(self.epoch)
-        source.begin(batch.stream, num_streams, self.epoch, branch.epoch(self.epoch))
+        self.state: LoaderState | None = None
+        # What is drawn for a whole epoch is the same in all streams.
+        child = branch.epoch(self.epoch)
+        self._seed(child, owned=True)
+        source.begin(batch.stream, num_streams, self.epoch, child)
         if hasattr(source.loader, "set_epoch"):
             source.loader.set_epoch(self.epoch)
 
@@ -84,11 +73,40 @@ class StreamCopy:
         """Whether stepping this copy forward arrives at that batch."""
         return leads(self.source, self._stream, self._num_streams, (self.epoch, self.turn), (epoch, turn))
 
-    def restore(self, epoch: int, turn: int, in_mid_pass: bool, state: Any) -> None:
+    def restore(self, state: LoaderState) -> None:
         """Stand where another copy of this stream stood when its loader had that state. Only a copy that has given nothing
-        can."""
-        self.source.loader.load_state_dict(state)
-        self.epoch, self.turn, self.in_mid_pass = epoch, turn, in_mid_pass
+        can.
+
+        Raises:
+            CannotRestore: the loader raises.
+        """
+        try:
+            self.source.loader.load_state_dict(json.loads(state.text))
+        except Exception as error:
+            kind = type(self.source.loader).__name__
+            raise CannotRestore(f"{kind}.load_state_dict raised {type(error).__name__}: {error}") from error
+        self.epoch, self.turn, self.in_mid_pass = state.epoch, state.turn, state.in_mid_pass
+        self.loader.find_generators_again()
+
+    def take_state(self) -> tuple[LoaderState | None, LoaderState | None]:
+        """What its loader says of where it stands now, and said last before the batch that it has just given; None where it was
+        not asked.
+
+        Raises:
+            NotPlain: what it says cannot be kept.
+            Exception: the loader's.
+        """
+        last = before = self.state
+        if last is not None:
+            at = self.epoch, self.turn - 1
+            if not leads(self.source, self._stream, self._num_streams, (last.epoch, last.turn), at):
+                before = None
+            if self.turn % turns_between(last.text):
+                return None, before
+        with preserved_global_rngs():
+            text = text_of(self.source.loader.state_dict())
+        self.state = LoaderState(self._stream, self.epoch, self.turn, self.in_mid_pass, text)
+        return self.state, before
 
     def step_forward_to(self, epoch: int, turn: int) -> None:
         """Take and drop what comes before that batch, seeding each as if it were kept.
@@ -147,9 +165,16 @@ class StreamCopy:
         return item
 
     def _make(self, batch: Current) -> Any:
-        self._reseed(batch)
+        # Generators that shuffle what the streams share are in one state in all of them: reseeding would tear them apart.
+        self._seed(batch.sequence(), owned=not self.source.streams_share_data)
         with making(batch):
             return self.source.make(batch)
+
+    def _seed(self, child: np.random.SeedSequence, owned: bool) -> None:
+        reseed_global_rngs(child)
+        self._shared.reseed(child)
+        if owned:
+            self.loader.reseed(child)
 
     def _tell_if_items_come_again(self) -> None:
         if self.source.endless and not self.source.streams_share_data and self._num_streams > 1:
@@ -161,7 +186,7 @@ class StreamCopy:
             )
 
     def _drop_one(self) -> None:
-        batch = self._branch.batch_of_stream(self.epoch, self._stream, self.turn)
+        batch = self._branch.batch(self.epoch, self.turn * self._num_streams + self._stream)
         try:
             self.take(batch)
         except StreamEnded:

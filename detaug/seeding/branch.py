@@ -35,10 +35,6 @@ class SeedBranch:
         turn, stream = divmod(step, self.num_streams)
         return Current(self.entropy, epoch, stream, turn, self.num_streams)
 
-    def batch_of_stream(self, epoch: int, stream: int, turn: int) -> Current:
-        """The batch that a stream makes at a turn."""
-        return Current(self.entropy, epoch, stream, turn, self.num_streams)
-
     def epoch(self, epoch: int) -> np.random.SeedSequence:
         """What all streams of an epoch share."""
         return np.random.SeedSequence(self.entropy, spawn_key=(epoch,))

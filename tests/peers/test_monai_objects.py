@@ -1,14 +1,12 @@
-"""MONAI's tensors and compositions, where the engine meets them."""
+"""MONAI's tensors, where the engine meets them."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter
 from detaug.transport.transfer import pack
 from tests.unit.engine.test_transfer import through
-from tests.unit.test_missing_return import ForgetsOne, MapsOne, Ones
 
 
 def test_a_meta_tensor_of_monai():
@@ -27,13 +25,3 @@ def test_a_meta_tensor_of_monai():
     assert back.meta["filename"] == "case_1.nii.gz"
     assert back.applied_operations == [{"class": "Flip"}]
     assert back.is_batch == batch.is_batch
-
-
-def test_monais_compose_is_looked_into() -> None:
-    monai = pytest.importorskip("monai.transforms")
-    transform = monai.Compose([MapsOne(), ForgetsOne(), MapsOne()])
-    with (
-        DeterministicAugmenter(Ones(), lambda **batch: transform(batch), 0, seed=1) as augmenter,
-        pytest.raises(TypeError, match="the transform ForgetsOne returned None"),
-    ):
-        next(augmenter)

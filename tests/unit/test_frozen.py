@@ -7,8 +7,11 @@ import threading
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import torch
 
+from detaug.pipeline.producer import Pipeline
+from detaug.sources import resolve_source
 from detaug.transport.frozen import freeze, why_not_picklable
 from detaug.transport.payload import read_payload, write_payload
 
@@ -69,3 +72,16 @@ def test_what_cannot_be_pickled_is_named():
     text = why_not_picklable(original, "")
     assert "['data_loader'].cases[1]['lock']" in text
     assert "lock" in text
+
+
+class Locked:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __next__(self) -> int:
+        return 0
+
+
+def test_what_cannot_travel_is_named_as_the_user_writes_it() -> None:
+    with pytest.raises(TypeError, match=r"^data_loader\.lock of type lock cannot be pickled"):
+        Pipeline(resolve_source(Locked()), None, must_travel=True)

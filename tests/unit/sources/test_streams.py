@@ -10,6 +10,7 @@ import pytest
 
 from detaug.pipeline import streams
 from detaug.pipeline.streams import StreamCopy, StreamEnded
+from detaug.purity.pristine import Pristine
 from detaug.seeding.branch import SeedBranch
 from detaug.seeding.current import Current
 from detaug.sources import resolve_source
@@ -56,9 +57,7 @@ class DeadAfterAnError:
 def copy_of(loader: Any, limit: int | None, epoch: int = 0, stream: int = 0, num_streams: int = 1) -> StreamCopy:
     source = resolve_source(loader, None, limit)
     branch = SeedBranch(0, (), ENTROPY, num_streams)
-    return StreamCopy(
-        source, branch.batch_of_stream(epoch, stream, 0), branch, lambda _: None, lambda *_: None, lambda _: None
-    )
+    return StreamCopy(Pristine(source, None), branch.batch(epoch, stream), branch, lambda _: None)
 
 
 def give(copy: StreamCopy, epoch: int, turn: int, stream: int = 0, num_streams: int = 1) -> Any:
