@@ -10,7 +10,7 @@ import click
 from detaug.cli.options import Target, conclude, json_option
 
 if TYPE_CHECKING:
-    from detaug.ledger.lines import Record
+    from detaug.ledger.header import Record
     from detaug.remaking.pipelines import Remaker
 
 

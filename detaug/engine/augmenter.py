@@ -27,8 +27,8 @@ from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longe
 from detaug.engine.state import State
 from detaug.engine.warming import warm_up
 from detaug.errors import ReproducibilityError
-from detaug.ledger.header import environment, header
-from detaug.ledger.lines import Key, Record
+from detaug.ledger.header import Record, environment, header
+from detaug.ledger.lines import Key
 from detaug.ledger.writing import LedgerWriter
 from detaug.pipeline import identity
 from detaug.pipeline.loader_states import LoaderStates, read_states

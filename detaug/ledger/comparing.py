@@ -10,8 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from detaug.ledger.header import IDENTITY, by_name, lasting
-from detaug.ledger.lines import Key, Record, key_of
+from detaug.ledger.header import IDENTITY, Record, by_name, lasting
+from detaug.ledger.lines import Key, key_of
 from detaug.ledger.notes import differing, is_mute, without_print
 from detaug.ledger.reading import read_header, records
 

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from detaug.ledger.lines import Record
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
+
+Record = dict[str, Any]
 
 FORMAT = 3
 WHAT = "detaug ledger"

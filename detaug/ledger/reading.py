@@ -1,21 +1,25 @@
-"""Reads ledgers, line by line."""
+"""Reads ledgers, line by line, and says what they add up to and what is wrong with them."""
 
 from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detaug.ledger.course import Course
-from detaug.ledger.files import NotALedger, read_lines
-from detaug.ledger.header import FORMAT, IDENTITY, WHAT
-from detaug.ledger.lines import Damaged, Key, Record, decoded, key_of
+from detaug.ledger.header import FORMAT, IDENTITY, WHAT, Record, digest
+from detaug.ledger.lines import Course, Damaged, Key, NotALedger, decoded, key_of, read_lines
+from detaug.ledger.notes import MOST_KEYS
 
 #: Entries of every header, and what they are.
 _KINDS: dict[str, Any] = {"name": str, "detaug": str, "declared": list, "environment": dict}
 _KINDS |= {"rank": int, "world_size": int, "batches_per_epoch": (int, type(None))}
+#: So many faults are told one by one.
+_MOST_FAULTS = 12
+#: As many as a seed tree has.
+_MOST_STEPS = 1 << 32
 
 
 def read_header(path: Path) -> Record:
@@ -96,3 +100,172 @@ def course_before(path: Path, key: Key) -> tuple[Course, int]:
             raise NotALedger(f"line {number} of {path} is damaged: {error}") from None
         size += len(line)
     return course, size
+
+
+@dataclass
+class Sum:
+    """What a ledger adds up to.
+
+    Attributes:
+        header: its first line.
+        batches, epochs: how many there are that count; epochs that have ended.
+        digest: over the batches (`detaug.ledger.lines`).
+        first, last: of them.
+        keys: in how many batches each key has a fingerprint.
+        by_epoch: number of batches of each epoch.
+        gaps: (epoch, steps without a line that are between or before others).
+        faults: what is wrong with the file, in words.
+        taken: the batches that were asked for.
+        goes_on: there are more batches than were asked for.
+    """
+
+    header: Record
+    batches: int = 0
+    epochs: int = 0
+    digest: str = ""
+    first: Key | None = None
+    last: Key | None = None
+    keys: dict[str, int] = field(default_factory=dict)
+    by_epoch: dict[int, int] = field(default_factory=dict)
+    gaps: list[tuple[int, range]] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    taken: list[Record] = field(default_factory=list)
+    goes_on: bool = False
+
+    @property
+    def missing(self) -> int:
+        """How many steps are in the gaps."""
+        return sum(len(steps) for _, steps in self.gaps)
+
+    def missing_step(self, number: int) -> tuple[int, int]:
+        """(epoch, step) of one of these, by its number from 0."""
+        for epoch, steps in self.gaps:
+            if number < len(steps):
+                return epoch, steps[number]
+            number -= len(steps)
+        raise IndexError(f"there are only {self.missing} steps without a line")
+
+    def fault(self, text: str) -> None:
+        """Add one."""
+        if len(self.faults) < _MOST_FAULTS:
+            self.faults.append(text)
+        elif len(self.faults) == _MOST_FAULTS:
+            self.faults.append("... and more")
+
+
+def sum_up(
+    path: Path,
+    up_to: int | None = None,
+    wanted: Collection[int] = (),
+    advanced: Callable[[int], None] = lambda _: None,
+) -> Sum:
+    """Read a ledger from its first line to its last.
+
+    Args:
+        path: of the ledger.
+        up_to: only so many batches are counted.
+        wanted: numbers (from 0) of batches to be taken out.
+        advanced: is called with the numbers of lines that were read since the last call.
+
+    Raises:
+        OSError: it cannot be read.
+        NotALedger: it is no ledger.
+    """
+    return _Reader(path, up_to, frozenset(wanted), advanced).read()
+
+
+class _Reader:
+    def __init__(self, path: Path, up_to: int | None, wanted: frozenset[int], advanced: Callable[[int], None]) -> None:
+        self._path, self._up_to, self._wanted, self._advanced = path, up_to, wanted, advanced
+        self._sum = Sum(read_header(path))
+        self._course = Course(self._sum.header)
+        self._is_broken = False  # a line did not fit: those behind it cannot
+        self._due = 0.0  # the place that follows from the last one
+        self._wrapped = False  # the epoch has had a place that is padding
+
+    def read(self) -> Sum:
+        found, header = self._sum, self._sum.header
+        if digest(header["declared"]) != header["pipeline"]:
+            found.fault("the header's description of the pipeline is not the one of which it has the digest")
+        for number, record in records(self._path, self._damaged):
+            if number % 1000 == 0:
+                self._advanced(1000)
+            try:
+                if record["kind"] == "batch":
+                    self._batch(record, key_of(record), number)
+                elif record["kind"] == "epoch":
+                    self._end_epoch(record, number)
+                else:
+                    raise Damaged(f"there are no lines of the kind {record['kind']!r}")
+            except Damaged as error:
+                self._damaged(number, error)
+        found.digest, found.epochs = self._course.digest, self._course.epochs
+        return found
+
+    def _damaged(self, number: int, error: Damaged) -> None:
+        self._sum.fault(f"line {number} is damaged: {error}")
+
+    def _batch(self, record: Record, key: Key, number: int) -> None:
+        found, course = self._sum, self._course
+        if found.batches == self._up_to:
+            found.goes_on = True
+            return
+        if course.last is not None and key <= course.last:
+            found.fault(f"line {number}, {key.text}, stands behind {course.last.text}")
+        if record.get("name") != found.header["name"]:
+            found.fault(f"line {number}, {key.text}, is of {record.get('name')!r}, not of {found.header['name']!r}")
+        if course.epoch not in (None, key.epoch):
+            found.fault(f"epoch {course.epoch} has no line that ends it")
+            course.end_epoch()
+        self._check_place(record, key, number)
+        self._check_digest(course.after(record), record, f"line {number} ({key.text})")
+        course.add(record, key)
+        found.by_epoch[key.epoch] = course.size
+        if found.batches in self._wanted:
+            found.taken.append(record)
+        for name, value in record["keys"].items():
+            if value is not None and (name in found.keys or len(found.keys) < MOST_KEYS):
+                found.keys[name] = found.keys.get(name, 0) + 1
+        found.batches, found.first, found.last = found.batches + 1, found.first or key, key
+
+    def _check_place(self, record: Record, key: Key, number: int) -> None:
+        """That it is this rank's, and of this epoch; steps that were passed over are gaps."""
+        header, place = self._sum.header, int(key.place)
+        stride, total = int(header["world_size"]), header.get("batches_per_epoch")
+        if self._course.epoch != key.epoch:
+            # A ledger may begin in the middle of an epoch, and its ranks' rounds there too.
+            self._due, self._wrapped = (header["rank"] if self._course.batches else place), False
+        padded = place != record["step"]
+        if padded:
+            first = place - record["step"] if total is None else total
+            right = header.get("tail") == "pad" and 0 < first <= place and record["step"] == (place - first) % first
+            padded = right and place - first < stride and not self._wrapped
+        within = 0 <= place < (_MOST_STEPS if total is None or padded else total)
+        if not within or not (padded or place == record["step"]):
+            self._sum.fault(f"line {number}, {key.text}: no epoch has step {record['step']} there")
+        elif (place - self._due) % stride:
+            self._sum.fault(f"line {number}, {key.text}, is none of rank {header['rank']} of {stride}")
+        elif place > self._due:
+            self._sum.gaps.append((key.epoch, range(int(self._due), place, stride)))
+        self._due, self._wrapped = place + stride, padded
+
+    def _check_digest(self, right: str, record: Record, line: str) -> None:
+        if record.get("digest") != right and not self._is_broken:
+            self._is_broken = True
+            self._sum.fault(
+                f"{line} does not follow from the lines before: it was changed, or one is missing or elsewhere"
+            )
+
+    def _end_epoch(self, record: Record, number: int) -> None:
+        epoch = record["epoch"]
+        if self._sum.goes_on:
+            return
+        if self._course.epoch != epoch:
+            self._sum.fault(f"line {number} ends epoch {epoch}, of which there are no batches before it")
+            return
+        right = self._course.end_epoch()
+        if record.get("batches") != right["batches"]:
+            self._sum.fault(
+                f"epoch {epoch} has {right['batches']} batches, and its last line says {record.get('batches')}"
+            )
+        self._check_digest(right["digest"], record, f"line {number} (the end of epoch {epoch})")

@@ -12,7 +12,7 @@ from typing import Any
 
 from detaug.errors import UnusableError
 from detaug.ledger.header import IDENTITY
-from detaug.ledger.summing_up import Sum, sum_up
+from detaug.ledger.reading import Sum, sum_up
 
 FORMAT = 2
 WHAT = "detaug receipt"
@@ -172,8 +172,5 @@ def chance_to_find(wrong: int, batches: int, samples: int) -> float:
 
 def sha256_of(file: Path) -> str:
     """Of its bytes, in hexadecimal digits."""
-    digest = hashlib.sha256()
     with file.open("rb") as opened:
-        while data := opened.read(1 << 20):
-            digest.update(data)
-    return digest.hexdigest()
+        return hashlib.file_digest(opened, "sha256").hexdigest()

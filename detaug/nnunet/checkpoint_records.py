@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from detaug.ledger.header import digest
-from detaug.ledger.summing_up import Sum
+from detaug.ledger.reading import Sum
 from detaug.nnunet.compatibility import LOGGED
 from detaug.nnunet.trainers.run_record import KEY
 

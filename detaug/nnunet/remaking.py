@@ -15,8 +15,7 @@ from typing import Any
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
 from detaug.errors import StateMismatch
-from detaug.ledger.header import portable
-from detaug.ledger.lines import Record
+from detaug.ledger.header import Record, portable
 from detaug.ledger.reading import read_header
 from detaug.nnunet.compatibility import NoTrainer, check_nnunet_version, external_trainer, trainer_folders
 from detaug.nnunet.trainers.output_folder import CHECKPOINTS, ledger_in, read_checkpoint

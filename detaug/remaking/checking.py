@@ -9,10 +9,10 @@ from typing import Any
 
 from detaug.ledger import receipt as receipts
 from detaug.ledger.comparing import HeaderDifference, environment_differences
-from detaug.ledger.header import IDENTITY, environment
-from detaug.ledger.lines import Record, key_of
+from detaug.ledger.header import IDENTITY, Record, environment
+from detaug.ledger.lines import key_of
 from detaug.ledger.notes import differing, is_mute, without_print
-from detaug.ledger.summing_up import Sum, sum_up
+from detaug.ledger.reading import Sum, sum_up
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
 

@@ -20,7 +20,7 @@ from detaug.verification.handed_in import Factory, call_factory
 from detaug.versions import NUMERICS, SEED_SCHEME
 
 _DIGEST = re.compile(r"digest [0-9a-f]{16}")
-_MODULE = r"[\w.]+\."
+_MODULES = re.compile(r"(?:[A-Za-z_]\w*\.)+")
 
 
 class CannotRemake(UnusableError):
@@ -79,7 +79,8 @@ def _compare(ours: list[str], ledgers: list[str]) -> str:
     Raises:
         CannotRemake: it is not.
     """
-    ours = _named_as(ours, ledgers)
+    if len(ours) == len(ledgers):
+        ours = [theirs if _is_of_script(own, theirs) else own for own, theirs in zip(ours, ledgers, strict=True)]
     if ours == ledgers:
         return ""
     told = identity.differences(ours, ledgers).replace("in the state", "in the ledger")
@@ -88,22 +89,10 @@ def _compare(ours: list[str], ledgers: list[str]) -> str:
     return f"the pipeline's description has other digests, as of files that lie elsewhere: {told}"
 
 
-def _named_as(ours: list[str], ledgers: list[str]) -> list[str]:
-    """Our description, in which what the ledger found in the script that was run (``__main__.Loader``) has that name: the factory
-    was imported from the script as a module. So the other way round."""
-    if len(ours) != len(ledgers):
-        return ours
-    return [
-        theirs if _is_of_script(own, theirs) or _is_of_script(theirs, own) else own
-        for own, theirs in zip(ours, ledgers, strict=True)
-    ]
-
-
-def _is_of_script(own: str, scripts: str) -> bool:
-    """Whether two lines differ in nothing but that a module is called ``__main__`` in the second one."""
-    return "__main__." in scripts and (
-        re.fullmatch(_MODULE.join(map(re.escape, scripts.split("__main__."))), own) is not None
-    )
+def _is_of_script(own: str, theirs: str) -> bool:
+    """Whether two lines differ in nothing but modules, of which one is the script that was run: a factory is imported from the
+    script ``__main__`` as a module."""
+    return "__main__." in own + theirs and _MODULES.sub("", own) == _MODULES.sub("", theirs)
 
 
 def check_versions(header: Mapping[str, Any], what: str = "ledger") -> None:

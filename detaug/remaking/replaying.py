@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from detaug.ledger.lines import Record
-from detaug.ledger.notes import differing, is_mute
+from detaug.ledger.header import Record
+from detaug.ledger.notes import differing, is_mute, prints_of
 from detaug.ledger.reading import records
 from detaug.remaking.pipelines import CannotRemake, Remaker
-from detaug.remaking.stages import Stage, Watch
+from detaug.transforms import Transform
+from detaug.transforms.building.memory import LazyVolume
+from detaug.transforms.building.stages import observed
+from detaug.transforms.building.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A transform that was applied.
+
+    Attributes:
+        sample: of the batch, from 0; where a pipeline takes whole batches, the index of its call.
+        text: the transform's name and params.
+        fingerprint: of all arrays after it; empty: it left nothing to compare.
+    """
+
+    sample: int
+    text: str
+    fingerprint: str
 
 
 @dataclass
@@ -56,12 +76,27 @@ def replay(remaker: Remaker, epoch: int, step: int, record: Record | None = None
     Raises:
         CannotRemake: there is no such batch, or it cannot be made.
     """
-    watch = Watch()
-    with watch.watching():
-        batch = remaker.make(epoch, step)
+    batch, stages = watched(remaker, epoch, step)
     whole, keys = remaker.prints(batch)
-    found = Replayed(epoch, step, whole, keys, record, None, watch.stages)
+    found = Replayed(epoch, step, whole, keys, record, None, stages)
     if record is not None and not (is_mute(whole, keys) and is_mute(record["whole"], record["keys"])):
         differs = differing(keys, record["keys"])
         found.differs = differs or (("the whole",) if whole != record["whole"] else ())
     return found
+
+
+def watched(remaker: Remaker, epoch: int, step: int) -> tuple[Any, list[Stage]]:
+    """The batch, and what pipelines of detaug's transforms did to it, in their order. Errors as `replay`."""
+    stages: list[Stage] = []
+    calls: Counter[int] = Counter()
+
+    def observe(root: Transform, workspace: Workspace, params: dict[str, Any]) -> None:
+        sample = calls[id(root)]
+        calls[id(root)] += 1
+        for stage in root.stages(params):
+            stage.transform.apply_in(workspace, stage.params)
+            left = {name: each for name, each in workspace.present().items() if not isinstance(each, LazyVolume)}
+            stages.append(Stage(sample, stage.transform.described(stage.params)[0], prints_of(left)[0] or ""))
+
+    with observed(observe):
+        return remaker.make(epoch, step), stages

@@ -16,7 +16,7 @@ from detaug.cli import main
 from detaug.ledger.notes import prints_of
 from detaug.ledger.reading import read_header
 from detaug.remaking.pipelines import remaker_of
-from detaug.remaking.stages import Watch
+from detaug.remaking.replaying import watched
 from detaug.versions import NUMERICS
 from tests.support.ledgers import pipelines
 from tests.support.ledgers.runs import lines, rewritten, run
@@ -66,13 +66,11 @@ def test_programs_get_the_same_as_json(kept: dict[str, Path], tmp_path: Path) ->
 def test_watching_changes_nothing_and_the_last_fingerprint_is_that_of_the_sample(kept: dict[str, Path]) -> None:
     remaker = remaker_of(pipelines.native, read_header(kept["native"]))
     plain = remaker.make(1, 2)
-    watch = Watch()
-    with watch.watching():
-        watched = remaker.make(1, 2)
-    assert fingerprint(watched) == fingerprint(plain)
+    batch, stages = watched(remaker, 1, 2)
+    assert fingerprint(batch) == fingerprint(plain)
     for sample in (0, 1):
-        last = [stage for stage in watch.stages if stage.sample == sample][-1]
-        arrays = {"image": watched["data"][sample], "segmentation": watched["seg"][sample]}
+        last = [stage for stage in stages if stage.sample == sample][-1]
+        arrays = {"image": batch["data"][sample], "segmentation": batch["seg"][sample]}
         assert last.fingerprint == prints_of(arrays)[0]
 
 

@@ -111,7 +111,7 @@ def _size(file: Path) -> int:
 
 
 def _whole_lines(ledger: Path) -> list[bytes]:
-    from detaug.ledger.files import read_lines
+    from detaug.ledger.lines import read_lines
 
     return list(read_lines(ledger)) if ledger.exists() else []
 

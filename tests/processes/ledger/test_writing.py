@@ -18,12 +18,10 @@ import pytest
 import torch
 
 from detaug import Check, Skip, fingerprint
-from detaug.ledger.files import NotALedger
 from detaug.ledger.header import portable
-from detaug.ledger.lines import Key
+from detaug.ledger.lines import Key, NotALedger
 from detaug.ledger.notes import prints_of
-from detaug.ledger.reading import course_before, read_header, records
-from detaug.ledger.summing_up import sum_up
+from detaug.ledger.reading import course_before, read_header, records, sum_up
 from detaug.versions import NUMERICS
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
 

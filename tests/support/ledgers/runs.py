@@ -11,8 +11,7 @@ import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import DeterministicAugmenter, current
-from detaug.ledger.course import Course
-from detaug.ledger.lines import encoded, key_of
+from detaug.ledger.lines import Course, encoded, key_of
 
 
 class Draws(DataLoader):
