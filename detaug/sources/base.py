@@ -107,13 +107,11 @@ class Source(ABC):
         """
 
 
-def tell(target: Any, method: str, value: int) -> bool:
-    """Call ``target.method(value)`` if there is such a method; whether there was."""
+def tell(target: Any, method: str, value: int) -> None:
+    """Call ``target.method(value)`` if there is such a method."""
     function = getattr(target, method, None)
-    if not callable(function):
-        return False
-    function(value)
-    return True
+    if callable(function):
+        function(value)
 
 
 def declared_streams(loader: Any) -> int | None:
@@ -132,12 +130,17 @@ def spread_over_streams(loader: Any, num_streams: int) -> None:
         loader.number_of_threads_in_multithreaded = num_streams
 
 
-def next_of_stateless(loader: Any) -> Any:
-    """The batch of a stateless loader, which has no end.
+def next_of(source: Source, batch: Current) -> Any:
+    """The next batch of a loader with ``__next__``; of a stateless one, which has no end, `batch`.
 
     Raises:
-        RuntimeError: it raised StopIteration, which would be taken for an epoch's end and lose its other batches.
+        StopIteration: a loader that keeps its place has ended.
+        RuntimeError: a stateless one raised it, which would be taken for an epoch's end and lose its other batches.
     """
+    loader = source.loader
+    if not source.stateless:
+        return next(loader)
+    tell(loader, "set_thread_id", batch.stream)
     try:
         return next(loader)
     except StopIteration as error:

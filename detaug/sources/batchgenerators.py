@@ -20,7 +20,7 @@ from detaug.sources.base import (
     DEFAULT_NUM_STREAMS,
     Source,
     declared_streams,
-    next_of_stateless,
+    next_of,
     spread_over_streams,
     tell,
 )
@@ -51,10 +51,7 @@ class InfiniteLoader(Source):
         tell(self.loader, "set_thread_id", stream)
 
     def make(self, batch: Current) -> Any:
-        if not self.stateless:
-            return next(self.loader)
-        tell(self.loader, "set_thread_id", batch.stream)
-        return next_of_stateless(self.loader)
+        return next_of(self, batch)
 
 
 class FiniteLoader(Source):

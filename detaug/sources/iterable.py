@@ -19,7 +19,7 @@ from detaug.sources.base import (
     DEFAULT_NUM_STREAMS,
     Source,
     declared_streams,
-    next_of_stateless,
+    next_of,
     spread_over_streams,
     tell,
 )
@@ -51,10 +51,7 @@ class IteratorSource(Source):
             iter(self.loader)  # where many iterators go back to their start, as a `for` loop has them do
 
     def make(self, batch: Current) -> Any:
-        if not self.stateless:
-            return next(self.loader)
-        tell(self.loader, "set_thread_id", batch.stream)
-        return next_of_stateless(self.loader)
+        return next_of(self, batch)
 
 
 class IterableSource(Source):
@@ -87,11 +84,14 @@ class IterableSource(Source):
     def make(self, batch: Current) -> Any:
         if self._iterator is None:
             # Not in begin(): whatever the iterator draws when it starts is to come from the first batch's seed.
-            self._iterator = iter(self.loader)
+            self._iterator = self._new_pass()
         return next(self._iterator)
 
+    def _new_pass(self) -> Iterator[Any]:
+        return iter(self.loader)
 
-class FactorySource(Source):
+
+class FactorySource(IterableSource):
     """A callable that makes an iterator for one pass: every copy calls it for itself, once per pass."""
 
     restarts = True
@@ -100,18 +100,13 @@ class FactorySource(Source):
     def __init__(self, make_loader: Callable[[], Any], stateless: bool | None) -> None:
         _refuse_stateless(make_loader, stateless)
         self.loader = make_loader
-        self._iterator: Iterator[Any] | None = None
+        self._iterator = None
 
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
-        self._iterator = None
+        """There is nothing yet that could be told of its stream."""
 
-    def next_pass(self) -> None:
-        self._iterator = None
-
-    def make(self, batch: Current) -> Any:
-        if self._iterator is None:
-            self._iterator = iter(self.loader())
-        return next(self._iterator)
+    def _new_pass(self) -> Iterator[Any]:
+        return iter(self.loader())
 
 
 def has_one_pass(made: Any) -> bool:

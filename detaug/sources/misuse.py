@@ -37,10 +37,7 @@ _INSTEAD = {
         name: f"write executor=LocalProcesses({name}={{value}})"
         for name in ("start_method", "max_restarts", "stall_timeout", "max_worker_memory")
     },
-    "check_every": "write check={value}",
-    "check_ignore": "write check=Check(ignore={value})",
     **{name: f"write check=Check({name}={{value}})" for name in ("on_mismatch", "guard", "every", "ignore")},
-    "max_skips": "write on_error=Skip({value})",
     "pin_memory_device": "write pin_memory=True",
     "transforms": "write transform=...",
 }

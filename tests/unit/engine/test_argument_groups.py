@@ -144,11 +144,8 @@ def test_an_argument_of_a_group_that_cannot_be_right_is_refused_by_name(group: t
         ({"max_restarts": 3}, r"executor=LocalProcesses\(max_restarts=3\)"),
         ({"stall_timeout": 60}, r"executor=LocalProcesses\(stall_timeout=60\)"),
         ({"max_worker_memory": 2**30}, r"executor=LocalProcesses\(max_worker_memory=1073741824\)"),
-        ({"check_every": 20}, "check=20"),
-        ({"check_ignore": ("pid",)}, r"check=Check\(ignore=\('pid',\)\)"),
         ({"on_mismatch": "warn"}, r"check=Check\(on_mismatch='warn'\)"),
         ({"guard": True}, r"check=Check\(guard=True\)"),
-        ({"max_skips": 7}, r"on_error=Skip\(7\)"),
     ],
 )
 def test_an_argument_of_a_group_given_by_itself_is_refused_with_the_spelling(old: dict[str, Any], new: str) -> None:
