@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from detaug.errors import UnusableError
 from detaug.ledger.header import Record, identity
 
 #: A header describes a pipeline, in at most some thousand lines; what is longer belongs to something else.
@@ -23,7 +24,7 @@ LONGEST_LINE = 1 << 25
 DIGITS = 16
 
 
-class NotALedger(ValueError):
+class NotALedger(UnusableError):
     """The file is no ledger, or not one that this version of detaug reads; the message says why."""
 
 

@@ -16,9 +16,8 @@ from detaug.reports.rows import DIFFERENT, FAILED, NOT_RUN, Planned, run_rows
 from detaug.seeding.global_generators import preserved_global_rngs
 from detaug.verification.causes import FACTORS, Experiment, causes_of, differing
 from detaug.verification.handed_in import CannotTravel, Factory
-from detaug.verification.real_runs import RealRuns, Reference
+from detaug.verification.real_runs import DEFAULT_BATCHES, RealRuns, Reference, Settings
 from detaug.verification.result import Cause, Result, Row
-from detaug.verification.settings import DEFAULT_BATCHES, Settings
 from detaug.verification.target import load_factory
 from detaug.verification.trials import Interpreters, Subject, Trial, TrialFailed
 

@@ -14,8 +14,7 @@ from detaug.seeding.tree import SeedTree
 from detaug.sources import DatasetSource
 from detaug.verification import Result, UnusableError, verify
 from detaug.verification.handed_in import BATCH_SIZE, call_factory
-from detaug.verification.real_runs import RealRuns
-from detaug.verification.settings import DEFAULT_SEED, Settings
+from detaug.verification.real_runs import DEFAULT_SEED, RealRuns, Settings
 from tests.processes.verify import pipelines
 
 QUICK: dict[str, Any] = {"batches": 3, "processes": [1], "start_methods": ["fork"], "hash_seeds": ()}
