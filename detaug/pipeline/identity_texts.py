@@ -9,7 +9,6 @@ import enum
 import fractions
 import functools
 import mmap
-import random
 import re
 import types
 import uuid
@@ -21,6 +20,7 @@ import torch
 import xxhash
 
 from detaug.fingerprints import fingerprint
+from detaug.seeding.generator_kinds import GENERATORS
 from detaug.transport.tensors import INTEGER_OF_WIDTH
 
 _Array = np.ndarray[Any, Any]
@@ -33,10 +33,7 @@ _BLOCKS, _BLOCK_BYTES = 16, 4_096
 _BY_REPR = (decimal.Decimal, fractions.Fraction, uuid.UUID, range, datetime.date, datetime.timedelta)
 _TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme)
 #: Their state moves on; what they are seeded with is the plan's affair.
-_GENERATORS = (
-    np.random.Generator, np.random.RandomState, np.random.BitGenerator, np.random.SeedSequence, torch.Generator,
-    random.Random,
-)  # fmt: skip
+_GENERATORS = (*GENERATORS, np.random.SeedSequence)
 
 
 def class_name(value: Any) -> str:
@@ -99,8 +96,7 @@ def _of_library_value(value: Any) -> str | None:
     if isinstance(value, PurePath):
         return f"Path({value.as_posix()!r})"
     if isinstance(value, (datetime.datetime, datetime.time)):
-        zone = value.tzinfo
-        return f"{class_name(value)}({value.isoformat()}{'' if zone is None else f', {class_name(zone)} {value.tzname()}'})"
+        return f"{class_name(value)}({value.isoformat()})"
     if isinstance(value, _BY_REPR) and type(value).__module__.partition(".")[0] in _STANDARD:
         return repr(value)
     if isinstance(value, re.Pattern):

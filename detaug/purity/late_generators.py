@@ -15,8 +15,8 @@ import torch
 
 from detaug.fingerprints import fingerprint
 from detaug.purity.references import walk
+from detaug.seeding.generator_kinds import GENERATORS
 
-_KINDS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random, torch.Generator)
 #: How many objects are searched.
 _MOST_VALUES = 5_000
 _MOST_FOUND = 20
@@ -29,10 +29,10 @@ def made_late(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]
         transforms: the copy that the batch was made with.
         known: the generators that were in it beforehand.
     """
-    before = {id(each) for each in known if isinstance(each, _KINDS)}
+    before = {id(each) for each in known if isinstance(each, GENERATORS)}
     found: dict[str, str] = {}
-    for path, value in walk(transforms, _MOST_VALUES, lambda value: not isinstance(value, _KINDS)):
-        if isinstance(value, _KINDS) and not isinstance(value, random.SystemRandom) and id(value) not in before:
+    for path, value in walk(transforms, _MOST_VALUES, lambda value: not isinstance(value, GENERATORS)):
+        if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom) and id(value) not in before:
             found[path[:200]] = fingerprint(_seed_of(value))
         if len(found) == _MOST_FOUND:
             break

@@ -18,13 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from detaug.purity.kept import kept_of
 from detaug.purity.late_generators import made_late
 from detaug.purity.owned import Owned, Shared
 from detaug.purity.references import paths_of
 from detaug.purity.refusals import check_kept, why_not
 from detaug.purity.set_order import in_a_sets_order
-from detaug.purity.template import CannotCopy, Census, Copy, Template
+from detaug.purity.template import CannotCopy, Census, Copy, Template, kept_of
 from detaug.sources import LoaderFactory, Source
 
 #: Modules whose transforms keep no state: one copy makes all batches.

@@ -11,7 +11,6 @@ import random
 import sys
 import threading
 import types
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -99,51 +98,6 @@ def _fill_cell(cell: types.CellType, contents: tuple[Any]) -> None:
     (cell.cell_contents,) = contents
 
 
-def _reduce_method(method: types.MethodType) -> tuple[Any, ...]:
-    # pickle's own way looks the function up by name, which fails for private names and is another one in subclasses
-    return types.MethodType, (method.__func__, method.__self__)
-
-
-def _reduce_lock(lock: Any) -> tuple[Any, ...]:
-    return (threading.RLock if type(lock) is _RLOCK else threading.Lock), ()
-
-
-def _reduce_local(local: Any) -> tuple[Any, ...]:
-    return type(local), (), vars(local) or None
-
-
-def _reduce_weak_reference(reference: Any) -> tuple[Any, ...]:
-    """It lives as long as something else in the copy holds what it refers to."""
-    target = reference()
-    if target is None:
-        return _dead_reference, ()
-    return weakref.ref, ((target,) if reference.__callback__ is None else (target, reference.__callback__))
-
-
-def _dead_reference() -> Any:
-    return weakref.ref(_Gone())
-
-
-class _Gone:
-    """What a dead reference once referred to."""
-
-
-def _reduce_weak_dict(container: Any) -> tuple[Any, ...]:
-    return type(container), (), list(container.items()), None, None, _fill_weak_dict
-
-
-def _fill_weak_dict(container: Any, items: list[tuple[Any, Any]]) -> None:
-    container.update(dict(items))
-
-
-def _reduce_weak_set(container: Any) -> tuple[Any, ...]:
-    return type(container), (), list(container), None, None, _fill_weak_set
-
-
-def _fill_weak_set(container: Any, items: list[Any]) -> None:
-    container.update(items)
-
-
 def reduce_by_class(obj: Any) -> Any:
     """A reduction where pickle's own would lose something or fail; else NotImplemented."""
     kind: Any = type(obj)
@@ -182,12 +136,8 @@ def _new_cache(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
 
 
-def _reduce_proxy(proxy: Any) -> tuple[Any, ...]:
-    return types.MappingProxyType, (dict(proxy),)
-
-
 _GLOBAL_GENERATORS = (random._inst, np.random.mtrand._rand)
-_LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
+LOCKS = type(threading.Lock()), type(threading.RLock())
 
 
 def reduce_array(array: np.ndarray[Any, Any]) -> Any:
@@ -266,15 +216,12 @@ def _tensor_on(
 REDUCERS: dict[type, Callable[[Any], Any]] = {
     types.FunctionType: _reduce_function,
     types.CellType: _reduce_cell,
-    types.MethodType: _reduce_method,
-    types.MappingProxyType: _reduce_proxy,
-    _LOCK: _reduce_lock,
-    _RLOCK: _reduce_lock,
-    threading.local: _reduce_local,
+    # pickle's own way looks the function up by name, which fails for private names and is another one in subclasses
+    types.MethodType: lambda method: (types.MethodType, (method.__func__, method.__self__)),
+    types.MappingProxyType: lambda proxy: (types.MappingProxyType, (dict(proxy),)),
+    LOCKS[0]: lambda _: (threading.Lock, ()),
+    LOCKS[1]: lambda _: (threading.RLock, ()),
+    threading.local: lambda local: (type(local), (), vars(local) or None),
     np.ndarray: reduce_array,
     functools._lru_cache_wrapper: _reduce_cache,
-    weakref.ReferenceType: _reduce_weak_reference,
-    weakref.WeakKeyDictionary: _reduce_weak_dict,
-    weakref.WeakValueDictionary: _reduce_weak_dict,
-    weakref.WeakSet: _reduce_weak_set,
 }

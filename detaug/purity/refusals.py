@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-import threading
-import types
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from detaug.purity.references import is_the_users_own, parts_of
+from detaug.purity.reducing import LOCKS
+from detaug.purity.references import is_the_users_own, parts_of, walk
 from detaug.purity.template import CannotCopy, Template
 
 _FIRST_USE = "Open or make such an object on first use, in the process that uses it"
@@ -23,7 +21,6 @@ _HANDLES = {
     ),
     "_multiprocessing.SemLock": "a lock of several processes",
 }
-_LOCKS = (type(threading.Lock()), type(threading.RLock()))
 
 
 class _Culprit(NamedTuple):
@@ -98,34 +95,28 @@ def check_kept(kept: Mapping[str, Any]) -> None:
 
 def held_open(path: str, value: Any) -> tuple[str, Any, str] | None:
     """What a process would share with its forks below a value: (path, object, what that is)."""
-    pending = deque([(path, value)])
-    streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
-    seen = {id(each) for each in streams}
-    alive: list[Any] = []  # what is made on the way keeps its address only while it lives
-    while pending:
-        path, value = pending.popleft()
-        if id(value) in seen or isinstance(value, _PASSED_BY) or type(value).__module__ == "logging":
-            continue
-        seen.add(id(value))
-        alive.append(value)
-        if (what := _shared_by_forks(value)) is not None:
-            return path, value, what
-        pending.extend((path + label, part) for label, part in parts_of(value))
+
+    def is_looked_into(part: Any) -> bool:
+        return type(part).__module__ != "logging" and not _is_standard_stream(part)
+
+    for where, part in walk({path: value}, into=is_looked_into):
+        if (what := _shared_by_forks(part)) is not None:
+            return where, part, what
     return None
 
 
-_PASSED_BY = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
+def _is_standard_stream(value: Any) -> bool:
+    streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
+    return any(value is each for each in streams)
 
 
 def _shared_by_forks(value: Any) -> str | None:
-    if any(
-        value is each for each in (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
-    ):
+    if _is_standard_stream(value):
         return None
     for kind in type(value).__mro__:
         if (what := _HANDLES.get(_name_of(kind))) is not None:
             return what
-    if isinstance(value, _LOCKS):
+    if isinstance(value, LOCKS):
         free = value.acquire(blocking=False)
         if free:
             value.release()

@@ -17,17 +17,20 @@ import threading
 import types
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
 
 from detaug.purity.bulk import BULK_BYTES, BulkStore
-from detaug.purity.kept import kept_of
 from detaug.purity.reducing import BY_REFERENCE, REDUCERS, Kept, is_shared_function, reduce_by_class, reduce_tensor
 from detaug.purity.references import attributes_of
 from detaug.seeding.reseeders import reseeder_of
 
+#: By class: attributes that hold what can be computed again from the object's arguments, and of which only copies are used.
+#: batchgeneratorsv2 keeps a grid of coordinates by patch size (24 MB at nnU-Net's usual one, 70 ms to make).
+_KNOWN_CACHES = {"batchgeneratorsv2.transforms.spatial.spatial.SpatialTransform": ("_grid_cache",)}
 _CONTAINERS = frozenset({dict, list, set, bytearray})
 _ATOMS = frozenset({str, bytes, int, float, complex, bool, type(None), tuple, dict, list, set, frozenset})
 
@@ -194,7 +197,7 @@ class _Pickler(pickle.Pickler):
         elif kind is random.SystemRandom:  # the system's randomness has no state: `detaug verify` names who draws
             return random.SystemRandom, ()
         elif kind is torch.Generator:
-            reduced = _reduce_torch_generator(obj)
+            reduced = _torch_generator, (str(obj.device), obj.get_state())
         else:
             reduced = reduce_by_class(obj)
         if self._passes_by and reduced is NotImplemented:
@@ -313,6 +316,20 @@ def has_any(obj: Any, names: Collection[str]) -> bool:
     )
 
 
+def kept_of(kind: type, names: Collection[str]) -> frozenset[str]:
+    """The names that are kept of objects of that class: the user's, and its known caches."""
+    known = _known_of(kind)
+    return known.union(names) if names else known
+
+
+@cache
+def _known_of(kind: type) -> frozenset[str]:
+    found: set[str] = set()
+    for base in kind.__mro__:
+        found.update(_KNOWN_CACHES.get(f"{base.__module__}.{base.__qualname__}", ()))
+    return frozenset(found)
+
+
 def _without(state: Any, names: frozenset[str]) -> Any:
     """An object's state but for those attributes."""
     if isinstance(state, dict):
@@ -320,10 +337,6 @@ def _without(state: Any, names: frozenset[str]) -> Any:
     if isinstance(state, tuple) and len(state) == 2 and all(part is None or isinstance(part, dict) for part in state):
         return tuple(None if part is None else _without(part, names) for part in state)
     return state
-
-
-def _reduce_torch_generator(generator: torch.Generator) -> Any:
-    return _torch_generator, (str(generator.device), generator.get_state())
 
 
 def _torch_generator(device: str, state: torch.Tensor) -> torch.Generator:

@@ -15,6 +15,8 @@ import torch
 from detaug.seeding.generator_kinds import (
     MT19937_BYTES,
     TORCH_BYTES,
+    global_generators,
+    preserved,
     random_bytes,
     seed_bit_generator,
     write_python_random,
@@ -22,7 +24,6 @@ from detaug.seeding.generator_kinds import (
     write_torch_words,
 )
 from detaug.seeding.libraries import loaded_libraries, seed_libraries
-from detaug.seeding.saving import global_generators, preserved
 
 # `reseed_global_rngs` seeds a bit generator with fewer words of the same SeedSequence: the two after them are unused.
 _WORDS_BEFORE_ACCELERATORS = 18

@@ -222,8 +222,6 @@ ALIKE = {
                            np.random.SeedSequence(), np.random.PCG64()],
     "memory maps": lambda: np.memmap(tempfile.TemporaryFile(), np.uint8, "w+", shape=100),  # noqa: SIM115
     "getters of objects": lambda: operator.methodcaller("m", Address()),
-    "a zone of time of one's own": lambda: datetime.time(1, tzinfo=type("Zone", (datetime.tzinfo,), {
-        "tzname": lambda self, when: "here", "utcoffset": lambda self, when: datetime.timedelta(0)})()),
     "locks": threading.Lock,
     "subclasses with a repr of their own": lambda: type("S", (str,), {"__repr__": object.__repr__})("a"),
 }  # fmt: skip

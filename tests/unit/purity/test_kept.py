@@ -9,8 +9,7 @@ import torch
 from batchgeneratorsv2.transforms.spatial.spatial import SpatialTransform
 
 from detaug import fingerprint
-from detaug.purity.kept import kept_of
-from detaug.purity.template import Template
+from detaug.purity.template import Template, kept_of
 from detaug.seeding.global_generators import reseed_global_rngs
 
 
