@@ -50,14 +50,14 @@ def _both(system: str, task: Task, data: Preprocessed, number: int, batches: int
     from detaug.ledger.notes import note_of
     from detaug.ledger.writing import LedgerWriter
     from detaug.pipeline.producer import Pipeline, Producer
-    from detaug.seeding.branch import SeedBranch
+    from detaug.seeding.current import SeedBranch
     from detaug.seeding.tree import SeedTree
     from detaug.sources import resolve_source
     from detaug.transport.transfer import pack
 
     one_thread()
     pipeline = Pipeline(resolve_source(make_loader(system, task, data), None), None, must_travel=False)
-    producer = Producer(pipeline.pristine, SeedBranch.of(SeedTree(SEED), 1))
+    producer = Producer(pipeline.pristine, SeedBranch(SeedTree(SEED), 1))
     producer.make(number, batches)  # what is done once
     made, added = [], []
     with TemporaryDirectory() as folder:

@@ -107,14 +107,14 @@ def gates_set(loader: Any, rotates: bool, scales: bool) -> Iterator[None]:
 
 def batch_maker(system: str, loader: Any) -> Callable[[int], Any]:
     """Batch n of a loader in this process; n seeds what it draws."""
-    from detaug.seeding.current import Current, making
+    from detaug.seeding.current import Current, SeedBranch, making
     from detaug.seeding.global_generators import reseed_global_rngs
     from detaug.seeding.tree import SeedTree
 
     tree = SeedTree(SEED)
 
     def detaug(number: int) -> Any:
-        with making(Current(tuple(tree.entropy), 0, 0, number, 1)):
+        with making(Current(SeedBranch(tree, 1), 0, number)):
             return loader.generate_train_batch()
 
     def stock(number: int) -> Any:

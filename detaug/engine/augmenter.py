@@ -37,7 +37,7 @@ from detaug.pipeline.producer import Pipeline, StreamEnded
 from detaug.processes.control import interrupts_deferred
 from detaug.processes.interpreters import mention_random_hashes
 from detaug.processes.surroundings import ProcessSettings
-from detaug.seeding.branch import SeedBranch
+from detaug.seeding.current import SeedBranch
 from detaug.seeding.ranks import check_all_are_known, common_seed, known_place
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.sources import DatasetSource, Source, resolve_source
@@ -646,7 +646,7 @@ class DeterministicAugmenter:
     @property
     def _branch(self) -> SeedBranch:
         """Where in the seed tree its batches are."""
-        return SeedBranch.of(self._tree, self.num_streams)
+        return SeedBranch(self._tree, self.num_streams)
 
     def _draws_like(self, entropy: tuple[int, ...], rank: int, declared: Sequence[str]) -> bool:
         """Whether another pipeline would get the random numbers that this one gets."""

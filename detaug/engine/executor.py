@@ -23,7 +23,7 @@ from detaug.engine.order.schedule import Schedule
 from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.surroundings import ProcessSettings
-from detaug.seeding.branch import SeedBranch
+from detaug.seeding.current import SeedBranch
 
 #: Workers that one batch may end in a row.
 DEFAULT_MAX_RESTARTS = 8

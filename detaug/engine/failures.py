@@ -10,7 +10,7 @@ from detaug.engine.error_record import ErrorRecord, rebuild
 from detaug.errors import BatchError, WorkerDied, batch_error
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
-from detaug.seeding.branch import SeedBranch
+from detaug.seeding.current import SeedBranch
 
 _CRASHES = signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT
 _MOST_INDICES = 32  # that a message names

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from detaug.engine.in_process import Replayer
-from detaug.seeding.branch import SeedBranch
+from detaug.seeding.current import SeedBranch
 from detaug.sources import Source
 
 if TYPE_CHECKING:

@@ -1,15 +1,42 @@
-"""`detaug.current()`: what a loader or transform can know of the batch it is making, in whatever process."""
+"""The batches below a branch of the seed tree, and `detaug.current()`: what a loader or transform can know of the one it is
+making, in whatever process."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import numpy as np
 
 from detaug.memory import batch_memory
-from detaug.seeding.tree import make_generator
+from detaug.seeding.tree import SeedTree, make_generator
+
+
+@dataclass(frozen=True)
+class SeedBranch:
+    """Where in the seed tree a pipeline's batches are.
+
+    Attributes:
+        tree: the branch.
+        num_streams: logical workers.
+    """
+
+    tree: SeedTree
+    num_streams: int
+
+    def batch(self, epoch: int, step: int) -> Current:
+        """The batch at a step."""
+        return Current(self, epoch, step)
+
+    def epoch(self, epoch: int) -> np.random.SeedSequence:
+        """What all streams of an epoch share."""
+        return self.tree.sequence(epoch)
+
+    def line(self, epoch: int, step: int) -> str:
+        """A batch's SeedSequence as a line of Python."""
+        return f"{self.tree!r}.sequence({epoch}, {step}, num_streams={self.num_streams})"
 
 
 class Current:
@@ -22,16 +49,12 @@ class Current:
         sample: which sample of the batch, where one is being made by itself; else None.
     """
 
-    def __init__(
-        self, entropy: tuple[int, ...], epoch: int, stream: int, turn: int, num_streams: int, sample: int | None = None
-    ) -> None:
+    def __init__(self, branch: SeedBranch, epoch: int, step: int, sample: int | None = None) -> None:
         self.epoch = epoch
-        self.stream = stream
-        self.step = turn * num_streams + stream
+        self.step = step
         self.sample = sample
-        self._entropy = entropy
-        self._turn = turn
-        self._num_streams = num_streams
+        self._branch = branch
+        self._turn, self.stream = divmod(step, branch.num_streams)
         self._generator: np.random.Generator | None = None
         self._calls = 0
 
@@ -39,12 +62,12 @@ class Current:
         """The SeedSequence of this batch, or of one sample of it."""
         number = self.sample if sample is None else sample
         key = (self.epoch, self.stream, self._turn) + (() if number is None else (number,))
-        return np.random.SeedSequence(self._entropy, spawn_key=key)
+        return np.random.SeedSequence(self.entropy, spawn_key=key)
 
     @property
     def entropy(self) -> tuple[int, ...]:
         """The four words of this seed branch, from which every child of it is made."""
-        return self._entropy
+        return self._branch.tree._entropy
 
     @property
     def generator(self) -> np.random.Generator:
@@ -62,7 +85,7 @@ class Current:
 
     def of_sample(self, sample: int) -> Current:
         """The same batch, seen from one of its samples."""
-        return Current(self._entropy, self.epoch, self.stream, self._turn, self._num_streams, sample)
+        return Current(self._branch, self.epoch, self.step, sample)
 
     def empty(self, shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
         """An array as `numpy.empty` makes it, for a large part of this batch: put into the batch it is not copied any more.

@@ -21,7 +21,7 @@ from detaug.errors import BatchError, UnusableError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.rows import Planned
-from detaug.seeding.branch import SeedBranch
+from detaug.seeding.current import SeedBranch
 from detaug.seeding.tree import checked_seed, positive_int
 from detaug.verification.handed_in import CannotTravel, Factory, call_factory
 from detaug.verification.result import Row

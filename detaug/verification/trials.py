@@ -26,7 +26,7 @@ from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.processes.control import die_with, run_and_exit
 from detaug.processes.interpreters import code_of, interpreter_command, worker_environment
 from detaug.processes.threads import one_thread
-from detaug.seeding.branch import SeedBranch
+from detaug.seeding.current import SeedBranch
 from detaug.verification.conditions import Conditions, Surroundings
 from detaug.verification.handed_in import CannotTravel, Factory, call_factory
 from detaug.verification.outputs import Output, OutputRecorder

@@ -106,7 +106,7 @@ def _verified(factory: Factory, settings: Settings, progress: Progress) -> Resul
         differ = "; ".join(row.what for row in rows if row.verdict == DIFFERENT)
         causes = (Cause(f"the pipeline depends on something that only shows with: {differ}"),)
     notices = list(rows[0].notices)
-    return Result(tuple(rows), causes, (*notices, *notes), len(reference.prints), reference.branch.seed)
+    return Result(tuple(rows), causes, (*notices, *notes), len(reference.prints), reference.branch.tree.seed)
 
 
 def _experiments(keys: list[BatchKey], hash_seeds: Sequence[int]) -> list[Experiment]:

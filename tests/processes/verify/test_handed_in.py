@@ -105,7 +105,7 @@ def test_augmenters_arguments_are_taken_over() -> None:
 
 def test_batches_are_those_of_the_augmenter() -> None:
     reference = RealRuns(augmenter, Settings(batches=6, processes=(1,), start_methods=("fork",))).reference()
-    assert reference.branch.entropy == tuple(SeedTree([3, 9]).child("val").entropy)
+    assert reference.branch.tree == SeedTree([3, 9]).child("val")
     with augmenter() as own:
         expected = []
         while len(expected) < 6:
@@ -116,9 +116,9 @@ def test_batches_are_those_of_the_augmenter() -> None:
 def test_arguments_given_to_verify_come_before_the_augmenters() -> None:
     settings = Settings(batches=2, seed=6, num_streams=3, stateless=True, processes=(1,), start_methods=("fork",))
     reference = RealRuns(augmenter, settings).reference()
-    assert (reference.branch.seed, reference.branch.num_streams) == (6, 3)
+    assert (reference.branch.tree.seed, reference.branch.num_streams) == (6, 3)
     unseeded = RealRuns(pipelines.sound, Settings(batches=2, processes=(1,), start_methods=("fork",))).reference()
-    assert unseeded.branch.seed == DEFAULT_SEED
+    assert unseeded.branch.tree.seed == DEFAULT_SEED
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,9 @@ import pytest
 from detaug.pipeline import streams
 from detaug.pipeline.streams import StreamCopy, StreamEnded
 from detaug.purity.pristine import Pristine
-from detaug.seeding.branch import SeedBranch
-from detaug.seeding.current import Current
+from detaug.seeding.current import Current, SeedBranch
+from detaug.seeding.tree import SeedTree
 from detaug.sources import resolve_source
-
-ENTROPY = (1, 2, 3, 4)
 
 
 class Passes:
@@ -56,13 +54,13 @@ class DeadAfterAnError:
 
 def copy_of(loader: Any, limit: int | None, epoch: int = 0, stream: int = 0, num_streams: int = 1) -> StreamCopy:
     source = resolve_source(loader, None, limit)
-    branch = SeedBranch(0, (), ENTROPY, num_streams)
+    branch = SeedBranch(SeedTree(0), num_streams)
     return StreamCopy(Pristine(source, None), branch.batch(epoch, stream), branch, lambda _: None)
 
 
 def give(copy: StreamCopy, epoch: int, turn: int, stream: int = 0, num_streams: int = 1) -> Any:
     copy.step_forward_to(epoch, turn)
-    return copy.take(Current(ENTROPY, epoch, stream, turn, num_streams))
+    return copy.take(Current(SeedBranch(SeedTree(0), num_streams), epoch, turn * num_streams + stream))
 
 
 def outcome(copy: StreamCopy, *where: int) -> Any:
