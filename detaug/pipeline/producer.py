@@ -171,11 +171,6 @@ class Producer:
         transform = self._pristine.transform if transforms is None else transforms.transform
         return {"source": source, "data_loader": source.loader, "transform": transform}
 
-    def prepare(self, epoch: int) -> None:
-        """Make everything that lives from batch to batch, and tell it the epoch."""
-        loader = self._process_loader(epoch) if self._stateless else self._pristine.new_loader()
-        self._tell_transforms(epoch, loader)
-
     def _tell_transforms(self, epoch: int, loader: LoaderCopy) -> None:
         if self._transforms.is_due(epoch):
             self._seed_epoch(epoch)

@@ -39,50 +39,30 @@ class PrivateBlock(Mapping):
 
 
 class BulkStore:
-    """Arrays that own their memory, and views of them for copies.
+    """Arrays that own their memory, and views of them for copies."""
 
-    Args:
-        limit: bytes above which the arrays are shared read-only instead.
-
-    Attributes:
-        read_only: whether they are.
-    """
-
-    def __init__(self, limit: int = MOST_BYTES) -> None:
+    def __init__(self) -> None:
         self._arrays: list[Array] = []
-        self._limit = limit
         self._block: tuple[int, int] | None = None  # (descriptor, size)
         self._offsets: tuple[int, ...] = ()
-        self.read_only = False
 
     def add(self, array: Array) -> int:
         """Take an array in; its number."""
         self._arrays.append(array)
         return len(self._arrays) - 1
 
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in all."""
-        return sum(array.nbytes for array in self._arrays)
-
     def seal(self) -> None:
         """Take the arrays' contents as they are now."""
-        if not self._arrays:
-            return
-        sources = {id(source): source for array in self._arrays if (source := _mapped(array)) is not None}
-        if len(sources) == 1 and all(_mapped(array) is not None for array in self._arrays):
+        arrays, sources = self._arrays, {_mapped(array) for array in self._arrays}
+        if len(sources) == 1 and (source := sources.pop()) is not None:
             # They came in such a block (a worker that was executed): it is mapped again and not copied.
-            source = next(iter(sources.values()))
             self._block = source.descriptor, source.size
-            self._offsets = tuple(_address(array) - source.address for array in self._arrays)
+            self._offsets = tuple(_address(array) - source.address for array in arrays)
             return
-        if self.nbytes > self._limit:
-            self.read_only = True
+        sizes = [array.nbytes for array in arrays]
+        if not arrays or sum(sizes) > MOST_BYTES:
             return
-        layout = lay_out([array.nbytes for array in self._arrays])
+        layout = lay_out(sizes)
         descriptor = create(layout.size)
         try:
             reserve(descriptor, layout.size)
@@ -91,7 +71,7 @@ class BulkStore:
             os.close(descriptor)
             raise
         written = block.bytes()
-        for array, offset in zip(self._arrays, layout.offsets, strict=True):
+        for array, offset in zip(arrays, layout.offsets, strict=True):
             np.copyto(_like(array, written[offset : offset + array.nbytes]), array)
         self._offsets = layout.offsets
         self._block = descriptor, layout.size
@@ -100,8 +80,6 @@ class BulkStore:
     def views(self, only_one: bool = False) -> list[Array]:
         """One view for each array, of private memory; `only_one`: no other copy in this process has views, so that arrays
         above `MOST_BYTES` are returned themselves."""
-        if not self._arrays:
-            return []
         if self._block is None:
             return self._arrays if only_one else [_protected(array) for array in self._arrays]
         block = PrivateBlock(*self._block).bytes()

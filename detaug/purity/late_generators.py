@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,13 +31,12 @@ def made_late(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]
         known: the generators that were in it beforehand.
     """
     before = {id(each) for each in known if isinstance(each, GENERATORS)}
-    found: dict[str, str] = {}
-    for path, value in walk(transforms, _MOST_VALUES, lambda value: not isinstance(value, GENERATORS)):
-        if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom) and id(value) not in before:
-            found[path[:200]] = fingerprint(_seed_of(value))
-        if len(found) == _MOST_FOUND:
-            break
-    return found
+    made = (
+        (path[:200], fingerprint(_seed_of(value)))
+        for path, value in walk(transforms, _MOST_VALUES, lambda value: not isinstance(value, GENERATORS))
+        if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom) and id(value) not in before
+    )
+    return dict(islice(made, _MOST_FOUND))
 
 
 def _seed_of(generator: Any) -> Any:

@@ -19,31 +19,30 @@ from detaug.seeding.tree import of_part
 from detaug.watching.profiler import listening
 
 
-class Owned:
-    """Where in the copies of a template its generators and its parts with ``set_epoch`` are.
+class Owned(Template):
+    """A template that knows where in its copies the generators and the parts with ``set_epoch`` are.
 
     Each generator is keyed by its path, found once and on the pristine object: what is added to a pipeline elsewhere, or
     made while it runs, moves no other generator's numbers.
 
     Args:
-        template: the template.
-        roots: the template's object (or its parts), by the names that paths begin with.
+        value, options: as for `Template`.
+        roots: the object, or its parts, by the names that paths begin with.
     """
 
-    def __init__(self, template: Template, roots: Mapping[str, Any]) -> None:
-        originals = template.originals
+    def __init__(self, value: Any, roots: Mapping[str, Any], **options: Any) -> None:
+        super().__init__(value, **options)
+        self.roots = roots
+        originals = self.originals
         paths = paths_of(originals, roots)
         inside = _bit_generators_in(originals)
-        self._generators: list[tuple[int, bytes, Reseeder]] = []
-        self._paths: list[tuple[int, str, Reseeder]] = []
+        self._generators: list[tuple[int, str, bytes, Reseeder]] = []
         self._tellable: list[int] = []
         for number, original in enumerate(originals):
             reseed = reseeder_of(type(original))
             if reseed is not None and id(original) not in inside:
-                key = name_of(paths.get(id(original), f"#{number}"))
-                self._generators.append((number, key, reseed))
-                if id(original) in paths:
-                    self._paths.append((number, paths[id(original)], reseed))
+                path = paths.get(id(original), f"#{number}")
+                self._generators.append((number, path, name_of(path), reseed))
             if callable(getattr(original, "set_epoch", None)):
                 self._tellable.append(number)
 
@@ -54,14 +53,14 @@ class Owned:
 
     def reseed(self, copy: Copy, child: np.random.SeedSequence) -> None:
         """Seed every generator that the copy owns for that batch (or sample, or epoch)."""
-        for number, key, reseed in self._generators:
+        for number, _, key, reseed in self._generators:
             part = copy.parts[number]
             if part is not None:
                 reseed(part, of_part(child, key))
 
     def find_again(self, copy: Copy, name: str, root: Any) -> None:
         """The copy may hold other generators in the same places now: those are seeded from now on."""
-        for number, path, reseed in self._paths:
+        for number, path, _, reseed in self._generators:
             found = part_at(path, name, root)
             if found is not None and reseeder_of(type(found)) is reseed:
                 copy.parts[number] = found

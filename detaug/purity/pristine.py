@@ -65,14 +65,13 @@ class Pristine:
         except Exception as error:
             roots = {"transform": transform, "data_loader": source.loader}
             raise CannotCopy(why_not(roots, keep, error, self._can_keep)) from error
-        self.loader_parts = Owned(self.loader_template, {"data_loader": source.loader})
-        self.transform_parts = Owned(self.transform_template, self.transforms)
         self.shared = Shared(self.references())
 
-    def _templates(self, keep: Collection[str]) -> tuple[tuple[Any, ...], Template, Template]:
+    def _templates(self, keep: Collection[str]) -> tuple[tuple[Any, ...], Owned, Owned]:
         shared = _in_both(self.transforms, self.source, keep, self._make_anew is not None)
-        loader = Template((self.source, shared), keep=keep, only_noted=self._make_anew is not None)
-        return shared, loader, Template(self.transforms, external=shared, keep=keep)
+        roots = {"data_loader": self.source.loader}
+        loader = Owned((self.source, shared), roots, keep=keep, only_noted=self._make_anew is not None)
+        return shared, loader, Owned(self.transforms, self.transforms, external=shared, keep=keep)
 
     def _can_keep(self, names: Collection[str]) -> bool:
         """Whether it can be copied with these in `keep`."""
@@ -86,12 +85,9 @@ class Pristine:
 
     def check_kept(self) -> None:
         """See `detaug.purity.refusals.check_kept`."""
-        for template, roots in (
-            (self.loader_template, {"data_loader": self.source.loader}),
-            (self.transform_template, self.transforms),
-        ):
+        for template in (self.loader_template, self.transform_template):
             kept = _kept(template.originals, self.keep)
-            paths = paths_of([template.originals[number] for number, _, _ in kept], roots)
+            paths = paths_of([template.originals[number] for number, _, _ in kept], template.roots)
             check_kept(
                 {f"{paths.get(id(template.originals[number]), '')}.{name}": value for number, name, value in kept}
             )
@@ -152,27 +148,27 @@ class LoaderCopy:
 
     def __init__(self, pristine: Pristine, copy: Copy) -> None:
         self._copy = copy
-        self._parts = pristine.loader_parts
+        self._template = pristine.loader_template
         self.source: Source
         self.source, self.shared_objects = copy.value
-        _take_over(copy, _kept(pristine.loader_template.originals, pristine.keep))
+        _take_over(copy, _kept(self._template.originals, pristine.keep))
 
     @property
     def is_told_epochs(self) -> bool:
         """Whether the loader, or something in it, has ``set_epoch``."""
-        return self._parts.is_told_epochs
+        return self._template.is_told_epochs
 
     def reseed(self, child: np.random.SeedSequence) -> None:
         """Seed the generators that it owns."""
-        self._parts.reseed(self._copy, child)
+        self._template.reseed(self._copy, child)
 
     def find_generators_again(self) -> None:
         """It was told to restore a state, and may have made new ones for that."""
-        self._parts.find_again(self._copy, "data_loader", self.source.loader)
+        self._template.find_again(self._copy, "data_loader", self.source.loader)
 
     def tell_epoch(self, epoch: int) -> None:
         """Call its ``set_epoch``, and that of what it holds."""
-        self._parts.tell_epoch(self._copy, epoch)
+        self._template.tell_epoch(self._copy, epoch)
 
 
 class TransformCopy:
@@ -182,14 +178,14 @@ class TransformCopy:
         transform: of whole batches.
     """
 
-    def __init__(self, parts: Owned, copy: Copy) -> None:
-        self._parts = parts
+    def __init__(self, template: Owned, copy: Copy) -> None:
+        self._template = template
         self.copy = copy
         self.transform = copy.value["transform"]
 
     def reseed(self, child: np.random.SeedSequence) -> None:
         """Seed the generators that they own."""
-        self._parts.reseed(self.copy, child)
+        self._template.reseed(self.copy, child)
 
     def made_late(self) -> dict[str, str]:
         """Generators that the batch has made in it: see `detaug.purity.late_generators`."""
@@ -231,7 +227,7 @@ class Transforms:
 
     def __init__(self, pristine: Pristine) -> None:
         self._pristine = pristine
-        self._template, self._parts = pristine.transform_template, pristine.transform_parts
+        self._template = pristine.transform_template
         self.pure = is_pure(self._template)
         self._only: TransformCopy | None = None
         self._kept = _kept(self._template.originals, pristine.keep)
@@ -239,23 +235,23 @@ class Transforms:
 
     def is_due(self, epoch: int) -> bool:
         """Whether they need `tell_epoch` for this epoch."""
-        return epoch != self._epoch and self._pristine.transform_parts.is_told_epochs
+        return epoch != self._epoch and self._pristine.transform_template.is_told_epochs
 
     def tell_epoch(self, epoch: int, loader: LoaderCopy) -> None:
         """What ``set_epoch`` changes is what every batch of that epoch starts from; it is called on a pristine copy."""
         pristine = self._pristine
-        copy = pristine.transform_template.copy(loader.shared_objects)
+        template = pristine.transform_template
+        copy = template.copy(loader.shared_objects)
         _take_over(copy, self._kept)
-        pristine.transform_parts.tell_epoch(copy, epoch)
-        self._template = Template(copy.value, external=loader.shared_objects, keep=pristine.keep)
-        self._parts = Owned(self._template, copy.value)
+        template.tell_epoch(copy, epoch)
+        self._template = Owned(copy.value, copy.value, external=loader.shared_objects, keep=pristine.keep)
         self._epoch, self._only = epoch, None
 
     def fresh(self, loader: LoaderCopy) -> TransformCopy:
         """The transforms for one batch that this loader gives."""
         if self._only is not None and self.pure:
             return self._only
-        made = TransformCopy(self._parts, self._template.copy(loader.shared_objects))
+        made = TransformCopy(self._template, self._template.copy(loader.shared_objects))
         _take_over(made.copy, self._kept)
         if self.pure:
             self._only = made

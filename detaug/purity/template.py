@@ -94,11 +94,6 @@ class Template:
         """Bytes that a copy takes, without large arrays."""
         return len(self._pickled)
 
-    @property
-    def read_only_bytes(self) -> int:
-        """Bytes of large arrays that copies share read-only."""
-        return self._bulk.nbytes if self._bulk.read_only else 0
-
     def copy(self, external: Iterable[Any] = (), *, only_one: bool = False) -> Copy:
         """An equal object that shares nothing that can change with the original or with another copy.
 

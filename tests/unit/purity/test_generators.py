@@ -9,8 +9,17 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.seeding.generator_kinds import child_of, seed_bit_generator, seed_random_state, write_torch_state
+from detaug.seeding.generator_kinds import (
+    MT19937_BYTES,
+    child_of,
+    random_bytes,
+    seed_bit_generator,
+    seed_python_random,
+    seed_random_state,
+    write_torch_state,
+)
 from detaug.seeding.reseeders import reseeder_of
+from detaug.seeding.tree import of_part
 
 NUMPY_KINDS = [np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64]
 
@@ -113,48 +122,8 @@ def test_the_bit_generator_itself_and_one_that_numpy_does_not_know_are_seeded() 
     assert named.random_raw(4).tolist() == np.random.PCG64(sequence(4)).random_raw(4).tolist()
 
 
-def test_all_bits_of_the_sequence_reach_numpys_legacy_state_and_pythons() -> None:
-    """Sequences that agree in the first 32 bits of their words would be one seed to `seed(int)`."""
-
-    class Words(np.random.SeedSequence):
-        def __init__(self, last: int) -> None:
-            super().__init__(1)
-            self.last = last
-
-        def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
-            words = np.full(n_words * np.dtype(dtype).itemsize // 4, 9, np.uint32)
-            words[5:6] = self.last
-            return words.view(dtype)
-
-    states = []
-    for last in (0, 1):
-        legacy, python = np.random.RandomState(0), random.Random(0)
-        seed_random_state(legacy, Words(last))
-        reseed = reseeder_of(random.Random)
-        assert reseed is not None
-        reseed(python, Words(last))
-        states.append((legacy.random_sample(), python.random()))
-    assert states[0][0] != states[1][0]
-    assert states[0][1] != states[1][1]
-
-
 def test_the_systems_entropy_is_never_seeded() -> None:
     assert reseeder_of(random.SystemRandom) is None
-
-
-def test_torch_state_holds_the_whole_twister_as_numpy_has_it() -> None:
-    """A state written word by word draws what NumPy's Mersenne Twister draws from the same words."""
-    generator = torch.Generator()
-    write_torch_state(generator, sequence(2))
-    words = generator.get_state().numpy()[24 : 24 + 8 * 624].view(np.uint64)
-    twister = np.random.MT19937()
-    state: Any = twister.state
-    twister.state = {**state, "state": {"key": words.astype(np.uint32), "pos": 624}}
-    drawn = torch.rand(2000, generator=generator)  # 24 bits of a word each
-    assert drawn.tolist() == ((twister.random_raw(2000) & 0xFFFFFF) / 2.0**24).tolist()
-    assert len(set(words.tolist())) > 620
-    assert words.max() < 2**32
-    assert words[0] == 0x80000000
 
 
 def test_torch_state_is_as_new_after_it_was_used_and_tells_apart_more_than_32_bits() -> None:
@@ -179,20 +148,59 @@ def _written(number: int) -> Any:
     return generator.get_state().numpy()[24 : 24 + 8 * 624].copy()
 
 
-def test_the_default_generator_can_be_written_and_put_back() -> None:
-    saved = torch.default_generator.get_state()
-    try:
-        write_torch_state(torch.default_generator, sequence(8))
-        first = torch.rand(4)
-        write_torch_state(torch.default_generator, sequence(8))
-        assert torch.equal(torch.rand(4), first)
-    finally:
-        torch.default_generator.set_state(saved)
-
-
 def test_child_of_meets_no_child_that_spawning_gives() -> None:
     parent = sequence(3)
     ours = {tuple(child_of(parent, key).generate_state(4)) for key in range(50)}
     spawned = {tuple(sequence(3, key).generate_state(4)) for key in range(50)}
     assert len(ours) == 50
     assert not ours & spawned
+
+
+def test_parts_have_branches_of_their_own() -> None:
+    children = [sequence(0, 0, turn) for turn in range(20)]
+    parts = [of_part(each, part) for each in children for part in (b"a" * 16, b"b" * 16)]
+    assert len({tuple(each.generate_state(4)) for each in [*parts, *children]}) == 60
+    assert tuple(of_part(sequence(5), b"a" * 16).generate_state(2)) == (3610809966, 648277738)
+
+
+def test_random_bytes_are_those_of_sfc64() -> None:
+    expected = np.random.SFC64(sequence(3)).random_raw(100).tobytes()
+    assert random_bytes(sequence(3), 800) == expected
+    assert random_bytes(sequence(3), 5) == expected[:5]
+
+
+def test_states_hold_all_words_and_no_second_normal() -> None:
+    node = sequence(5, 6, 7)
+    words = np.frombuffer(random_bytes(node, MT19937_BYTES), np.uint32).tolist()
+    words[0] = 1 << 31
+    python, numpys, torchs = random.Random(1), np.random.RandomState(1), torch.Generator()
+    python.gauss(0, 1)
+    numpys.standard_normal()
+    torch.randn(3, generator=torchs)
+
+    seed_python_random(python, node)
+    assert python.getstate() == (3, (*words, 624), None)
+    seed_random_state(numpys, node)
+    state = numpys.get_state(legacy=False)
+    assert state["state"]["key"].tolist() == words
+    assert (state["state"]["pos"], state["has_gauss"]) == (624, 0)
+    write_torch_state(torchs, node)
+    assert torch.randint(2**24, (8,), generator=torchs).tolist() == _drawn_by_mersenne(words, 8)
+
+
+def _drawn_by_mersenne(words: list[int], count: int) -> list[int]:
+    python = random.Random()
+    python.setstate((3, (*words, 624), None))
+    return [python.getrandbits(32) % 2**24 for _ in range(count)]
+
+
+class Listening(random.Random):
+    def seed(self, number: object = None, version: int = 2) -> None:
+        self.heard = number
+        super().seed(0)
+
+
+def test_a_subclass_with_a_seed_of_its_own_is_asked() -> None:
+    generator = Listening()
+    seed_python_random(generator, sequence(5))
+    assert generator.heard == sum(word << 32 * i for i, word in enumerate(sequence(5).generate_state(8).tolist()))
