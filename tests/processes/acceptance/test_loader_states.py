@@ -269,7 +269,7 @@ def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
         make.close()
     assert "loader_states" not in state
     assert said(caplog).count("stepped forward") == 1, said(caplog)
-    assert {Tuples: "tuple", Arrays: "numpy.ndarray", Unable: "not yet"}[loader] in said(caplog)
+    assert {Tuples: "come back from JSON", Arrays: "ndarray", Unable: "not yet"}[loader] in said(caplog)
     second = make(loader(diary), Noise(), n, **options)
     second.load_state_dict(state)
     assert prints(take(second, 4)) == rest
