@@ -191,7 +191,8 @@ def _odd(
         s_re, s_im = everywhere(np.float32(0)), everywhere(np.float32(0))
         k = 0
         for r in range(half):
-            k = (k + q) % radix
+            k += q
+            k -= radix if k >= radix else 0  # a division would take longer than all else here
             w_re, w_im = everywhere(twiddles[roots + 2 * k]), everywhere(twiddles[roots + 2 * k + 1])
             place = 4 * LANES * r
             c_re, c_im = c_re + w_re * load(spare, place), c_im + w_re * load(spare, place + LANES)

@@ -56,7 +56,7 @@ def filter_axis(volumes: np.ndarray, destination: np.ndarray, axis: int, gains: 
     n = destination.shape[axis]
     plan = plan_of(n)
     real = 0.5 * (gains[:, shifted(n, plan.frequency)] + gains[:, shifted(n, -plan.frequency)]) / n
-    inner = int(np.prod(destination.shape[axis + 1 :]))
+    inner = math.prod(destination.shape[axis + 1 :])
     filter_lines(
         volumes.reshape(len(volumes), -1), destination.reshape(-1), inner, plan.radices, plan.twiddles,
         np.ascontiguousarray(real, np.float32),
