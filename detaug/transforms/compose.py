@@ -76,6 +76,13 @@ class _Composition(Transform):
         return [each for transform in self.parts() for each in transform.kernels]
 
 
+def _has_params_for_each(composition: Any, params: Any) -> bool:
+    if type(params) is not dict or len(params) != 1:
+        return False
+    own = params.get("transforms")
+    return type(own) is list and len(own) == len(composition.transforms)
+
+
 class Compose(_Composition):
     """Transforms one after another.
 
@@ -124,7 +131,7 @@ class Compose(_Composition):
             shapes = transform.output_shapes(shapes, own)
         return {"transforms": params}
 
-    @takes(transforms=many(anything, lambda given: len(given.transform.transforms)))
+    @takes(_has_params_for_each, transforms=many(anything, lambda given: len(given.transform.transforms)))
     def change(self, workspace: Workspace, params: Params) -> None:
         self._apply_parts(workspace, params)
 
@@ -176,7 +183,7 @@ class TimedCompose(Compose):
         for timing in self._timings:
             timing.seconds, timing.calls = 0.0, 0
 
-    @takes(transforms=many(anything, lambda given: len(given.transform.transforms)))
+    @takes(_has_params_for_each, transforms=many(anything, lambda given: len(given.transform.transforms)))
     def change(self, workspace: Workspace, params: Params) -> None:
         for transform, own, timing in zip(self.transforms, params["transforms"], self._timings, strict=True):
             start = time.perf_counter()
@@ -189,7 +196,7 @@ class TimedCompose(Compose):
         return "\n".join(lines)
 
 
-def _is_as_sampled(params: Any) -> bool:
+def _is_as_sampled(_: Any, params: Any) -> bool:
     if type(params) is not dict:
         return False
     applied = params.get("apply_transform")

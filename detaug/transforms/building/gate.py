@@ -26,7 +26,6 @@ _LARGEST_INTEGER = 2**31 - 1
 #: Voxels: filters that are wider need more memory and time than there is.
 LARGEST_SIGMA = 250.0
 LARGEST_EXPONENT = 64.0
-_VOXEL_KEYS = ("image", "segmentation", "regression_target")
 
 
 class Given:
@@ -43,11 +42,7 @@ class Given:
         """(channels, *space) of the image, or of what there is in its place."""
         if self._shape is None:
             shapes = self._shapes()
-            for key in _VOXEL_KEYS:
-                if shapes.get(key) is not None:
-                    self._shape = tuple(shapes[key])
-                    return self._shape
-            self._shape = ()
+            self._shape = shapes.get("image") or shapes.get("segmentation") or shapes.get("regression_target") or ()
         return self._shape
 
     def dims(self) -> int:
@@ -67,14 +62,14 @@ class Refused(Exception):
         self.kind, self.path = kind, ""
 
 
-def _is_empty(params: Any) -> bool:
+def _is_empty(_: Any, params: Any) -> bool:
     return type(params) is dict and not params
 
 
-def takes(usual: Callable[[Any], bool] | None = None, /, **checks: Check) -> Callable[[Callable[..., None]], Any]:
+def takes(usual: Callable[[Any, Any], bool] | None = None, /, **checks: Check) -> Callable[[Callable[..., None]], Any]:
     """For `Transform.change`: the params that it takes, all of them, and what each may be.
 
-    ``usual``: whether params are those that most samples have, which need no look.
+    ``usual``: whether params of a transform are those that most samples have, which need no look.
 
     A subclass with a `change` of its own may hand over further ones.
 
@@ -89,7 +84,7 @@ def takes(usual: Callable[[Any], bool] | None = None, /, **checks: Check) -> Cal
     def decorate(change: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(change)
         def gated(self: Any, workspace: Any, params: Any) -> None:
-            is_usual = usual is not None and usual(params)
+            is_usual = usual is not None and usual(self, params)
             if not is_usual and not check_params(self, params, workspace.shapes, checks, type(self).change is gated):
                 params = _as_plain(params)
             change(self, workspace, params)
@@ -276,7 +271,7 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
     def check_all(given: Given, value: Any) -> None:
         wanted = length(given) if callable(length) else length
         if type(value) is list and len(value) >= least and (wanted is None or len(value) == wanted):
-            if check is anything:
+            if check is anything or not value:
                 return
             if limits is not None:  # nearly always they are floats
                 low, high = limits
