@@ -11,8 +11,10 @@ from detaug.kernels.compiling import inlined, kernel
 _LANES = 64
 
 
-@inlined
-def _limits(flat: Any, out: Any) -> Any:
+@kernel("UniTuple(float32, 2)(float32[:,::1])")
+def least_and_largest(volume: Any) -> Any:
+    """The least and the largest value; NaN counts as neither."""
+    flat = volume.reshape(-1)
     low = np.full(_LANES, np.float32(np.inf), np.float32)
     high = np.full(_LANES, np.float32(-np.inf), np.float32)
     whole = flat.shape[0] // _LANES
@@ -20,14 +22,10 @@ def _limits(flat: Any, out: Any) -> Any:
         at = np.uint64(block * _LANES)
         for lane in range(np.uint64(_LANES)):
             x = flat[at + lane]
-            if out is not None:
-                out[at + lane] = x
             low[lane] = x if x < low[lane] else low[lane]
             high[lane] = x if x > high[lane] else high[lane]
     for i in range(whole * _LANES, flat.shape[0]):
         x = flat[i]
-        if out is not None:
-            out[i] = x
         low[0] = min(low[0], x) if x == x else low[0]
         high[0] = max(high[0], x) if x == x else high[0]
     least, largest = low[0], high[0]
@@ -35,18 +33,6 @@ def _limits(flat: Any, out: Any) -> Any:
         least = min(least, low[lane])
         largest = max(largest, high[lane])
     return least, largest
-
-
-@kernel("UniTuple(float32, 2)(float32[:,::1])")
-def least_and_largest(volume: Any) -> Any:
-    """The least and the largest value; NaN counts as neither."""
-    return _limits(volume.reshape(-1), None)
-
-
-@kernel("UniTuple(float32, 2)(float32[:,::1], float32[:,::1])")
-def copy_and_measure(source: Any, destination: Any) -> Any:
-    """`least_and_largest` of the source, copied meanwhile."""
-    return _limits(source.reshape(-1), destination.reshape(-1))
 
 
 @inlined

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.limits import copy_and_measure, least_and_largest
-from detaug.kernels.regions import fill, fill_evenly, shuffle
+from detaug.kernels.limits import least_and_largest
+from detaug.kernels.regions import fill_evenly, shuffle
 from detaug.kernels.threefry import key_words
 from detaug.transforms.building import draws, memory
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -16,7 +16,7 @@ from detaug.transforms.building.checks import integer, random_scalar
 from detaug.transforms.building.gate import KEY, many, needed_if, takes
 from detaug.transforms.building.per_channel import flat_planes
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.rectangles import CORNERS, Corners, overwrite, placed, region_of, within
+from detaug.transforms.rectangles import CORNERS, Corners, placed, within
 
 Size = int | Sequence[int]
 
@@ -113,15 +113,14 @@ class CoarseDropout(_Regions):
 
     def _copied_and_range(self, source: np.ndarray, copy: np.ndarray) -> tuple[float, float]:
         """Copy the image, unless the two are one array; from the least to the largest number to fill with."""
+        if copy is not source:
+            copy[...] = source
         if self.fill_value is not None:
-            if copy is not source:
-                copy[...] = source
             return self.fill_value if isinstance(self.fill_value, tuple) else (self.fill_value, self.fill_value)
-        channels = [(flat_planes(one), flat_planes(two)) for one, two in zip(source, copy, strict=True)]
-        limits = [least_and_largest(one) if copy is source else copy_and_measure(one, two) for one, two in channels]
+        limits = [least_and_largest(flat_planes(channel)) for channel in copy]
         return min(low for low, _ in limits), max(high for _, high in limits)
 
-    kernels = (least_and_largest, copy_and_measure, fill, fill_evenly)
+    kernels = (least_and_largest, fill_evenly)
 
 
 class CoarseShuffle(_Regions):
@@ -168,11 +167,13 @@ class CoarseShuffle(_Regions):
 
 
 def _fill(channel: np.ndarray, corners: Corners, low: float, high: float, key: int | None, stream: int) -> None:
+    region = channel[within(corners)]
     if key is None or low == high:
-        overwrite(channel, corners, low)
+        region[...] = np.float32(low)
         return
-    extent = np.float32(high - low)
-    fill_evenly(*region_of(channel, corners), np.float32(low), extent, *key_words(key), np.uint32(stream))
+    values = np.empty(region.size, np.float32)
+    fill_evenly(values, np.float32(low), np.float32(high - low), *key_words(key), np.uint32(stream))
+    region[...] = values.reshape(region.shape)
 
 
 def _checked(name: str, wanted: Size) -> int | tuple[int, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.regions import fill
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer_range, probability, random_scalar
@@ -122,12 +121,10 @@ class BlankRectangle(ImageTransform):
             for n, (corners, value) in enumerate(zip(rectangles, values, strict=True)):
                 if asked and isinstance(value, int):
                     value = values[n] = self._asked(channel[within(corners)], value)
-                overwrite(channel, corners, value)
+                channel[within(corners)] = np.float32(value)
             filled.append(values)
         if asked:
             workspace.record(params, {**params, "values": filled})
-
-    kernels = (fill,)
 
     def _asked(self, region: np.ndarray, key: float) -> float:
         function: Any = self.rectangle_value
@@ -145,19 +142,6 @@ def placed(rng: np.random.Generator, size: Sequence[int], space: Sequence[int]) 
 def within(corners: Corners) -> tuple[slice, ...]:
     """A rectangle's voxels, as an index of a channel."""
     return tuple(slice(max(low, 0), max(high, 0)) for low, high in zip(*corners, strict=True))
-
-
-def overwrite(channel: np.ndarray, corners: Corners, value: float) -> None:
-    """One value for all voxels of a rectangle."""
-    fill(*region_of(channel, corners), np.float32(value))
-
-
-def region_of(channel: np.ndarray, corners: Corners) -> tuple[Any, ...]:
-    """A rectangle of a channel as kernels are told it (`detaug.kernels.regions`): in a volume, a slice is one of depth 1."""
-    lower, upper = corners
-    if channel.ndim == 3:
-        return channel, *lower, *upper
-    return channel[None], 0, *lower, 1, *upper
 
 
 def _checked_sizes(wanted: Any) -> tuple[int, int] | list[tuple[int, int]]:
