@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detaug.errors import UnusableError
 from detaug.versions import SUPPORTED_NNUNET
@@ -37,37 +37,21 @@ class UnsupportedNNUNet(RuntimeError):
     """The installed nnU-Net is not a version that detaug's trainers support."""
 
 
-def installed_version() -> str:
-    """The version of nnunetv2.
-
-    Raises:
-        UnsupportedNNUNet: it is not installed as a package.
-    """
-    try:
-        return importlib.metadata.version("nnunetv2")
-    except importlib.metadata.PackageNotFoundError:
-        raise UnsupportedNNUNet('nnunetv2 is not installed: pip install "detaug[nnunet]"') from None
-
-
-def check_nnunet_version() -> str:
-    """The installed version, if the trainers support it (with ``DETAUG_ANY_NNUNET=1`` in the environment: any).
+def check_nnunet_version() -> None:
+    """See that the trainers support the installed version (with ``DETAUG_ANY_NNUNET=1`` in the environment: any).
 
     Raises:
         UnsupportedNNUNet: they do not.
     """
-    version = installed_version()
-    if _supported(version) or os.environ.get(ANY_VERSION_VARIABLE) == "1":
-        return version
+    version = importlib.metadata.version("nnunetv2")
+    if version.startswith(tuple(f"{each}." for each in SUPPORTED_NNUNET)) or switched_on(ANY_VERSION_VARIABLE):
+        return
     known = " or ".join(f"{each}.x" for each in SUPPORTED_NNUNET)
     raise UnsupportedNNUNet(
         f"nnunetv2 {version} is installed, and detaug's trainers support {known}: a training might silently not be "
         f'reproducible. Install a supported one (pip install "nnunetv2=={SUPPORTED_NNUNET[-1]}.*"), or set '
         f"{ANY_VERSION_VARIABLE}=1 to continue and check the result with `detaug nnunet verify`"
     )
-
-
-def _supported(version: str) -> bool:
-    return any(version == each or version.startswith(f"{each}.") for each in SUPPORTED_NNUNET)
 
 
 #: How nnU-Net's own error begins where it finds no trainer of a name.
@@ -190,43 +174,11 @@ def planning() -> Any:
 # --- trainers ---------------------------------------------------------------------------------------------------------
 
 
-class TrainerAttributes:
-    """What a trainer of nnU-Net has, as far as mixins of detaug use it."""
-
-    batch_size: int
-    configuration_manager: Any
-    configuration_name: str
-    current_epoch: int
-    dataloader_train: Any
-    dataloader_val: Any
-    dataset_class: Any
-    dataset_json: Any
-    device: Any
-    disable_checkpointing: bool
-    folder_with_segs_from_previous_stage: str | None
-    grad_scaler: Any
-    is_ddp: bool
-    label_manager: Any
-    local_rank: int
-    logger: Any
-    loss: Any
-    lr_scheduler: Any
-    network: Any
-    num_epochs: int
-    num_iterations_per_epoch: int
-    num_val_iterations_per_epoch: int
-    optimizer: Any
-    output_folder: str
-    plans_manager: Any
-    preprocessed_dataset_folder: str
-    print_to_log_file: Any
-    save_every: int
-    was_initialized: bool
-
-
-#: Entries of dataset.json by which labels are read, and attributes of a trainer by which patches are drawn.
-LABELS = ("labels", "regions_class_order", "channel_names")
-SAMPLING = ("batch_size", "oversample_foreground_percent", "probabilistic_oversampling")
+if TYPE_CHECKING:
+    #: What a mixin for nnU-Net's trainers builds on: nnU-Net has no types.
+    Trainer = Any
+else:
+    Trainer = object
 
 
 # --- loaders ----------------------------------------------------------------------------------------------------------
@@ -243,11 +195,11 @@ def loader_class() -> Any:
     return nnUNetDataLoader
 
 
-def dataset_classes() -> tuple[Any, ...]:
-    """nnU-Net's data sets of preprocessed cases."""
-    from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2, nnUNetDatasetNumpy
+def dataset_class() -> Any:
+    """nnU-Net's data set of preprocessed cases."""
+    from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 
-    return nnUNetDatasetBlosc2, nnUNetDatasetNumpy
+    return nnUNetDatasetBlosc2
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
@@ -265,7 +217,7 @@ def is_checkpoint(value: Any) -> bool:
     return isinstance(value, dict) and {WEIGHTS, LOGGED} <= value.keys()
 
 
-def best_average(trainer: TrainerAttributes, kept: Any, averages: Sequence[Any]) -> Any:
+def best_average(trainer: Any, kept: Any, averages: Sequence[Any]) -> Any:
     """The best moving average that belongs into a checkpoint which the trainer writes now.
 
     nnU-Net's `on_epoch_end` writes ``checkpoint_latest`` before it looks whether the epoch was the best, so that what it
@@ -286,7 +238,7 @@ def best_average(trainer: TrainerAttributes, kept: Any, averages: Sequence[Any])
     return averages[-1] if nnunets_own and (best is None or averages[-1] > best) else kept
 
 
-def _ends_an_epoch(trainer: TrainerAttributes) -> bool:
+def _ends_an_epoch(trainer: Any) -> bool:
     """Whether nnU-Net's own `on_epoch_end` is what is running; a trainer may have replaced it."""
     code = trainer_class().on_epoch_end.__code__
     frame: FrameType | None = sys._getframe()
@@ -297,7 +249,7 @@ def _ends_an_epoch(trainer: TrainerAttributes) -> bool:
     return False
 
 
-def plot_nothing(trainer: TrainerAttributes) -> None:
+def plot_nothing(trainer: Any) -> None:
     """Have the trainer draw no plot of its progress, which takes longer than all the rest of a short epoch."""
     trainer.logger.plot_progress_png = _no_plot
 

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.nnunet.compatibility import dataset_classes, loader_class
+from detaug.nnunet.compatibility import dataset_class, loader_class
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.loading.patch_source import PatchSource
 
@@ -168,11 +168,9 @@ def _built_in(method: Any) -> bool:
 
 def why_loader_stays(loader: Any) -> str | None:
     """Why a loader is not replaced by a `PatchSource`; None: it can be."""
-    data = getattr(loader, "_data", None)
-    stock = next((each for each in dataset_classes() if isinstance(data, each)), None)
     return (
         unlike(loader, loader_class())
-        or (f"it reads from a {type(data).__qualname__}" if stock is None else unlike(data, stock))
+        or unlike(loader._data, dataset_class())
         or (None if loader.infinite else "it ends")
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,109 +28,50 @@ def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | No
     Args:
         path_or_folder: the file, or the folder it lies in.
         ids: the cases that there are. Left out, they are those that lie preprocessed beside the file, in each folder
-            of a configuration (``nnUNetPlans_3d_fullres`` and the like), as nnU-Net itself lists them: ``*.b2nd``
-            without ``*_seg.b2nd``, or ``*.npz``. Where there is no such folder, only the file is checked.
+            of a configuration (``nnUNetPlans_3d_fullres`` and the like), as nnU-Net itself lists them. Where there is no
+            such folder, only the file is checked.
 
     Returns:
         The folds, with the cases in ascending order.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: everything that is wrong, in one message: not JSON, or of another form; no folds; a side that is
-            empty; a case twice in a list or on both sides; a case that does not exist, or that a fold leaves out.
-            Whether validation lists overlap between folds is not judged: repeated random splits do.
+        ValueError: it is not JSON, or of another form; or all of these faults, in one message: a case more than once in a
+            fold, one that does not exist, one that a fold leaves out. Whether validation lists overlap between folds is not
+            judged: repeated random splits do.
     """
     path = Path(path_or_folder)
     if path.is_dir():
         path = path / FILE_NAME
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: nnU-Net writes one when it first trains")
     try:
         folds = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
-    faults = _faults_of(folds)
-    if isinstance(folds, list):
-        for where, known in _known_cases(path.parent, ids):
-            for number, fold in enumerate(folds):
-                faults += _unmatched(number, fold, where, known)
+    if not isinstance(folds, list) or not folds or not all(map(_is_fold, folds)):
+        raise ValueError(f'{path} must be a list of folds {{"train": [case, ...], "val": [case, ...]}}, no side empty')
+    if ids is not None:
+        known = {"the given ids": set(ids)}
+    else:
+        folders = sorted(each for each in path.parent.iterdir() if each.is_dir())
+        known = {each.name: set(cases) for each in folders if (cases := listed_cases(each))}
+    faults = [
+        f"- fold {number}: {what}: {', '.join(map(repr, sorted(cases)))}"
+        for number, fold in enumerate(folds)
+        for what, cases in _faults(Counter(fold["train"] + fold["val"]), known)
+        if cases
+    ]
     if faults:
-        raise ValueError(f"{path} has {len(faults)} fault{'s' * (len(faults) > 1)}:\n{_bulleted(faults)}")
+        raise ValueError("\n".join([f"{path} has faults:", *faults]))
     return [{side: sorted(fold[side]) for side in ("train", "val")} for fold in folds]
 
 
-def preprocessed_cases(folder: str | os.PathLike[str]) -> dict[str, list[str]]:
-    """Configuration folder → its cases in ascending order, for a folder ``nnUNet_preprocessed/DatasetXXX_Name``.
-
-    As nnU-Net itself lists them; folders without cases (``gt_segmentations``) are left out.
-    """
-    found = {}
-    for configuration in sorted(entry for entry in Path(folder).iterdir() if entry.is_dir()):
-        compressed, zipped = listed_cases(configuration)
-        if compressed or zipped:
-            found[configuration.name] = compressed or zipped
-    return found
+def _is_fold(fold: Any) -> bool:
+    sides = [fold.get(side) for side in ("train", "val")] if isinstance(fold, dict) else [None]
+    return all(isinstance(side, list) and side and all(isinstance(each, str) for each in side) for side in sides)
 
 
-def _known_cases(folder: Path, ids: Iterable[str] | None) -> list[tuple[str, set[Any]]]:
-    if ids is not None:
-        return [("the given ids", set(ids))]
-    return [(name, set(cases)) for name, cases in preprocessed_cases(folder).items()]
-
-
-def _faults_of(folds: Any) -> list[str]:
-    if not isinstance(folds, list):
-        return [f"it must be a list of folds, not {type(folds).__name__}"]
-    if not folds:
-        return ["it has no folds"]
-    return [f"fold {number}: {fault}" for number, fold in enumerate(folds) for fault in _faults_of_fold(fold)]
-
-
-def _faults_of_fold(fold: Any) -> list[str]:
-    if not isinstance(fold, dict):
-        return [f'it must be {{"train": [...], "val": [...]}}, not {type(fold).__name__}']
-    faults = []
-    for side in ("train", "val"):
-        cases = fold.get(side)
-        if cases is None:
-            faults.append(f"it has no {side!r}, only {sorted(map(str, fold))}")
-        elif not isinstance(cases, list):
-            faults.append(f"{side!r} must be a list of cases, not {type(cases).__name__}")
-        elif not cases:
-            faults.append(f"{side!r} is empty")
-        elif not all(isinstance(case, str) for case in cases):
-            others = [case for case in cases if not isinstance(case, str)]
-            faults.append(f"{side!r} has cases that are no strings: {_shown(others)}")
-        else:
-            twice = sorted(case for case, count in Counter(cases).items() if count > 1)
-            if twice:
-                faults.append(f"{side!r} has cases more than once: {_shown(twice)}")
-    both = sorted(_cases(fold, "train") & _cases(fold, "val"))
-    if both:
-        faults.append(f"cases are in 'train' and in 'val': {_shown(both)}")
-    return faults
-
-
-def _unmatched(number: int, fold: Any, where: str, known: set[Any]) -> list[str]:
-    split = _cases(fold, "train") | _cases(fold, "val")
-    faults = []
-    if split - known:
-        faults.append(f"fold {number}: cases that are not in {where}: {_shown(sorted(split - known))}")
-    if split and known - split:
-        faults.append(f"fold {number}: cases of {where} that it leaves out: {_shown(sorted(known - split))}")
-    return faults
-
-
-def _cases(fold: Any, side: str) -> set[str]:
-    cases = fold.get(side) if isinstance(fold, dict) else None
-    return {case for case in cases if isinstance(case, str)} if isinstance(cases, list) else set()
-
-
-def _shown(items: Sequence[Any]) -> str:
-    """The first five."""
-    more = f" and {len(items) - 5} more" if len(items) > 5 else ""
-    return ", ".join(repr(item) for item in items[:5]) + more
-
-
-def _bulleted(faults: Sequence[str]) -> str:
-    return "\n".join(f"- {fault}" for fault in faults)
+def _faults(counts: Counter[str], known: dict[str, set[str]]) -> Iterable[tuple[str, Iterable[str]]]:
+    yield "cases more than once", [case for case, count in counts.items() if count > 1]
+    for where, cases in known.items():
+        yield f"cases that are not in {where}", set(counts) - cases
+        yield f"cases of {where} that it leaves out", cases - set(counts)

@@ -1,15 +1,12 @@
 """nnU-Net's preprocessed cases on disk: what is in a folder, and each case's arrays and places of classes.
 
-Arrays are opened, not read: compressed ones (``.b2nd``) give any box of voxels by decompressing the blocks it touches,
-``.npy`` files are mapped. A ``.npz`` that is not unpacked has to be read as a whole; nnU-Net unpacks them when a training
-starts.
+Arrays (``.b2nd``) are opened, not read: they give any box of voxels by decompressing the blocks it touches.
 """
 
 from __future__ import annotations
 
 import os
 import pickle
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -31,6 +28,8 @@ HASH_VARIABLE = "DETAUG_HASH_DATA"
 HASHED = "sha256:"
 #: What the places of classes of recently used cases may take in a process, in bytes.
 PLACES_MEMORY = 128 * 2**20
+#: Of a file's beginning and of its end, so many bytes tell its content from another.
+_EDGE = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Case:
     """One preprocessed case, opened.
 
     Attributes:
-        image: (C, X, Y, Z), an array or something that is sliced like one.
+        image: (C, X, Y, Z), a ``blosc2.NDArray``, as the others.
         segmentation: (1, X, Y, Z).
         previous_stage: (X, Y, Z) labels of a cascade's first stage, or None.
         class_locations: class or region -> (N, 4) unsigned integers; None where the properties have none.
@@ -60,7 +59,7 @@ class CaseFolder:
 
     Raises:
         FileNotFoundError: there is no such folder, or it has no cases.
-        ValueError: both compressed and ``.npz`` cases are in it, or identifiers without files.
+        ValueError: there are identifiers without files.
     """
 
     def __init__(
@@ -69,7 +68,12 @@ class CaseFolder:
         self.folder = Path(folder)
         self._text = str(self.folder / "_")[:-1]
         self.previous_stage = Path(previous_stage) if previous_stage is not None else None
-        self.ending, present = _cases_in(self.folder)
+        present = listed_cases(self.folder) if self.folder.is_dir() else []
+        if not present:
+            raise FileNotFoundError(
+                f"there are no preprocessed cases (.b2nd) in {self.folder}: run nnUNetv2_preprocess of nnU-Net 2.8, or check "
+                "nnUNet_preprocessed"
+            )
         self.identifiers = sorted(map(str, identifiers)) if identifiers is not None else present
         missing = sorted(set(self.identifiers) - set(present))
         if missing:
@@ -80,18 +84,12 @@ class CaseFolder:
 
     def open(self, identifier: str) -> Case:
         """A case's arrays, opened for reading, and the places of its classes."""
+        # strings: a Path takes longer to make than a plane takes to be found in its file
+        image = compressed_files.get(f"{self._text}{identifier}.b2nd")
+        segmentation = compressed_files.get(f"{self._text}{identifier}_seg.b2nd")
         previous = None
-        if self.ending == "b2nd":
-            # strings: a Path takes longer to make than a plane takes to be found in its file
-            image = compressed_files.get(f"{self._text}{identifier}.b2nd")
-            segmentation = compressed_files.get(f"{self._text}{identifier}_seg.b2nd")
-            if self.previous_stage is not None:
-                previous = compressed_files.get(str(self.previous_stage / f"{identifier}.b2nd"))
-        else:
-            image = _open_numpy(self.folder, identifier, "", "data")
-            segmentation = _open_numpy(self.folder, identifier, "_seg", "seg")
-            if self.previous_stage is not None:
-                previous = _open_numpy(self.previous_stage, identifier, "", "seg")
+        if self.previous_stage is not None:
+            previous = compressed_files.get(str(self.previous_stage / f"{identifier}.b2nd"))
         return Case(image, segmentation, previous, self.class_locations(identifier))
 
     def class_locations(self, identifier: str) -> dict[Any, np.ndarray] | None:
@@ -100,17 +98,13 @@ class CaseFolder:
 
     def files(self, identifier: str) -> list[Path]:
         """All files of a case that a training reads."""
-        names = [f"{identifier}.b2nd", f"{identifier}_seg.b2nd"] if self.ending == "b2nd" else [f"{identifier}.npz"]
-        found = [self.folder / name for name in (*names, f"{identifier}.pkl")]
+        found = [self.folder / f"{identifier}{ending}" for ending in (".b2nd", "_seg.b2nd", ".pkl")]
         if self.previous_stage is not None:
-            found.append(self.previous_stage / f"{identifier}.{self.ending}")
+            found.append(self.previous_stage / f"{identifier}.b2nd")
         return found
 
-    def check(self, channels: int | None = None) -> None:
-        """Look at every case once: that its files are there and whole, and that its arrays fit each other.
-
-        Args:
-            channels: how many channels every image must have; None: as the first one.
+    def check(self) -> None:
+        """Look at every case once: that its files are there and whole.
 
         Raises:
             ValueError: names every faulty case and what is wrong with it.
@@ -118,16 +112,8 @@ class CaseFolder:
         faults = []
         for identifier in self.identifiers:
             try:
-                channels = self._check_case(identifier, channels)
-            except (
-                ValueError,
-                OSError,
-                EOFError,
-                RuntimeError,
-                KeyError,
-                pickle.UnpicklingError,
-                zipfile.BadZipFile,
-            ) as error:
+                self._check_case(identifier)
+            except (ValueError, OSError, RuntimeError) as error:
                 faults.append(f"{identifier}: {error}")
         if faults:
             raise ValueError(
@@ -141,15 +127,15 @@ class CaseFolder:
         Raises:
             ValueError: names those that have properties and no image.
         """
-        images = {path.stem for path in self.folder.glob(f"*.{self.ending}")}
+        images = {path.stem for path in self.folder.glob("*.b2nd")}
         halves = sorted({path.stem for path in self.folder.glob("*.pkl")} - images)
         if halves:
             raise ValueError(
-                f"{len(halves)} cases in {self.folder} have no image (.{self.ending}): {_some(halves)}. Preprocess them "
+                f"{len(halves)} cases in {self.folder} have no image (.b2nd): {_some(halves)}. Preprocess them "
                 "again (nnUNetv2_preprocess), or remove what is left of them"
             )
 
-    def _check_case(self, identifier: str, channels: int | None) -> int:
+    def _check_case(self, identifier: str) -> None:
         absent = [file for file in self.files(identifier) if not file.is_file()]
         if absent:
             advice = ""
@@ -162,21 +148,13 @@ class CaseFolder:
             _places.forget(str(file))
             compressed_files.forget(str(file))
         case = self.open(identifier)
-        shape = tuple(int(n) for n in case.image.shape)
-        if len(shape) != 4 or (channels is not None and shape[0] != channels):
-            wanted = "C" if channels is None else channels
-            raise ValueError(f"the image must be ({wanted}, X, Y, Z), it is {shape}")
-        if tuple(case.segmentation.shape) != (1, *shape[1:]):
-            raise ValueError(f"the segmentation is {tuple(case.segmentation.shape)}, the image {shape}")
-        if case.previous_stage is not None and tuple(case.previous_stage.shape)[-3:] != shape[1:]:
-            raise ValueError(
-                f"the previous stage's segmentation is {tuple(case.previous_stage.shape)}, the image {shape}"
-            )
-        # the last voxel: a file that was cut short has none
         for array in (case.image, case.segmentation, case.previous_stage):
-            if array is not None:
-                np.asarray(array[tuple(slice(n - 1, n) for n in array.shape)])
-        return shape[0]
+            if array is None:
+                continue
+            if array.shape[-3:] != case.image.shape[-3:]:  # predicted for another preprocessing of the case
+                raise ValueError(f"the previous stage's segmentation is {array.shape}, the image {case.image.shape}")
+            # the last voxel: a file that was cut short has none
+            np.asarray(array[tuple(slice(n - 1, n) for n in array.shape)])
 
     def contents(self, like: str | None = None) -> str:
         """A short fingerprint of the cases: their names, and sizes and edges (64 kB each) of their files.
@@ -197,7 +175,12 @@ class CaseFolder:
         for identifier in self.identifiers:
             state.update(f"{len(identifier)}:{identifier}".encode())
             for file in self.files(identifier):
-                add_edges(state, file)
+                size = file.stat().st_size
+                state.update(f"{file.name}:{size}".encode())
+                with open(file, "rb") as stream:
+                    state.update(stream.read(_EDGE))
+                    stream.seek(max(size - _EDGE, min(size, _EDGE)))
+                    state.update(stream.read(_EDGE))
         return state.hexdigest()
 
 
@@ -222,35 +205,9 @@ def _compact(places: Any) -> np.ndarray:
     return array.astype(np.min_scalar_type(int(array.max())))
 
 
-def listed_cases(folder: Path) -> tuple[list[str], list[str]]:
-    """The compressed cases of a folder, and those in ``.npz`` files, in ascending order.
-
-    As nnunetv2's ``nnUNetDatasetBlosc2.get_identifiers`` and ``nnUNetDatasetNumpy.get_identifiers`` list them.
-    """
-    files = [name.rpartition(".") for name in os.listdir(folder)]
-    compressed = [stem for stem, _, ending in files if ending == "b2nd" and not stem.endswith("_seg")]
-    return sorted(compressed), sorted(stem for stem, _, ending in files if ending == "npz")
-
-
-def _cases_in(folder: Path) -> tuple[str, list[str]]:
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}: run nnUNetv2_preprocess, or check nnUNet_preprocessed")
-    compressed, zipped = listed_cases(folder)
-    if compressed and zipped:
-        raise ValueError(f"{folder} has cases of two kinds, .b2nd ({len(compressed)}) and .npz ({len(zipped)})")
-    if not compressed and not zipped:
-        raise FileNotFoundError(f"{folder} has no preprocessed cases (.b2nd or .npz): run nnUNetv2_preprocess")
-    return ("b2nd", compressed) if compressed else ("npz", zipped)
-
-
-def _open_numpy(folder: Path, identifier: str, suffix: str, name: str) -> Any:
-    unpacked = folder / f"{identifier}{suffix}.npy"
-    if unpacked.is_file():
-        with reading(unpacked):
-            return np.load(unpacked, mmap_mode="r")
-    file = folder / f"{identifier}.npz"
-    with reading(file), np.load(file) as archive:
-        return archive[name]
+def listed_cases(folder: Path) -> list[str]:
+    """The cases of a folder in ascending order, as nnunetv2's ``nnUNetDatasetBlosc2.get_identifiers`` lists them."""
+    return sorted(name[:-5] for name in os.listdir(folder) if name.endswith(".b2nd") and not name.endswith("_seg.b2nd"))
 
 
 def _some(names: Sequence[str]) -> str:
@@ -284,17 +241,3 @@ def hash_of(file: Path) -> str:
     except OSError:  # a cache that cannot be written saves nothing
         pass
     return found
-
-
-_EDGE = 64 * 1024
-
-
-def add_edges(state: Any, file: Path) -> None:
-    """Update a hash with a file's name, its size, and its first and last 64 kB."""
-    size = file.stat().st_size
-    state.update(f"{file.name}:{size}".encode())
-    with open(file, "rb") as stream:
-        state.update(stream.read(_EDGE))
-        if size > 2 * _EDGE:
-            stream.seek(size - _EDGE)
-        state.update(stream.read(_EDGE))

@@ -7,19 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from detaug.nnunet.loading.opened_files import file_of, reading
+from detaug.nnunet.loading.opened_files import reading
 from detaug.transforms.building import memory
 from detaug.transforms.building.memory import Between, LazyVolume
-
-#: Planes of an array that is not stored in blocks, for which it is asked what will be looked at.
-_LAYER = 16
 
 
 class CasePatch(LazyVolume):
     """A box of one or more stored arrays, their channels behind each other; what lies outside of the case is padding.
 
     Args:
-        stored: arrays (C, X, Y, Z) or (X, Y, Z) of equal spatial extents, of which boxes can be sliced.
+        stored: ``blosc2.NDArray``s (C, X, Y, Z) or (X, Y, Z) of equal spatial extents.
         starts: first voxel of the box in the case; may be negative.
         extents: of the box, voxels.
         padding: the value outside.
@@ -60,7 +57,7 @@ class CasePatch(LazyVolume):
 
     def _layers(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """Planes in parts as thick as the stored arrays' blocks, which are read as a whole."""
-        thickness = max(getattr(stored, "blocks", (_LAYER,) * 3)[-3] for stored in self._stored)
+        thickness = max(stored.blocks[-3] for stored in self._stored)
         first = start
         while first < stop:
             last = min(first + thickness - (first + self._starts[0]) % thickness, stop)
@@ -82,19 +79,14 @@ class CasePatch(LazyVolume):
             within = tuple(slice(low, high) for low, high in inside)
             channel = 0
             for stored, count in zip(self._stored, self._channels, strict=True):
-                with reading(file_of(stored)):
+                with reading(stored.schunk.urlpath):
                     _copy_box(stored, lows, highs, array[(slice(channel, channel + count), *within)])
                 channel += count
 
 
 def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.ndarray) -> None:
-    """A box of what is stored into an array (C, *extents)."""
+    """A box of what is stored into an array (C, *extents): slicing in Python's way takes twice as long for a plane."""
     bare = len(stored.shape) == 3
-    if not hasattr(stored, "get_slice_numpy"):
-        box = tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))
-        array[...] = stored[box] if bare else stored[(slice(None), *box)]
-        return
-    # a compressed array, of which slicing in Python's way takes twice as long for a plane
     bounds = (tuple(lows), tuple(highs)) if bare else ((0, *lows), (stored.shape[0], *highs))
     target = array[0] if bare else array
     if target.dtype == stored.dtype and target.flags.c_contiguous:

@@ -70,12 +70,6 @@ def reading(file: str | Path) -> Iterator[None]:
         ) from error
 
 
-def file_of(array: Any) -> str:
-    """Where an opened array is stored."""
-    schunk = getattr(array, "schunk", None)
-    return str(getattr(schunk, "urlpath", None) or getattr(array, "filename", None) or "a file")
-
-
 class NamesCases:
     """`generate_train_batch` of nnU-Net's loader, whose errors say at which case they came.
 

@@ -75,7 +75,7 @@ class FastTraining(DetAugLoading):
     """
 
     def _do_i_compile(self) -> bool:
-        compiles: bool = super(DeterministicTraining, self)._do_i_compile()  # type: ignore[misc]
+        compiles: bool = super(DeterministicTraining, self)._do_i_compile()
         return compiles
 
     def _set_switches(self) -> None:

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -26,10 +24,9 @@ from detaug.ledger.header import portable
 from detaug.nnunet.compatibility import (
     AVERAGES,
     BEST_AVERAGE,
-    LABELS,
+    EPOCH_TIMES,
     LOGGED,
-    SAMPLING,
-    TrainerAttributes,
+    Trainer,
     best_average,
     check_nnunet_version,
     is_checkpoint,
@@ -43,13 +40,10 @@ from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kep
 from detaug.nnunet.trainers.output_folder import (
     CHECKPOINTS,
     canonical,
-    keep_times,
     ledger_in,
     loads_everything,
     read_checkpoint,
-    restore_times,
     saves_through,
-    without_times,
     write_checkpoint,
 )
 from detaug.nnunet.trainers.ranks import buckets_stay
@@ -62,7 +56,7 @@ from detaug.nnunet.trainers.run_record import (
     plain,
     schedule_settings,
 )
-from detaug.nnunet.trainers.training_log import TrainingLog, checks_line, named, opening_line
+from detaug.nnunet.trainers.training_log import checks_line, detaugs_log_to, named, opening_line
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.trainers.unsaved_state import UnsavedState
 from detaug.reports.atomic_files import remove_unfinished
@@ -81,10 +75,14 @@ EXECUTOR_VARIABLE = "DETAUG_EXECUTOR"
 #: Set to 1, every loader keeps a ledger beside the checkpoints.
 LEDGER_VARIABLE = "DETAUG_LEDGER"
 
+#: Entries of dataset.json by which labels are read, and attributes of a trainer by which patches are drawn.
+LABELS = ("labels", "regions_class_order", "channel_names")
+SAMPLING = ("batch_size", "oversample_foreground_percent", "probabilistic_oversampling")
+
 logger = logging.getLogger("detaug")
 
 
-class DeterministicTraining(TrainerAttributes):
+class DeterministicTraining(Trainer):  # type: ignore[misc]
     """A mixin that makes any trainer of nnU-Net reproducible.
 
         class MyTrainer(DeterministicTraining, nnUNetTrainer):
@@ -108,7 +106,7 @@ class DeterministicTraining(TrainerAttributes):
       2.9 nothing is compiled. On a CPU, torch computes with ``DETAUG_CPU_THREADS`` threads, by
       default one per core; the checkpoint has the number.
     - `on_train_start`: checks that all cases of the fold are there and complete, and the same as when the training began.
-    - `save_checkpoint`: writes times to a file beside it; pickling does not depend on history; a file is never partial.
+    - `save_checkpoint`: leaves out times; pickling does not depend on history; a file is never partial.
     - `run_training`: no process survives it. Whatever detaug logs meanwhile (batches that are not reproducible, generators
       without a seed, dead workers) goes to nnU-Net's log, with a line on what the training is made of and one on its checks.
 
@@ -155,13 +153,11 @@ class DeterministicTraining(TrainerAttributes):
             )
         return self._run_seed
 
-    def _branch(self, branch: str) -> SeedTree:
-        """A branch of the run's seed tree: "initialization", "epoch/rank/0", "final validation"; the loaders have "train"
-        and "val"."""
-        return SeedTree(self.run_seed).child(branch)
+    def _seed_globals(self, branch: str, *epoch: int) -> None:
+        """Seed Python's, NumPy's and torch's generators from a branch of the run's tree; the loaders have "train" and "val"."""
+        seed_global_generators(SeedTree(self.run_seed).child(branch).sequence(*epoch))
 
     def _number_of_ranks(self) -> int:
-        """How many ranks train together."""
         return torch.distributed.get_world_size() if self.is_ddp else 1
 
     # --- network ----------------------------------------------------------------------------------------------------
@@ -170,9 +166,9 @@ class DeterministicTraining(TrainerAttributes):
         if not self.was_initialized:
             check_nnunet_version()
             self._set_switches()
-            seed_global_generators(self._branch("initialization").sequence())
+            self._seed_globals("initialization")
         with buckets_stay():
-            super().initialize()  # type: ignore[misc]
+            super().initialize()
         self._swap_layers("network", self.network)
         # before a checkpoint is loaded, and with it the optimiser's settings
         self._begun_with = {
@@ -183,13 +179,13 @@ class DeterministicTraining(TrainerAttributes):
         self._first_weights = _digest_of_weights(self.network)
 
     def _build_loss(self) -> Any:
-        loss = super()._build_loss()  # type: ignore[misc]
+        loss = super()._build_loss()
         self._swap_layers("loss", loss)
         return loss
 
     def _do_i_compile(self) -> bool:
         """As nnU-Net decides, where torch can compile without choosing kernels by timing."""
-        return bool(super()._do_i_compile()) and compiles_reproducibly()  # type: ignore[misc]
+        return bool(super()._do_i_compile()) and compiles_reproducibly()
 
     def _swap_layers(self, what: str, module: Any) -> None:
         if isinstance(module, torch.nn.Module):
@@ -209,7 +205,7 @@ class DeterministicTraining(TrainerAttributes):
 
     def get_dataloaders(self) -> tuple[Any, Any]:
         with requests_instead_of_augmenters(type(self)):
-            train, val = super().get_dataloaders()  # type: ignore[misc]
+            train, val = super().get_dataloaders()
         return (
             self._augmenter(train, "train", self.num_iterations_per_epoch),
             self._augmenter(val, "val", self.num_val_iterations_per_epoch),
@@ -245,14 +241,9 @@ class DeterministicTraining(TrainerAttributes):
         return augmenter
 
     def _prepare_cases(self, like: str | None = None) -> None:
-        """Unpack, check and fingerprint the cases of this fold, before any process opens one; in the way of an earlier
-        fingerprint, where there is one."""
-        if self.local_rank == 0 and self.dataset_class is not None:
-            self.dataset_class.unpack_dataset(self.preprocessed_dataset_folder, overwrite_existing=False, verify=True)
-        if self.is_ddp:
-            torch.distributed.barrier()
+        """Check and fingerprint the cases of this fold; in the way of an earlier fingerprint, where there is one."""
         CaseFolder(self.preprocessed_dataset_folder).check_images()
-        train, val = self.do_split()  # type: ignore[attr-defined]
+        train, val = self.do_split()
         folder = CaseFolder(
             self.preprocessed_dataset_folder, sorted({*train, *val}), self.folder_with_segs_from_previous_stage
         )
@@ -262,14 +253,10 @@ class DeterministicTraining(TrainerAttributes):
 
     # --- the training's course --------------------------------------------------------------------------------------
 
-    @cached_property
-    def _log(self) -> TrainingLog:
-        return TrainingLog(self.print_to_log_file)
-
     def run_training(self) -> None:
-        with self._log.listening():
+        with detaugs_log_to(self.print_to_log_file):
             try:
-                super().run_training()  # type: ignore[misc]
+                super().run_training()
             finally:
                 self._close_loaders()
 
@@ -281,7 +268,7 @@ class DeterministicTraining(TrainerAttributes):
         self._prepare_cases(self._continued.data if self._continued is not None else None)
         if self.local_rank == 0:
             remove_unfinished(Path(self.output_folder))
-        super().on_train_start()  # type: ignore[misc]
+        super().on_train_start()
         for loader in (self.dataloader_train, self.dataloader_val):
             if isinstance(loader, UnendingEpochs):
                 loader.settle()
@@ -340,31 +327,26 @@ class DeterministicTraining(TrainerAttributes):
         for loader in (self.dataloader_train, self.dataloader_val):
             if isinstance(loader, DeterministicAugmenter):
                 loader.set_epoch(self.current_epoch)
-        seed_global_generators(self._branch(f"epoch/rank/{self.local_rank}").sequence(self.current_epoch))
-        super().on_train_epoch_start()  # type: ignore[misc]
+        self._seed_globals(f"epoch/rank/{self.local_rank}", self.current_epoch)
+        super().on_train_epoch_start()
 
     def on_train_end(self) -> None:
         if self._unsaved is not None:
             self._unsaved.training_goes_on(Path(self.output_folder))
-        super().on_train_end()  # type: ignore[misc]
+        super().on_train_end()
         self.print_to_log_file(checks_line((self.dataloader_train, self.dataloader_val)))
         self._close_loaders()
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
         """nnU-Net's; with its predictor's switches corrected before every forward pass."""
         self._set_switches()
-        seed_global_generators(self._branch("final validation").sequence())
-        with self._switches_at_every_forward_pass():
-            super().perform_actual_validation(save_probabilities)  # type: ignore[misc]
-        self._set_switches()
-
-    @contextmanager
-    def _switches_at_every_forward_pass(self) -> Iterator[None]:
+        self._seed_globals("final validation")
         handle = self.network.register_forward_pre_hook(lambda *_: self._set_switches())
         try:
-            yield
+            super().perform_actual_validation(save_probabilities)
         finally:
             handle.remove()
+        self._set_switches()
 
     def _close_loaders(self) -> None:
         for loader in (self.dataloader_train, self.dataloader_val):
@@ -375,7 +357,7 @@ class DeterministicTraining(TrainerAttributes):
 
     def save_checkpoint(self, filename: str) -> None:
         with saves_through(self._write):
-            super().save_checkpoint(filename)  # type: ignore[misc]
+            super().save_checkpoint(filename)
 
     def load_checkpoint(self, filename_or_checkpoint: Any) -> None:
         record = _record_of(filename_or_checkpoint)
@@ -389,8 +371,7 @@ class DeterministicTraining(TrainerAttributes):
         self._continued = record
         self._pretrained = None if record is None else record.pretrained
         with loads_everything():
-            super().load_checkpoint(filename_or_checkpoint)  # type: ignore[misc]
-        restore_times(self.logger.get_checkpoint(), self.output_folder)
+            super().load_checkpoint(filename_or_checkpoint)
 
     def _record(self) -> RunRecord:
         plans = {name: each for name, each in self.plans_manager.plans.items() if name != "continue_training"}
@@ -431,12 +412,11 @@ class DeterministicTraining(TrainerAttributes):
     def _write(self, checkpoint: Any, file: Any) -> None:
         """Writes the argument of `torch.save` in its canonical form, nnU-Net's checkpoint with its record."""
         if is_checkpoint(checkpoint):
-            logging_of_run = checkpoint[LOGGED]
-            keep_times(logging_of_run, self.output_folder)
+            logged = checkpoint[LOGGED]
             checkpoint = {
                 **checkpoint,
-                LOGGED: without_times(logging_of_run),
-                BEST_AVERAGE: best_average(self, checkpoint.get(BEST_AVERAGE), logging_of_run.get(AVERAGES, [])),
+                LOGGED: {**logged, **{name: [0.0] * len(logged[name]) for name in EPOCH_TIMES if name in logged}},
+                BEST_AVERAGE: best_average(self, checkpoint.get(BEST_AVERAGE), logged.get(AVERAGES, [])),
                 KEY: self._record().as_dict(),
             }
             if self._unsaved is not None:

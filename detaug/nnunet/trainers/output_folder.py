@@ -1,4 +1,4 @@
-"""The files in a training's output folder: checkpoints whose bytes depend on their values only, epochs' times, ledgers.
+"""The files in a training's output folder: checkpoints whose bytes depend on their values only, and ledgers.
 
 `torch.save` of equal values gives other bytes when a file has another name (it is the archive's inner name), and when
 objects are shared in another way: pickle writes an object that it has met before as a reference, and which strings, dtypes
@@ -9,20 +9,19 @@ become one object, and every other leaf an object of its own.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import sys
 import threading
+import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from detaug.nnunet.compatibility import EPOCH_TIMES
-from detaug.reports.atomic_files import whole_file, write_text
+from detaug.reports.atomic_files import whole_file
 
 
 def canonical(value: Any) -> Any:
@@ -34,31 +33,20 @@ def canonical(value: Any) -> Any:
     if isinstance(value, str):
         return sys.intern(str(value)) if type(value) is str else value
     if type(value) in (dict, OrderedDict):
-        return _canonical_dict(value)
+        made = type(value)((canonical(key), canonical(each)) for key, each in value.items())
+        # a state_dict's _metadata
+        for name, attribute in getattr(value, "__dict__", {}).items():
+            setattr(made, sys.intern(name), canonical(attribute))
+        return made
     if type(value) in (list, tuple):
         return type(value)(canonical(each) for each in value)
-    if isinstance(value, (np.generic, np.ndarray)):
-        return _canonical_numpy(value)
+    if isinstance(value, (np.generic, np.ndarray)) and not (value.dtype.hasobject or value.dtype.names):
+        # a dtype that was unpickled is another object than NumPy's own of the same kind
+        array = np.array(value, dtype=np.dtype(value.dtype.str), copy=True)
+        return array[()] if isinstance(value, np.generic) else array
     if isinstance(value, torch.Size):
         return torch.Size(tuple(value))
     return value
-
-
-def _canonical_dict(value: dict[Any, Any]) -> dict[Any, Any]:
-    made = type(value)((canonical(key), canonical(each)) for key, each in value.items())
-    # a state_dict's _metadata
-    for name, attribute in getattr(value, "__dict__", {}).items():
-        setattr(made, sys.intern(name), canonical(attribute))
-    return made
-
-
-def _canonical_numpy(value: Any) -> Any:
-    if value.dtype.hasobject or value.dtype.names:
-        return value
-    # a dtype that was unpickled is another object than NumPy's own of the same kind
-    plain = np.dtype(value.dtype.str)
-    array = np.array(value, dtype=plain, copy=True)
-    return array[()] if isinstance(value, np.generic) else array
 
 
 def write_checkpoint(checkpoint: Any, file: str | os.PathLike[str]) -> None:
@@ -130,60 +118,17 @@ def read_checkpoint(file: Path) -> Any:
     """A checkpoint on the CPU.
 
     Raises:
-        ValueError: the file is empty, cut short or no checkpoint; the message names those beside it that can be read.
+        ValueError: the file is empty, cut short or no checkpoint; the message names one beside it that can be read.
     """
     try:
-        return _loaded(file)
+        # nnU-Net's own checkpoints hold NumPy's scalars, which want a full unpickling, as nnU-Net does itself
+        return torch.load(file, map_location="cpu", weights_only=False, mmap=True)
     except Exception as error:
         why = f"{type(error).__name__}: {error}" if file.stat().st_size else "it is empty"
-        found = [each for each in CHECKPOINTS if each != file.name and _can_be_read(file.with_name(each))]
-        hint = (
-            f"move it away, and {found[0]} beside it, which can be read, is taken"
-            if found
-            else "none beside it can be read"
-        )
+        others = (file.with_name(each) for each in CHECKPOINTS if each != file.name)
+        found = next((each.name for each in others if zipfile.is_zipfile(each)), None)  # a zip's directory is its end
+        hint = f"move it away, and {found} beside it is taken" if found else "none beside it is whole"
         raise ValueError(f"{file} is no checkpoint of nnU-Net's, or not a whole one ({why}): {hint}") from error
-
-
-def _loaded(file: Path) -> Any:
-    # nnU-Net's own checkpoints hold NumPy's scalars, which want a full unpickling, as nnU-Net does itself
-    return torch.load(file, map_location="cpu", weights_only=False, mmap=True)
-
-
-def _can_be_read(file: Path) -> bool:
-    try:
-        _loaded(file)
-    except Exception:
-        return False
-    return True
-
-
-# --- what differs between equal trainings lies beside the checkpoints -------------------------------------------------------
-
-TIMES = "epoch_times.json"
-
-
-def without_times(logged: Mapping[str, Any]) -> dict[str, Any]:
-    """What nnU-Net's logger holds, with zeros for the times when epochs began and ended."""
-    return {name: [0.0] * len(values) if name in EPOCH_TIMES else values for name, values in logged.items()}
-
-
-def keep_times(logged: Mapping[str, Any], folder: str | Path) -> None:
-    """Write these times, in seconds since 1970, to a file in a training's output folder."""
-    times = {name: [float(time) for time in logged.get(name, [])] for name in EPOCH_TIMES}
-    write_text(Path(folder) / TIMES, json.dumps(times))
-
-
-def restore_times(logged: dict[str, Any], folder: str | Path) -> None:
-    """Put the times back in place of the zeros, as far as the file has them; nnU-Net's plot of epochs goes on from them."""
-    try:
-        known = json.loads((Path(folder) / TIMES).read_text())
-    except (OSError, ValueError):
-        return
-    for name in EPOCH_TIMES:
-        times = known.get(name) if isinstance(known, dict) else None
-        if name in logged and isinstance(times, list) and len(times) >= len(logged[name]):
-            logged[name] = [float(time) for time in times[: len(logged[name])]]
 
 
 def ledger_in(folder: Path, name: str) -> Path:

@@ -16,13 +16,7 @@ from detaug.transforms.building.base import Transform
 logger = logging.getLogger("detaug")
 
 
-class TrainingLog(logging.Handler):
-    """Hands detaug's log records to a function, nnU-Net's `print_to_log_file`.
-
-    Args:
-        write: gets one text a record.
-    """
-
+class _Handler(logging.Handler):
     def __init__(self, write: Callable[..., None]) -> None:
         super().__init__(logging.INFO)
         self._write = write
@@ -34,18 +28,19 @@ class TrainingLog(logging.Handler):
         except Exception:
             self.handleError(record)
 
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Inside, all that detaug logs, at INFO and above, goes there."""
-        before = logger.level
-        logger.addHandler(self)
-        if logger.getEffectiveLevel() > logging.INFO:
-            logger.setLevel(logging.INFO)
-        try:
-            yield
-        finally:
-            logger.removeHandler(self)
-            logger.setLevel(before)
+
+@contextmanager
+def detaugs_log_to(write: Callable[..., None]) -> Iterator[None]:
+    """Inside, all that detaug logs, at INFO and above, goes to nnU-Net's `print_to_log_file`, a text a record."""
+    handler, before = _Handler(write), logger.level
+    logger.addHandler(handler)
+    if logger.getEffectiveLevel() > logging.INFO:
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
 
 
 def checks_line(loaders: Iterable[Any]) -> str:
@@ -89,8 +84,6 @@ def _described(loader: Any) -> str:
 
 
 def _whose(transforms: Any) -> str:
-    if transforms is None:
-        return "no"
     if isinstance(transforms, Transform):
         return "detaug's"
     stock = is_nnunets_own(type(transforms)) or type(transforms).__module__.startswith("batchgenerators")

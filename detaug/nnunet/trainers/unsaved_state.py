@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from detaug.fingerprints import dense, fingerprint
-from detaug.nnunet.compatibility import TrainerAttributes
 
 #: Attributes of a trainer whose state is in nnU-Net's checkpoints, or follows from the epoch.
 _SAVED = {"network", "optimizer", "grad_scaler", "lr_scheduler", "logger", "dataloader_train", "dataloader_val"}
@@ -35,11 +34,11 @@ class UnsavedState:
         trainer: before its first epoch.
     """
 
-    def __init__(self, trainer: TrainerAttributes) -> None:
+    def __init__(self, trainer: Any) -> None:
         self._before = {name: _digest(each) for name, each in tensors_of(trainer)}
         self._changed: dict[str, str] | None = None
 
-    def checkpoint_is_written(self, trainer: TrainerAttributes) -> None:
+    def checkpoint_is_written(self, trainer: Any) -> None:
         """Note what has changed until the first one."""
         if self._changed is None:
             now = {name: _digest(each) for name, each in tensors_of(trainer)}
@@ -77,7 +76,7 @@ def _content(file: Path) -> Any:
         return None
 
 
-def tensors_of(trainer: TrainerAttributes) -> Iterator[tuple[str, Any]]:
+def tensors_of(trainer: Any) -> Iterator[tuple[str, Any]]:
     """(path, tensor or array) of what a trainer holds besides what is saved, wherever else it is referred to."""
     known = {id(each) for each in (*trainer.network.parameters(), *trainer.network.buffers())}
     held = {name: each for name, each in vars(trainer).items() if name not in _SAVED}

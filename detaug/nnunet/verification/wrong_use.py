@@ -169,7 +169,7 @@ def _check_cases(dataset: Path, settings: Settings, configurations: Mapping[str,
 
     identifier = _inherited(configurations, settings.configuration, "data_identifier")
     folder = dataset / str(identifier)
-    if not folder.is_dir() or not any(listed_cases(folder)):
+    if not folder.is_dir() or not listed_cases(folder):
         raise CannotVerify(
             f"{folder} has no preprocessed cases: run nnUNetv2_preprocess -d {dataset.name} -plans_name "
             f"{settings.plans} -c {settings.configuration}"

@@ -11,8 +11,7 @@ import pytest
 import torch
 from acvl_utils.cropping_and_padding.bounding_boxes import crop_and_pad_nd
 from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
-from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2, nnUNetDatasetNumpy
-from nnunetv2.training.dataloading.utils import _convert_to_npy
+from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
 from scipy.stats import ks_2samp
 
@@ -36,24 +35,19 @@ def case(name: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     return image, labels, {"class_locations": places}
 
 
-@pytest.fixture(scope="module", params=["b2nd", "npz", "npy"])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp(request.param)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cases")
     (path / "previous").mkdir()
-    kind = nnUNetDatasetBlosc2 if request.param == "b2nd" else nnUNetDatasetNumpy
     for name in SHAPES:
-        extra = {"chunks": (1, 8, 16, 16), "blocks": (1, 8, 8, 8)} if request.param == "b2nd" else {}
         image, labels, properties = case(name)
-        kind.save_case(image, labels, properties, str(path / name), **extra)
-        kind.save_seg(np.roll(labels[0], 1, axis=0), str(path / "previous" / name))
-        if request.param == "npy":
-            _convert_to_npy(str(path / f"{name}.npz"))  # as nnU-Net does when a training starts
+        nnUNetDatasetBlosc2.save_case(image, labels, properties, str(path / name), (1, 8, 16, 16), (1, 8, 8, 8))
+        nnUNetDatasetBlosc2.save_seg(np.roll(labels[0], 1, axis=0), str(path / "previous" / name))
     return path
 
 
 def stock_dataset(folder: Path, previous: bool = False) -> Any:
-    kind = nnUNetDatasetBlosc2 if any(folder.glob("*.b2nd")) else nnUNetDatasetNumpy
-    return kind(str(folder), None, str(folder / "previous") if previous else None)
+    return nnUNetDatasetBlosc2(str(folder), None, str(folder / "previous") if previous else None)
 
 
 def boxes() -> list[tuple[int, int, int]]:

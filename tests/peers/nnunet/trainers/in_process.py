@@ -10,13 +10,14 @@ import torch
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug.nnunet import DetAugLoading, DeterministicTraining
+from detaug.nnunet.compatibility import plot_nothing
 from tests.peers.nnunet.trainers.small_datasets import KINDS
 
 CPU = torch.device("cpu")
 
 
 class Short(nnUNetTrainer):
-    """Two epochs of two batches."""
+    """Two epochs of two batches, without plots and the final validation, which take longer than all the rest."""
 
     def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU):
         super().__init__(plans, configuration, fold, dataset_json, device)
@@ -24,6 +25,13 @@ class Short(nnUNetTrainer):
         self.num_iterations_per_epoch = 2
         self.num_val_iterations_per_epoch = 1
         self.save_every = 1
+
+    def initialize(self) -> None:
+        plot_nothing(self)
+        super().initialize()
+
+    def perform_actual_validation(self, save_probabilities: bool = False) -> None:
+        pass
 
 
 class ShortDetAug(DetAugLoading, Short):

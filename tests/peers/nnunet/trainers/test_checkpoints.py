@@ -75,18 +75,6 @@ def test_nnunets_own_checkpoints_hold_all_of_that(nnunet_environment: Path) -> N
     assert (folder / "again" / "a").read_bytes() != stock["a"], "what pickle has met before"
 
 
-def test_times_come_back_for_the_plot(nnunet_environment: Path) -> None:
-    made = trained(nnunet_environment, ShortDetAug)
-    written(made)
-    file = str(Path(made.output_folder) / "checkpoint_latest.pth")
-    stored = torch.load(file, weights_only=False)["logging"]
-    assert stored["epoch_start_timestamps"] == stored["epoch_end_timestamps"] == [0.0, 0.0]
-    again = new_trainer(nnunet_environment, ShortDetAug)
-    again.load_checkpoint(file)
-    assert again.logger.get_value("epoch_end_timestamps", None) == [1e9 + 1, 2e9 + 1]
-    assert made.logger.get_value("epoch_end_timestamps", None) == [1e9 + 1, 2e9 + 1], "and the running one keeps them"
-
-
 def best_of(file: Path) -> Any:
     return torch.load(file, weights_only=False)["_best_ema"]
 
@@ -206,49 +194,6 @@ def test_torch_save_is_itself_again(tmp_path: Path) -> None:
 # --- continuing ---------------------------------------------------------------------------------------------------------
 
 
-def interrupted(root: Path, trainer: type = ShortDetAug) -> Path:
-    """A training that ended after its first epoch of two; its last checkpoint."""
-
-    class Interrupted(trainer):  # type: ignore[misc]
-        def on_epoch_end(self) -> None:
-            super().on_epoch_end()
-            raise KeyboardInterrupt
-
-    Interrupted.__name__ = trainer.__name__
-    made = new_trainer(root, Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        made.run_training()
-    return Path(made.output_folder) / "checkpoint_latest.pth"
-
-
-def continued(root: Path, file: Path, trainer: type = ShortDetAug) -> bytes:
-    made = new_trainer(root, trainer)
-    made.load_checkpoint(str(file))
-    made.run_training()
-    return (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
-
-
-@pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])
-def test_two_epochs_are_one_and_one_continued(
-    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, trainer: type
-) -> None:
-    made = new_trainer(nnunet_environment, trainer)
-    made.run_training()
-    straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
-    shutil.rmtree(made.output_folder)
-    file = interrupted(nnunet_environment, trainer)
-    monkeypatch.delenv("DETAUG_SEED")
-    assert continued(nnunet_environment, file, trainer) == straight
-
-
-def test_a_finished_training_that_is_continued_writes_the_same_again(nnunet_environment: Path) -> None:
-    made = new_trainer(nnunet_environment, ShortDetAug)
-    made.run_training()
-    file = Path(made.output_folder) / "checkpoint_final.pth"
-    before = file.read_bytes()
-    assert continued(nnunet_environment, file) == before
-
-
 class Drawing(ShortDetAug):
     """Its network draws numbers while it trains, as one with dropout does."""
 
@@ -264,18 +209,58 @@ class NotReseeded(Drawing):
         torch.set_rng_state(state)
 
 
-@pytest.mark.parametrize(
-    ("trainer", "same"), [(Drawing, True), pytest.param(NotReseeded, False, marks=pytest.mark.slow)]
-)
-def test_what_a_network_draws_while_it_trains_is_continued_too(
-    nnunet_environment: Path, trainer: type, same: bool
+#: Trainer -> its last checkpoint, and that of its first epoch.
+_TRAINED: dict[type, tuple[bytes, bytes]] = {}
+
+
+def straight(root: Path, trainer: type = Drawing) -> bytes:
+    """checkpoint_final.pth of a training of two epochs, made once."""
+    if trainer not in _TRAINED:
+        after: list[bytes] = []
+
+        class Kept(trainer):  # type: ignore[misc]
+            def on_epoch_end(self) -> None:
+                super().on_epoch_end()
+                after.append((Path(self.output_folder) / "checkpoint_latest.pth").read_bytes())
+
+        Kept.__name__ = trainer.__name__
+        made = new_trainer(root, Kept)
+        made.run_training()
+        _TRAINED[trainer] = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes(), after[0]
+        shutil.rmtree(made.output_folder)
+    return _TRAINED[trainer][0]
+
+
+def interrupted(root: Path, trainer: type = Drawing) -> Path:
+    """The last checkpoint of a training that ended after its first epoch of two."""
+    straight(root, trainer)
+    file = Path(new_trainer(root, trainer).output_folder) / "checkpoint_latest.pth"
+    file.write_bytes(_TRAINED[trainer][1])
+    return file
+
+
+def continued(root: Path, file: Path, trainer: type = Drawing) -> bytes:
+    made = new_trainer(root, trainer)
+    made.load_checkpoint(str(file))
+    made.run_training()
+    return (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
+
+
+@pytest.mark.parametrize("trainer", [Drawing, ShortDeterministic])
+def test_two_epochs_are_one_and_one_continued(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, trainer: type
 ) -> None:
     """No random state is in a checkpoint: every epoch starts from its own."""
-    made = new_trainer(nnunet_environment, trainer)
-    made.run_training()
-    straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
-    shutil.rmtree(made.output_folder)
-    assert (continued(nnunet_environment, interrupted(nnunet_environment, trainer), trainer) == straight) == same
+    file, wanted = interrupted(nnunet_environment, trainer), straight(nnunet_environment, trainer)
+    monkeypatch.delenv("DETAUG_SEED")
+    assert continued(nnunet_environment, file, trainer) == wanted
+    assert continued(nnunet_environment, file.with_name("checkpoint_final.pth"), trainer) == wanted, "finished"
+
+
+@pytest.mark.slow
+def test_without_a_state_of_its_own_an_epoch_that_is_continued_draws_other_numbers(nnunet_environment: Path) -> None:
+    file = interrupted(nnunet_environment, NotReseeded)
+    assert continued(nnunet_environment, file, NotReseeded) != straight(nnunet_environment, NotReseeded)
 
 
 def shortened(name: str, **settings: Any) -> type:
@@ -293,42 +278,38 @@ def shortened(name: str, **settings: Any) -> type:
     return Shortened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "warmup"),
     [
         ("nnUNetTrainerDetAug_warmup", 1),
-        pytest.param("nnUNetTrainerDeterministic_warmup", 5, marks=pytest.mark.slow),
-        pytest.param("nnUNet_Primus_S_TrainerDetAug", 1, marks=pytest.mark.slow),
-        pytest.param("nnUNet_PrimusV2S_TrainerDeterministic", 5, marks=pytest.mark.slow),
+        ("nnUNetTrainerDeterministic_warmup", 5),
+        ("nnUNet_Primus_S_TrainerDetAug", 1),
+        ("nnUNet_PrimusV2S_TrainerDeterministic", 5),
     ],
 )
 def test_a_warm_up_is_continued_within_it_and_after_it(nnunet_environment: Path, name: str, warmup: int) -> None:
     """nnU-Net's own `load_checkpoint` of these trainers fails: it asks for weights alone."""
     trainer = shortened(name, warmup_duration_whole_net=warmup)
-    made = new_trainer(nnunet_environment, trainer)
-    made.run_training()
-    straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
-    shutil.rmtree(made.output_folder)
-    assert continued(nnunet_environment, interrupted(nnunet_environment, trainer), trainer) == straight
+    file = interrupted(nnunet_environment, trainer)
+    assert continued(nnunet_environment, file, trainer) == straight(nnunet_environment, trainer)
 
 
 @pytest.mark.slow
 def test_three_threads_train_to_the_same_bytes_and_another_number_is_refused(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Threads(ShortDetAug):
+        pass
+
     monkeypatch.setenv("DETAUG_CPU_THREADS", "3")
     before = torch.get_num_threads()
     try:
-        made = new_trainer(nnunet_environment, ShortDetAug)
-        made.run_training()
-        straight = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes()
-        shutil.rmtree(made.output_folder)
-        file = interrupted(nnunet_environment)
-        assert continued(nnunet_environment, file) == straight
+        file = interrupted(nnunet_environment, Threads)
+        assert continued(nnunet_environment, file, Threads) == straight(nnunet_environment, Threads)
         monkeypatch.setenv("DETAUG_CPU_THREADS", "2")
-        file = Path(made.output_folder) / "checkpoint_final.pth"
         with pytest.raises(StateMismatch, match=r"cpu_threads: 3 in the checkpoint, 2 now \(set DETAUG_CPU_THREADS"):
-            continued(nnunet_environment, file)
+            continued(nnunet_environment, interrupted(nnunet_environment, Threads), Threads)
     finally:
         torch.set_num_threads(before)
 
@@ -391,12 +372,12 @@ def test_pretrained_weights_outlive_a_kill_before_the_first_checkpoint(nnunet_en
     made = trained(nnunet_environment, ShortDetAug)
     torch.nn.init.ones_(next(made.network.parameters()))
     torch.save({"network_weights": made.network.state_dict()}, weights)
-    straight = new_trainer(nnunet_environment, ShortDetAug)
-    maybe_load_checkpoint(straight, False, False, str(weights))
-    straight.run_training()
-    final = Path(straight.output_folder) / "checkpoint_final.pth"
+    through = new_trainer(nnunet_environment, ShortDetAug)
+    maybe_load_checkpoint(through, False, False, str(weights))
+    through.run_training()
+    final = Path(through.output_folder) / "checkpoint_final.pth"
     wanted = final.read_bytes()
-    shutil.rmtree(straight.output_folder)
+    shutil.rmtree(through.output_folder)
     killed = new_trainer(nnunet_environment, Killed)
     maybe_load_checkpoint(killed, False, False, str(weights))
     with pytest.raises(KeyboardInterrupt):

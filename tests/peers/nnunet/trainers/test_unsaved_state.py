@@ -10,26 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.nnunet import DetAugLoading, DeterministicTraining
-from detaug.nnunet.compatibility import plot_nothing
-from tests.peers.nnunet.trainers.in_process import Short, new_trainer
+from tests.peers.nnunet.trainers.in_process import ShortDetAug, ShortDeterministic, new_trainer
 
 SLOW = pytest.mark.slow
 LACKS = "the checkpoint lacks"
 
 
-class Quick(DeterministicTraining, Short):
-    """Without the final validation and the plot, and with a checkpoint after every epoch."""
-
-    def initialize(self) -> None:
-        plot_nothing(self)
-        super().initialize()
-
-    def perform_actual_validation(self, save_probabilities: bool = False) -> None:
-        pass
-
-
-class Average(Quick):
+class Average(ShortDeterministic):
     """Keeps averaged weights in a network beside the trained one, of which no checkpoint knows."""
 
     def on_train_start(self) -> None:
@@ -56,7 +43,7 @@ class Shadow:
             self.values[number] = self.values[number] * 0.5 + each.detach() * 0.5
 
 
-class InAnObject(Quick):
+class InAnObject(ShortDeterministic):
     def initialize(self) -> None:
         super().initialize()
         self.shadow = Shadow(self.network.parameters())
@@ -67,7 +54,7 @@ class InAnObject(Quick):
         return outcome
 
 
-class Counts(Quick):
+class Counts(ShortDeterministic):
     """An array that only grows, made in the first step."""
 
     seen: Any = None
@@ -77,7 +64,7 @@ class Counts(Quick):
         return super().train_step(batch)
 
 
-class LossOfItsOwn(Quick):
+class LossOfItsOwn(ShortDeterministic):
     """A loss that keeps a running mean in a buffer."""
 
     def _build_loss(self) -> Any:
@@ -113,7 +100,7 @@ class SavesItBeside(Average):
         torch.save(self.average.state_dict(), f"{filename}.average.pt")
 
 
-class Accumulates(Quick):
+class Accumulates(ShortDeterministic):
     """Three batches to a step of the optimiser, two batches to an epoch."""
 
     batches = 0
@@ -144,10 +131,6 @@ class AccumulatesWithinAnEpoch(Accumulates):
         super().on_train_epoch_end(train_outputs)
 
 
-class DetAug(DetAugLoading, Quick):
-    pass
-
-
 def told(root: Path, trainer: type) -> list[str]:
     """The lines of a training's log on what a checkpoint lacks."""
     made = new_trainer(root, trainer)
@@ -171,9 +154,8 @@ def test_what_no_file_holds_is_told_once_by_name(nnunet_environment: Path, train
     assert named in lines[0]
 
 
-@pytest.mark.parametrize(
-    "trainer", [Quick, *(pytest.param(each, marks=SLOW) for each in (DetAug, SavesItsAverage, SavesItBeside))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", [ShortDeterministic, ShortDetAug, SavesItsAverage, SavesItBeside])
 def test_what_is_saved_is_not_told(nnunet_environment: Path, trainer: type) -> None:
     assert told(nnunet_environment, trainer) == []
 
