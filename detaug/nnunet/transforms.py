@@ -113,17 +113,9 @@ def training_transforms(
         ValueError: `is_cascaded` without `foreground_labels`, or a value that a transform refuses.
     """
     given = Arguments(
-        patch_size,
-        rotation,
-        ds_scales,
-        mirror_axes,
-        do_dummy_2d,
-        use_mask_for_norm,
-        is_cascaded,
-        foreground_labels,
-        regions,
-        ignore_label,
-    )
+        patch_size, rotation, ds_scales, mirror_axes, do_dummy_2d,
+        use_mask_for_norm, is_cascaded, foreground_labels, regions, ignore_label,
+    )  # fmt: skip
     return default_pipeline(given, p_per_label=0.5)
 
 
@@ -136,13 +128,8 @@ def validation_transforms(
     ignore_label: int | None = None,
 ) -> Compose:
     """``nnUNetTrainer.get_validation_transforms``: labels only, nothing is augmented. Arguments as for training."""
-    return Compose(
-        [
-            RemoveLabel(-1, 0),
-            *previous_stage(is_cascaded, foreground_labels),
-            *targets(regions, ignore_label, ds_scales),
-        ]
-    )
+    moved = previous_stage(is_cascaded, foreground_labels)
+    return Compose([RemoveLabel(-1, 0), *moved, *targets(regions, ignore_label, ds_scales)])
 
 
 def default_pipeline(
@@ -175,8 +162,9 @@ def default_pipeline(
 
 def for_the_loss(given: Arguments, p_per_label: float) -> list[Transform]:
     """What follows the augmentation: zeros outside masks, the previous stage of a cascade, the loss's targets."""
+    masked = [channel for channel, masked in enumerate(given.use_mask_for_norm or ()) if masked]
     return [
-        *masking(given.use_mask_for_norm),
+        *([MaskImage(apply_to_channels=masked, channel_idx_in_seg=0, set_outside_to=0)] if masked else []),
         RemoveLabel(-1, 0),
         *cascade(given.is_cascaded, given.foreground_labels, p_per_label),
         *targets(given.regions, given.ignore_label, given.ds_scales),
@@ -186,16 +174,10 @@ def for_the_loss(given: Arguments, p_per_label: float) -> list[Transform]:
 def spatial_transforms(given: Arguments, **options: Any) -> list[Transform]:
     """The spatial transform, between a conversion to 2-D and back if the first axis is to stay as it is."""
     size = tuple(int(n) for n in given.patch_size)
-    outside: dict[str, Any] = {"border_mode_seg": "constant", "padding_value_seg": -1}
     spatial = SpatialTransform(
-        size[1:] if given.do_dummy_2d else size,
-        patch_center_dist_from_border=0,
-        random_crop=False,
-        p_elastic_deform=0,
-        rotation=given.rotation,
-        bg_style_seg_sampling=False,
-        **{**outside, **options},
-    )
+        size[1:] if given.do_dummy_2d else size, patch_center_dist_from_border=0, random_crop=False, p_elastic_deform=0,
+        rotation=given.rotation, bg_style_seg_sampling=False, border_mode_seg="constant", padding_value_seg=-1, **options,
+    )  # fmt: skip
     return [Convert3DTo2D(), spatial, Convert2DTo3D()] if given.do_dummy_2d else [spatial]
 
 
@@ -240,12 +222,6 @@ def mirroring(axes: Sequence[int] | None) -> list[Transform]:
     return [Mirror(allowed_axes=tuple(axes))] if axes is not None and len(axes) > 0 else []
 
 
-def masking(use_mask_for_norm: Sequence[bool] | None) -> list[Transform]:
-    """Zeros outside the mask for those channels that were normalised within it."""
-    channels = [channel for channel, masked in enumerate(use_mask_for_norm or ()) if masked]
-    return [MaskImage(apply_to_channels=channels, channel_idx_in_seg=0, set_outside_to=0)] if channels else []
-
-
 def previous_stage(is_cascaded: bool, foreground_labels: Labels | None) -> list[Transform]:
     """A previous stage's segmentation moves into the image."""
     if not is_cascaded:
@@ -268,10 +244,7 @@ def cascade(is_cascaded: bool, foreground_labels: Labels | None, p_per_label: fl
         RandomApply(ApplyRandomBinaryOperator(channel_idx=channels, strel_size=(1, 8), p_per_label=p_per_label), 0.4),
         RandomApply(
             RemoveRandomConnectedComponentFromOneHotEncoding(
-                channel_idx=channels,
-                fill_with_other_class_p=0,
-                dont_do_if_covers_more_than_x_percent=0.15,
-                p_per_label=p_per_label,
+                channels, fill_with_other_class_p=0, dont_do_if_covers_more_than_x_percent=0.15, p_per_label=p_per_label
             ),
             0.2,
         ),

@@ -129,23 +129,19 @@ def _da5_pipeline(given: Arguments, **modes: str) -> Compose:
     )
 
 
-def without_mirroring(build: Callable[..., Compose]) -> Callable[..., Compose]:
-    """The same pipeline without mirroring, whatever ``mirror_axes`` says, as ``nnUNetTrainerNoMirroring``."""
-    return as_builder(functools.wraps(build)(lambda given: build(*given._replace(mirror_axes=None))))
+def changing(build: Callable[..., Compose], change: Callable[[Arguments], dict[str, Any]]) -> Callable[..., Compose]:
+    """A builder's pipeline with some arguments as a trainer has them, whatever is given."""
+    return as_builder(functools.wraps(build)(lambda given: build(*given._replace(**change(given)))))
 
 
-def mirroring_but_the_last_axis(build: Callable[..., Compose]) -> Callable[..., Compose]:
-    """Mirrored along axes 0 and 1 (2-D: 0), whatever ``mirror_axes`` says, as ``nnUNetTrainer_onlyMirror01``."""
-    return as_builder(
-        functools.wraps(build)(
-            lambda given: build(*given._replace(mirror_axes=tuple(range(len(given.patch_size) - 1))))
-        )
-    )
-
-
-def without_dummy_2d(build: Callable[..., Compose]) -> Callable[..., Compose]:
-    """Always deformed in 3-D, whatever ``do_dummy_2d`` says, as ``nnUNetTrainer_noDummy2DDA``."""
-    return as_builder(functools.wraps(build)(lambda given: build(*given._replace(do_dummy_2d=False))))
+#: How the names of nnU-Net's trainers end that decide on arguments (in
+#: `configure_rotation_dummyDA_mirroring_and_inital_patch_size`) -> on which.
+_DECIDED: dict[str, Callable[[Arguments], dict[str, Any]]] = {
+    "NoMirroring": lambda _: {"mirror_axes": None},
+    # in 2-D along the first axis
+    "_onlyMirror01": lambda given: {"mirror_axes": tuple(range(len(given.patch_size) - 1))},
+    "_noDummy2DDA": lambda _: {"do_dummy_2d": False},
+}
 
 
 @as_builder
@@ -178,13 +174,8 @@ class _Builders(dict[str, Callable[..., Compose]]):
             )
         settings = "configure_rotation_dummyDA_mirroring_and_inital_patch_size"
         configured = next(base.__name__ for base in trainer.__mro__ if settings in vars(base))
-        if configured.endswith("NoMirroring"):
-            build = without_mirroring(build)
-        elif configured == "nnUNetTrainer_onlyMirror01":
-            build = mirroring_but_the_last_axis(build)
-        elif configured == "nnUNetTrainer_noDummy2DDA":
-            build = without_dummy_2d(build)
-        return build
+        change = next((each for ending, each in _DECIDED.items() if configured.endswith(ending)), None)
+        return build if change is None else changing(build, change)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.get(name) is not None
@@ -212,12 +203,8 @@ TRAINING_TRANSFORMS: dict[str, Callable[..., Compose]] = _Builders(
         "nnUNetTrainerDA5ord0": da5_ord0_transforms,
         "nnUNetTrainerDA5Segord0": da5_seg_ord0_transforms,
         "nnUNetTrainerNoDA": no_da_transforms,
-        "nnUNetTrainerNoMirroring": without_mirroring(training_transforms),
         "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
-        "nnUNetTrainer_DASegOrd0_NoMirroring": without_mirroring(seg_ord0_transforms),
-        "nnUNetTrainer_noDummy2DDA": without_dummy_2d(training_transforms),
-        "nnUNetTrainer_onlyMirror01": mirroring_but_the_last_axis(training_transforms),
-        "nnUNetTrainer_onlyMirror01_DASegOrd0": mirroring_but_the_last_axis(seg_ord0_transforms),
+        "nnUNetTrainer_onlyMirror01_DASegOrd0": changing(seg_ord0_transforms, _DECIDED["_onlyMirror01"]),
     }
 )
 
