@@ -54,6 +54,5 @@ def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -
     found = results.compare(a, b)
     if picture is not None:
         results.plot(found, picture)
-    verdict = f"different: first of all in {found.differences[0].name}" if found.differences else "equal"
-    lines = [*map(str, found.differences), f"{verdict} ({found.checkpoint})"]
-    conclude(json_target, map(Text, lines), found.as_json(), 1 if found.differences else 0)
+    told = {"equal": not found.differences, "checkpoint": found.checkpoint, "differences": found.differences}
+    conclude(json_target, map(Text, found.lines()), told, 1 if found.differences else 0)

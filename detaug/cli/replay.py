@@ -61,9 +61,8 @@ def _of_ledger(ledger: Path, target: str, epoch: int, step: int) -> tuple[Remake
 
 
 def _of_training(folder: Path, name: str, epoch: int, step: int) -> tuple[Remaker, Record | None]:
-    from detaug.nnunet.remaking import training_in
+    from detaug.nnunet.remaking import remaker_in
     from detaug.remaking.replaying import line_of
 
-    training = training_in(folder)
-    ledger = training.ledger(name)
-    return training.remaker(name), None if ledger is None else line_of(ledger, epoch, step)
+    remaker, ledger = remaker_in(folder, name)
+    return remaker, None if ledger is None else line_of(ledger, epoch, step)

@@ -6,7 +6,6 @@ import pickle
 import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,10 @@ _SHARED = ("seed", "seed_scheme", "numerics", "world_size", "data")
 _LOADERS = {"train": "training", "val": "validation"}
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """A checkpoint's record.
-
-    Attributes:
-        record: of its training, see `detaug.nnunet.trainers.run_record`.
-        epochs: that had ended when it was saved: by its count, or by what was logged in each of them.
-    """
-
-    record: Mapping[str, Any]
-    epochs: int
-
-
-def recorded_in(checkpoint: Path) -> Recorded | None:
-    """A checkpoint's record; None: the file is no checkpoint of detaug's trainers. No code of the file is run, and no weights are
-    read.
+def recorded_in(checkpoint: Path) -> tuple[Mapping[str, Any], int] | None:
+    """A checkpoint's record (see `detaug.nnunet.trainers.run_record`), and how many epochs had ended when it was saved: by its
+    count, or by what was logged in each of them; None: the file is no checkpoint of detaug's trainers. No code of the file is
+    run, and no weights are read.
 
     Raises:
         OSError: it cannot be read.
@@ -52,7 +39,7 @@ def recorded_in(checkpoint: Path) -> Recorded | None:
         raise
     except Exception:  # whatever a foreign file's bytes lead to
         return None
-    return Recorded(record, epochs) if isinstance(record, Mapping) and type(epochs) is int else None
+    return (record, epochs) if isinstance(record, Mapping) and type(epochs) is int else None
 
 
 def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
@@ -67,7 +54,7 @@ def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
     if found is None:
         # detaug's trainers write the fingerprint of their cases into both
         return [f"{checkpoint.name} has no record of its training, which the ledger's has"] if "data" in header else []
-    record = found.record
+    record, epochs = found
     different = [
         f"{name}: {record.get(name)!r} in {checkpoint.name}, {header.get(name)!r} in the ledger"
         for name in _SHARED
@@ -84,10 +71,10 @@ def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
             *different,
             f"the record of its training in {checkpoint.name} is damaged, or of another version of detaug",
         ]
-    lacking = [epoch for epoch in range(found.epochs) if ledger.by_epoch.get(epoch, 0) < batches]
+    lacking = [epoch for epoch in range(epochs) if ledger.by_epoch.get(epoch, 0) < batches]
     if lacking:
         different.append(
-            f"{checkpoint.name} was saved after {found.epochs} epochs of {batches} batches, of which the ledger lacks some in "
+            f"{checkpoint.name} was saved after {epochs} epochs of {batches} batches, of which the ledger lacks some in "
             f"epoch {lacking[0]}" + (f" and {len(lacking) - 1} others" if lacking[1:] else "")
         )
     return different

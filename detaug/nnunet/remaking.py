@@ -8,7 +8,6 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +35,8 @@ def remaker_of_training(
         CannotRemake: there is no such training here, its cases are others, or its pipeline is.
     """
     try:
-        settings = checked(
-            Settings(dataset, configuration, fold if fold == "all" else int(fold), trainer, plans, device="cpu")
-        )
+        number = fold if fold == "all" else int(fold)
+        settings = checked(Settings(dataset, configuration, number, trainer, plans, device="cpu"))
     except ValueError as error:
         raise CannotRemake(str(error)) from error
     loaders, made = _loaders(trainer, _arguments(settings), header["seed"], str(header.get("data")))
@@ -52,23 +50,9 @@ def _arguments(settings: Settings) -> tuple[Any, ...]:
     return plans, settings.configuration, settings.fold, json.loads(described.read_text())
 
 
-@dataclass(frozen=True)
-class TrainingBatches:
-    """What a training gets, to be looked at.
-
-    Attributes:
-        augmenter: the trainer's, without processes.
-        spacing: lengths of a voxel's edges in millimetres, along a patch's axes.
-        title: data set, configuration, fold and trainer.
-    """
-
-    augmenter: DeterministicAugmenter
-    spacing: Sequence[float]
-    title: str
-
-
-def training_batches(settings: Settings) -> TrainingBatches:
-    """The batches of a training, without the training.
+def training_batches(settings: Settings) -> tuple[DeterministicAugmenter, Sequence[float], str]:
+    """What a training gets, to be looked at: the trainer's augmenter, without processes; lengths of a voxel's edges in
+    millimetres, along a patch's axes; data set, configuration, fold and trainer in words.
 
     Raises:
         CannotVerify, CannotRemake: there is no such training, or the trainer is none of detaug's.
@@ -76,61 +60,29 @@ def training_batches(settings: Settings) -> TrainingBatches:
     settings = checked(settings)
     loaders, made = _loaders(settings.trainer, _arguments(settings), settings.seed, "")
     title = f"{settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.trainer}"
-    return TrainingBatches(loaders["train"], tuple(made.configuration_manager.spacing), title)
+    return loaders["train"], tuple(made.configuration_manager.spacing), title
 
 
-@dataclass(frozen=True)
-class Training:
-    """A training by its folder of results.
+def remaker_in(folder: Path, name: str) -> tuple[Remaker, Path | None]:
+    """What makes the batches of the training whose checkpoints are in a folder such as ``.../fold_0``, and its ledger, if it kept
+    one.
 
-    Attributes:
-        folder: with its checkpoints, such as ``.../fold_0``.
-        checkpoint: the one that was read.
-        trainer: the class's name.
-        arguments: plans, configuration, fold and dataset.json, as the trainer takes them.
-        record: what detaug keeps in checkpoints.
-    """
-
-    folder: Path
-    checkpoint: Path
-    trainer: str
-    arguments: tuple[Any, ...]
-    record: RunRecord
-
-    def ledger(self, name: str) -> Path | None:
-        """That of its loader "train" or "val"; None: it kept none."""
-        file = ledger_in(self.folder, name)
-        return file if file.is_file() else None
-
-    def remaker(self, name: str) -> Remaker:
-        """What makes the batches of that loader.
-
-        Raises:
-            CannotRemake: its cases or its pipeline are not as they were.
-        """
-        ledger = self.ledger(name)
-        loaders, made = _loaders(self.trainer, self.arguments, self.record.seed, self.record.data)
-        header = {"declared": portable(inspected(loaders[name]).declared)} if ledger is None else read_header(ledger)
-        check_versions({"numerics": self.record.numerics, "seed_scheme": self.record.seed_scheme}, "checkpoint")
-        return _remaker(loaders, made._cases, name, {**header, "data": self.record.data})
-
-
-def training_in(folder: Path) -> Training:
-    """The training whose checkpoints are in a folder.
+    Args:
+        name: of its loader, "train" or "val".
 
     Raises:
-        CannotRemake: there are none, or none of detaug's trainers.
+        CannotRemake: there are none, or none of detaug's trainers; its cases or its pipeline are not as they were.
     """
     found = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
     if found is None:
-        below = sorted(str(each) for each in folder.glob("fold_*")) if folder.is_dir() else []
+        below = sorted(str(each) for each in folder.glob("fold_*"))
         hint = f"; give the folder of a fold: {', '.join(below)}" if below else ""
         raise CannotRemake(f"{folder} has no checkpoint ({', '.join(CHECKPOINTS)}){hint}")
     try:
         stored = read_checkpoint(found)
         record = RunRecord.from_checkpoint(stored)
         given = stored["init_args"]
-        arguments = tuple(given[name] for name in ("plans", "configuration", "fold", "dataset_json"))
+        arguments = tuple(given[each] for each in ("plans", "configuration", "fold", "dataset_json"))
         trainer = str(stored["trainer_name"])
     except StateMismatch as error:
         raise CannotRemake(f"{found}: {error}") from error
@@ -140,7 +92,12 @@ def training_in(folder: Path) -> Training:
         raise CannotRemake(f"{found} is no checkpoint of nnU-Net's: {type(error).__name__}: {error}") from error
     if record is None:
         raise CannotRemake(f"{found} has no seed: it is not of one of detaug's trainers")
-    return Training(folder, found, trainer, arguments, record)
+    loaders, made = _loaders(trainer, arguments, record.seed, record.data)
+    ledger = ledger_in(folder, name)
+    kept = ledger.is_file()
+    header = read_header(ledger) if kept else {"declared": portable(inspected(loaders[name]).declared)}
+    check_versions({"numerics": record.numerics, "seed_scheme": record.seed_scheme}, "checkpoint")
+    return _remaker(loaders, made._cases, name, {**header, "data": record.data}), ledger if kept else None
 
 
 def _remaker(

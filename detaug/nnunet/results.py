@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +47,15 @@ def folds_of(model: Path) -> list[Path]:
     """The folders ``fold_X`` with a checkpoint of a model ``.../DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION``.
 
     Raises:
-        NoResults: the folder has another name, or lacks what nnU-Net writes.
+        NoResults: it is none, or lacks what nnU-Net writes.
     """
-    if not model.is_dir() or len(model.resolve().name.split("__")) != 3:
-        raise NoResults(f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION, as nnU-Net makes for a model")
-    missing = [name for name in DESCRIPTIONS[:2] if not (model / name).is_file()]
     folds = sorted(each for each in model.glob("fold_*") if checkpoints_of(each))
-    if missing or not folds:
-        missing += [] if folds else ["fold with a checkpoint"]
-        raise NoResults(f"{str(model)!r} has no {' and no '.join(missing)}: nnU-Net has not trained in it")
+    whole = all((model / name).is_file() for name in DESCRIPTIONS[:2])
+    if len(model.resolve().name.split("__")) != 3 or not whole or not folds:
+        raise NoResults(
+            f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]}, {DESCRIPTIONS[1]} and a fold "
+            "with a checkpoint, as nnU-Net makes for a model"
+        )
     return folds
 
 
@@ -62,15 +63,12 @@ def load_checkpoint(file: Path) -> Mapping[str, Any]:
     """What nnU-Net has saved.
 
     Raises:
-        NoResults: it is damaged, or nothing of nnU-Net's.
+        ValueError: it is damaged, or nothing of nnU-Net's.
     """
-    try:
-        checkpoint = read_checkpoint(file)
-    except ValueError as error:
-        raise NoResults(str(error)) from error
+    checkpoint: Mapping[str, Any] = read_checkpoint(file)
     if not is_checkpoint(checkpoint):
         raise NoResults(f"{str(file)!r} is no checkpoint of nnU-Net's")
-    return checkpoint  # type: ignore[no-any-return]
+    return checkpoint
 
 
 # --- export -----------------------------------------------------------------------------------------------------------
@@ -133,12 +131,12 @@ def stock_trainer(name: str) -> str:
         raise NoResults(str(error)) from None
     if is_nnunets_own(trainer):
         raise NoResults(f"{name} is nnU-Net's own trainer: its model needs no detaug as it is")
-    stock = next((base for base in trainer.__mro__ if is_nnunets_own(base)), None)
-    builder = next((base for base in trainer.__mro__ if "build_network_architecture" in vars(base)), None)
-    if stock is None or builder is None or not is_nnunets_own(builder):
+    stock = next(base for base in trainer.__mro__ if is_nnunets_own(base))
+    builder = next(base for base in trainer.__mro__ if "build_network_architecture" in vars(base))
+    if not is_nnunets_own(builder):
         raise NoResults(
-            f"{name} builds a network of its own ({builder.__name__ if builder else 'none'}.build_network_architecture), "
-            "which nnU-Net's own trainers do not: who predicts with its weights needs that class"
+            f"{name} builds a network of its own ({builder.__name__}.build_network_architecture), which nnU-Net's own trainers "
+            "do not: who predicts with its weights needs that class"
         )
     return str(stock.__name__)
 
@@ -147,45 +145,29 @@ def stock_trainer(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """One thing in which two trainings differ.
-
-    Attributes:
-        kind: "settings", "metrics" or "weights"; what comes first explains what comes later.
-        name: an entry of the record or of nnU-Net's arguments, a metric, a tensor.
-        one, other: the values, for the reader.
-        epoch: of a metric, where it first differs, counted from 0.
-    """
-
-    kind: str
-    name: str
-    one: str
-    other: str
-    epoch: int | None = None
-
-    def __str__(self) -> str:
-        when = "" if self.epoch is None else f" from epoch {self.epoch} on"
-        return f"{self.kind}: {self.name}{when}: {self.one} and {self.other}"
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Two trainings.
 
     Attributes:
         checkpoint: the name of the file that both have.
-        differences: in the order of causes.
+        differences: in the order of causes: of each its "kind" ("settings", "metrics" or "weights"), the "name" of an entry, a
+            metric or a tensor, the values as "one" and "other", and of a metric the "epoch", from 0, where it first differs.
         curves: of each metric, the values of both, one per epoch.
     """
 
     checkpoint: str
-    differences: list[Difference]
+    differences: list[dict[str, Any]]
     curves: Mapping[str, tuple[list[Any], list[Any]]]
 
-    def as_json(self) -> dict[str, Any]:
-        """All of it but the curves."""
-        told = [asdict(each) for each in self.differences]
-        return {"equal": not told, "checkpoint": self.checkpoint, "differences": told}
+    def lines(self) -> list[str]:
+        """For the reader."""
+        epochs = ["" if each["epoch"] is None else f" from epoch {each['epoch']} on" for each in self.differences]
+        told = [
+            f"{each['kind']}: {each['name']}{when}: {each['one']} and {each['other']}"
+            for each, when in zip(self.differences, epochs, strict=True)
+        ]
+        verdict = f"different: first of all in {self.differences[0]['name']}" if told else "equal"
+        return [*told, f"{verdict} ({self.checkpoint})"]
 
 
 def compare(one: Path, other: Path) -> Comparison:
@@ -202,22 +184,30 @@ def compare(one: Path, other: Path) -> Comparison:
     if common is None:
         raise NoResults(f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}")
     mine, theirs = (load_checkpoint(each[common]) for each in found)
-    logged = mine[LOGGED], theirs[LOGGED]
-    curves = {name: (logged[0].get(name, []), logged[1].get(name, [])) for name in {**logged[0], **logged[1]}}
-    curves = {name: values for name, values in curves.items() if name not in EPOCH_TIMES}
     told = [
-        Difference("settings", f"{part}.{entry}" if entry else part, shown(ours), shown(others))
-        for part, entry, ours, others in differences(_settings(mine), _settings(theirs))
+        _difference("settings", f"{part}.{entry}" if entry else part, *values)
+        for part, entry, *values in differences(_settings(mine), _settings(theirs))
     ]
-    metrics = [_metric(name, *values) for name, values in curves.items()]
-    told += sorted((each for each in metrics if each is not None), key=lambda each: each.epoch or 0)
+    names = [name for name in {**mine[LOGGED], **theirs[LOGGED]} if name not in EPOCH_TIMES]
+    curves = {name: (mine[LOGGED].get(name, []), theirs[LOGGED].get(name, [])) for name in names}
+    metrics = []
+    for name, values in curves.items():
+        pairs = enumerate(zip_longest(*values))
+        first = next(((epoch, *pair) for epoch, pair in pairs if fingerprint(pair[0]) != fingerprint(pair[1])), None)
+        if first is not None:
+            metrics.append(_difference("metrics", name, *first[1:], epoch=first[0]))
+    told += sorted(metrics, key=itemgetter("epoch"))
     for name in dict.fromkeys([*mine[WEIGHTS], *theirs[WEIGHTS]]):
         tensors = mine[WEIGHTS].get(name), theirs[WEIGHTS].get(name)
         if fingerprint(tensors[0]) != fingerprint(tensors[1]):
-            ours, others = (shown(" ".join(str(each).split())) for each in tensors)
-            told.append(Difference("weights", name, ours, others))
+            told.append(_difference("weights", name, *tensors))
             break
     return Comparison(common, told, curves)
+
+
+def _difference(kind: str, name: str, one: Any, other: Any, epoch: int | None = None) -> dict[str, Any]:
+    texts = [shown(" ".join(str(each).split())) for each in (one, other)]
+    return {"kind": kind, "name": name, "one": texts[0], "other": texts[1], "epoch": epoch}
 
 
 def _fold(folder: Path) -> Path:
@@ -238,13 +228,6 @@ def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         "trainer": checkpoint[TRAINER_NAME],
         ARGUMENTS: {**arguments, "plans": plans},
     }
-
-
-def _metric(name: str, mine: list[Any], theirs: list[Any]) -> Difference | None:
-    for epoch, (one, other) in enumerate(zip_longest(mine, theirs)):
-        if fingerprint(one) != fingerprint(other):
-            return Difference("metrics", name, shown(one), shown(other), epoch)
-    return None
 
 
 def plot(found: Comparison, file: Path) -> None:

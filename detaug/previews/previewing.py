@@ -130,9 +130,8 @@ def preview_training(settings: NNUNetSettings, spacing: Sequence[float] | None =
 
     require_matplotlib()
     with preserved_global_rngs():
-        batches = training_batches(settings)
-        spacing = batches.spacing if spacing is None else spacing
-        return replace(preview(lambda: batches.augmenter, spacing=spacing, **options), title=batches.title)
+        augmenter, own, title = training_batches(settings)
+        return replace(preview(lambda: augmenter, spacing=own if spacing is None else spacing, **options), title=title)
 
 
 def _samples_at(producer: Producer, epoch: int, step: int, look: dict[str, Any]) -> list[Sample]:

@@ -31,7 +31,7 @@ def test_samples_are_the_trainers_with_every_stage(environment: Path) -> None:
     settings = Settings("1", "3d_fullres", device="cpu", seed=3)
     preview = preview_training(settings, samples=3)
     assert dict(os.environ) == before
-    with training_batches(settings).augmenter as augmenter:
+    with training_batches(settings)[0] as augmenter:
         batch = next(augmenter)
     for number in range(2):
         sample = preview.samples[number]

@@ -25,14 +25,25 @@ def detaug(*arguments: Any) -> Result:
     return CliRunner().invoke(main, [str(each) for each in arguments])
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the training of `trained` is left."""
+    return tmp_path_factory.mktemp("trained")
+
+
 @pytest.fixture
-def trained(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a training of two epochs, with ledgers; each has two and one batches."""
+def trained(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, kept: Path) -> Path:
+    """The folder of a training of two epochs, with ledgers; each has two and one batches. A copy of one made once."""
     monkeypatch.setenv("DETAUG_LEDGER", "1")
     monkeypatch.setenv("nnUNet_extTrainer", str(EXTERNAL))
     made = new_trainer(nnunet_environment, ShortDetAug)
-    train(made)
-    return Path(made.output_folder)
+    folder = Path(made.output_folder)
+    if not list(kept.iterdir()):
+        train(made)
+        shutil.copytree(folder, kept, dirs_exist_ok=True)
+    else:
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+    return folder
 
 
 def train(made: Any, epochs: int = 2) -> list[dict[str, Any]]:
@@ -188,7 +199,8 @@ def test_a_checkpoints_record_is_read_and_none_of_its_code_is_run(trained: Path,
     torch.save({**stored, "hostile": Hostile()}, tmp_path / "hostile.pth")
     found = recorded_in(tmp_path / "hostile.pth")
     assert found is not None
-    assert (found.record["seed"], found.record["data"], found.epochs) == (1, stored["detaug"]["data"], 2)
+    record, epochs = found
+    assert (record["seed"], record["data"], epochs) == (1, stored["detaug"]["data"], 2)
     assert not (tmp_path / "run").exists()
     (tmp_path / "weights.pth").write_bytes(b"weights")
     assert recorded_in(tmp_path / "weights.pth") is None
