@@ -39,7 +39,7 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
     "--keep",
     type=click.Path(path_type=Path),
     callback=_new_folder,
-    help="Leave logs, traces and checkpoints in this folder, which is new or empty.",
+    help="Leave logs (with tracebacks), traces and checkpoints in this folder, which is new or empty.",
 )
 @json_option
 def verify(device: str | None, keep: Path | None, json_target: Target, **asked: Any) -> None:
@@ -55,7 +55,7 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
     gives more of them.
 
     Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes when it first
-    trains (splits_final.json, unpacked .npz files).
+    trains (splits_final.json).
 
     The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
     """

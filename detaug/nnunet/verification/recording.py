@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +16,8 @@ from typing import Any, ClassVar, TextIO
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.errors import StateMismatch
 from detaug.nnunet.compatibility import (
-    NoTrainer,
-    TrainerAttributes,
-    UnsupportedNNUNet,
+    Trainer,
     plot_nothing,
     run_training,
     trainers_found_through,
@@ -29,31 +25,27 @@ from detaug.nnunet.compatibility import (
 from detaug.nnunet.proof import difference_in_reading
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.trainers.unsaved_state import tensors_of
-from detaug.nnunet.verification.settings import Part
-from detaug.nnunet.verification.trace import DATA, OUTCOME, START, TRAINING, VALIDATION, WEIGHTS, Moment, leaves
+from detaug.nnunet.verification.settings import Part, Settings
+from detaug.nnunet.verification.traces import DATA, OUTCOME, START, TRAINING, VALIDATION, WEIGHTS, Moment, leaves
 from detaug.reports.atomic_files import write_text
 from detaug.seeding.tree import SeedTree
 
 #: Files in a training's folder: moments; how it failed; where a batch of nnU-Net's loader and detaug's differ, "" if nowhere.
-TRACE, FAILURE, READING = "trace.jsonl", "failure.json", "reading.json"
+TRACE, FAILURE, READING = "trace.jsonl", "failure.txt", "reading.txt"
 
 #: Seconds.
 PARENT_WATCHED_EVERY = 0.5
-#: Errors whose messages say what to do, so that nobody needs a traceback.
-_EXPLAINED = (FileNotFoundError, NoTrainer, StateMismatch, UnsupportedNNUNet)
 
 
 def main(text: str, parent: str) -> None:
-    """Run a part.
+    """Run a part; where it fails, `FAILURE` says how.
 
     Args:
-        text: `Part.as_json`. The environment is set already.
+        text: the `Part` as JSON. The environment is set already.
         parent: the process that started this one, which leads its own process group.
-
-    Raises:
-        SystemExit: it failed; `FAILURE` says how.
     """
-    part = Part.from_json(text)
+    stored = json.loads(text)
+    part = Part(**{**stored, "settings": Settings(**stored["settings"])})
     folder = Path(part.results).parent
     threading.Thread(target=_end_with, args=(int(parent),), name="detaug-parent-watch", daemon=True).start()
     try:
@@ -61,11 +53,8 @@ def main(text: str, parent: str) -> None:
         torch.set_num_threads((os.cpu_count() or 1) if part.settings.device == "cpu" else 1)
         train(part, folder / TRACE)
     except Exception as error:
-        traceback.print_exc()
-        told = "" if isinstance(error, _EXPLAINED) else traceback.format_exc()
-        message = f"{type(error).__name__}: {error}"
-        write_text(folder / FAILURE, json.dumps({"message": message, "traceback": told}))
-        raise SystemExit(1) from None
+        write_text(folder / FAILURE, f"{type(error).__name__}: {error}")
+        raise
 
 
 def _end_with(parent: int) -> None:
@@ -88,7 +77,13 @@ def train(part: Part, trace: Path) -> None:
         trace: the moments are appended to this file.
     """
     settings = part.settings
-    with trace.open("a") as file, trainers_found_through(lambda trainer: recording(trainer, part, file)):
+
+    def recording(trainer: type) -> type:
+        # its name stays, and with it nnU-Net's folder for its results
+        attributes = {"__module__": trainer.__module__, "part": part, "trace": file}
+        return type(trainer.__name__, (Recording, trainer), attributes)
+
+    with trace.open("a") as file, trainers_found_through(recording):
         run_training(
             settings.dataset,
             settings.configuration,
@@ -100,13 +95,7 @@ def train(part: Part, trace: Path) -> None:
         )
 
 
-def recording(trainer: type, part: Part, trace: TextIO) -> type:
-    """The trainer with `Recording` in front; its name stays, and with it nnU-Net's folder for its results."""
-    attributes = {"__module__": trainer.__module__, "part": part, "trace": trace}
-    return type(trainer.__name__, (Recording, trainer), attributes)
-
-
-class Recording(TrainerAttributes):
+class Recording(Trainer):  # type: ignore[misc]
     """A mixin for nnU-Net's trainers, in front of all others. The weights are those of the trainer itself.
 
     Attributes:
@@ -123,7 +112,7 @@ class Recording(TrainerAttributes):
         # here and not in __init__, whose signature has to stay nnU-Net's; the learning rates are made of num_epochs
         self._shorten()
         plot_nothing(self)
-        super().initialize()  # type: ignore[misc]
+        super().initialize()
         # a trainer may set them here itself
         self._shorten()
 
@@ -137,7 +126,7 @@ class Recording(TrainerAttributes):
 
     def get_dataloaders(self) -> tuple[Any, Any]:
         """Logs batches that are not reproducible instead of raising: the trainings are compared to their end."""
-        loaders: tuple[Any, Any] = super().get_dataloaders()  # type: ignore[misc]
+        loaders: tuple[Any, Any] = super().get_dataloaders()
         for loader in loaders:
             if isinstance(loader, UnendingEpochs):
                 loader.settle()
@@ -146,7 +135,7 @@ class Recording(TrainerAttributes):
         return loaders
 
     def on_train_epoch_start(self) -> None:
-        super().on_train_epoch_start()  # type: ignore[misc]
+        super().on_train_epoch_start()
         self._step = 0
         moment = Moment(self.current_epoch, START)
         moment.add(WEIGHTS, self._weights())
@@ -155,29 +144,28 @@ class Recording(TrainerAttributes):
         self._note(moment)
 
     def on_validation_epoch_start(self) -> None:
-        super().on_validation_epoch_start()  # type: ignore[misc]
+        super().on_validation_epoch_start()
         self._step = 0
 
     def train_step(self, batch: Any) -> Any:
-        return self._recorded(TRAINING, super().train_step, batch)  # type: ignore[misc]
+        return self._recorded(TRAINING, super().train_step, batch)
 
     def validation_step(self, batch: Any) -> Any:
-        return self._recorded(VALIDATION, super().validation_step, batch)  # type: ignore[misc]
+        return self._recorded(VALIDATION, super().validation_step, batch)
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
         """Left out: it has no part in the weights."""
 
     def on_train_end(self) -> None:
-        super().on_train_end()  # type: ignore[misc]
+        super().on_train_end()
         given = getattr(self.dataloader_train, "given", None)
         if given is not None:
             rng = SeedTree(self.part.settings.seed).generator(0, 0)
             found = difference_in_reading(given, self.dataloader_train.generator, rng)
-            write_text(Path(self.part.results).parent / READING, json.dumps(found or ""))
+            write_text(Path(self.part.results).parent / READING, found or "")
 
     def _recorded(self, phase: str, step: Callable[[Any], Any], batch: Any) -> Any:
-        cases = batch.get("keys", []) if isinstance(batch, dict) else []
-        moment = Moment(self.current_epoch, phase, self._step, [str(case) for case in cases])
+        moment = Moment(self.current_epoch, phase, self._step, len(batch["keys"]) if isinstance(batch, dict) else 0)
         # before the step, which may change the batch in place
         moment.add(DATA, leaves(batch, "" if isinstance(batch, dict) else "batch"))
         outcome = step(batch)
@@ -190,7 +178,7 @@ class Recording(TrainerAttributes):
 
     def _weights(self) -> Iterator[tuple[str, Any]]:
         """Parameters and buffers, and what the optimiser keeps."""
-        network = getattr(self.network, "_orig_mod", self.network)  # as it is before it is compiled
+        network: Any = getattr(self.network, "_orig_mod", self.network)  # as it is before it is compiled
         parameters = dict(network.named_parameters())
         yield from parameters.items()
         yield from network.named_buffers()

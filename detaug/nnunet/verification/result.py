@@ -9,9 +9,8 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from detaug.nnunet.verification.comparing import BETWEEN_EPOCHS, BOOKKEEPING, INITIAL_WEIGHTS, RESUME, Origin
+from detaug.nnunet.verification import traces
 from detaug.nnunet.verification.settings import Settings
-from detaug.nnunet.verification.trace import DATA, OUTCOME, WEIGHTS
 from detaug.reports import rows as reports
 from detaug.reports.rows import table
 
@@ -21,13 +20,13 @@ DIGITS = 16
 READS_ALIKE = "a batch as nnU-Net's loader reads it"
 
 _ADVICE = {
-    INITIAL_WEIGHTS: "the trainings start from different weights: detaug.nnunet.DeterministicTraining seeds initialize()",
-    DATA: "the batches do not depend on the seed alone: look at the loader and the transforms (`detaug verify` finds the line)",
-    OUTCOME: "the same batch and weights give another outcome: detaug.training.audit names the layer",
-    WEIGHTS: "look at the backward pass (detaug.training.audit names the first gradient), clipping and the optimizer",
-    RESUME: "the checkpoint is not complete: look at save_checkpoint and load_checkpoint",
-    BETWEEN_EPOCHS: "validation or a hook at an epoch's end changes something",
-    BOOKKEEPING: "the weights are equal: the difference is in what else save_checkpoint writes",
+    traces.INITIAL_WEIGHTS: "the trainings start from different weights: detaug.nnunet.DeterministicTraining seeds initialize()",
+    traces.DATA: "the batches do not depend on the seed alone: look at loader and transforms (`detaug verify` finds the line)",
+    traces.OUTCOME: "the same batch and weights give another outcome: detaug.training.audit names the layer",
+    traces.WEIGHTS: "look at the backward pass (detaug.training.audit names the first gradient), clipping and the optimizer",
+    traces.RESUME: "the checkpoint lacks something that the trainer keeps: look at save_checkpoint and load_checkpoint",
+    traces.BETWEEN_EPOCHS: "validation or a hook at an epoch's end changes something",
+    traces.BOOKKEEPING: "the weights are equal: the difference is in what else save_checkpoint writes",
 }
 
 
@@ -46,7 +45,7 @@ class Row(reports.Row):
 
     processes: tuple[int, ...] = ()
     sha256: str = ""
-    origin: Origin | None = None
+    origin: traces.Origin | None = None
     failure: str = ""
 
     def reasons(self) -> list[RenderableType]:

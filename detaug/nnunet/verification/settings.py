@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,12 +38,6 @@ class Settings:
     iterations: int = 23
     validation_iterations: int = 2
 
-    def __post_init__(self) -> None:
-        for name, least in (("epochs", 2), ("iterations", 1), ("validation_iterations", 1)):
-            value = getattr(self, name)
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
-
     @property
     def moments_of_an_epoch(self) -> int:
         """How many lines a trace gets in it: its start, the training and the validation batches."""
@@ -68,16 +61,6 @@ class Part:
     kill_at: int | None = None
     resume: bool = False
     results: str = ""
-
-    def as_json(self) -> str:
-        """One line."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Part:
-        """What `as_json` gave."""
-        stored = json.loads(text)
-        return cls(**{**stored, "settings": Settings(**stored["settings"])})
 
 
 @dataclass(frozen=True)

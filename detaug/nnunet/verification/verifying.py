@@ -9,10 +9,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,52 +21,32 @@ from detaug.doctor.machine import environment
 from detaug.errors import UnusableError
 from detaug.ledger.receipt import sha256_of
 from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
-from detaug.nnunet.verification.comparing import bookkeeping_origin, first_origin
 from detaug.nnunet.verification.recording import FAILURE, READING, TRACE
 from detaug.nnunet.verification.result import READS_ALIKE, Result, Row, listed
 from detaug.nnunet.verification.settings import Part, Settings, Training, trainings
-from detaug.nnunet.verification.trace import TRAINING, Moment, read
+from detaug.nnunet.verification.traces import TRAINING, Moment, bookkeeping_origin, first_origin, read
 from detaug.nnunet.verification.wrong_use import checked, link_predictions
 from detaug.processes.interpreters import interpreter_command
 from detaug.reports.progress import Progress
 from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, Planned, run_rows
 from detaug.seeding.tree import text_of_seed
 
-#: Seconds between two looks at a training's progress.
-LOOK_EVERY = 0.25
-
 _CODE = "import sys; from detaug.nnunet.verification.recording import main; main(*sys.argv[1:])"
 
 
 class TrainingFailed(UnusableError):
-    """A training ended with an error; `details` is its traceback, or "" where the message says what to do."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A training that ended without an error.
-
-    Attributes:
-        folder: of its trace and log.
-        checkpoint: its checkpoint_final.pth.
-        moments: its trace.
-    """
-
-    folder: Path
-    checkpoint: Path
-    moments: list[Moment]
+    """A training ended with an error."""
 
 
 def verify_training(settings: Settings, keep: Path | None = None, shown: Progress | None = None) -> Result:
     """Train three times, for a few steps, and compare the checkpoints byte for byte.
 
-    nnU-Net's preprocessed folder is used as a training uses it: nnU-Net writes splits_final.json there where there is
-    none yet, and unpacks .npz files.
+    nnU-Net's preprocessed folder is used as a training uses it: nnU-Net writes splits_final.json there where there is none yet.
 
     Args:
         settings: what to train.
         keep: traces, logs and checkpoints are left in this folder; None: nothing is.
-        shown: shows the trainings, and the moments (steps, and starts of epochs) in their traces, as they come.
+        shown: shows the trainings.
 
     Raises:
         CannotVerify: there is no such data set, configuration, fold, trainer, plans or device.
@@ -81,50 +60,44 @@ def verify_training(settings: Settings, keep: Path | None = None, shown: Progres
 
 def compare_trainings(settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress) -> Result:
     """Train these within `folder`, and compare the checkpoints with the first one's; otherwise as `verify_training`."""
-    reference: Trained | None = None
+    reference: tuple[Path, list[Moment]] | None = None
 
     def compared(training: Training) -> Row:
         nonlocal reference
         row = Row(training.what, processes=training.processes)
         try:
-            trained = train(training, folder, shown.advance)
+            checkpoint, moments = train(training, folder)
         except TrainingFailed as error:
             if reference is None:
                 raise
             return replace(row, verdict=FAILED, failure=str(error))
-        row = replace(row, sha256=sha256_of(trained.checkpoint))
+        row = replace(row, sha256=sha256_of(checkpoint))
         if reference is None:
-            reference = trained
+            reference = checkpoint, moments
             return row
-        origin = first_origin(reference.moments, trained.moments, training.resumed_at)
-        if sha256_of(reference.checkpoint) == row.sha256:
+        origin = first_origin(reference[1], moments, training.resumed_at)
+        if sha256_of(reference[0]) == row.sha256:
             # what differs then had no effect on the checkpoint
             return replace(row, verdict=EQUAL, origin=origin)
-        origin = origin or bookkeeping_origin(reference.checkpoint, trained.checkpoint)
-        return replace(row, verdict=DIFFERENT, origin=origin)
+        return replace(row, verdict=DIFFERENT, origin=origin or bookkeeping_origin(reference[0], checkpoint))
 
-    moments = settings.epochs * settings.moments_of_an_epoch
-    rows = [
-        Planned(f"{each.what}, processes: {listed(each.processes)}", partial(compared, each), moments)
-        for each in planned
-    ]
+    rows = [Planned(f"{each.what}, processes: {listed(each.processes)}", partial(compared, each)) for each in planned]
     done = tuple(run_rows(rows, shown))
     assert reference is not None
-    reading = reference.folder / READING
+    reading = folder / planned[0].folder / READING
     if reading.exists():
-        difference = json.loads(reading.read_text())
+        difference = reading.read_text()
         done += (Row(READS_ALIKE, DIFFERENT if difference else EQUAL, failure=difference),)
-    samples = sum(len(moment.cases) for moment in reference.moments if moment.phase == TRAINING)
+    samples = sum(moment.samples for moment in reference[1] if moment.phase == TRAINING)
     return Result(settings, done, _described(settings.device), samples)
 
 
-def train(training: Training, folder: Path, advanced: Callable[[int], None]) -> Trained:
-    """Run all parts of a training, each in a separate process.
+def train(training: Training, folder: Path) -> tuple[Path, list[Moment]]:
+    """Run all parts of a training, each in a separate process; its checkpoint_final.pth and its trace.
 
     Args:
         training: what to do.
         folder: there its own folder is made.
-        advanced: is called with the number of moments that were added to its trace.
 
     Raises:
         TrainingFailed: one of them failed, or ended before its SIGKILL.
@@ -134,11 +107,11 @@ def train(training: Training, folder: Path, advanced: Callable[[int], None]) -> 
     results.mkdir(parents=True, exist_ok=True)
     link_predictions(results)
     for part in training.parts:
-        _run(replace(part, results=str(results)), own, advanced)
+        _run(replace(part, results=str(results)), own)
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
         raise TrainingFailed("the training ended without a checkpoint_final.pth: does the trainer save one?")
-    return Trained(own, found[0], read(own / TRACE))
+    return found[0], read(own / TRACE)
 
 
 def environment_of(part: Part) -> dict[str, str]:
@@ -155,12 +128,11 @@ def environment_of(part: Part) -> dict[str, str]:
     }
 
 
-def _run(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:
+def _run(part: Part, folder: Path) -> None:
     """Run a part of a training in a separate process, with trace and log in `folder`; otherwise as `train`."""
-    before = _lines(folder / TRACE)
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
-            [*interpreter_command(_CODE), part.as_json(), str(os.getpid())],
+            [*interpreter_command(_CODE), json.dumps(asdict(part)), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -168,36 +140,19 @@ def _run(part: Part, folder: Path, advanced: Callable[[int], None]) -> None:
             start_new_session=True,
         )
         try:
-            ended = False
-            while not ended:
-                time.sleep(LOOK_EVERY)
-                ended = process.poll() is not None
-                now = _lines(folder / TRACE)
-                advanced(now - before)
-                before = now
+            code = process.wait()
         finally:
             # all that it started as well; on macOS those that ended give a PermissionError
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    if process.returncode != (0 if part.kill_at is None else -signal.SIGKILL):
-        raise _failure(folder, process.returncode)
-
-
-def _lines(file: Path) -> int:
-    return file.read_bytes().count(b"\n") if file.exists() else 0
-
-
-def _failure(folder: Path, code: int) -> TrainingFailed:
-    file = folder / FAILURE
-    if file.exists():
-        said = json.loads(file.read_text())
-        failure = TrainingFailed(f"the training failed: {said['message']}")
-        failure.details = said["traceback"]
-        return failure
+    if code == (0 if part.kill_at is None else -signal.SIGKILL):
+        return
+    if (folder / FAILURE).exists():
+        raise TrainingFailed(f"the training failed: {(folder / FAILURE).read_text()}")
     last = (folder / "log.txt").read_text(errors="replace").strip().splitlines()[-1:]
     how = f"signal {-code}" if code < 0 else f"exit status {code}"
-    return TrainingFailed(f"the training ended with {how}; its last line was: {last[0] if last else '(none)'}")
+    raise TrainingFailed(f"the training ended with {how}; its last line was: {last[0] if last else '(none)'}")
 
 
 def _described(device: str) -> str:

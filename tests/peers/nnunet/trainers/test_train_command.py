@@ -5,25 +5,32 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from detaug.cli import main
 from tests.peers.nnunet.trainers.command_line import DETAUG, SHORT
 
 
-def train(
-    root: Path, results: Path, *flags: str, trainer: str = "ShortDetAug", **variables: str | None
-) -> subprocess.CompletedProcess[str]:
-    """The command in a new process; a variable that is None is not set."""
-    settings = {
+def variables(root: Path, results: Path) -> dict[str, str]:
+    return {
         "nnUNet_raw": str(root / "raw"), "nnUNet_preprocessed": str(root / "preprocessed"), "nnUNet_results": str(results),
         "nnUNet_extTrainer": str(SHORT), "nnUNet_n_proc_DA": "0", "nnUNet_def_n_proc": "1", "DETAUG_CPU_THREADS": "1",
-        "SHORT_EPOCHS": "1", "SHORT_VALIDATION": "0", **variables,
+        "SHORT_EPOCHS": "1", "SHORT_VALIDATION": "0",
     }  # fmt: skip
-    environment = {key: value for key, value in {**os.environ, **settings}.items() if value is not None}
-    command = [DETAUG, "nnunet", "train", "1", "3d_fullres", "0", "-tr", trainer, "-device", "cpu", *flags]
-    return subprocess.run(command, env=environment, cwd=results, capture_output=True, text=True)
+
+
+def command(*flags: str, trainer: str = "ShortDetAug") -> list[str]:
+    return ["nnunet", "train", "1", "3d_fullres", "0", "-tr", trainer, "-device", "cpu", *flags]
+
+
+def train(root: Path, results: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    """The command in a new process."""
+    environment = {**os.environ, **variables(root, results)}
+    return subprocess.run([DETAUG, *command(*flags)], env=environment, cwd=results, capture_output=True, text=True)
 
 
 def told(done: subprocess.CompletedProcess[str]) -> str:
@@ -34,20 +41,37 @@ def told(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr[done.stderr.index(lines[0]) :]
 
 
+@pytest.fixture
+def refused(nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What the command says in this process and ends with exit status 2."""
+    for name, value in variables(nnunet_environment, tmp_path).items():
+        monkeypatch.setenv(name, value)
+
+    def run(*flags: str, trainer: str = "ShortDetAug") -> str:
+        done = CliRunner().invoke(main, command(*flags, trainer=trainer))
+        assert done.exit_code == 2, done.output
+        return done.stderr
+
+    return run
+
+
 @pytest.mark.parametrize("folders", [None, str(SHORT)])
 def test_detaugs_trainers_are_found_whatever_nnunet_exttrainer_names(
-    nnunet_root: Path, tmp_path: Path, folders: str | None
+    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, folders: str | None
 ) -> None:
+    if folders is None:
+        monkeypatch.delenv("nnUNet_extTrainer")
     # the next thing that a trainer looks at, which is found by detaug's trainers alone
-    done = train(
-        nnunet_root, tmp_path, trainer="nnUNetTrainerDetAug", nnUNet_extTrainer=folders, DETAUG_CPU_THREADS="none"
-    )
-    assert "DETAUG_CPU_THREADS='none' in the environment must be a positive integer" in told(done)
+    monkeypatch.setenv("DETAUG_CPU_THREADS", "none")
+    said = refused(trainer="nnUNetTrainerDetAug")
+    assert "Error: DETAUG_CPU_THREADS='none' in the environment must be a positive integer" in said
 
 
-def test_a_wrong_name_in_detaug_allow_is_told_before_anything_is_trained(nnunet_root: Path, tmp_path: Path) -> None:
-    done = train(nnunet_root, tmp_path, DETAUG_ALLOW="plans,version")
-    assert "DETAUG_ALLOW in the environment names 'version'; it may name seed, " in told(done)
+def test_a_wrong_name_in_detaug_allow_is_told_before_anything_is_trained(
+    refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETAUG_ALLOW", "plans,version")
+    assert "Error: DETAUG_ALLOW in the environment names 'version'; it may name seed, " in refused()
     assert not list(tmp_path.glob("*/*/fold_0/checkpoint_*"))
 
 
@@ -65,18 +89,22 @@ def test_ones_own_trainers_are_found_and_a_broken_checkpoint_is_named_with_the_o
         latest.write_bytes(content)
         line = told(train(nnunet_root, tmp_path, "--c"))
         assert f"{latest} is no checkpoint of nnU-Net's, or not a whole one" in line
-        assert "move it away, and checkpoint_best.pth beside it, which can be read, is taken" in line
+        assert "move it away, and checkpoint_best.pth beside it is taken" in line
 
 
-def test_a_data_set_that_is_not_whole_is_told(nnunet_root: Path, tmp_path: Path) -> None:
+def test_a_data_set_that_is_not_whole_is_told(
+    refused: Callable[..., str], nnunet_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     copy = tmp_path / "copy"
-    shutil.copytree(nnunet_root / "preprocessed", copy / "preprocessed")
-    (copy / "preprocessed" / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres" / "brain_002.pkl").unlink()
-    assert "brain_002" in told(train(copy, tmp_path))
-    assert "has no NoPlans.json" in told(train(copy, tmp_path, "-p", "NoPlans"))
+    shutil.copytree(nnunet_root / "preprocessed", copy)
+    monkeypatch.setenv("nnUNet_preprocessed", str(copy))
+    (copy / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres" / "brain_002.pkl").unlink()
+    assert "brain_002" in refused()
+    assert "has no NoPlans.json" in refused("-p", "NoPlans")
 
 
 def test_a_trainer_that_is_not_there_is_told(nnunet_root: Path, tmp_path: Path) -> None:
-    assert "there is no trainer 'nnUNetTrainerOfNobody'" in told(
-        train(nnunet_root, tmp_path, trainer="nnUNetTrainerOfNobody")
-    )
+    environment = {**os.environ, **variables(nnunet_root, tmp_path)}
+    arguments = [DETAUG, *command(trainer="nnUNetTrainerOfNobody")]
+    done = subprocess.run(arguments, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert "there is no trainer 'nnUNetTrainerOfNobody'" in told(done)

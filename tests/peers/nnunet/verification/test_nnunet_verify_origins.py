@@ -14,10 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from detaug.nnunet.verification.comparing import Origin, bookkeeping_origin, first_difference, first_origin
 from detaug.nnunet.verification.result import Result, Row
-from detaug.nnunet.verification.settings import Part, Settings, trainings
-from detaug.nnunet.verification.trace import Moment, leaves, read
+from detaug.nnunet.verification.settings import Settings, trainings
+from detaug.nnunet.verification.traces import (
+    Moment,
+    Origin,
+    bookkeeping_origin,
+    first_difference,
+    first_origin,
+    leaves,
+    read,
+)
 
 KINDS = ("data", "outcome", "weights")
 
@@ -29,9 +36,9 @@ def training(epochs: int = 2, steps: int = 2) -> list[Moment]:
         moments.append(Moment(epoch, "start", parts={("weights", "w"): "same", ("weights", "momentum of w"): "same"}))
         for step in range(steps):
             parts = {(kind, "w"): "same" for kind in KINDS}
-            moments.append(Moment(epoch, "training", step, ["case"], parts))
+            moments.append(Moment(epoch, "training", step, 1, parts))
         parts = {(kind, "w"): "same" for kind in ("data", "outcome")}
-        moments.append(Moment(epoch, "validation", 0, ["case"], parts))
+        moments.append(Moment(epoch, "validation", 0, 1, parts))
     return moments
 
 
@@ -79,15 +86,6 @@ def test_what_differs_first_where_a_training_was_resumed_is_the_resumes() -> Non
     found = first_origin(training(), changed((1, "training", 0), "outcome"), resumed_at=1)
     assert found is not None
     assert (found.kind, found.name) == ("resume", "w")
-
-
-def test_other_cases_are_told() -> None:
-    other = changed((0, "training", 0), "data")
-    other[1].cases = ["another"]
-    found = first_origin(training(), other)
-    assert found is not None
-    assert (found.kind, found.epoch, found.step) == ("data", 0, 0)
-    assert "other cases: ['another'] and ['case'] were drawn" in found.detail
 
 
 @pytest.mark.parametrize("drop", ["first", "other"])
@@ -156,7 +154,7 @@ def test_equal_entries_in_other_bytes_are_said_to_be_pickled_in_another_way(tmp_
 
 
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
-    moment = Moment(1, "training", 2, ["brain_001"])
+    moment = Moment(1, "training", 2, 1)
     moment.add("data", leaves({"data": torch.zeros(2), "target": [np.zeros(1), np.ones(1)], "keys": ["a"]}, ""))
     moment.add("outcome", [("loss", torch.zeros(3, requires_grad=True) * 2), ("odd", object())])
     (tmp_path / "trace.jsonl").write_text(moment.as_json() + "\n")
@@ -178,14 +176,6 @@ def test_trainings_differ_in_their_processes_and_one_is_killed() -> None:
     assert [part.kill_at for part in planned[2].parts] == [2 * 6 + 3, None], "after two steps of the third epoch"
     assert [part.resume for part in planned[2].parts] == [False, True]
     assert planned[0].parts[0].settings.moments_of_an_epoch == 1 + 3 + 2
-    part = planned[2].parts[1]
-    assert Part.from_json(part.as_json()) == part
-
-
-@pytest.mark.parametrize("short", [{"epochs": 1}, {"iterations": 0}, {"validation_iterations": 0}])
-def test_trainings_that_are_too_short_are_refused(short: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(short))} must be at least"):
-        Settings("1", "2d", **short)  # type: ignore[arg-type]
 
 
 def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
@@ -200,7 +190,7 @@ def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
     Console(file=file, width=80).print(result)
     shown = file.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
-    assert "began with data: 'target[0]' of training batch 2 of epoch 1" in shown
+    assert "began with data: target[0] of training batch 2 of epoch 1" in shown
     assert "failed: OSError: no space left" in shown
     assert "different: 2 of 2 trainings differ from the first" in shown
     assert "1, then 3" in shown
@@ -214,7 +204,7 @@ def test_a_difference_without_effect_on_the_checkpoint_is_told_and_passes() -> N
     result = Result(Settings("1", "2d"), (Row("straight through", processes=(2,), sha256="ab" * 32), other))
     file = io.StringIO()
     Console(file=file, width=80).print(result)
-    assert "no difference in the checkpoint, but in data: 'taken_at'" in file.getvalue()
+    assert "no difference in the checkpoint, but in data: taken_at" in file.getvalue()
     assert "equal: all 2 trainings wrote the same checkpoint" in file.getvalue()
     assert result.ok
 
