@@ -147,7 +147,7 @@ def test_variants_that_nnunet_makes_by_arguments_are_builders_of_their_own(
 
 def test_only_mirror_01_mirrors_one_axis_in_2d() -> None:
     pipeline = TRAINING_TRANSFORMS["nnUNetTrainer_onlyMirror01"]((64, 64), ANGLE, None, (0, 1), False)
-    mirrors = [each for each in pipeline.transforms if isinstance(each, ours.Mirror)]
+    mirrors = [each for each in pipeline.transforms if isinstance(each, ours.MirrorTransform)]
     assert [tuple(each.allowed_axes) for each in mirrors] == [(0,)]
 
 
