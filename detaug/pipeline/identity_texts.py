@@ -96,7 +96,8 @@ def _of_library_value(value: Any) -> str | None:
     if isinstance(value, PurePath):
         return f"Path({value.as_posix()!r})"
     if isinstance(value, (datetime.datetime, datetime.time)):
-        return f"{class_name(value)}({value.isoformat()})"
+        zone = value.tzinfo
+        return f"{class_name(value)}({value.isoformat()}{'' if zone is None else f', {class_name(zone)} {value.tzname()}'})"
     if isinstance(value, _BY_REPR) and type(value).__module__.partition(".")[0] in _STANDARD:
         return repr(value)
     if isinstance(value, re.Pattern):

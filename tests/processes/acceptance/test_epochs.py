@@ -176,6 +176,19 @@ def test_an_epoch_without_a_batch_for_every_rank_is_refused(make: Maker) -> None
 
 
 @pytest.mark.parametrize("n", [0, 2])
+def test_iter_does_not_move_the_position_in_mid_epoch(make: Maker, n: int) -> None:
+    augmenter = make(RandomSampler(), None, n, **OPTIONS)
+    assert iter(augmenter) is not None
+    assert where([next(augmenter)]) == [(0, 0)]
+    iter(augmenter)
+    assert (augmenter.epoch, augmenter.step) == (0, 1)
+    for batch in augmenter:
+        assert where([batch]) == [(0, 1)]
+        break
+    assert where(list(augmenter)) == [(0, 2), (0, 3), (0, 4)]
+
+
+@pytest.mark.parametrize("n", [0, 2])
 def test_next_goes_on_for_ever_in_the_epoch_of_an_endless_loader(make: Maker, n: int) -> None:
     augmenter = make(RandomSampler(), None, n, seed=3)
     assert where(take(augmenter, 60)) == [(0, step) for step in range(60)]
