@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -143,7 +144,19 @@ def asks_for(wanted: Any, name: str) -> bool:
 
 
 def _arguments(function: Callable[..., Any]) -> tuple[set[str], bool]:
-    """The names of its arguments, and whether it takes any others."""
+    """The names of its arguments, and whether it takes any others. To look costs as much as a small transform."""
+    try:
+        return _arguments_of_hashable(function)
+    except TypeError:  # not hashable
+        return _inspected(function)
+
+
+@lru_cache(maxsize=256)
+def _arguments_of_hashable(function: Callable[..., Any]) -> tuple[set[str], bool]:
+    return _inspected(function)
+
+
+def _inspected(function: Callable[..., Any]) -> tuple[set[str], bool]:
     try:
         declared = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin without a signature
