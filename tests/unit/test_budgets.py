@@ -33,7 +33,7 @@ BUDGETS = {
     "seeding": 1_245,
     "sources": 950,
     "training": 2_085,
-    "transforms": 7_780,
+    "transforms": 7_795,
     "transport": 1_345,
     "verification": 1_730,
     "watching": 355,
