@@ -30,6 +30,7 @@ from detaug.errors import ReproducibilityError
 from detaug.ledger.header import Record, environment, header
 from detaug.ledger.lines import Key
 from detaug.ledger.writing import LedgerWriter
+from detaug.loops.loader import VALIDATION_NAMES, AugmenterLoader
 from detaug.pipeline import identity
 from detaug.pipeline.loader_states import LoaderStates, read_states
 from detaug.pipeline.plan import TAILS, BatchKey
@@ -361,6 +362,17 @@ class DeterministicAugmenter:
             raise TypeError(f"this augmenter's number of batches is not known: {why}. Pass batches_per_epoch=...")
         return self._schedule.plan.share_of(max(0, number - self._schedule.position.before))
 
+    def loader(self, epoch: int | None = None) -> AugmenterLoader:
+        """The augmenter as the torch DataLoader that training loops ask for (docs/loops.md).
+
+        Args:
+            epoch: the epoch that every pass gives, as for a validation that is the same every time. None: one epoch after the
+                other; but epoch 0 where the last part of `name` is "val", "valid", "validation" or "test".
+        """
+        if epoch is None and self.name.rpartition("/")[2] in VALIDATION_NAMES:
+            epoch = 0
+        return AugmenterLoader.of(self, None if epoch is None else arguments.epoch(epoch))
+
     def replay(self, epoch: int, step: int) -> Any:
         """Make a batch again, in this process and with the same bytes; the running stream does not notice.
 
@@ -508,6 +520,23 @@ class DeterministicAugmenter:
             return
         self._check_owner()
         self._engine.move(position)
+
+    def _go_to_epoch(self, epoch: int) -> None:
+        """To its first batch, also directly after `load_state_dict`."""
+        self._loaded_epoch = None
+        self.set_epoch(epoch)
+        self._health.loop_begins(self._schedule.position.taken)
+
+    def _seek(self, epoch: int, step: int) -> bool:
+        """Go to a batch. False: it is none of this rank's."""
+        end = self._schedule.plan.end()
+        if self._schedule.plan.phase_of(step) or (end is not None and step >= end):
+            return False
+        if step == self.rank:
+            self._go_to_epoch(epoch)
+        else:
+            self._move(Position(epoch, step, step // self.world_size))
+        return True
 
     def _pass_over_the_end(self) -> None:
         """Go to the next epoch, if this one has no more batches."""

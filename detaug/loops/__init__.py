@@ -1,0 +1,1 @@
+"""How other people's training loops read an augmenter."""
