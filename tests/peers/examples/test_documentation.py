@@ -140,7 +140,8 @@ class Reader:
         )
 
     def train_step(self, batch: dict[str, Any]) -> None:
-        assert batch["data"].shape == (1, 1, 4, 4, 4)
+        shape = np.shape(batch["data"] if isinstance(batch, dict) else batch)
+        assert shape in ((1, 1, 4, 4, 4), (2, 1, 4, 4))
         self.batches += 1
 
     def save(self, checkpoint: dict[str, Any]) -> None:
