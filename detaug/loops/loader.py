@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, get_worker_info
 
 from detaug.seeding.tree import spawn_key_element
 
@@ -50,7 +50,14 @@ class Batches(Dataset[Any]):
 
         Raises:
             IndexError: there is none.
+            RuntimeError: a worker process of another DataLoader asks.
         """
+        worker = get_worker_info()
+        if worker is not None:
+            raise RuntimeError(
+                "the augmenter's own workers make these batches, and a DataLoader's worker processes cannot read them: make that "
+                f"DataLoader with num_workers=0, and the augmenter with num_processes={worker.num_workers}"
+            )
         epoch, step = (0, key) if isinstance(key, int) else key
         if not 0 <= step < len(self):
             raise IndexError(f"an epoch has steps 0 ... {len(self) - 1}, not {step}")
@@ -63,6 +70,12 @@ class Batches(Dataset[Any]):
 
     def __getitems__(self, keys: Sequence[Key]) -> list[Any]:
         return [self[key] for key in keys]
+
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise TypeError(
+            "what aug.loader() reads can be neither pickled nor copied: make the augmenter and its loader in the process that "
+            "reads it. With Lightning's ddp_spawn that is in train_dataloader()"
+        )
 
 
 class Epochs(DistributedSampler[Any]):
@@ -253,7 +266,7 @@ class AugmenterLoader(DataLoader[Any]):
         return {
             "augmenter": self.dataset.augmenter.state_dict(),
             "next_epoch": self.batch_sampler.sampler.epoch,
-            "in_epoch": self._is_within,
+            "in_epoch": self._is_within or self.batch_sampler.sampler.rest is not None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -267,10 +280,15 @@ class AugmenterLoader(DataLoader[Any]):
             raise ValueError(
                 f"this is no state of aug.loader(): {state!r:.200}. A state of the augmenter goes into aug.load_state_dict"
             )
+        next_epoch = spawn_key_element("the state's 'next_epoch'", state["next_epoch"])
+        if not isinstance(state["in_epoch"], bool):
+            raise ValueError(f"the state's 'in_epoch' is True or False, not {state['in_epoch']!r:.200}")
         augmenter, epochs = self.dataset.augmenter, self.batch_sampler.sampler
         augmenter.load_state_dict(state["augmenter"])
-        epochs.epoch = spawn_key_element("the state's 'next_epoch'", state["next_epoch"])
-        epochs.rest = augmenter.epoch if state["in_epoch"] is True else None
+        epochs.epoch = next_epoch
+        epochs.rest = augmenter.epoch if state["in_epoch"] else None
+        self._passes += 1  # a pass that is still open is no longer the loop's
+        self._is_within = False
 
 
 def _the_only_one(batches: list[Any]) -> Any:
