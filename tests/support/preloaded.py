@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import select
@@ -58,9 +59,14 @@ class Program(subprocess.Popen[str]):
 
 
 class Preloaded:
-    """The interpreter, started when it is first needed."""
+    """The interpreter, started when it is first needed.
 
-    def __init__(self) -> None:
+    Args:
+        modules: what it imports beside detaug.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
         self._control: socket.socket | None = None
         self._owner = 0
 
@@ -104,7 +110,7 @@ class Preloaded:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             started = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"],
+                [sys.executable, "-c", f"from {__name__} import serve; serve{(theirs.fileno(), *self._modules)}"],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**environment, "PYTHONUNBUFFERED": "1"},
@@ -112,6 +118,12 @@ class Preloaded:
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
             started.wait()
+
+    def close(self) -> None:
+        """Let it end, once nothing is asked of it any more."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
 
 
 PRELOADED = Preloaded()
@@ -137,12 +149,15 @@ def briefly(code: str) -> str:
     return f"{code}\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 
 
-def serve(descriptor: int) -> None:
+def serve(descriptor: int, *modules: str) -> None:
     """The interpreter's life: until nobody asks any more. In a program it returns after the program's last line."""
     if os.fork():
         os._exit(0)
     import detaug
     from detaug.engine.local import coordinator, worker  # noqa: F401
+
+    for module in modules:
+        importlib.import_module(module)
     from tests.support.cheap_forks import make_forks_cheap
 
     detaug.DeterministicAugmenter  # noqa: B018  (imported when first asked for)

@@ -1,0 +1,53 @@
+"""Accelerate: `prepare`, `save_state` in mid-epoch, and `load_state` with `skip_first_batches`.
+
+python loop_accelerate.py FOLDER           (again: it goes on from the last checkpoint)
+torchrun --nproc_per_node=2 loop_accelerate.py FOLDER
+"""
+
+from __future__ import annotations
+
+import torch
+from mri_slices import BATCH_SIZE, EPOCHS, arguments, segmenter, show
+from torch import nn
+from torch_dataset import AxialSlices
+
+from detaug import DeterministicAugmenter, fingerprint
+
+try:
+    from accelerate import Accelerator
+except ImportError:
+    raise SystemExit("this example needs Accelerate: pip install accelerate") from None
+
+
+def main() -> None:
+    args = arguments(__doc__)
+    accelerator = Accelerator(cpu=True)
+    loader = DeterministicAugmenter.from_torch_distributed(
+        AxialSlices(), batch_size=BATCH_SIZE, drop_last=True, num_processes=args.workers, seed=1234
+    ).loader()
+    network, loss_function = segmenter(), nn.CrossEntropyLoss()
+    optimizer = torch.optim.AdamW(network.parameters())
+    network, optimizer, loader = accelerator.prepare(network, optimizer, loader)
+
+    step = max((int(path.name.removeprefix("step_")) for path in args.folder.glob("step_*")), default=0)
+    if step:
+        accelerator.load_state(args.folder / f"step_{step}")
+    first_epoch, to_skip = divmod(step, len(loader))
+    for epoch in range(first_epoch, EPOCHS):
+        loader.set_epoch(epoch)
+        rest = accelerator.skip_first_batches(loader, to_skip) if epoch == first_epoch else loader
+        for batch in rest:
+            loss = loss_function(network(batch["image"]), batch["labels"])
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            show(batch["slice"], loss.item())
+            step += 1
+            if step % 4 == 0:
+                accelerator.save_state(args.folder / f"step_{step}")
+    print("weights", fingerprint(accelerator.unwrap_model(network).state_dict()))
+    accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main()
