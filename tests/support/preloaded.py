@@ -164,8 +164,9 @@ def serve(descriptor: int, *modules: str) -> None:
     make_forks_cheap()
     with socket.socket(fileno=descriptor) as control:
         program = _serve(control)
-    if program is not None:
-        program()
+    if program is None:
+        os._exit(0)  # libraries that were imported may complain at an interpreter's end
+    program()
 
 
 def _serve(control: socket.socket) -> Callable[[], None] | None:

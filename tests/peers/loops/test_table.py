@@ -25,10 +25,9 @@ def test_the_table_has_all_libraries() -> None:
     assert list(written()) == list(LIBRARIES)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "library", [each if each == "detaug" else pytest.param(each, marks=pytest.mark.slow) for each in LIBRARIES]
-)
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_a_column_of_the_table(library: str) -> None:
     try:
         importlib.metadata.version(PACKAGES.get(library, "detaug"))
