@@ -368,7 +368,16 @@ class DeterministicAugmenter:
         Args:
             epoch: the epoch that every pass gives, as for a validation that is the same every time. None: one epoch after the
                 other; but epoch 0 where the last part of `name` is "val", "valid", "validation" or "test".
+
+        Raises:
+            TypeError: the number of batches of an epoch is not known. (Lightning and others then read one batch ahead, and a
+                state would be one too far.)
         """
+        if self._lengths.total is None:
+            raise TypeError(
+                f"aug.loader() needs to know how many batches an epoch has, and {self._source.class_name} does not say: pass "
+                "batches_per_epoch=... to the augmenter"
+            )
         if epoch is None and self.name.rpartition("/")[2] in VALIDATION_NAMES:
             epoch = 0
         return AugmenterLoader.of(self, None if epoch is None else arguments.epoch(epoch))
@@ -559,8 +568,9 @@ class DeterministicAugmenter:
         skips = self.on_error.most if isinstance(self.on_error, Skip) else None
         return self._lengths.schedule(self._num_workers, self.num_cached, skips)
 
-    def _state(self) -> State:
-        position = self._schedule.position
+    def _state(self, position: Position | None = None) -> State:
+        """Where the stream stands, or stood when `position` was due."""
+        position = position or self._schedule.position
         return State(
             seed=self.seed,
             name=self.name,

@@ -23,6 +23,7 @@ from detaug.seeding.tree import spawn_key_element
 
 if TYPE_CHECKING:
     from detaug.engine.augmenter import DeterministicAugmenter
+    from detaug.engine.order.outcomes import Position
 
 #: An augmenter whose name ends like this is read from epoch 0 by every pass.
 VALIDATION_NAMES = ("val", "valid", "validation", "test")
@@ -41,22 +42,28 @@ class Batches(Dataset[Any]):
         self.due: Key | None = None
 
     def __len__(self) -> int:
-        """Batches of an epoch, over all ranks. TypeError: it is not known."""
+        """Batches of an epoch, over all ranks."""
         total = self.augmenter._lengths.total
-        return len(self.augmenter) if total is None else total  # len() says why
+        assert total is not None, "there is no loader without it"
+        return total
 
     def __getitem__(self, key: int | Key) -> Any:
         """The batch with this epoch and step; a step alone is of epoch 0.
 
         Raises:
             IndexError: there is none.
-            RuntimeError: a worker process of another DataLoader asks.
+            RuntimeError: a worker process of another DataLoader asks; or batches may be left out.
         """
         worker = get_worker_info()
         if worker is not None:
             raise RuntimeError(
                 "the augmenter's own workers make these batches, and a DataLoader's worker processes cannot read them: make that "
                 f"DataLoader with num_workers=0, and the augmenter with num_processes={worker.num_workers}"
+            )
+        if self.augmenter.on_error != "raise":
+            raise RuntimeError(
+                "on_error=Skip leaves batches out, and another DataLoader, which asks for them by number, would get some "
+                'twice: read aug.loader() itself, or with on_error="raise"'
             )
         epoch, step = (0, key) if isinstance(key, int) else key
         if not 0 <= step < len(self):
@@ -120,7 +127,6 @@ class Epochs(DistributedSampler[Any]):
         """The epoch of the pass that begins now, and whether it is the rest of one."""
         rest, self.rest = self.rest, None
         if rest is not None and (self._rest_was_named or not self.data_source.augmenter._has_had_all_of_an_epoch):
-            self.epoch = rest + 1
             return rest, True
         epoch = self.epoch if self.fixed is None else self.fixed
         self.epoch = epoch + 1
@@ -194,9 +200,9 @@ class Keys(Iterator[list[Key]]):
 class AugmenterLoader(DataLoader[Any]):
     """An augmenter as a torch DataLoader: every `iter()` is one epoch from its start.
 
-    After `load_state_dict` it is the rest of the epoch in which the state was saved. A pass that is left early is over: the next
-    one begins the next epoch. `set_epoch` (or ``sampler.set_epoch``) says which one that is. Several passes at once are each
-    right, and slow, as the augmenter goes from one place to the other.
+    After `load_state_dict` it is the rest of the epoch in which the state was saved. A pass that is left early is not gone on
+    with: the next one begins the next epoch. `set_epoch` (or ``sampler.set_epoch``) says which one that is. Several passes at
+    once are each right, and slow, as the augmenter goes from one place to the other.
 
     `detaug.DeterministicAugmenter.loader` makes it. Libraries make more of it, with a DataLoader's arguments.
     """
@@ -209,8 +215,9 @@ class AugmenterLoader(DataLoader[Any]):
         #: Libraries call its set_epoch, and put none of theirs in its place.
         if isinstance(self.batch_sampler, Steps):
             self.__dict__["sampler"] = self.batch_sampler.sampler
-        self._passes = 0
-        self._is_within = False
+        #: Behind the batch that was given last, by whichever pass; None: that one's epoch is over, or none was given.
+        self._place: Position | None = None
+        self._loads = 0
 
     @classmethod
     def of(cls, augmenter: DeterministicAugmenter, epoch: int | None) -> AugmenterLoader:
@@ -230,22 +237,20 @@ class AugmenterLoader(DataLoader[Any]):
         epoch, is_rest = self.batch_sampler.sampler.begin()
         if not is_rest:
             augmenter._go_to_epoch(epoch)
-        self._passes += 1
-        number, self._is_within = self._passes, True
-        place = augmenter._schedule.position
-        try:
-            while True:
-                if augmenter._schedule.position != place:
-                    augmenter._move(place)
-                try:
-                    batch = next(augmenter)
-                except StopIteration:
-                    return
-                place = augmenter._schedule.position
-                yield batch
-        finally:
-            if number == self._passes:
-                self._is_within = False
+        loads, place = self._loads, augmenter._schedule.position
+        while True:
+            if augmenter._schedule.position != place:  # another pass, or another loader, went on from elsewhere
+                augmenter._move(place)
+            try:
+                batch = next(augmenter)
+            except StopIteration:
+                if loads == self._loads:
+                    self._place = None
+                return
+            place = augmenter._schedule.position
+            if loads == self._loads:  # a pass that was open when a state was loaded is no longer the loop's
+                self._place = place
+            yield batch
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is this epoch. Directly after `load_state_dict`, with the epoch of the state, it is the rest of it."""
@@ -255,7 +260,7 @@ class AugmenterLoader(DataLoader[Any]):
         """Where the loop stands: behind the batch that it was given last. Plain integers and strings.
 
         Raises:
-            RuntimeError: another loader, made from this one's data set and sampler, reads ahead of the loop.
+            RuntimeError: another loader, made of this one's data set and sampler, reads ahead of the loop.
         """
         if self.dataset.due is not None:
             raise RuntimeError(
@@ -263,10 +268,11 @@ class AugmenterLoader(DataLoader[Any]):
                 "where that one stands. For Accelerate: DataLoaderConfiguration(use_stateful_dataloader=True), or "
                 "skip_first_batches after load_state"
             )
+        epochs = self.batch_sampler.sampler
         return {
-            "augmenter": self.dataset.augmenter.state_dict(),
-            "next_epoch": self.batch_sampler.sampler.epoch,
-            "in_epoch": self._is_within or self.batch_sampler.sampler.rest is not None,
+            "augmenter": self.dataset.augmenter._state(self._place).as_dict(),
+            "next_epoch": epochs.epoch,
+            "in_epoch": self._place is not None or epochs.rest is not None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -287,8 +293,8 @@ class AugmenterLoader(DataLoader[Any]):
         augmenter.load_state_dict(state["augmenter"])
         epochs.epoch = next_epoch
         epochs.rest = augmenter.epoch if state["in_epoch"] else None
-        self._passes += 1  # a pass that is still open is no longer the loop's
-        self._is_within = False
+        self._loads += 1
+        self._place = augmenter._schedule.position if state["in_epoch"] else None
 
 
 def _the_only_one(batches: list[Any]) -> Any:

@@ -114,9 +114,13 @@ def test_a_state_of_an_epochs_end_gives_the_next_epoch() -> None:
         assert [seen(batches) for _ in range(2)] == REFERENCE[2:4]
 
 
-def test_a_state_after_a_break_gives_the_next_epoch() -> None:
+def test_a_state_after_a_break_gives_the_rest_or_the_epoch_that_is_named() -> None:
     batches = loader()
     batches.load_state_dict(after(3, leave=True))
+    assert seen(batches) == REFERENCE[1][3:]
+    batches = loader()
+    batches.load_state_dict(after(3, leave=True))
+    batches.set_epoch(2)
     assert seen(batches) == REFERENCE[2]
 
 
@@ -359,18 +363,16 @@ def test_batches_per_epoch_are_a_loaders_epoch() -> None:
     assert [data(batches) for _ in range(2)] == [[[epoch, step] for step in range(3)] for epoch in range(2)]
 
 
-def test_a_loader_without_an_end_has_no_length() -> None:
-    batches = DeterministicAugmenter(Endless(), None, 0, seed=1, stateless=True).loader()
-    with pytest.raises(TypeError):
-        len(batches)
-    assert data(batch for batch, _ in zip(batches, range(3), strict=False)) == [[0, 0], [0, 1], [0, 2]]
-    assert data([next(iter(batches))]) == [[1, 0]]
+@pytest.mark.parametrize("endless", [Endless(), Counting()])
+def test_a_loader_of_unknown_length_is_refused(endless: Any) -> None:
+    with pytest.raises(TypeError, match=r"Counting|Endless.* batches_per_epoch="):
+        DeterministicAugmenter(endless, None, 0, seed=1).loader()
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_finite_stream_of_unknown_length_passes_and_resumes(workers: int) -> None:
+def test_a_finite_stream_passes_and_resumes(workers: int) -> None:
     def made() -> Any:
-        return DeterministicAugmenter(Counting(), None, workers, seed=1, num_streams=1).loader()
+        return DeterministicAugmenter(Counting(), None, workers, seed=1, num_streams=1, batches_per_epoch=5).loader()
 
     batches, whole = made(), [[number] for number in range(5)]
     assert [data(batches) for _ in range(2)] == [whole, whole]
@@ -379,3 +381,49 @@ def test_a_finite_stream_of_unknown_length_passes_and_resumes(workers: int) -> N
     resumed = made()
     resumed.load_state_dict(batches.state_dict())
     assert [data(resumed) for _ in range(2)] == [whole[2:], whole]
+
+
+def test_a_state_after_an_interrupt_is_behind_the_last_batch() -> None:
+    batches = loader()
+
+    def trains() -> None:
+        for number, _ in enumerate(batches, 1):
+            if number == 2:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trains()
+    assert seen(resumed(batches.state_dict())) == REFERENCE[0][2:]
+
+
+def test_a_look_in_mid_epoch_is_not_the_loops_place() -> None:
+    batches = loader()
+    passing = iter(batches)
+    next(passing)
+    next(iter(batches))
+    next(passing)
+    goes_on = resumed(batches.state_dict())
+    assert seen(goes_on) == REFERENCE[0][2:]
+    assert seen(goes_on) == seen(batches)  # the look was epoch 1's
+
+
+def test_each_loader_of_an_augmenter_has_a_place_of_its_own() -> None:
+    both = augmenter()
+    train, other = both.loader(), both.loader(epoch=2)
+    passing = iter(train)
+    next(passing)
+    assert seen(other) == REFERENCE[2]
+    assert seen(resumed(train.state_dict())) == REFERENCE[0][1:]
+    assert seen(passing) == REFERENCE[0][1:]
+
+
+def test_batches_that_may_be_left_out_have_no_numbers() -> None:
+    batches = loader(on_error=Skip())
+    with pytest.raises(RuntimeError, match="on_error"):
+        batches.dataset[0, 0]
+
+
+def resumed(state: dict[str, Any]) -> Any:
+    batches = loader()
+    batches.load_state_dict(state)
+    return batches
