@@ -11,6 +11,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,13 @@ THREAD_VARIABLES = (
 
 #: The hash seed of fresh workers where this interpreter's own cannot be passed on.
 _FIXED_HASH_SEED = 0
+
+
+#: Held while an interpreter is started, and at every fork: a process that is forked between the making of Popen's pipe and the
+#: child's exec keeps the pipe open, and the thread that called Popen would wait for that process's end.
+_starting = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
 
 
 @dataclass(frozen=True)
@@ -61,15 +69,16 @@ class Surrounding:
     def start(self, code: str, descriptors: tuple[int, ...], quiet: bool = False) -> subprocess.Popen[bytes]:
         """Run `code` in a new interpreter that inherits these descriptors. `quiet`: what it prints is not seen."""
         folder = self.folder if self.folder is not None and os.path.isdir(self.folder) else None
-        return subprocess.Popen(
-            [*interpreter_command(f"import sys; sys.argv[0] = {self.arguments[0]!r}; {code}"), *self.arguments[1:]],
-            pass_fds=descriptors,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL if quiet else None,
-            stderr=subprocess.DEVNULL if quiet else None,
-            env=self.environment,
-            cwd=folder,
-        )
+        with _starting:
+            return subprocess.Popen(
+                [*interpreter_command(f"import sys; sys.argv[0] = {self.arguments[0]!r}; {code}"), *self.arguments[1:]],
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if quiet else None,
+                stderr=subprocess.DEVNULL if quiet else None,
+                env=self.environment,
+                cwd=folder,
+            )
 
 
 def code_of(module: str, *arguments: object) -> str:

@@ -26,7 +26,7 @@ BUDGETS = {
     "pictures": 290,
     "pipeline": 1_335,
     "previews": 665,
-    "processes": 1_100,
+    "processes": 1_110,
     "purity": 2_335,
     "ray": 1_165,
     "remaking": 600,
