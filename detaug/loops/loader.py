@@ -225,7 +225,7 @@ class AugmenterLoader(DataLoader[Any]):
         return cls(batches, batch_sampler=Steps(Epochs(batches, epoch)), collate_fn=_the_only_one)
 
     def __len__(self) -> int:
-        """This rank's batches in an epoch. TypeError: it is not known."""
+        """This rank's batches in an epoch."""
         return len(self.dataset.augmenter)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
