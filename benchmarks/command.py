@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import subprocess
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -95,12 +96,23 @@ def environment_record() -> dict[str, Any]:
     peers = {name: version(name) if find_spec(name) else None for name in ("torchio", "grain", "blosc2", "nilearn")}
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "commit": _commit(),
         "python": found["python"]["version"],
         "packages": {"detaug": found["detaug"]["version"], **found["packages"], **peers},
         "system": found["system"],
         "cpu": found["cpu"]["model"],
         "cores": found["cpu"]["usable_cores"],
     }
+
+
+def _commit() -> str | None:
+    """Of the work tree that is measured, with a plus sign where it has changes; None outside of one."""
+    git = ["git", "-C", os.path.dirname(__file__)]
+    found = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False)
+    if found.returncode:
+        return None
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, check=False).returncode
+    return found.stdout.strip() + "+" * bool(changed)
 
 
 def _record(rows: list[Row], environment: dict[str, Any]) -> dict[str, Any]:

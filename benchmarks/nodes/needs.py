@@ -24,6 +24,10 @@ class Gpu:
 #: NVIDIA's data sheets: memory bandwidth 2.04 TB/s (A100 80 GB SXM) and 3.35 TB/s (H100 SXM), dense float16 312 and 989 TFLOP/s.
 BANDWIDTH, ARITHMETIC = 3.35 / 2.04, 989 / 312
 _A100 = 0.131
+
+#: Seconds of that user's CPU for a sample's transforms (batchgeneratorsv2's).
+USERS_SAMPLE = 1.023
+
 GPUS = (
     Gpu("A100", _A100, "measured by a user, 3d_fullres, batch 2 (nnU-Net #3063)"),
     Gpu("H100, at least", _A100 / BANDWIDTH, f"assumed: A100's by memory bandwidth, {BANDWIDTH:.2f} times as fast"),

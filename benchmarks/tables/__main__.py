@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from benchmarks.nodes.needs import GPUS, USERS_SAMPLE, Machines, cores, nodes
 from detaug.cli.options import Command
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
 PICTURE = REPOSITORY / "docs" / "images" / "ratios.png"
-PAGES = ("README.md", "docs/benchmarks.md", "docs/loader.md", "docs/transforms.md")
+PAGES = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")))
 
 #: A block of a page: its name, and what lies between its marks.
 BLOCK = re.compile(
@@ -97,13 +98,74 @@ def machines(results: Iterable[dict[str, Any]], name: str, against: str) -> list
 
 
 def table_of(results: Sequence[dict[str, Any]], name: str) -> str:
-    """Markdown: for each line the ratio on every machine with its range over rounds."""
+    """Markdown: for each line the ratio on every machine with its range over rounds; or what is computed from the results."""
+    if name in COMPUTED:
+        return COMPUTED[name](results)
     lines = ["| what | against | detaug's speed over it, the lowest machine first |", "|---|---|---|"]
     for row, against, shown, other in TABLES[name]:
         found = machines(results, row, against)
         if found:
             lines.append(f"| {shown} | {other} | {'; '.join(f'{_told(*each[1:])} {each[0]}' for each in found)} |")
     return "\n".join(lines) + "\n"
+
+
+def machines_table(results: Sequence[dict[str, Any]]) -> str:
+    """What was measured on, when, and with what; a machine's file may know less."""
+    packages = "torch", "numpy", "batchgenerators", "batchgeneratorsv2", "nnunetv2"
+    lines = [
+        f"| CPU | cores | measured | Python | commit | {' | '.join(packages)} |",
+        f"|{'---|' * (5 + len(packages))}",
+    ]
+    for about in (result["environment"] for result in results):
+        known = [about.get(key) for key in ("cpu", "cores", "date", "python", "commit")]
+        known += [about["packages"].get(package) for package in packages]
+        lines.append(f"| {' | '.join(str(each or '–') for each in known)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _batch_seconds(results: Sequence[dict[str, Any]]) -> Iterable[tuple[str, float, float]]:
+    """(CPU, nnU-Net's, detaug's CPU seconds of a 3-D batch) of every machine whose file has them."""
+    for cpu, row, check in machines(results, f"{_CASES}, read and augment", NNUNET):
+        if row["ours"] and check["theirs"]:
+            yield cpu, check["theirs"] / 1000, row["ours"] / 1000
+
+
+def nodes_table(results: Sequence[dict[str, Any]]) -> str:
+    """As `python -m benchmarks nodes` computes it, for two speeds of cores."""
+    text = ""
+    for cpu, *seconds in _batch_seconds(results):
+        text += (
+            f"From {seconds[0]:.3f} CPU seconds a batch with nnU-Net's loader and transforms and {seconds[1]:.3f} with detaug's, "
+            f"on {cpu}:\n\n| GPU (training step) | slowdown | cores: nnU-Net | detaug | nodes for 1 GPU: nnU-Net | detaug "
+            f"| for 8 GPUs: nnU-Net | detaug |\n|{'---|' * 8}\n"
+        )
+        sample = {
+            each[0]: each[2]["theirs"] for each in machines(results, "nnU-Net's 3-D pipeline, mean per sample", BGV2)
+        }
+        slower = [Machines(slowdown=round(1000 * USERS_SAMPLE / sample[cpu], 1))] if cpu in sample else []
+        for at in (Machines(), *slower):
+            for gpu in GPUS:
+                cells = [f"{cores(each, gpu, at):.1f}" for each in seconds]
+                cells += [str(nodes(each, gpu, at, gpus)) for gpus in (1, 8) for each in seconds]
+                text += f"| {gpu.name} ({1e3 * gpu.step:.0f} ms) | {at.slowdown:g} | {' | '.join(cells)} |\n"
+    return text
+
+
+def cores_table(results: Sequence[dict[str, Any]]) -> str:
+    """How often so many cores make a batch."""
+    counts = 1, 2, 4, 8
+    lines = [f"| cores | {' | '.join(map(str, counts))} |", f"|{'---|' * (1 + len(counts))}"]
+    for cpu, _, ours in _batch_seconds(results):
+        lines.append(f"| {cpu} | {' | '.join(f'{1000 * ours / n:.0f} ms' for n in counts)} |")
+    return "\n".join(lines) + "\n"
+
+
+#: Blocks that are no ratios over machines.
+COMPUTED: dict[str, Callable[[Sequence[dict[str, Any]]], str]] = {
+    "machines": machines_table,
+    "nodes": nodes_table,
+    "cores": cores_table,
+}
 
 
 def speed(check: dict[str, Any]) -> tuple[float, float, float] | tuple[float]:
@@ -172,8 +234,7 @@ def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
 def main() -> None:
     """Write the tables of ratios over machines into the pages, and draw the front page's picture of them."""
     results = kept()
-    for name in PAGES:
-        page = REPOSITORY / name
+    for page in PAGES:
         page.write_text(with_tables(page.read_text(encoding="utf-8"), results), encoding="utf-8")
     draw(results, PICTURE)
 

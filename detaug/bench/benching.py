@@ -40,6 +40,9 @@ LEAST, WARM_UP = 4, 0.4
 #: Cores that other programs may keep busy without being mentioned.
 DISTURBING = 0.2
 
+#: The row of docs/benchmarks.md that compares what the demo compares: engines, with one loader and the same transforms.
+ROW = "nnU-Net's own 3-D loader and transforms"
+
 #: Edge of the demo's patches, in voxels.
 DEMO_PATCH = 64
 
@@ -137,14 +140,23 @@ class Result:
         if isinstance(self.transforms, str):
             missing["time per transform"] = self.transforms
         for name, reason in missing.items():
-            yield Text(f"{name}: not measured, because {reason}.")
+            yield Text(f"{name}: not measured, because {reason.rstrip('.')}.")
         yield Text(
             f"Medians of {ROUNDS} rounds of {self.settings.seconds:g} s, every system with up to {NUM_CACHED} batches ready, "
             "detaug without its check."
         )
-        if (self.elsewhere or 0.0) > DISTURBING:
-            usable = self.environment["cpu"]["usable_cores"]
-            yield Text(f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough.")
+        if self.settings.target is None:
+            yield Text(f"Every system runs the same transforms here, as in the row “{ROW}” of docs/benchmarks.md.")
+        if self.disturbed:
+            yield Text(self.disturbed)
+
+    @property
+    def disturbed(self) -> str:
+        """What to know of numbers that other programs had a part in."""
+        if (self.elsewhere or 0.0) <= DISTURBING:
+            return ""
+        usable = self.environment["cpu"]["usable_cores"]
+        return f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough."
 
 
 def bench(settings: Settings, shown: Progress) -> Result:
@@ -203,7 +215,9 @@ def _or_reason(function: Callable[..., Any], *arguments: Any) -> Any:
     except KeyboardInterrupt:
         return "interrupted"
     except BaseException as error:  # the user's code may raise anything
-        return str(error).strip().partition("\n")[0] or type(error).__name__
+        # torch's loader puts the traceback of its worker before the message
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return lines[-1 if lines[0].startswith("Caught ") else 0]
 
 
 def _rate(settings: Settings, system: str, processes: int) -> tuple[float, float]:
@@ -287,7 +301,7 @@ def png(result: Result) -> bytes:
     ]
     for n, system in enumerate(measured):
         rates = [each for each in result.rates if each.system == system and each.batches_per_second]
-        places = [counts.index(each.processes) + 0.27 * (n - 1) for each in rates]
+        places = [counts.index(each.processes) + 0.27 * (n - (len(measured) - 1) / 2) for each in rates]
         heights = [median(each.batches_per_second) for each in rates]
         above.bar_label(above.bar(places, heights, 0.25, color=COLOURS[n], label=system), fmt="%.3g")
     above.set_xticks(range(len(counts)), [_count(each) for each in counts])
@@ -299,6 +313,8 @@ def png(result: Result) -> bytes:
         axes.bar_label(axes.barh(list(result.times), milliseconds, color=COLOURS[0]), fmt="%.2g", padding=2)
         axes.invert_yaxis()
         axes.set(title="ms per sample of each transform, on one core")
+    if result.disturbed:
+        figure.supxlabel(result.disturbed, fontsize="small")
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
     return file.getvalue()

@@ -20,9 +20,9 @@ from benchmarks.command import common_options, measure_rows
 from benchmarks.engine.systems import SYSTEMS, installed
 from benchmarks.headline.__main__ import keep
 from benchmarks.nodes.__main__ import main as nodes_command
-from benchmarks.nodes.needs import GPUS, Gpu, Machines, cores, gigabytes_per_second, nodes
+from benchmarks.nodes.needs import Gpu, Machines, cores, gigabytes_per_second, nodes
 from benchmarks.report import Check, Row, ratio_check, show
-from benchmarks.tables.__main__ import BLOCK, PAGES, RESULTS, TABLES, draw, kept, table_of, with_tables
+from benchmarks.tables.__main__ import BLOCK, COMPUTED, PAGES, RESULTS, TABLES, draw, kept, table_of, with_tables
 from detaug.bench.measuring import Ratio
 from detaug.cli.options import Command, Target
 
@@ -123,20 +123,6 @@ class TestNodes:
         assert done.exit_code == 2
         assert "'H200' is not like H200=60" in done.output
 
-    def test_the_documented_table_is_what_the_command_computes(self) -> None:
-        page = (REPOSITORY / "docs" / "cluster.md").read_text(encoding="utf-8")
-        documented = [line for line in page.splitlines() if re.match(r"\| (A100|H100)", line)]
-        assert len(documented) == 6
-        expected = []
-        for slowdown in (1.0, 2.5):
-            machines = Machines(slowdown=slowdown)
-            for gpu in GPUS:
-                seconds = 0.821, 0.103
-                numbers = [f"{cores(each, gpu, machines):.1f}" for each in seconds]
-                numbers += [str(nodes(each, gpu, machines, gpus)) for gpus in (1, 8) for each in seconds]
-                expected.append(f"| {gpu.name} ({1e3 * gpu.step:.0f} ms) | {slowdown:g} | {' | '.join(numbers)} |")
-        assert documented == expected
-
 
 def test_one_command_line_leads_to_all() -> None:
     from benchmarks.__main__ import main
@@ -184,19 +170,23 @@ def test_an_absent_peer_is_left_out_and_named(command: str, row: str, absent: st
 
 
 def test_the_pages_tables_are_what_the_kept_results_give() -> None:
-    for name in PAGES:
-        page = (REPOSITORY / name).read_text(encoding="utf-8")
-        assert BLOCK.search(page), name
+    found = []
+    for file in PAGES:
+        page = file.read_text(encoding="utf-8")
         assert with_tables(page, kept()) == page, "python -m benchmarks tables"
+        blocks = [each["name"] for each in BLOCK.finditer(page)]
+        assert len(blocks) == page.count("<!-- table") == page.count("<!-- end of the table"), file.name
+        found += blocks
+    assert set(found) == {*TABLES, *COMPUTED}
 
 
 #: A number that is a multiple or a share; not the × of a shape (128×128, 2 × 64).
-FIGURE = re.compile(r"\d\s?(?:×(?!\s?\d)|x\b|%|times as\b)")
+FIGURE = re.compile(r"\d\s?(?:×(?!\s?\d)|x\b|%|times as\b|times faster|times slower)")
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/benchmarks.md"])
-def test_no_ratio_or_share_is_typed_by_hand(name: str) -> None:
-    page = BLOCK.sub("", (REPOSITORY / name).read_text(encoding="utf-8"))
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: file.name)
+def test_no_ratio_or_share_is_typed_by_hand(file: Path) -> None:
+    page = BLOCK.sub("", file.read_text(encoding="utf-8"))
     assert [line for line in page.splitlines() if FIGURE.search(line)] == []
 
 
@@ -214,6 +204,9 @@ def test_every_line_of_a_table_has_a_machine() -> None:
     )
     for name in ("headline", "loader", "pipelines"):
         assert table_of(results, name).count("\n") == len(TABLES[name]) + 2
+    assert table_of(results, "machines").count("\n") == len(results) + 2
+    assert table_of(results, "cores").count("\n") >= 3
+    assert len(re.findall(r"^\| [AH]100", table_of(results, "nodes"), re.MULTILINE)) >= 6
 
 
 def made(cpu: str, value: float, relation: str = ">=") -> dict[str, Any]:
