@@ -17,7 +17,7 @@ BUDGETS = {
     "cli": 1_095,
     "demo": 705,
     "doctor": 225,
-    "engine": 5_770,
+    "engine": 5_785,
     "kernels": 5_255,
     "ledger": 1_245,
     "loops": 305,

@@ -38,6 +38,8 @@ _SEEDS = range(2, 10)
 _WITHOUT_SUSPICION = 4
 #: The first one starts when a run is so old (seconds): it takes longer than that, so shorter runs do not pay for it.
 _START_AFTER = 0.5
+#: An interpreter that runs, or one that is due soon, is looked after so often (seconds) where nothing else happens.
+_LOOK_EVERY = 0.5
 #: A pipeline of more bytes is not sent.
 _MOST_BYTES = 2**28
 
@@ -82,6 +84,13 @@ class HashOrder:
         if self._process.poll() is None:
             return None
         return self._take_answer()
+
+    def seconds_to_next_look(self) -> float | None:
+        """When `go_on` will find something to do though no batch is made; None: not before one is."""
+        if self._checks.knows_hash_order:
+            return None
+        starts_soon = self._is_suspect or (self._check is None and self._checks.for_other_hashes() is not None)
+        return _LOOK_EVERY if starts_soon or self._process is not None else None
 
     def close(self) -> None:
         """End the interpreter."""

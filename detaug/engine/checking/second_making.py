@@ -63,6 +63,10 @@ class Checking:
         """Whether an answer is on its way, or a check will be made at once."""
         return self._check is not None or self._inquiry is not None or self.checks.waits
 
+    def seconds_to_next_look(self) -> float | None:
+        """When `go_on` will find something to do though nothing else happens; None: not before something does."""
+        return self._hash_order.seconds_to_next_look() if self._hash_order is not None else None
+
     def reported(self, check: CheckedBatch) -> None:
         """A worker has made a batch that may be made again."""
         self.checks.reported(check)

@@ -53,6 +53,23 @@ def test_what_depends_on_the_hash_seed_is_told(transform, key, num_processes, me
     assert caught.value.epoch == 0
 
 
+def test_it_is_told_to_a_program_that_takes_no_more_batches(caplog):
+    with DeterministicAugmenter.from_dataset(
+        pipelines.Numbers(),
+        2,
+        transform=pipelines.takes_a_sets_order,
+        num_processes=2,
+        seed=1,
+        check=Check(on_mismatch="warn"),
+    ) as augmenter:
+        for _ in range(20):
+            next(augmenter)
+        began = time.monotonic()
+        while not augmenter._checks.knows_hash_order and time.monotonic() - began < 60:
+            time.sleep(0.1)
+    assert "depends on the hash seed" in caplog.text
+
+
 @pytest.mark.parametrize("num_processes", [0, 1])
 def test_a_list_that_was_made_of_a_set_is_told_at_the_start(num_processes, caplog):
     with DeterministicAugmenter.from_dataset(
