@@ -631,7 +631,7 @@ class DeterministicAugmenter:
         check_not_imported_by_worker()
         self._check_ranks()
         self._settings = ProcessSettings.here()
-        self._rank_seeds = RankSeeds(self.rank, self.world_size, self.name, self.seed)
+        self._rank_seeds = RankSeeds.if_any(self.rank, self.world_size, self.name, self.seed)
         mention_same_numbers(self, self._tree.entropy, self._declared)
         warm_up(self.transform, self._source.loader)
         if self.executor.travels:

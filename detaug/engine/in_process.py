@@ -18,8 +18,7 @@ from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Job, Work
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Outcome, Position, Task
-from detaug.engine.order.skipping import SkipLog, left_out
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Outcome, Position, SkipLog, Task, left_out
 from detaug.ledger.notes import note_of
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey

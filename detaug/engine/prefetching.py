@@ -25,8 +25,7 @@ from detaug.engine import failures
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Work
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Taken, Task
-from detaug.engine.order.skipping import SkipLog, left_out
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, SkipLog, Taken, Task, left_out
 from detaug.errors import BatchError, ReproducibilityError
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey

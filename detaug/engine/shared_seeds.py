@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 
+from detaug.seeding.ranks import process_group
 from detaug.seeding.tree import Seed
 
 if TYPE_CHECKING:
@@ -40,18 +41,20 @@ class RankSeeds:
     """
 
     def __init__(self, rank: int, world_size: int, name: str, seed: Seed) -> None:
-        self._left = 0
         self._owner = os.getpid()  # the store's connection is this process's, and not a fork's
-        if world_size < 2 or not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return
-        if torch.distributed.get_world_size() != world_size:
-            return  # its ranks are not those of the process group
         self._store: Any = torch.distributed.distributed_c10d._get_default_store()
         _comparisons[name] += 1  # ranks make, and start anew, their augmenters of one name in one order
         self._keys = [f"detaug/seed/{_comparisons[name]}/{each}/{name}" for each in range(world_size)]
         self._rank = rank
         self._store.set(self._keys[rank], json.dumps(seed))
         self._left = _ASKED_AT_MOST
+
+    @staticmethod
+    def if_any(rank: int, world_size: int, name: str, seed: Seed) -> RankSeeds | None:
+        """None: there are no other ranks that could be asked."""
+        group = process_group()
+        # Another number of ranks: they are not those of the process group.
+        return RankSeeds(rank, world_size, name, seed) if group and group[1] == world_size > 1 else None
 
     def compare(self) -> None:
         """Look at the other ranks' seeds; costs nothing once all were seen.

@@ -141,8 +141,8 @@ class Mapping:
             self.address = 0
 
 
-class Lease:
-    """One delivery of a block, or of a part of it: it lives as long as any array that views it.
+class BlockView:
+    """A view of a block, or of a part of it: it lives as long as any array that views it.
 
     Args:
         mapping: of the block.
@@ -159,5 +159,5 @@ class Lease:
         }
 
     def bytes(self) -> Bytes:
-        """It as uint8; its views keep the lease."""
+        """It as uint8; its views keep this one."""
         return np.asarray(self)

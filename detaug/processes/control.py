@@ -188,16 +188,6 @@ def run_and_exit(function: Callable[[], Any]) -> None:
             os._exit(code)
 
 
-def forget_the_parents_children() -> None:
-    """In a forked child: clear multiprocessing's registers of the parent's processes and finalizers."""
-    module = sys.modules.get("multiprocessing.process")
-    if module is not None:
-        module._children = set()  # type: ignore[attr-defined]
-    module = sys.modules.get("multiprocessing.util")
-    if module is not None:
-        module._finalizer_registry.clear()
-
-
 def signal_name(exitcode: int) -> str:
     """``-9`` → ``"signal 9 (SIGKILL)"``, ``3`` → ``"exit code 3"``."""
     if exitcode >= 0:

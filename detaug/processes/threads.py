@@ -58,7 +58,8 @@ def renew_one_thread() -> None:
 def one_thread() -> Iterator[None]:
     """In the user's process: inside there is one thread, and afterwards as many as before.
 
-    A library that is loaded inside would otherwise keep the one thread; it is given this machine's number afterwards.
+    A library that is loaded inside would otherwise keep the one thread; it is given this machine's number afterwards. Numba's
+    threads, which start with the first kernel that needs them, are limited from the next block on.
     """
     with contextlib.ExitStack() as stack:
         _hold_environment(stack)
@@ -67,7 +68,6 @@ def one_thread() -> Iterator[None]:
         for library in _libraries():
             stack.callback(library.set, library.get())
             library.set(1)
-        stack.enter_context(_numba_started_inside())
         pools = _pools()
         stack.enter_context(pools.limit(limits=1))
         known, modules = {library.name for library in _libraries()}, len(sys.modules)
@@ -94,30 +94,6 @@ def _set_variable(name: str, value: str | None) -> None:
         os.environ.pop(name, None)
     else:
         os.environ[name] = value
-
-
-@contextmanager
-def _numba_started_inside() -> Iterator[None]:
-    """Numba starts its threads with the first kernel that needs them: if that is inside, it uses one of them."""
-    parallel: Any = sys.modules.get("numba.np.ufunc.parallel")
-    if parallel is None or parallel._is_initialized:
-        yield
-        return
-    launch = parallel._launch_threads
-
-    def launch_and_use_one() -> None:
-        started = parallel._is_initialized
-        launch()
-        if not started:
-            parallel._set_num_threads(1)
-
-    parallel._launch_threads = launch_and_use_one
-    try:
-        yield
-    finally:
-        parallel._launch_threads = launch
-        if parallel._is_initialized:
-            parallel._set_num_threads(parallel.NUM_THREADS)
 
 
 _controller: tuple[int, ThreadpoolController] | None = None

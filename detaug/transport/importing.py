@@ -40,7 +40,7 @@ def forget_imports_of_other_threads() -> None:
 
     Their locks would never be released, and the modules never be complete.
     """
-    locks = getattr(sys.modules["_frozen_importlib"], "_module_locks", None)
+    locks = _locks_of_imports()
     if locks is not None and not locks:
         return  # Nobody was importing. To look at every module would write to all of them, and so copy their memory.
     own = set(_modules_being_imported())
@@ -50,6 +50,16 @@ def forget_imports_of_other_threads() -> None:
             del sys.modules[name]
     if locks is not None:
         locks.clear()
+
+
+def is_anybody_importing() -> bool:
+    """Whether a thread of this process is importing a module, as far as Python tells."""
+    return bool(_locks_of_imports())
+
+
+def _locks_of_imports() -> Any:
+    """importlib's, one for each module that is being imported; None where this Python keeps them elsewhere."""
+    return getattr(sys.modules["_frozen_importlib"], "_module_locks", None)
 
 
 def _modules_being_imported() -> Iterator[str]:

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detaug.memory.batch_memory import Span
-from detaug.memory.blocks import Bytes, Lease, Mapping, create, reserve
+from detaug.memory.blocks import BlockView, Bytes, Mapping, create, reserve
 from detaug.memory.layout import ALIGNMENT, Layout, capacity_for, lay_out, round_up
 from detaug.memory.limits import LimitReached, explained
 from detaug.transport.transfer import Packed, unpack
@@ -45,7 +45,7 @@ _MOST_HELD = 4
 _ENTRY_BYTES = 16
 
 
-class Parcel(NamedTuple):
+class SlotContents(NamedTuple):
     """What a worker says of a batch that it wrote.
 
     Attributes:
@@ -81,7 +81,7 @@ class WorkerSlots:
         self._returns = itertools.count()
         self._unsent: dict[int, int] = {}  # descriptors of slots that the parent has not heard of
         self._given_up: list[int] = []  # which the parent has yet to hear
-        self._draft: _Draft | None = None
+        self._filling: _Filling | None = None
         self._size = 0  # of the batch that was written last
         self._held = 0  # batches in a row of which the loader kept what it had taken
 
@@ -100,22 +100,22 @@ class WorkerSlots:
         """So many bytes of the slot in which the batch that is being made will travel, if that has room."""
         if os.getpid() != self._owner:
             return None  # a fork, which does not inherit slots
-        if self._draft is None:
+        if self._filling is None:
             if self._held >= _MOST_HELD:
                 return None
             try:
-                self._draft = self._new_draft(max(size, self._size))
+                self._filling = self._new_filling(max(size, self._size))
             except OSError:  # `write` tries again, and tells
                 return None
-        return self._draft.take(size)
+        return self._filling.take(size)
 
     def abandon(self) -> None:
         """The batch that was being made is not written: nobody wants it, it is small, or it failed."""
-        draft, self._draft = self._draft, None
-        if draft is not None:
-            self._end(draft)
+        filling, self._filling = self._filling, None
+        if filling is not None:
+            self._end(filling)
 
-    def write(self, packed: Packed, whole: list[Any] | None = None) -> tuple[Parcel, int | None]:
+    def write(self, packed: Packed, whole: list[Any] | None = None) -> tuple[SlotContents, int | None]:
         """Write a batch into a slot: what of it lies there already stays where it is.
 
         Args:
@@ -124,18 +124,18 @@ class WorkerSlots:
                 loader had kept its arrays.
 
         Returns:
-            Its parcel, and the descriptor to be sent (and closed) if the slot is a new one.
+            What the parent is told of it, and the descriptor to be sent (and closed) if the slot is a new one.
 
         Raises:
             OSError: no slot could be made.
         """
-        draft, self._draft = self._draft, None
+        filling, self._filling = self._filling, None
         contents: list[Bytes | None] = [np.frombuffer(packed.pickled, dtype=np.uint8), *packed.buffers]
         sizes = [len(packed.pickled), *(buffer.nbytes for buffer in packed.buffers)]
         packed.buffers.clear()
         there: list[int | None] = [None] * len(sizes)
-        if draft is not None:
-            there = [None if content is None else draft.offset_of(content) for content in contents]
+        if filling is not None:
+            there = [None if content is None else filling.offset_of(content) for content in contents]
             # The loader's own arrays are known by what still holds them once the batch is gone, and its memory with it.
             contents = [
                 content.copy() if content is not None and offset is None else None
@@ -143,42 +143,44 @@ class WorkerSlots:
             ]
             if whole is not None:
                 whole.clear()
-        layout = self._lay_out(sizes, there, draft)
+        layout = self._lay_out(sizes, there, filling)
         self._size = layout.size
         left = None
-        if draft is not None and (self._is_held(draft) or layout.size > draft.mapping.size):
-            left, block = draft, draft.mapping.bytes()
+        if filling is not None and (self._is_held(filling) or layout.size > filling.mapping.size):
+            left, block = filling, filling.mapping.bytes()
             contents = [
                 content if offset is None else block[offset : offset + size]
                 for content, offset, size in zip(contents, there, sizes, strict=True)
             ]
             there = [None] * len(sizes)
             layout = self._lay_out(sizes, there, None)
-            draft = None
-        if draft is None:
-            draft = self._new_draft(layout.size)
-        block = draft.mapping.bytes()
+            filling = None
+        if filling is None:
+            filling = self._new_filling(layout.size)
+        block = filling.mapping.bytes()
         table, free = layout.offsets[1], iter(layout.offsets[2:])
         offsets = [next(free) if offset is None else offset for offset in there]
-        struct.pack_into(_spans(len(sizes)), block.data, table, *itertools.chain(*zip(offsets, sizes, strict=True)))
+        struct.pack_into(
+            _table_format(len(sizes)), block.data, table, *itertools.chain(*zip(offsets, sizes, strict=True))
+        )
         for offset, size, content in zip(offsets, sizes, contents, strict=True):
             if content is not None:
                 np.copyto(block[offset : offset + size], content)
         if left is not None:  # not before its contents are copied: it might have been the slot they go to
             self._end(left)
         replaced, self._given_up = tuple(self._given_up), []
-        parcel = Parcel(draft.slot, draft.mapping.size, table, len(sizes), replaced)
-        return parcel, self._unsent.pop(draft.slot, None)
+        written = SlotContents(filling.slot, filling.mapping.size, table, len(sizes), replaced)
+        return written, self._unsent.pop(filling.slot, None)
 
     @staticmethod
-    def _lay_out(sizes: Sequence[int], there: Sequence[int | None], draft: _Draft | None) -> Layout:
+    def _lay_out(sizes: Sequence[int], there: Sequence[int | None], filling: _Filling | None) -> Layout:
         """What was taken, the table, and what is copied."""
-        taken = 0 if draft is None or all(offset is None for offset in there) else draft.used
+        taken = 0 if filling is None or all(offset is None for offset in there) else filling.used
         copied = (size for size, offset in zip(sizes, there, strict=True) if offset is None)
         return lay_out([taken, len(sizes) * _ENTRY_BYTES, *copied])
 
-    def _is_held(self, draft: _Draft) -> bool:
-        if not draft.is_held:
+    def _is_held(self, filling: _Filling) -> bool:
+        if not filling.is_held:
             self._held = 0
             return False
         self._held += 1
@@ -189,20 +191,20 @@ class WorkerSlots:
             )
         return True
 
-    def _end(self, draft: _Draft) -> None:
+    def _end(self, filling: _Filling) -> None:
         """Its slot is free, or its holder's."""
-        if not draft.is_held:
-            insort(self._free, (draft.mapping.size, next(self._returns), draft.slot))
+        if not filling.is_held:
+            insort(self._free, (filling.mapping.size, next(self._returns), filling.slot))
             return
-        del self._slots[draft.slot]
-        if (descriptor := self._unsent.pop(draft.slot, None)) is not None:
+        del self._slots[filling.slot]
+        if (descriptor := self._unsent.pop(filling.slot, None)) is not None:
             os.close(descriptor)
         else:
-            self._given_up.append(draft.slot)
+            self._given_up.append(filling.slot)
 
-    def _new_draft(self, size: int) -> _Draft:
+    def _new_filling(self, size: int) -> _Filling:
         number = self._slot_for(size)
-        return _Draft(number, self._slots[number])
+        return _Filling(number, self._slots[number])
 
     def _slot_for(self, size: int) -> int:
         place = bisect_left(self._free, (size,))
@@ -232,7 +234,7 @@ class WorkerSlots:
         return self._made
 
 
-class _Draft:
+class _Filling:
     """A slot that a batch is being made in.
 
     Args:
@@ -276,7 +278,7 @@ class _Draft:
         return any(span() is not None for span in self._spans)
 
 
-def _spans(count: int) -> str:
+def _table_format(count: int) -> str:
     """The format of a table of so many entries. (NumPy takes longer to make an array than to write it.)"""
     return f"={2 * count}q"
 
@@ -292,32 +294,25 @@ class ParentSlots:
     def __init__(self, keep: int) -> None:
         self._mappings: dict[int, Mapping] = {}
         self._keep = keep
-        # Leases end in whatever thread collects garbage. The end of one is appended here by C code alone: no lock is
+        # Views end in whatever thread collects garbage. The end of one is appended here by C code alone: no lock is
         # taken, and an interrupt (Ctrl-C) finds no line of Python in which it would be lost with the slot.
-        self._returned: deque[_Delivery] = deque()
-        self._out: dict[int, _Delivery] = {}
+        self._returned: deque[_HandedOut] = deque()
+        self._out: dict[int, _HandedOut] = {}
         self._unused: list[int] = []
         self._at_worker: set[int] = set()
         self._lost: list[int] = []
-        self._refused: dict[int, LimitReached] = {}
         number = id(self)
         _every[number] = weakref.ref(self, lambda _: _every.pop(number, None))
 
-    def open(self, parcel: Parcel) -> Any:
-        """The batch in that slot, which is mapped; its arrays view the slot's memory and hold it.
-
-        Raises:
-            LimitReached: the slot could not be mapped.
-        """
-        if parcel.slot not in self._mappings:
-            raise self._refused[parcel.slot]
-        self._at_worker.discard(parcel.slot)
-        mapping = self._mappings[parcel.slot]
-        lease = Lease(mapping)
-        self._out[parcel.slot] = _Delivery(lease, self._returned.append, parcel.slot, mapping)
-        block = lease.bytes()
-        del lease
-        numbers = struct.unpack_from(_spans(parcel.entries), block.data, parcel.table)
+    def open(self, contents: SlotContents) -> Any:
+        """The batch in that slot, which is mapped; its arrays view the slot's memory and hold it."""
+        self._at_worker.discard(contents.slot)
+        mapping = self._mappings[contents.slot]
+        view = BlockView(mapping)
+        self._out[contents.slot] = _HandedOut(view, self._returned.append, contents.slot, mapping)
+        block = view.bytes()
+        del view
+        numbers = struct.unpack_from(_table_format(contents.entries), block.data, contents.table)
         small = min(_COPIED_OUT, sum(numbers[1::2]) // _SMALL_PART)
         (start, length), *rest = zip(numbers[::2], numbers[1::2], strict=True)
         buffers = (
@@ -326,37 +321,36 @@ class ParentSlots:
         )
         return unpack(block[start : start + length], buffers)
 
-    def hand_over(self, parcel: Parcel) -> Callable[[], None] | None:
+    def hand_over(self, contents: SlotContents) -> Callable[[], None] | None:
         """What is to be called when the user gets that batch; None if nothing of it lies in its slot."""
-        delivery = self._out[parcel.slot]
-        return None if delivery() is None else functools.partial(delivery.mapping.inherit, True)
+        handed = self._out[contents.slot]
+        return None if handed() is None else functools.partial(handed.mapping.inherit, True)
 
-    def refuse(self, descriptor: int | None, parcel: Parcel) -> None:
+    def refuse(self, descriptor: int | None, contents: SlotContents) -> None:
         """The batch is not wanted: its slot goes straight back."""
         with contextlib.suppress(LimitReached):
-            self.map(parcel, descriptor)
-            self._unused.append(parcel.slot)
+            self.map(contents, descriptor)
+            self._unused.append(contents.slot)
 
-    def map(self, parcel: Parcel, descriptor: int | None) -> None:
+    def map(self, contents: SlotContents, descriptor: int | None) -> None:
         """Take a slot over, if it is a new one.
 
         Raises:
             LimitReached: (an OSError) there was no descriptor free for it, or no memory to map it. The worker is told
                 to drop it.
         """
-        for number in parcel.replaced:
+        for number in contents.replaced:
             self._mappings.pop(number, None)
             self._at_worker.discard(number)
-        if parcel.slot in self._mappings:
+        if contents.slot in self._mappings:
             return
         try:
             if descriptor is None:  # the kernel drops what it finds no number for
                 lost = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
                 raise explained(lost, "a batch's memory cannot be taken over from its worker")
-            self._mappings[parcel.slot] = Mapping(descriptor, parcel.capacity, inherited=False)
-        except LimitReached as error:
-            self._lost.append(parcel.slot)
-            self._refused = {parcel.slot: error}
+            self._mappings[contents.slot] = Mapping(descriptor, contents.capacity, inherited=False)
+        except LimitReached:
+            self._lost.append(contents.slot)
             raise
         finally:
             if descriptor is not None:
@@ -368,16 +362,16 @@ class ParentSlots:
         drop, self._lost = self._lost, []
         free, self._unused = self._unused, []
         while self._returned:
-            delivery = self._returned.popleft()
-            if not delivery.forked:
+            handed = self._returned.popleft()
+            if not handed.forked:
                 # While `mark_forked` still sees it: the call lets other threads run, and one of them may fork.
-                delivery.mapping.inherit(False)
-            del self._out[delivery.slot]
-            if delivery.forked:
-                self._mappings.pop(delivery.slot, None)
-                drop.append(delivery.slot)
+                handed.mapping.inherit(False)
+            del self._out[handed.slot]
+            if handed.forked:
+                self._mappings.pop(handed.slot, None)
+                drop.append(handed.slot)
             else:
-                free.append(delivery.slot)
+                free.append(handed.slot)
         for number in free:
             if len(self._at_worker) < self._keep:
                 self._at_worker.add(number)
@@ -391,25 +385,25 @@ class ParentSlots:
         """The worker is gone: nothing of it will be used again. Batches that are out stay valid."""
         self._mappings.clear()
         self._at_worker.clear()
-        self._out.clear()  # first: the ends of these leases are not noted any more
+        self._out.clear()  # first: the ends of these views are not noted any more
         self._returned.clear()
 
     def spans_out(self) -> list[tuple[int, int]]:
         """(first address, end) of the slots that are out."""
-        mappings = (delivery.mapping for delivery in self._out.values() if delivery() is not None)
+        mappings = (handed.mapping for handed in self._out.values() if handed() is not None)
         return [(mapping.address, mapping.address + mapping.size) for mapping in mappings]
 
     def mark_forked(self) -> None:
         """The process forks now: the child sees what is out with the user, which therefore must not change any more."""
-        for delivery in list(self._out.values()):  # a copy, made by C code alone: the coordinator may be at work
-            if delivery() is None:  # let go, though the coordinator has not come to it yet
-                delivery.mapping.inherit(False)
-            elif delivery.mapping.inherited:
-                delivery.forked = True
+        for handed in list(self._out.values()):  # a copy, made by C code alone: the coordinator may be at work
+            if handed() is None:  # let go, though the coordinator has not come to it yet
+                handed.mapping.inherit(False)
+            elif handed.mapping.inherited:
+                handed.forked = True
 
 
-class _Delivery(weakref.ref[Lease]):
-    """A lease that was given out, seen from here without keeping it."""
+class _HandedOut(weakref.ref[BlockView]):
+    """The view of a slot that a batch keeps, seen from here without keeping it."""
 
     __slots__ = ("forked", "mapping", "slot")
 
@@ -417,15 +411,15 @@ class _Delivery(weakref.ref[Lease]):
     mapping: Mapping
     forked: bool
 
-    def __new__(cls, lease: Lease, at_its_end: Callable[[Any], None], slot: int, mapping: Mapping) -> _Delivery:
-        self = super().__new__(cls, lease, at_its_end)
+    def __new__(cls, view: BlockView, at_its_end: Callable[[Any], None], slot: int, mapping: Mapping) -> _HandedOut:
+        self = super().__new__(cls, view, at_its_end)
         self.slot = slot
         self.mapping = mapping
         self.forked = False
         return self
 
-    def __init__(self, lease: Lease, at_its_end: Callable[[Any], None], slot: int, mapping: Mapping) -> None:
-        super().__init__(lease, at_its_end)  # type: ignore[call-arg]
+    def __init__(self, view: BlockView, at_its_end: Callable[[Any], None], slot: int, mapping: Mapping) -> None:
+        super().__init__(view, at_its_end)  # type: ignore[call-arg]
 
 
 def _copy(source: Bytes) -> Bytes:
@@ -458,6 +452,6 @@ def _mark_all_forked() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # Before, for a lease may end, and its slot be used again, in another thread as soon as the child is there. And
+    # Before, for a view may end, and its slot be used again, in another thread as soon as the child is there. And
     # after, for another thread may have been given a batch between that and the fork.
     os.register_at_fork(before=_mark_all_forked, after_in_parent=_mark_all_forked)

@@ -153,7 +153,7 @@ class Checks:
             batch, and how many differed.
         about_process: keys that were left out of the last comparison, for they hold the number of the process.
         about_states: what the last comparison said of the loader's states; empty: nothing.
-        knows_hash_order: it is known whether batches depend on the hash seed, or cannot be.
+        knows_hash_order: it is known whether batches depend on the hash seed, cannot be, or is not to be.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Checks:
         self.done = self.informative = self.different = 0
         self.about_process: tuple[str, ...] = ()
         self.about_states = ""
-        self.knows_hash_order = False
+        self.knows_hash_order = not every
         self._ignore = ignore
         self._num_streams = num_streams
         self._stateless = stateless

@@ -27,7 +27,7 @@ from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
 from detaug.processes.surroundings import leave_autocast
 from detaug.purity.reports import BatchReport
-from detaug.transport.importing import note_worker
+from detaug.transport.importing import is_anybody_importing, note_worker
 from detaug.transport.payload import read_payload, write_payload
 
 logger = logging.getLogger("detaug")
@@ -74,10 +74,9 @@ class HashOrder:
 
     def go_on(self) -> Difference | None:
         """Start what is due, and look for what has come; never waits. What is returned is to be told."""
-        if self._checks.knows_hash_order:
-            return None
         if self._process is None:
-            if self._is_due():
+            # To send a pipeline imports modules, and a thread that imports one may be waiting for this engine's batch.
+            if self._is_due() and not is_anybody_importing():
                 with interrupts_deferred():  # or an interpreter might run that no object knows of
                     self._start()
             return None

@@ -75,7 +75,8 @@ class Checking:
 
     def go_on(self) -> None:
         """Have made again what is due."""
-        if self._hash_order is not None and (difference := self._hash_order.go_on()) is not None:
+        hash_order = None if self.checks.knows_hash_order else self._hash_order
+        if hash_order is not None and (difference := hash_order.go_on()) is not None:
             self._tell(Inquiry(difference))
         if self._inquiry is None and self._check is None:
             self._check, self._asked = self.checks.next(), False

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -26,15 +27,14 @@ from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
 from detaug.engine.local import messages
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool
-from detaug.engine.local.waker import Waker
-from detaug.engine.order.outcomes import Delivered, Exists, Position, Task
+from detaug.engine.order.outcomes import Delivered, Exists, Task
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.prefetching import PrefetchingEngine
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
 from detaug.transport.channel import ChannelClosed
-from detaug.transport.slots import Parcel
+from detaug.transport.slots import SlotContents
 from detaug.transport.transfer import unpack
 
 logger = logging.getLogger("detaug")
@@ -97,12 +97,10 @@ class Coordinator(PrefetchingEngine):
     def __init__(self, work: Work, settings: LocalProcesses) -> None:
         super().__init__(work, settings.max_restarts)
         self._settings = settings
-        self._not_taken: dict[BatchKey, int] = {}
         self._memory_kills = MemoryKills()
         hash_order = HashOrder(work.pipeline, work.job, work.checks)
         self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
-        self._waker = Waker()
-        self._pool = Pool(work, settings, self._waker, self)
+        self._pool = Pool(work, settings, self)
         try:
             self._pool.start()
             self._thread = threading.Thread(target=self._run, name="detaug-coordinator", daemon=True)
@@ -119,13 +117,7 @@ class Coordinator(PrefetchingEngine):
     # --- the user's thread ---------------------------------------------------------------------------------------
 
     def _wake(self, always: bool = True) -> None:
-        self._waker.wake(always=always)
-
-    def move(self, position: Position) -> None:
-        """Go elsewhere; what is already there or being made for the new place is kept."""
-        # What arrived without its descriptor a moment ago is tried as often again.
-        self._not_taken.clear()
-        super().move(position)
+        self._pool.wake(always)
 
     def worker_pids(self, ready: bool = False) -> list[int]:
         """The workers that are alive now; with `ready` only those that have set themselves up."""
@@ -159,7 +151,6 @@ class Coordinator(PrefetchingEngine):
         with self._lock:
             self._schedule.forget_all()  # their memory goes now, not when garbage is collected
         self._pool.stop()
-        self._waker.close()
         self._tell_user()
 
     # --- what happens to the processes, as the pool tells
@@ -230,8 +221,8 @@ class Coordinator(PrefetchingEngine):
         match answer:
             case messages.Inline(pickled, buffers):
                 self._finish(task, self._unpacked(task, lambda: unpack(pickled, [bytearray(b) for b in buffers])))
-            case messages.InSlot(parcel):
-                self._take_slot(worker, task, parcel, descriptor)
+            case messages.InSlot(contents):
+                self._take_slot(worker, task, contents, descriptor)
             case messages.Ended():
                 with self._lock:
                     self._schedule.end_stream(task.key)
@@ -241,7 +232,7 @@ class Coordinator(PrefetchingEngine):
                 where = f"in {worker.name}"
                 self._finish(task, self._failure(failures.error_of(record, task.key, self._work.places, where)))
 
-    def _take_slot(self, worker: Worker, task: Task, parcel: Parcel, descriptor: int | None) -> None:
+    def _take_slot(self, worker: Worker, task: Task, contents: SlotContents, descriptor: int | None) -> None:
         with self._lock:
             wanted = task.key in self._schedule.wanted()
             if not wanted:
@@ -249,23 +240,18 @@ class Coordinator(PrefetchingEngine):
         if wanted:
             if len(worker.tasks) < _TASKS:
                 self._assign()  # before its batch is unpacked here
-            self._open(worker, task, parcel, descriptor)
+            self._open(worker, task, contents, descriptor)
         else:
-            worker.slots.refuse(descriptor, parcel)
+            worker.slots.refuse(descriptor, contents)
 
-    def _open(self, worker: Worker, task: Task, parcel: Parcel, descriptor: int | None) -> None:
-        try:
-            worker.slots.map(parcel, descriptor)
-        except LimitReached:
-            times = self._not_taken[task.key] = self._not_taken.get(task.key, 0) + 1
-            if times < self._max_restarts:  # descriptors come and go: by then there may be some
-                with self._lock:
-                    self._schedule.lose(task.key)
-                return
-        self._not_taken.pop(task.key, None)
-        outcome = self._unpacked(task, lambda: worker.slots.open(parcel))
+    def _open(self, worker: Worker, task: Task, contents: SlotContents, descriptor: int | None) -> None:
+        def take_over() -> Any:
+            worker.slots.map(contents, descriptor)
+            return worker.slots.open(contents)
+
+        outcome = self._unpacked(task, take_over)
         if isinstance(outcome, Delivered):
-            outcome = Delivered(outcome.batch, worker.slots.hand_over(parcel))
+            outcome = Delivered(outcome.batch, worker.slots.hand_over(contents))
         self._finish(task, outcome)
         self._tell_what_is_due()  # before the next one is unpacked here
 

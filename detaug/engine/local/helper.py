@@ -23,7 +23,6 @@ from detaug.engine.local import messages
 from detaug.memory.limits import explained
 from detaug.processes.control import (
     die_with,
-    forget_the_parents_children,
     kill,
     leave_signals_to_the_parent,
     open_pidfd,
@@ -219,7 +218,6 @@ def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) 
     leave_signals_to_the_parent()
     forget_imports_of_other_threads()
     renew_standard_streams()
-    forget_the_parents_children()
     import gc
 
     from detaug.processes.surroundings import be_ready_to_fork

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from detaug.pipeline.loader_states import LoaderState
     from detaug.pipeline.plan import BatchKey
     from detaug.purity.reports import Explanation
-    from detaug.transport.slots import Parcel
+    from detaug.transport.slots import SlotContents
 
 
 # --- to the helper
@@ -171,7 +171,7 @@ class Explained(NamedTuple):
 class InSlot(NamedTuple):
     """The batch lies in shared memory; with a descriptor if the slot is new."""
 
-    parcel: Parcel
+    contents: SlotContents
     state: LoaderState | None
 
 

@@ -10,15 +10,15 @@ import contextlib
 import logging
 import selectors
 import signal
+import socket
 import time
 from typing import TYPE_CHECKING
 
 from detaug.engine import arguments
 from detaug.engine.executor import Work
 from detaug.engine.local import messages
-from detaug.engine.local.handles import Helper, Worker, keep_from_helpers, leave_to_helpers, start_helper
-from detaug.engine.local.stalls import StallWatch
-from detaug.engine.local.waker import Waker
+from detaug.engine.local.handles import Helper, StallWatch, Worker, keep_from_helpers, leave_to_helpers, start_helper
+from detaug.memory.limits import explained
 from detaug.processes.control import signal_name
 from detaug.processes.interpreters import Surrounding
 from detaug.processes.whereabouts import Whereabouts
@@ -54,7 +54,6 @@ class Pool:
     Args:
         work: what the workers make.
         settings: of the processes.
-        waker: ends `wait`.
         coordinator: is told what happens, by `wait` and `look_for_stalls`.
 
     Attributes:
@@ -62,7 +61,7 @@ class Pool:
         helper: from which they are started.
     """
 
-    def __init__(self, work: Work, settings: LocalProcesses, waker: Waker, coordinator: Coordinator) -> None:
+    def __init__(self, work: Work, settings: LocalProcesses, coordinator: Coordinator) -> None:
         self.workers: dict[int, Worker] = {}
         self.helper: Helper | None = None
         self._work = work
@@ -71,7 +70,7 @@ class Pool:
         # Twice a worker's share of the window, for some get ahead of others, and two batches that the user holds.
         self._slots_kept = 2 * (work.schedule.window // work.num_processes + 2)
         self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor, until `start`
-        self._waker = waker
+        self._waker = _Waker()
         self._coordinator = coordinator
         self._checker: Worker | None = None
         self._forked_checkers: set[int] = set()  # numbers of those that have yet to end
@@ -101,6 +100,11 @@ class Pool:
         if self.helper is not None:
             self.helper.stop()
         self._selector.close()
+        self._waker.close()
+
+    def wake(self, always: bool) -> None:
+        """End `wait`; from any thread. `always`: also where an earlier call has not ended it yet."""
+        self._waker.wake(always)
 
     def wait(self, most: float | None = None) -> None:
         """Tell what has happened, in order, as soon as something has; nothing after `most` seconds."""
@@ -341,3 +345,46 @@ class Pool:
             self._coordinator.fail(RuntimeError(how))
         else:
             self._start_all()
+
+
+class _Waker:
+    """How the user's threads wake the coordinator's, which waits in ``select``: a socket pair. One thread waits and drains.
+
+    Raises:
+        LimitReached: (an OSError) there are no descriptors for it.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._read, self._write = socket.socketpair()
+        except OSError as error:
+            raise explained(error, "the workers cannot be started") from error
+        self._read.setblocking(False)
+        self._write.setblocking(False)
+        self._woken = False
+
+    def fileno(self) -> int:
+        """What is readable once the waker was used."""
+        return self._read.fileno()
+
+    def wake(self, always: bool) -> None:
+        """`always`: also where an earlier wake was not seen yet. Ctrl-C may have come between its note and its write."""
+        if self._woken and not always:
+            return
+        self._woken = True
+        # It may be full of wakes already, or closed by the thread that would read it.
+        with contextlib.suppress(OSError):
+            self._write.send(b"!")
+
+    def drain(self) -> None:
+        """Take note of all wakes so far."""
+        with contextlib.suppress(BlockingIOError):
+            self._read.recv(4096)
+        # After the read: a thread that finds the note still there has changed something before the coordinator looks at
+        # it, which comes next.
+        self._woken = False
+
+    def close(self) -> None:
+        """Give the descriptors back; waking has no effect from now on."""
+        self._read.close()
+        self._write.close()

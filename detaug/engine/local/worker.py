@@ -172,8 +172,8 @@ class _Worker:
             packed.buffers.clear()
             whole.clear()
             return messages.Inline(packed.pickled, buffers, state), None
-        parcel, descriptor = self._slots.write(packed, whole)
-        return messages.InSlot(parcel, state), descriptor
+        contents, descriptor = self._slots.write(packed, whole)
+        return messages.InSlot(contents, state), descriptor
 
     def _answer_check(self, task: messages.MakeAgain | messages.Explain) -> None:
         allocate_with(None)  # it does not travel, and a new slot costs more than the batch

@@ -25,8 +25,7 @@ from collections.abc import Collection, Iterator
 from math import gcd
 
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Taken, Task
-from detaug.engine.order.stream_ends import StreamEnds
-from detaug.pipeline.plan import BatchKey, Plan
+from detaug.pipeline.plan import BatchKey, Plan, StreamEnds
 
 
 def _ended_too_soon(key: BatchKey, number: int) -> ValueError:

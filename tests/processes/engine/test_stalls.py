@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from detaug import LocalProcesses
-from detaug.engine.local import stalls
+from detaug.engine.local import handles
 from tests.processes.engine.misbehaving import Chain, Sleepy, StopsItsHelper
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
@@ -26,12 +26,12 @@ pytestmark = pytest.mark.timeout(60)
 
 @pytest.fixture
 def half_a_second_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stalls, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(handles, "SLOW_SECONDS", 0.5)
 
 
 @pytest.fixture
 def patience_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stalls, "_KILL_SECONDS", 1.0)
+    monkeypatch.setattr(handles, "_KILL_SECONDS", 1.0)
 
 
 def test_without_a_timeout_a_warning_names_batch_worker_transform_place_and_time(
@@ -119,8 +119,8 @@ def test_worker_that_dies_while_its_helper_is_stopped_is_replaced(
 UNKILLABLE = """
     import logging
     from detaug import current
-    from detaug.engine.local import stalls
-    stalls._KILL_SECONDS = 1.0
+    from detaug.engine.local import handles
+    handles._KILL_SECONDS = 1.0
     logging.basicConfig(format="%(message)s")
     class BelongsToNobody(Loader):
         def __next__(self):

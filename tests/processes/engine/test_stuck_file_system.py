@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from detaug import LocalProcesses
-from detaug.engine.local import stalls
+from detaug.engine.local import handles
 from tests.processes.engine.misbehaving import WritesOnce
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
@@ -50,7 +50,7 @@ def test_worker_that_a_stuck_file_system_holds_is_abandoned_and_its_batch_made_e
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stalls, "_KILL_SECONDS", 1.0)
+    monkeypatch.setattr(handles, "_KILL_SECONDS", 1.0)
     expected = prints(take(make(RandomLoader(), None, 0, seed=2), 12))
     loader = WritesOnce(3, str(stuck / "file"), str(tmp_path / "pid"))
     augmenter = make(loader, None, 2, seed=2, executor=LocalProcesses(stall_timeout=0.5))
@@ -72,7 +72,7 @@ def test_without_a_timeout_a_warning_says_that_the_kernel_holds_the_worker(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stalls, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(handles, "SLOW_SECONDS", 0.5)
     loader = WritesOnce(3, str(stuck / "file"), str(tmp_path / "pid"))
     augmenter = make(loader, None, 1, seed=2)
     take(augmenter, 3)

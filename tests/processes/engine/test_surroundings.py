@@ -280,10 +280,9 @@ print(numba.get_num_threads() == numba.config.NUMBA_NUM_THREADS)
 """
 
 
-def test_kernel_whose_first_call_starts_numbas_threads_has_one(tmp_path: Path) -> None:
+def test_numba_kernel_has_one_thread_but_for_the_call_that_starts_its_threads_here(tmp_path: Path) -> None:
     here, worker = (run_preloaded(tmp_path, PARALLEL, number, NUMBA_NUM_THREADS="2") for number in ("0", "1"))
-    assert here == worker
-    assert here.count(", 1)") == 3
+    assert (here.count(", 1)"), worker.count(", 1)")) == (2, 3)
     assert here.endswith("True\n")
 
 

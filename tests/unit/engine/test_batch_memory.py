@@ -29,11 +29,11 @@ class Pair:
     def send(self, make: Callable[[], Any]) -> Any:
         """What the parent gets of a batch."""
         whole = [make()]
-        parcel, descriptor = self.worker.write(pack(whole[0]), whole)
+        contents, descriptor = self.worker.write(pack(whole[0]), whole)
         self.worker.abandon()
         self.made += descriptor is not None
-        self.parent.map(parcel, descriptor)
-        batch = self.parent.open(parcel)
+        self.parent.map(contents, descriptor)
+        batch = self.parent.open(contents)
         self.give_back()
         return batch
 
@@ -114,7 +114,7 @@ def test_what_the_slot_has_no_room_for_is_copied_once_and_fits_from_then_on(pair
 
     def make() -> list[Any]:
         arrays = [filled(float(i)) for i in range(4)]
-        mapping = pair.worker._draft.mapping  # type: ignore[union-attr]
+        mapping = pair.worker._filling.mapping  # type: ignore[union-attr]
         inside.append([0 <= address(array) - mapping.address < mapping.size for array in arrays])
         return arrays
 

@@ -27,10 +27,10 @@ class Pair:
         return [self._one() for _ in range(batches)]
 
     def _one(self) -> Any:
-        parcel, descriptor = self.worker.write(pack({"data": np.arange(10_000)}))
+        contents, descriptor = self.worker.write(pack({"data": np.arange(10_000)}))
         self.made += descriptor is not None
-        self.parent.map(parcel, descriptor)
-        return self.parent.open(parcel)
+        self.parent.map(contents, descriptor)
+        return self.parent.open(contents)
 
     def return_slots(self) -> None:
         """Of what is held no more."""

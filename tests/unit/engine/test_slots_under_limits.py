@@ -26,29 +26,29 @@ class Kilobytes(RandomLoader):
 @pytest.mark.parametrize("wanted", [True, False])
 def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped(wanted: bool) -> None:
     worker, parent = WorkerSlots(), ParentSlots(keep=2)
-    parcel, descriptor = worker.write(pack({"data": np.arange(10_000)}))
+    contents, descriptor = worker.write(pack({"data": np.arange(10_000)}))
     assert descriptor is not None
     if wanted:
         with pytest.raises(LimitReached, match="open files"):
-            parent.map(parcel, None)
+            parent.map(contents, None)
     else:
-        parent.refuse(None, parcel)
+        parent.refuse(None, contents)
     again, dropped = parent.take_returned()
-    assert (again, dropped) == ([], [parcel.slot])
+    assert (again, dropped) == ([], [contents.slot])
     worker.give_back(again)
     worker.drop(dropped)
-    parcel, descriptor = worker.write(pack({"data": np.arange(10_000)}))
+    contents, descriptor = worker.write(pack({"data": np.arange(10_000)}))
     assert descriptor is not None, "it is a new slot"
-    parent.map(parcel, descriptor)
-    assert (parent.open(parcel)["data"] == np.arange(10_000)).all()
+    parent.map(contents, descriptor)
+    assert (parent.open(contents)["data"] == np.arange(10_000)).all()
 
 
 def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost() -> None:
     # Python prints an exception that is raised in a finalizer, and drops it: Ctrl-C would be lost, and the slot with it.
     worker, parent = WorkerSlots(), ParentSlots(keep=2)
-    parcel, descriptor = worker.write(pack({"data": np.arange(10_000)}))
-    parent.map(parcel, descriptor)
-    batch = parent.open(parcel)
+    contents, descriptor = worker.write(pack({"data": np.arange(10_000)}))
+    parent.map(contents, descriptor)
+    batch = parent.open(contents)
     lines: list[str] = []
     before = sys.getprofile()
     sys.setprofile(lambda frame, event, _: lines.append(frame.f_code.co_name) if event == "call" else None)
@@ -57,20 +57,20 @@ def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost() -> No
     finally:
         sys.setprofile(before)
     assert lines == []
-    assert parent.take_returned() == ([parcel.slot], [])
+    assert parent.take_returned() == ([contents.slot], [])
 
 
 def test_a_fork_while_slots_go_back_inherits_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     worker, parent = WorkerSlots(), ParentSlots(keep=9)
     held, mappings = [], []
     for number in range(5):
-        parcel, descriptor = worker.write(pack({"data": np.arange(10_000) + number}))
-        parent.map(parcel, descriptor)
-        held.append(parent.open(parcel))
-        to_user = parent.hand_over(parcel)
+        contents, descriptor = worker.write(pack({"data": np.arange(10_000) + number}))
+        parent.map(contents, descriptor)
+        held.append(parent.open(contents))
+        to_user = parent.hand_over(contents)
         assert to_user is not None
         to_user()
-        mappings.append(parent._mappings[parcel.slot])
+        mappings.append(parent._mappings[contents.slot])
     held.clear()
     inherit, seen, forking = Mapping.inherit, [], False
 
