@@ -14,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 import xxhash
 
 from detaug.ledger.receipt import sha256_of
 from detaug.nnunet.compatibility import switched_on
 from detaug.nnunet.loading.opened_files import RecentlyUsed, compressed_files, reading
-from detaug.reports.atomic_files import write_text
 
 #: Set to 1, a training's data are known by all bytes of their files.
 HASH_VARIABLE = "DETAUG_HASH_DATA"
@@ -169,7 +167,7 @@ class CaseFolder:
             OSError: a file cannot be read. ValueError: ``DETAUG_HASH_DATA`` is neither 0 nor 1.
         """
         if switched_on(HASH_VARIABLE) if like is None else like.startswith(HASHED):
-            lines = [f"{file.name} {hash_of(file)}" for each in self.identifiers for file in self.files(each)]
+            lines = [f"{file.name} {sha256_of(file)}" for each in self.identifiers for file in self.files(each)]
             return HASHED + sha256("\n".join(lines).encode()).hexdigest()
         state = xxhash.xxh3_128()
         for identifier in self.identifiers:
@@ -212,32 +210,3 @@ def listed_cases(folder: Path) -> list[str]:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-
-
-# --- what tells one content of a file from another ---------------------------------------------------------------------------
-
-
-def hash_of(file: Path) -> str:
-    """SHA-256 of a file, in hexadecimal digits. The file is read again when its path, size or times have changed; a disk that
-    returns other bytes by itself changes none of these: remove the folder ``data`` of detaug's cache to have all read.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    known = file.stat()
-    # The time of the last change of the inode as well: copying a file over another can restore the one, not the other.
-    key = f"{file.resolve()}\n{known.st_size}\n{known.st_mtime_ns}\n{known.st_ctime_ns}"
-    place = platformdirs.user_cache_path("detaug", appauthor=False) / "data" / sha256(os.fsencode(key)).hexdigest()
-    try:
-        found = place.read_text()
-        if len(found) == 64:
-            return found
-    except (OSError, ValueError):
-        pass
-    found = sha256_of(file)
-    try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_text(place, found)
-    except OSError:  # a cache that cannot be written saves nothing
-        pass
-    return found

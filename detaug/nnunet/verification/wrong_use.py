@@ -5,14 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from detaug.errors import UnusableError
-from detaug.nnunet.compatibility import NoTrainer, trainer_folders
 from detaug.nnunet.verification.settings import Settings
 
 
@@ -27,13 +25,9 @@ def checked(settings: Settings) -> Settings:
         CannotVerify: something is not.
     """
     dataset, plans = planned(settings.dataset, settings.configuration, settings.plans)
-    configurations = plans["configurations"]
-    _check_trainer(settings.trainer)
-    _check_cases(dataset, settings, configurations)
+    _check_cases(dataset, settings, plans["configurations"])
     _check_fold(dataset, settings.fold)
-    settings = replace(settings, dataset=dataset.name, device=_checked_device(settings.device))
-    _check_predictions(settings, plans)
-    return settings
+    return replace(settings, dataset=dataset.name, device=_checked_device(settings.device))
 
 
 def planned(name: str, configuration: str, plans: str) -> tuple[Path, dict[str, Any]]:
@@ -70,19 +64,6 @@ def link_predictions(results: Path) -> None:
         place = results / folder.relative_to(known)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(folder.resolve(), target_is_directory=True)
-
-
-def _check_predictions(settings: Settings, plans: Mapping[str, Any]) -> None:
-    previous = _inherited(plans["configurations"], settings.configuration, "previous_stage")
-    if previous is None:
-        return
-    model = f"{settings.trainer}__{settings.plans}__{previous}"
-    folder = _folder_of("nnUNet_results") / settings.dataset / model / "predicted_next_stage" / settings.configuration
-    if not any(folder.glob("*")):
-        raise CannotVerify(
-            f"{settings.configuration} needs what {previous} predicted, in {folder}: train {previous} with "
-            f"-tr {settings.trainer} first"
-        )
 
 
 def _folder_of(variable: str) -> Path:
@@ -139,29 +120,6 @@ def _inherited(configurations: Mapping[str, Any], name: str, key: str) -> Any:
             return configurations[name][key]
         name = configurations[name].get("inherits_from", "")
     return None
-
-
-def _check_trainer(name: str) -> None:
-    """See that a trainer's name is in a file, where nnU-Net would look for it: to import all of these takes half a minute.
-
-    Names that Python may make otherwise, such as our own variants, are left to that.
-    """
-    spec = importlib.util.find_spec("nnunetv2")
-    inside = [Path(each) / "training" / "nnUNetTrainer" for each in (spec and spec.submodule_search_locations) or ()]
-    folders = trainer_folders().split(os.pathsep)
-    if name.startswith(("nnUNetTrainerDetAug", "nnUNetTrainerDeterministic")):
-        return
-    theirs = _text_of(map(Path, folders[:-1]))
-    if not re.search(rf"\b{re.escape(name)}\b", _text_of(inside) + theirs) and not re.search(_NAMES_MADE, theirs):
-        raise CannotVerify(str(NoTrainer(name)))
-
-
-#: How a module comes to names that it does not spell out.
-_NAMES_MADE = r"import \*|__getattr__|__dict__|(?<![.\w])(setattr|globals|locals|vars|exec|eval|type)\("
-
-
-def _text_of(folders: Iterable[Path]) -> str:
-    return "\n".join(file.read_text(errors="ignore") for folder in folders for file in folder.rglob("*.py"))
 
 
 def _check_cases(dataset: Path, settings: Settings, configurations: Mapping[str, Any]) -> None:

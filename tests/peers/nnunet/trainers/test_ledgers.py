@@ -253,8 +253,7 @@ def test_a_byte_in_a_cases_middle_is_found_where_data_were_hashed_whole(
     tmp_path: Path, nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(nnunet_environment / "preprocessed", tmp_path / "preprocessed")
-    for name, value in (("nnUNet_preprocessed", tmp_path / "preprocessed"), ("XDG_CACHE_HOME", tmp_path / "cache")):
-        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
     for name, value in (("DETAUG_LEDGER", "1"), ("DETAUG_HASH_DATA", "1"), ("nnUNet_extTrainer", str(EXTERNAL))):
         monkeypatch.setenv(name, str(value))
     made = new_trainer(nnunet_environment, ShortDetAug)
