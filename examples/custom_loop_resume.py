@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from detaug import DeterministicAugmenter, fingerprint
-from detaug.demo import MRIPatchLoader, load_cases, training_transforms
+from detaug.demo import MRIPatchLoader, load_template, training_transforms
 from detaug.demo.loader import enlarged
 
 PATCH = (24, 24, 24)
@@ -29,7 +29,7 @@ class Training:
         self.network = nn.Sequential(nn.Conv3d(1, 8, 3, padding=1), nn.LeakyReLU(), nn.Conv3d(8, 3, 1))
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.05, momentum=0.9)
         self.augmenter = DeterministicAugmenter(
-            MRIPatchLoader(load_cases(), batch_size=2, patch_size=enlarged(PATCH)),
+            MRIPatchLoader([load_template()], batch_size=2, patch_size=enlarged(PATCH)),
             training_transforms(PATCH),
             num_processes,
             seed=1234,

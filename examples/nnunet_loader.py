@@ -1,6 +1,6 @@
 """nnU-Net's own loader and transforms, unmodified, with batches that do not depend on the number of workers.
 
-The one line that does it is marked below. The data set is made of real MRI and goes through nnU-Net's own planner.
+The one line that does it is marked below. A toy data set goes through nnU-Net's own planner.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ import tempfile
 from pathlib import Path
 
 BATCHES = 4
-DATASET = "Dataset001_MNI152"
+DATASET = "Dataset001_Toy"
 
 
 def main() -> None:
-    from detaug.demo.nnunet_dataset import make_raw_dataset, nnunet_folders, plan_and_preprocess
+    from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess
+    from detaug.demo.toy_training import make_toy_dataset
 
     with tempfile.TemporaryDirectory() as temporary, nnunet_folders(Path(temporary)) as root:
-        make_raw_dataset(root / "raw", num_cases=5)
+        make_toy_dataset(root / "raw" / DATASET, seed=1)
         plan_and_preprocess()
         swap_the_augmenter()
         with_one = draw(num_processes=1)

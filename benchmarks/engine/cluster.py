@@ -13,8 +13,9 @@ from batchgenerators.dataloading.data_loader import DataLoader
 from benchmarks.engine.loaders import ReadyLoader, ready_batch
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SEED
+from benchmarks.engine.timing import seconds_per_batch
 from benchmarks.report import Row, ratio_check
-from detaug.bench.measuring import Ratio, in_fresh_process, interleaved, seconds_per_batch
+from detaug.bench.measuring import Ratio, in_fresh_process, interleaved
 
 WARMUP, BATCHES, ROUNDS = 40, 200, 3
 

@@ -10,8 +10,9 @@ import torch
 from benchmarks.engine.loaders import HeavyTailLoader, ready_batch
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS, batch_number_for
+from benchmarks.engine.timing import seconds_per_batch
 from benchmarks.report import Row, speed_checks
-from detaug.bench.measuring import in_fresh_process, interleaved, seconds_per_batch
+from detaug.bench.measuring import in_fresh_process, interleaved
 
 NAMES = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter")
 WARMUP, BATCHES, ROUNDS = 20, 300, 5

@@ -18,8 +18,9 @@ import psutil
 from benchmarks.engine.loaders import BatchNumber
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SEED, SYSTEMS, batch_number_for
+from benchmarks.engine.timing import seconds_per_batch
 from benchmarks.report import Row, ratio_check, speed_checks
-from detaug.bench.measuring import Ratio, in_fresh_process, interleaved, seconds_per_batch
+from detaug.bench.measuring import Ratio, in_fresh_process, interleaved
 
 STOCK = "NonDetMultiThreadedAugmenter"
 NAMES = ("detaug", STOCK)
@@ -112,11 +113,23 @@ def nnunet_task() -> Iterator[NnunetTask]:
 
 
 def _prepare(root: Path) -> None:
-    from detaug.demo.nnunet_dataset import make_raw_dataset, plan_and_preprocess
+    from detaug.demo.nnunet_dataset import plan_and_preprocess, write_raw_dataset
 
     logging.disable(logging.WARNING)
-    make_raw_dataset(root / "raw", DATASET_ID, num_cases=CASES, crop_shape=CASE_SHAPE)
+    write_raw_dataset(root / "raw" / DATASET, _crops(), ("grey_matter", "white_matter"))
     plan_and_preprocess(DATASET_ID)
+
+
+def _crops() -> Iterator[tuple[str, list[Any], Any]]:
+    """Evenly along the diagonal of the brain's box."""
+    from detaug.demo.mri import load_template
+
+    template = load_template()
+    for case in range(CASES):
+        pairs = zip(template.image.shape, CASE_SHAPE, strict=True)
+        starts = [int((there - size) * case / (CASES - 1)) for there, size in pairs]
+        box = tuple(slice(start, start + size) for start, size in zip(starts, CASE_SHAPE, strict=True))
+        yield f"brain_{case:03d}", [template.image[box]], template.labels[box].astype("uint8")
 
 
 def _import_nnunet() -> None:

@@ -15,8 +15,9 @@ import torch
 from benchmarks.engine.loaders import InSlotLoader, ReadyLoader, ready_batch
 from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS, installed
+from benchmarks.engine.timing import seconds_per_batch
 from benchmarks.report import Row, speed_checks
-from detaug.bench.measuring import in_fresh_process, interleaved, seconds_per_batch
+from detaug.bench.measuring import in_fresh_process, interleaved
 
 NAMES = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "torch", "Grain", "bare processes")
 #: Whose loader makes its arrays where they travel.

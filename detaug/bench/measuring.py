@@ -11,7 +11,7 @@ import resource
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
@@ -92,41 +92,6 @@ def interleaved(names: Sequence[str], rounds: int, measure: Callable[[str], T]) 
         for name in order if number % 2 == 0 else reversed(order):
             results[name].append(measure(name))
     return results
-
-
-def seconds_per_batch(
-    batches: Iterator[Any],
-    warmup: int,
-    count: int,
-    consume: Callable[[Any], object] | None = None,
-    warmup_seconds: float = 0.0,
-) -> float:
-    """Steady-state seconds per batch for a consumer that asks for the next batch at once.
-
-    Args:
-        batches: an endless iterator.
-        warmup: batches that are taken before the clock starts (processes start, buffers fill, caches warm up).
-        count: batches that are timed.
-        consume: called with every batch, inside the timed part.
-        warmup_seconds: how long, at least, from the first batch until the clock starts.
-    """
-    # No pause may come between warming up and timing: buffers would fill, and the batches in them be counted for free.
-    taken, settled = 0, 0.0
-    while taken < warmup or time.perf_counter() < settled:
-        batch = next(batches)
-        if not taken:
-            settled = time.perf_counter() + warmup_seconds
-        taken += 1
-        if consume is not None:
-            consume(batch)
-    begin = time.perf_counter()
-    for _ in range(count):
-        batch = next(batches)
-        if consume is not None:
-            consume(batch)
-    elapsed = time.perf_counter() - begin
-    del batch
-    return elapsed / count
 
 
 @dataclass(frozen=True)

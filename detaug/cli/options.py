@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -100,20 +100,6 @@ def _stop_printing() -> None:
         os.close(nowhere)
 
 
-class _Unpadded:
-    """A file or a pipe without the spaces to which rich fills lines up."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Write it, without spaces before line ends."""
-        return self._stream.write(re.sub(" +$", "", text, flags=re.MULTILINE))
-
-
 class Target:
     """Where `--json` asks a result to be written: nowhere, to a file, or to stdout, which then holds nothing else: what
     pipelines and their workers print there goes to stderr."""
@@ -144,10 +130,8 @@ class Target:
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
         stream = sys.stderr if self._is_stdout else sys.stdout
-        if stream.isatty():
-            return Piped(file=stream, highlight=False)
-        width = None if os.environ.get("COLUMNS") else 1000
-        return Piped(file=cast(IO[str], _Unpadded(stream)), highlight=False, width=width)
+        width = None if stream.isatty() or os.environ.get("COLUMNS") else 1000
+        return Piped(file=stream, highlight=False, width=width)
 
     def write(self, result: Any) -> None:
         """Write the result, if the option was given.
@@ -165,13 +149,13 @@ class Target:
             except BrokenPipeError:
                 raise
             except OSError as error:
-                raise CannotRun(_why(Path("stdout"), error)) from error
+                raise CannotRun(f"cannot write to stdout: {error.strerror or error}") from error
         elif self._is_stdout:
             sys.stdout.write(text)
 
 
 def write_output(file: Path, content: bytes) -> None:
-    """Write a file that `OutputType` found writable.
+    """Write a file.
 
     Raises:
         CannotRun: with exit status 2.
@@ -180,7 +164,7 @@ def write_output(file: Path, content: bytes) -> None:
         with whole_file(file) as opened:
             opened.write(content)
     except OSError as error:
-        raise CannotRun(_why(file, error)) from error
+        raise CannotRun(f"cannot write {str(file)!r}: {error.strerror or error}") from error
 
 
 def conclude(json_target: Target, shown: Iterable[RenderableType], found: dict[str, Any], status: int) -> None:
@@ -255,7 +239,7 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # ge
             probe.touch()
             probe.unlink()
         except OSError as error:
-            self.fail(_why(file, error), param, ctx)
+            self.fail(f"cannot write {value!r}: {error.strerror}", param, ctx)
         return file.absolute()
 
 
@@ -274,7 +258,3 @@ def json_option(function: _F) -> _F:
     text = "Write the results to this file as well; '-': to stdout, and all else to stderr."
     option = click.option("--json", "json_target", type=_TargetType(), default=Target(), show_default=False, help=text)
     return option(function)
-
-
-def _why(file: Path, error: OSError) -> str:
-    return f"cannot write {str(file)!r}: {error.strerror or error}"

@@ -23,9 +23,6 @@ from detaug.cli.options import Target, conclude, json_option
     help="How workers start; may be given more than once.  [default: this system's, and spawn]",
 )
 @click.option("--hash-seeds", type=options.numbers, help="PYTHONHASHSEED of other interpreters.  [default: 1,2]")
-@click.option("--stateless/--stateful", default=None, help="Declare the loader so, as stateless=... does.")
-@click.option("--num-streams", type=click.IntRange(min=1), help="As for DeterministicAugmenter.")
-@click.option("--batches-per-epoch", type=click.IntRange(min=1), help="As for DeterministicAugmenter.")
 @json_option
 def verify(target: str, json_target: Target, **asked: Any) -> None:
     """Prove that a pipeline gives the same batches under all circumstances, or find what does not.

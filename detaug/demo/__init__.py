@@ -4,6 +4,6 @@ Nothing is downloaded: the MNI152 template lies in nilearn's wheel (``pip instal
 """
 
 from detaug.demo.loader import MRIPatchLoader, training_transforms
-from detaug.demo.mri import Case, load_cases, load_template
+from detaug.demo.mri import Case, load_template
 
-__all__ = ["Case", "MRIPatchLoader", "load_cases", "load_template", "training_transforms"]
+__all__ = ["Case", "MRIPatchLoader", "load_template", "training_transforms"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,6 @@ BACKGROUND, GREY_MATTER, WHITE_MATTER = 0, 1, 2
 
 #: A voxel belongs to the likelier of the two tissues where that one is at least as likely as not.
 TISSUE_THRESHOLD = 0.5
-
-#: How far the boxes of neighbouring cases reach into each other, in voxels (= mm).
-OVERLAP = 16
 
 
 @dataclass(frozen=True)
@@ -67,34 +63,6 @@ def load_template() -> Case:
     image, labels = np.ascontiguousarray(image[box]), np.ascontiguousarray(labels[box])
     image.flags.writeable = labels.flags.writeable = False
     return Case("mni152", image, labels)
-
-
-@lru_cache(maxsize=1)
-def load_cases() -> tuple[Case, ...]:
-    """Eight overlapping octants of the brain as a data set of eight cases.
-
-    Returns:
-        Eight cases of about (80, 98, 85) voxels, named by left/right, back/front, bottom/top; always the same ones in
-        the same order, and read-only.
-
-    Raises:
-        ModuleNotFoundError: nilearn is not installed.
-    """
-    whole = load_template()
-    sides = [("left", "right"), ("back", "front"), ("bottom", "top")]
-    cases = []
-    for corner in product((0, 1), repeat=3):
-        box = tuple(_half(length, upper) for length, upper in zip(whole.image.shape, corner, strict=True))
-        name = "-".join(names[upper] for names, upper in zip(sides, corner, strict=True))
-        image, labels = whole.image[box].copy(), whole.labels[box].copy()
-        image.flags.writeable = labels.flags.writeable = False
-        cases.append(Case(name, image, labels))
-    return tuple(cases)
-
-
-def _half(length: int, upper: int) -> slice:
-    middle = length // 2
-    return slice(middle - OVERLAP // 2, length) if upper else slice(0, middle + OVERLAP // 2)
 
 
 def _volume(image: Any) -> NDArray[np.float32]:

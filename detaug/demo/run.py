@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from detaug.demo.loader import MRIPatchLoader, enlarged, training_transforms
-from detaug.demo.mri import load_cases
+from detaug.demo.mri import load_template
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.fingerprints import fingerprint
 from detaug.reports.progress import Progress
@@ -134,7 +134,7 @@ def run_all(settings: Settings, shown: Progress) -> Runs:
     Raises:
         ModuleNotFoundError: nilearn, which holds the MRI, is not installed.
     """
-    load_cases()
+    load_template()
     first: dict[str, str] = {}
     planned = [
         Planned(
@@ -175,7 +175,7 @@ def _run(plan: Plan, settings: Settings, shown: Progress, first: dict[str, str])
 def augmenter_of(name: str, processes: int, settings: Settings) -> Any:
     """`STOCK` or `OURS` over the demo's MRI, with batchgenerators' transforms."""
     patch_size = (settings.patch,) * 3
-    loader = MRIPatchLoader(load_cases(), BATCH_SIZE, enlarged(patch_size))
+    loader = MRIPatchLoader([load_template()], BATCH_SIZE, enlarged(patch_size))
     transform = training_transforms(patch_size)
     if name == STOCK:
         return _StockAugmenter(loader, transform, processes, settings.seed)

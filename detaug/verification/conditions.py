@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -63,46 +63,25 @@ class Conditions:
         return replace(self, **{factor: number})  # type: ignore[arg-type]
 
 
-@dataclass
-class Calls:
-    """Which lines asked for what, and by which function, in order of their first call.
-
-    Attributes:
-        sites: for each factor.
-        batch: how many batches were begun.
-        seeds: which lines seeded a generator while a batch was made, with which seeds, and in which batches.
-    """
-
-    sites: dict[str, dict[Site, str]] = field(
-        default_factory=lambda: {factor: {} for factor in ("randomness", "clock", "process", "folders")}
-    )
-    batch: int = 0
-    seeds: dict[Site, tuple[set[str], set[int]]] = field(default_factory=dict)
-
-    def always_the_same(self) -> dict[Site, str]:
-        """Lines that seeded a generator in several batches and always with the same seed, which is given."""
-        return {
-            site: next(iter(seeds))
-            for site, (seeds, batches) in self.seeds.items()
-            if len(seeds) == 1 and len(batches) >= min(3, self.batch) and self.batch > 1
-        }
-
-
 class Surroundings:
     """Functions that answer the pipeline's code as the conditions say, and note who asked.
 
     Args:
         conditions: what to answer.
+
+    Attributes:
+        sites: for each factor, which lines asked, and by which function, in order of their first call.
     """
 
     def __init__(self, conditions: Conditions) -> None:
-        self.calls = Calls()
+        self.sites: dict[str, dict[Site, str]] = {
+            factor: {} for factor in ("randomness", "clock", "process", "folders")
+        }
         self._conditions = conditions
         self._begin()
 
     def begin_batch(self) -> None:
         """Each batch gets the same clock and the same random bytes at any place in the order of batches."""
-        self.calls.batch += 1
         self._begin()
 
     def _begin(self) -> None:
@@ -112,14 +91,14 @@ class Surroundings:
     @contextmanager
     def around(self) -> Iterator[None]:
         """Inside, the pipeline's code meets them; the standard library and detaug do not."""
-        found = {**substitutes(self._asked, self._seeded), **self._replacements()}
+        found = {**substitutes(self._asked), **self._replacements()}
         collectors = list(gc.callbacks)
         with ExitStack() as stack:
             # Libraries that time the garbage collector (hypothesis, dask) would read the clock at unpredictable moments.
             stack.callback(gc.callbacks.extend, collectors)
             gc.callbacks.clear()
             stack.enter_context(Substitution(list(found)).by(list(found.values())))
-            stack.enter_context(seeding_watched(self._asked, self._seeded))
+            stack.enter_context(seeding_watched(self._asked))
             # Last: what is above may draw.
             reseed_global_rngs(np.random.SeedSequence([0x7E57, self._conditions.global_state]))
             yield
@@ -139,7 +118,7 @@ class Surroundings:
 
     def _noted(self, factor: str, site: Site, function: str) -> int:
         """The state of that thing for this line."""
-        self.calls.sites[factor].setdefault(site, function)
+        self.sites[factor].setdefault(site, function)
         chosen = self._conditions.only
         return int(getattr(self._conditions, factor)) if chosen in (None, site) else 0
 
@@ -150,14 +129,6 @@ class Surroundings:
         number = self._noted("randomness", site, function)
         self._drawn += 1
         return hashlib.shake_128(f"{number}/{self._drawn}".encode()).digest(size)
-
-    def _seeded(self, seed: Any, frame: FrameType) -> None:
-        site = caller_of_randomness(frame)
-        if site is None or self.calls.batch == 0 or not isinstance(seed, (int, float, str, bytes, list, tuple)):
-            return
-        seeds, batches = self.calls.seeds.setdefault(site, (set(), set()))
-        seeds.add(repr(seed))
-        batches.add(self.calls.batch)
 
     def _clock_function(self, real: Callable[[], Any], base: float) -> Callable[[], Any]:
         def read() -> Any:

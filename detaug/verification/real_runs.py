@@ -43,7 +43,6 @@ class Settings:
         processes: process counts.
         start_methods: "fork", "spawn", "forkserver".
         hash_seeds: PYTHONHASHSEED of other interpreters; None: by default; with fewer than two they are not compared.
-        stateless, num_streams, batches_per_epoch: as for DeterministicAugmenter.
     """
 
     batches: int = DEFAULT_BATCHES
@@ -51,9 +50,6 @@ class Settings:
     processes: Sequence[int] = ()
     start_methods: Sequence[str] = ()
     hash_seeds: Sequence[int] | None = None
-    stateless: bool | None = None
-    num_streams: int | None = None
-    batches_per_epoch: int | None = None
 
     def checked(self) -> Settings:
         """The same with what was left out filled in.
@@ -70,9 +66,6 @@ class Settings:
             processes=tuple(dict.fromkeys(count for count in counts if count > 0)) or (1,),
             start_methods=tuple(arguments.start_method(each) for each in methods),
             hash_seeds=tuple(dict.fromkeys(arguments.count("hash_seeds", each) for each in hash_seeds)),
-            stateless=arguments.optional_bool("stateless", self.stateless),
-            num_streams=arguments.optional_positive("num_streams", self.num_streams),
-            batches_per_epoch=arguments.optional_positive("batches_per_epoch", self.batches_per_epoch),
         )
 
 
@@ -112,8 +105,8 @@ class RealRuns:
         Raises:
             UnusableError: there is no pipeline here that makes batches that can be compared.
         """
-        made = call_factory(self._factory, self._settings.stateless)
-        self._batches_per_epoch = self._settings.batches_per_epoch or made.batches_per_epoch
+        made = call_factory(self._factory)
+        self._batches_per_epoch = made.batches_per_epoch
         if self._batches_per_epoch is None and not made.source.pass_per_epoch:
             # So that the rows reach the second epoch.
             self._batches_per_epoch = max(1, (2 * self._settings.batches + 2) // 3)
@@ -194,7 +187,7 @@ class RealRuns:
             CannotTravel: this pipeline cannot be run like that.
         """
         settings = self._settings
-        made = call_factory(self._factory, settings.stateless, self._batches_per_epoch)
+        made = call_factory(self._factory, batches_per_epoch=self._batches_per_epoch)
         try:
             return DeterministicAugmenter(
                 made.source,
@@ -203,7 +196,7 @@ class RealRuns:
                 seed=next(seed for seed in (settings.seed, made.seed, DEFAULT_SEED) if seed is not None),
                 name=made.name,
                 batches_per_epoch=self._batches_per_epoch,
-                num_streams=settings.num_streams or made.num_streams,
+                num_streams=made.num_streams,
                 executor=LocalProcesses(method) if processes else None,
                 keep=made.keep,
                 rank=0,

@@ -40,13 +40,11 @@ class Subject:
     Attributes:
         factory: gives the pipeline, freshly made, at every call.
         branch: of the seed tree.
-        stateless: what the loader is declared to be.
         batches_per_epoch: where epochs are cut.
     """
 
     factory: Factory
     branch: SeedBranch
-    stateless: bool | None = None
     batches_per_epoch: int | None = None
 
 
@@ -72,16 +70,14 @@ class Outcome(NamedTuple):
 
     Attributes:
         prints: a fingerprint for each batch that could be made.
-        sites: which lines asked for random numbers, the clock, ... (see `detaug.verification.conditions.Calls`).
+        sites: which lines asked for random numbers, the clock, ... (see `detaug.verification.conditions.Surroundings`).
         outputs: what was watched.
-        fixed_seeds: lines that seed a generator with the same seed in every batch, and the seed.
         raised: what the first batch raised that could not be made; "": none.
     """
 
     prints: dict[BatchKey, str]
     sites: dict[str, dict[Site, str]]
     outputs: list[Output]
-    fixed_seeds: dict[Site, str]
     raised: str = ""
 
 
@@ -96,7 +92,7 @@ def perform(subject: Subject, trial: Trial) -> Outcome:
     prints: dict[BatchKey, str] = {}
     raised = ""
     with one_thread(), surroundings.around():
-        made = call_factory(subject.factory, subject.stateless, subject.batches_per_epoch)
+        made = call_factory(subject.factory, batches_per_epoch=subject.batches_per_epoch)
         pipeline = Pipeline(made.source, made.transform, must_travel=False, keep=made.keep)
         warm_up(made.transform, made.source.loader)
         producer = Producer(pipeline.pristine, subject.branch, lambda _: None)
@@ -111,8 +107,7 @@ def perform(subject: Subject, trial: Trial) -> Outcome:
                     prints[key] = _print_of(producer, key)
                 except Exception as error:
                     raised = raised or _told(error)
-    calls = surroundings.calls
-    return Outcome(prints, calls.sites, outputs, calls.always_the_same(), raised)
+    return Outcome(prints, surroundings.sites, outputs, raised)
 
 
 def _print_of(producer: Producer, key: BatchKey) -> str:

@@ -33,9 +33,6 @@ def verify(
     processes: Sequence[int] | None = None,
     start_methods: Sequence[str] | None = None,
     hash_seeds: Sequence[int] | None = None,
-    stateless: bool | None = None,
-    num_streams: int | None = None,
-    batches_per_epoch: int | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Result:
     """Prove that a pipeline is deterministic under DeterministicAugmenter, or find what is not.
@@ -51,7 +48,6 @@ def verify(
         processes: process counts; None: 1, 2 and 3.
         start_methods: None: this system's default and "spawn".
         hash_seeds: PYTHONHASHSEED of other interpreters; None: 1 and 2; with fewer than two there is no such row.
-        stateless, num_streams, batches_per_epoch: as for DeterministicAugmenter; None: as the factory's augmenter has it.
         progress: called with what is being done, how many rows are done, and how many there are.
 
     Returns:
@@ -63,9 +59,7 @@ def verify(
         TypeError, ValueError: another argument is invalid.
     """
     began = time.perf_counter()
-    settings = Settings(
-        batches, seed, processes or (), start_methods or (), hash_seeds, stateless, num_streams, batches_per_epoch
-    ).checked()
+    settings = Settings(batches, seed, processes or (), start_methods or (), hash_seeds).checked()
     made = load_factory(factory) if isinstance(factory, str) else factory
     if not callable(made):
         raise UnusableError(f"the factory must be callable, got {made!r} of type {type(made).__name__}")
@@ -83,7 +77,7 @@ def _verified(factory: Factory, settings: Settings, progress: Progress) -> Resul
 
     rows = list(run_rows([Planned("0 processes", make_reference)], progress))
     (reference,) = found
-    subject = Subject(factory, reference.branch, settings.stateless, reference.batches_per_epoch)
+    subject = Subject(factory, reference.branch, reference.batches_per_epoch)
     hash_seeds = tuple(settings.hash_seeds or ())
     shown: list[tuple[Experiment, list[BatchKey]]] = []
     with closing(Interpreters(subject, hash_seeds[0] if hash_seeds else 1)) as interpreters:
@@ -101,7 +95,7 @@ def _verified(factory: Factory, settings: Settings, progress: Progress) -> Resul
         rows += run_rows(map(_measured, [*real.runs(reference), *asked]), progress)
         progress.update("looking for the cause", done=progress.total)
         causes = _causes(interpreters, shown)
-        notes = _notes(reference, settings, interpreters)
+        notes = _notes(reference, settings)
     if not causes and any(row.verdict == DIFFERENT for row in rows):
         differ = "; ".join(row.what for row in rows if row.verdict == DIFFERENT)
         causes = (Cause(f"the pipeline depends on something that only shows with: {differ}"),)
@@ -167,20 +161,10 @@ def _causes(interpreters: Interpreters, shown: list[tuple[Experiment, list[Batch
     return tuple(found.values())
 
 
-def _notes(reference: Reference, settings: Settings, interpreters: Interpreters) -> list[str]:
+def _notes(reference: Reference, settings: Settings) -> list[str]:
     notes = []
     if len(set(reference.prints)) == 1 and len(reference.prints) > 1:
         notes.append(f"all {len(reference.prints)} batches are the same")
-    try:
-        fixed_seeds = interpreters.outcome(Trial(tuple(dict.fromkeys(reference.keys)))).fixed_seeds
-    except (CannotTravel, TrialFailed, OSError):  # the rows say so
-        fixed_seeds = {}
-    notes += [
-        f"{site}: seeds a generator with {seed} in every batch, so that every batch draws the same numbers from "
-        "it. If you do not want that, make the generator before the first batch, so that detaug seeds it for each "
-        "one, or use detaug.current().generator"
-        for site, seed in fixed_seeds.items()
-    ]
     if len(reference.prints) < settings.batches:
         notes.append(f"the loader gave {len(reference.prints)} of {settings.batches} batches")
     return notes

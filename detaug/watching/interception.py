@@ -48,17 +48,12 @@ class Substitution:
 
     Args:
         originals: the functions.
-        exact: also notice that a module has taken the place of another; costs tens of microseconds each time.
     """
 
-    def __init__(self, originals: Sequence[Any], exact: bool = False) -> None:
+    def __init__(self, originals: Sequence[Any]) -> None:
         self._originals = list(originals)
-        self._exact = exact
-        self._modules: object = None
+        self._modules = 0
         self._places: list[Place] = []
-
-    def _imported(self) -> object:
-        return tuple(map(id, list(sys.modules.values()))) if self._exact else len(sys.modules)
 
     @contextmanager
     def by(self, substitutes: Sequence[Any]) -> Iterator[None]:
@@ -66,10 +61,9 @@ class Substitution:
 
         At the end, modules that were imported meanwhile are restored too.
         """
-        imported = self._imported()
-        if imported != self._modules:
+        if len(sys.modules) != self._modules:
             self._places = places(self._originals)
-            self._modules = imported
+            self._modules = len(sys.modules)
         held = [place for place in self._places if place[0].get(place[1]) is self._originals[place[2]]]
         for names, name, number in held:
             names[name] = substitutes[number]
@@ -79,7 +73,7 @@ class Substitution:
             for names, name, number in held:
                 if names.get(name) is substitutes[number]:
                     names[name] = self._originals[number]
-            if self._imported() != self._modules:
+            if len(sys.modules) != self._modules:
                 for names, name, number in places(substitutes):
                     names[name] = self._originals[number]
 

@@ -26,7 +26,11 @@ Seeded = Callable[[Any, FrameType], None]
 _seed_of_python = random.Random.seed
 
 
-def substitutes(asked: Asked, seeded: Seeded) -> dict[Any, Any]:
+def _not_told(_seed: Any, _frame: FrameType) -> None:
+    """Of seeds."""
+
+
+def substitutes(asked: Asked, seeded: Seeded = _not_told) -> dict[Any, Any]:
     """Each function, and what takes its place. ``random.Random()`` needs `seeding_watched` as well."""
 
     def urandom(size: int) -> bytes:
@@ -70,7 +74,7 @@ def substitutes(asked: Asked, seeded: Seeded) -> dict[Any, Any]:
 
 
 @contextmanager
-def seeding_watched(asked: Asked, seeded: Seeded) -> Iterator[None]:
+def seeding_watched(asked: Asked, seeded: Seeded = _not_told) -> Iterator[None]:
     """Inside, ``random.Random()`` asks too. It asks the system in C, where only its method can be replaced."""
 
     def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:

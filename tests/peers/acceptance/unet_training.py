@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from detaug import DeterministicAugmenter, fingerprint
-from detaug.demo import MRIPatchLoader, load_cases
+from detaug.demo import MRIPatchLoader, load_template
 from detaug.training import deterministic_mode, layers, make_deterministic, rng_state, seed_everything, set_rng_state
 from detaug.transforms import Compose, GaussianNoise, Mirror, RandomApply
 
@@ -77,7 +77,7 @@ class Training:
     ) -> None:
         self.without = without
         # Before the seeds: importing what reads the images draws from Python's global generator, the first time.
-        cases = load_cases()
+        cases = [load_template()]
         if "seed" not in without:
             seed_everything(seed, workers=False)
         self.network: nn.Module = UNet()

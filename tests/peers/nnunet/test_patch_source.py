@@ -10,17 +10,14 @@ import numpy as np
 import pytest
 import torch
 from acvl_utils.cropping_and_padding.bounding_boxes import crop_and_pad_nd
-from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 from nnunetv2.utilities.label_handling.label_handling import LabelManager
-from scipy.stats import ks_2samp
 
-from detaug import DeterministicAugmenter, SeedTree, fingerprint
+from detaug import DeterministicAugmenter, fingerprint
 from detaug.nnunet import training_transforms
 from detaug.nnunet.loading import PatchSource, case_files
 from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.loading.opened_files import UnreadableCase, compressed_files
-from detaug.nnunet.loading.patch_sampling import draw_patch_start, room_for_patches
 
 LABELS = LabelManager({"background": 0, "one": 1, "two": 2}, None)
 FINAL, PATCH = (12, 14, 16), (17, 20, 23)
@@ -79,39 +76,6 @@ def test_a_patch_has_the_voxels_that_nnunet_cuts(folder: Path, name: str, previo
         assert np.array_equal(volumes["image"].read(low, high), ours["image"][(slice(None), *part)])
 
 
-@pytest.mark.parametrize("foreground", [False, True])
-@pytest.mark.parametrize("name", SHAPES)
-def test_places_are_distributed_as_nnunets(folder: Path, name: str, foreground: bool) -> None:
-    stock = nnUNetDataLoader(stock_dataset(folder), 2, PATCH, FINAL, LABELS)
-    locations = case(name)[2]["class_locations"]
-    np.random.seed(3)
-    theirs = np.array([stock.get_bbox(SHAPES[name], foreground, locations)[0] for _ in range(1500)])
-    rng = SeedTree(5).generator(0)
-    padding = [p - f for p, f in zip(PATCH, FINAL, strict=True)]
-    ours = np.array(
-        [
-            draw_patch_start(
-                rng, SHAPES[name], PATCH, padding, foreground=foreground, class_locations=locations,
-                annotated_key=stock.annotated_classes_key, has_ignore=False,
-            )
-            for _ in range(1500)
-        ]
-    )  # fmt: skip
-    lowest, _ = room_for_patches(SHAPES[name], PATCH, padding)
-    assert (ours >= lowest).all()
-    for axis in range(3):
-        assert ks_2samp(ours[:, axis], theirs[:, axis]).pvalue > 1e-4
-        assert ours[:, axis].min() >= theirs[:, axis].min() - 1
-        assert ours[:, axis].max() <= theirs[:, axis].max() + 1
-
-
-def test_planes_of_volumes_are_two_dimensional(folder: Path) -> None:
-    source = PatchSource(folder, 3, (20, 20), (14, 14), LABELS, 0.33)
-    sample = source.sample(SeedTree(1).generator(0, 0, sample=0))
-    assert sample["image"].shape == (2, 20, 20)
-    assert sample["segmentation"].shape == (1, 20, 20)
-
-
 def pipeline() -> Any:
     return training_transforms(FINAL, (-0.5, 0.5), [[1, 1, 1], [0.5, 0.5, 0.5]], (0, 1, 2), False)
 
@@ -129,11 +93,6 @@ def test_any_number_of_processes_gives_the_same_batches(folder: Path) -> None:
     expected = batches(0)
     assert len(set(expected)) == 6
     assert batches(2) == expected
-
-
-def test_the_last_samples_of_a_batch_show_foreground(folder: Path) -> None:
-    source = PatchSource(folder, 3, FINAL, FINAL, LABELS, 0.33)
-    assert [source._wants_foreground(SeedTree(0).generator(0), n) for n in range(3)] == [False, False, True]
 
 
 class OneVoxelLess:

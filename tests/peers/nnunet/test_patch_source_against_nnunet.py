@@ -168,18 +168,6 @@ def test_places_are_nnunets_for_both_kinds_of_oversampling(
     assert (ours[..., 1].max() < ANNOTATED - PATCH[1] // 2) == (labels is REGIONS)
 
 
-def test_half_of_the_samples_are_oversampled_with_probability_one_half(preprocessed: Path) -> None:
-    never, half, always = (
-        our_places(preprocessed, 1000, oversample_foreground_percent=share, probabilistic_oversampling=True)[0][..., 1]
-        for share in (0.0, 0.5, 1.0)
-    )
-    never, half, always = never.ravel(), half.ravel(), always.ravel()
-    mixed = np.concatenate((never, always))
-    assert ks_2samp(half, mixed).pvalue > 1e-4
-    assert ks_2samp(half, never).pvalue < 1e-6
-    assert ks_2samp(half, always).pvalue < 1e-6
-
-
 def test_further_padding_lets_patches_reach_as_far_as_nnunets(preprocessed: Path) -> None:
     near, _ = our_places(preprocessed, 600)
     far, theirs, *_ = places(preprocessed, 600, pad_sides=(4, 10, 8))
@@ -325,22 +313,3 @@ def test_turned_scaled_and_deformed_patches_are_nnunets_and_padded_where_it_stop
             result = spatial.apply(volumes, params)
         expected = case_number_one(preprocessed, "3d_fullres", start, given)
         assert_same_patch(result, expected, spatial, params, whole["segmentation"])
-
-
-def test_beyond_the_enlarged_patch_is_padding_where_the_image_goes_on(preprocessed: Path) -> None:
-    start = (2, 8, 5)
-    spatial = SpatialTransform(**{**spatial_options(FINAL), "scaling": (1.6, 1.6), "p_elastic_deform": 0})
-    params = spatial.sample(SeedTree(0).generator(0), {"image": (1, *PATCH)})
-    narrow = spatial.apply(our_volumes(preprocessed, "3d_fullres", start), params)
-    more = 2, 6, 6
-    source = PatchSource(
-        dataset(preprocessed), 1, [n + 2 * m for n, m in zip(PATCH, more, strict=True)], FINAL, REGIONS
-    )
-    volumes = source.patch(source.cases.open("case_1"), [a - m for a, m in zip(start, more, strict=True)])
-    center = [c + m for c, m in zip(params["center_location_in_pixels"], more, strict=True)]
-    wide = spatial.apply(volumes, {**params, "center_location_in_pixels": center})
-    cut_off = (narrow["segmentation"] == -1) & (wide["segmentation"] >= 0)
-    assert cut_off.mean() > 0.02
-    inside = narrow["segmentation"] == wide["segmentation"]
-    assert inside.mean() > 0.5
-    assert np.abs(narrow["image"][cut_off]).mean() < np.abs(wide["image"][cut_off]).mean()

@@ -78,7 +78,7 @@ def test_the_demos_pipeline_on_real_mri_is_equal_but_for_the_process_number_that
 
 def demo(shown: bool = True) -> Any:
     from detaug.demo.loader import MRIPatchLoader, enlarged, training_transforms
-    from detaug.demo.mri import load_cases
+    from detaug.demo.mri import load_template
 
     class WithoutProcess(MRIPatchLoader):
         def generate_train_batch(self) -> dict[str, Any]:
@@ -87,4 +87,4 @@ def demo(shown: bool = True) -> Any:
             return batch
 
     kind = MRIPatchLoader if shown else WithoutProcess
-    return kind(load_cases(), 2, enlarged((24, 24, 24))), training_transforms((24, 24, 24))
+    return kind([load_template()], 2, enlarged((24, 24, 24))), training_transforms((24, 24, 24))

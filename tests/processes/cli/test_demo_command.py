@@ -34,7 +34,6 @@ def test_missing_nilearn_is_said_with_the_cure(monkeypatch: pytest.MonkeyPatch) 
     from detaug.demo import mri
 
     mri.load_template.cache_clear()
-    mri.load_cases.cache_clear()
     monkeypatch.setitem(sys.modules, "nilearn", None)
     result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
@@ -160,22 +159,9 @@ class MadeOnFirstUse:
 
     def __call__(self, **batch: Any) -> Batch:
         if not self.ready:
-            self.rng = np.random.default_rng(5)  # SEEDED
+            self.rng = np.random.default_rng(5)
             self.ready = True
         return _plus(batch, self.rng.random())
-
-
-class SeedsTheGlobalState:
-    def __call__(self, **batch: Any) -> Batch:
-        random.seed(77)  # SEEDED
-        return _plus(batch, random.random())
-
-
-class SeedsByItem(OneShard):
-    """The same noise for an item in every epoch, which is meant."""
-
-    def __getitem__(self, index: int) -> Any:
-        return {"row": np.random.default_rng(index).random(3), "index": index}
 
 
 MADE_PURE: tuple[Callable[[], Any], ...] = (InADeque, InABuffer, in_a_closure, HalvedEveryEpoch, MadeOnFirstUse)
@@ -282,11 +268,3 @@ class RaisesInAnotherProcess:
 def transformed(*makes: Callable[[], Any]) -> Any:
     """A loader, with these transforms."""
     return Loader(), makes[0]() if len(makes) == 1 else OneAfterTheOther(*(make() for make in makes))
-
-
-def line_of(kind: type, mark: str = "# FAULT") -> int:
-    """The number of the line of that class that is marked."""
-    with open(__file__) as file:
-        lines = file.read().splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith(f"class {kind.__name__}"))
-    return next(number + 1 for number in range(first, len(lines)) if lines[number].endswith(mark))

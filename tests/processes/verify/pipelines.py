@@ -128,7 +128,7 @@ def iterable() -> Any:
 def only_forked() -> Any:
     loader = Loader()
     loader.lock = threading.Lock()  # type: ignore[attr-defined]  # what no pickler takes
-    return loader, None
+    return detaug.DeterministicAugmenter(loader, None, 0, stateless=True)
 
 
 # --- one fault each ----------------------------------------------------------------------------------------------------

@@ -113,10 +113,10 @@ def test_batches_are_those_of_the_augmenter() -> None:
     assert reference.prints == expected[:6]
 
 
-def test_arguments_given_to_verify_come_before_the_augmenters() -> None:
-    settings = Settings(batches=2, seed=6, num_streams=3, stateless=True, processes=(1,), start_methods=("fork",))
+def test_a_seed_given_to_verify_comes_before_the_augmenters() -> None:
+    settings = Settings(batches=2, seed=6, processes=(1,), start_methods=("fork",))
     reference = RealRuns(augmenter, settings).reference()
-    assert (reference.branch.tree.seed, reference.branch.num_streams) == (6, 3)
+    assert (reference.branch.tree.seed, reference.branch.num_streams) == (6, 5)
     unseeded = RealRuns(pipelines.sound, Settings(batches=2, processes=(1,), start_methods=("fork",))).reference()
     assert unseeded.branch.tree.seed == DEFAULT_SEED
 

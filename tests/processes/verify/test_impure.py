@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from detaug import DeterministicAugmenter
 from detaug.verification import Result, verify
 from tests.processes.verify import impure
 
@@ -44,7 +45,7 @@ def test_state_of_classes_and_modules_is_not_equal() -> None:
 
 
 def test_loader_that_shuffles_its_list_is_different_where_it_is_declared_stateless() -> None:
-    declared = verified(partial(shuffling, 1_001), stateless=True)
+    declared = verified(partial(shuffling, 1_001))
     assert not declared.ok
     assert verdicts(declared)["each batch alone in a fresh process, in epochs 0 and 2"] == "different"
     assert declared.cause is not None
@@ -52,27 +53,12 @@ def test_loader_that_shuffles_its_list_is_different_where_it_is_declared_statele
 
 
 def shuffling(items: int) -> Any:
-    return impure.ShufflesItsList(items), None
+    return DeterministicAugmenter(impure.ShufflesItsList(items), None, 0, stateless=True)
 
 
 def test_generators_of_a_data_set_in_unlikely_places_are_seeded() -> None:
     result = verified(impure.Noisy)
     assert set(verdicts(result).values()) == {"equal"}, str(result)
-
-
-def test_generators_that_get_the_same_seed_in_every_batch_are_mentioned_with_their_lines() -> None:
-    seeds = {impure.MadeOnFirstUse: 5, impure.SeedsTheGlobalState: 77}
-    result = verified(partial(impure.transformed, *seeds))
-    assert result.ok
-    notes = [note for note in result.notes if "every batch draws the same numbers" in note]
-    assert len(notes) == 2
-    for kind, seed in seeds.items():
-        start = f"{impure.__file__}:{impure.line_of(kind, '# SEEDED')}: seeds a generator with {seed} "
-        assert any(note.startswith(start) for note in notes), notes
-
-
-def test_generator_that_gets_a_seed_for_each_item_is_not_mentioned() -> None:
-    assert verified(impure.SeedsByItem).notes == ()
 
 
 @pytest.mark.parametrize(

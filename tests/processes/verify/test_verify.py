@@ -38,12 +38,15 @@ def assert_equal_in_every_row(result: Result) -> None:
 
 
 def test_declaring_a_stateful_loader_stateless_is_shown_to_be_wrong() -> None:
-    assert not verify(pipelines.stateful, **QUICK, stateless=True).ok
+    def declared() -> detaug.DeterministicAugmenter:
+        return detaug.DeterministicAugmenter(*pipelines.stateful(), 0, stateless=True)
+
+    assert not verify(declared, **QUICK).ok
 
 
 @pytest.mark.slow
 def test_pipeline_that_can_only_be_forked_is_equal_there_and_not_run_elsewhere() -> None:
-    result = verify(pipelines.only_forked, **{**QUICK, "start_methods": ["fork", "spawn"]}, stateless=True)
+    result = verify(pipelines.only_forked, **{**QUICK, "start_methods": ["fork", "spawn"]})
     verdicts = {row.what: row.verdict for row in result.rows}
     assert verdicts.pop("2 processes, spawn") == "not run"
     assert set(verdicts.values()) == {"equal"}

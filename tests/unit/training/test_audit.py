@@ -80,24 +80,6 @@ def test_the_first_gradient_that_differs_is_named() -> None:
     assert report.difference in ("gradient of 1.weight", "gradient of 1.bias")
 
 
-@pytest.mark.parametrize("inputs", [(torch.ones(1, 1, 6, 6), torch.ones(1, 1, 6, 6))])
-def test_a_model_of_several_inputs_and_nested_targets_is_run(inputs: Any) -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Conv2d(1, 1, 3)
-
-        def forward(self, a: torch.Tensor, b: torch.Tensor) -> list[torch.Tensor]:
-            return [self.layer(a + b), self.layer(a - b)]
-
-    targets = [np.zeros((1, 1, 4, 4), np.float32), torch.zeros(1, 1, 4, 4)]
-
-    def loss(outputs: list[torch.Tensor], wanted: list[torch.Tensor]) -> torch.Tensor:
-        return sum((one - two).square().mean() for one, two in zip(outputs, wanted, strict=True))  # type: ignore[return-value]
-
-    assert audit(Two(), loss, (inputs, targets)).deterministic
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch alerts where an operation runs")
 def test_operations_that_pytorch_alerts_on_are_named_with_what_to_use_instead() -> None:
     model = nn.Sequential(nn.Conv3d(1, 2, 3), nn.AvgPool3d(2))

@@ -20,7 +20,8 @@ from time import perf_counter
 import numpy as np
 import pytest
 
-from detaug.verification.conditions import Calls, Conditions, Surroundings
+from detaug.verification.conditions import Conditions, Surroundings
+from detaug.watching.interception import Site
 
 
 def asked() -> tuple[object, ...]:
@@ -45,10 +46,10 @@ def asked() -> tuple[object, ...]:
 
 
 @contextmanager
-def under(conditions: Conditions) -> Iterator[Calls]:
+def under(conditions: Conditions) -> Iterator[dict[str, dict[Site, str]]]:
     surroundings = Surroundings(conditions)
     with surroundings.around():
-        yield surroundings.calls
+        yield surroundings.sites
 
 
 def answers(conditions: Conditions) -> tuple[object, ...]:
@@ -96,12 +97,12 @@ def test_only_the_calls_from_one_line_are_changed() -> None:
         second = urandom(8)
         return first, second
 
-    with under(Conditions()) as calls:
+    with under(Conditions()) as sites:
         still = two()
-    sites = list(calls.sites["randomness"])
-    assert [site.file for site in sites] == [__file__, __file__]
-    assert sites[0].line + 1 == sites[1].line
-    with under(Conditions(randomness=1, only=sites[1])):
+    drew = list(sites["randomness"])
+    assert [site.file for site in drew] == [__file__, __file__]
+    assert drew[0].line + 1 == drew[1].line
+    with under(Conditions(randomness=1, only=drew[1])):
         changed = two()
     assert changed[0] == still[0]
     assert changed[1] != still[1]
@@ -113,9 +114,9 @@ def test_a_line_that_is_told_another_time_leaves_the_time_of_the_others() -> Non
         second = time.time()
         return first, second
 
-    with under(Conditions()) as calls:
+    with under(Conditions()) as sites:
         still = two()
-    with under(Conditions(clock=1, only=next(iter(calls.sites["clock"])))):
+    with under(Conditions(clock=1, only=next(iter(sites["clock"])))):
         changed = two()
     assert changed[0] != still[0]
     assert changed[1] == still[1]
@@ -173,12 +174,12 @@ def test_folders_are_listed_in_another_order_however_they_are_listed(tmp_path: P
 
     with under(Conditions()):
         still = listings()
-    with under(Conditions(folders=1)) as calls:
+    with under(Conditions(folders=1)) as sites:
         changed = listings()
     names = sorted(os.listdir(tmp_path))
     assert all(listing == names for listing in still)
     assert all(listing != names and sorted(listing) == names for listing in changed)
-    assert {site.file for site in calls.sites["folders"]} == {__file__}
+    assert {site.file for site in sites["folders"]} == {__file__}
 
 
 def test_standard_librarys_own_clock_goes_on() -> None:

@@ -49,15 +49,6 @@ class RankDeterministic(DeterministicTraining, OnCPU):
     pass
 
 
-class RankStockBuckets(RankDetAug):
-    """Left with the buckets that DDP rebuilds after a process's first step."""
-
-    def initialize(self) -> None:
-        stock = nnunet.DDP
-        nnunet.DDP = lambda network, **options: stock(network, find_unused_parameters=False, **options)
-        super().initialize()
-
-
 def on_cpu() -> None:
     """Have nnU-Net's `DDP` take networks that are on no GPU."""
     ddp = nnunet.DDP

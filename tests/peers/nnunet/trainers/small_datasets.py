@@ -20,7 +20,8 @@ from typing import Any
 import nibabel
 import numpy as np
 
-from detaug.demo.nnunet_dataset import make_raw_dataset, nnunet_folders, plan_and_preprocess
+from detaug.demo.mri import load_template
+from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess, write_raw_dataset
 
 #: The name of the plans with the residual-encoder U-Net, which every data set has besides nnU-Net's default ones.
 RESIDUAL_ENCODER = "nnUNetResEncUNetPlans"
@@ -132,6 +133,15 @@ KINDS = {
 }
 
 
+def _crops(shape: tuple[int, ...]) -> Iterator[tuple[str, list[Any], Any]]:
+    """Five crops of the template, evenly along the diagonal of the brain's box."""
+    template = load_template()
+    for case in range(5):
+        starts = [int((there - size) * case / 4) for there, size in zip(template.image.shape, shape, strict=True)]
+        box = tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))
+        yield f"brain_{case:03d}", [template.image[box]], template.labels[box].astype(np.uint8)
+
+
 @contextmanager
 def threads_for_processes() -> Iterator[None]:
     """nnU-Net starts one process for every step, which imports torch and nnU-Net for seconds, for five small images."""
@@ -151,7 +161,8 @@ def prepare(root: Path, kind: str) -> Kind:
         # imported here: nnU-Net before 2.8 reads its folders' names once
         from nnunetv2.experiment_planning import plan_and_preprocess_api as nnunet
 
-        folder = make_raw_dataset(root / "raw", made.number, "MNI152", 5, made.crop)
+        folder = root / "raw" / made.name
+        write_raw_dataset(folder, _crops(made.crop), ("grey_matter", "white_matter"))
         made.change(folder)
         plan_and_preprocess(made.number, ())
         file = root / "preprocessed" / made.name / "nnUNetPlans.json"

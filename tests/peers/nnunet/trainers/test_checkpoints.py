@@ -59,22 +59,6 @@ def test_times_names_and_reloading_change_no_byte(nnunet_environment: Path) -> N
     assert written(again) == first, "nor whether its objects were computed or loaded"
 
 
-def test_nnunets_own_checkpoints_hold_all_of_that(nnunet_environment: Path) -> None:
-    made = trained(nnunet_environment, ShortDetAug)
-    folder = Path(made.output_folder)
-    stock = {}
-    for name in ("a", "b"):
-        nnUNetTrainer.save_checkpoint(made, str(folder / name))
-        stock[name] = (folder / name).read_bytes()
-    assert stock["a"] != stock["b"], "the file's name"
-    again = new_trainer(nnunet_environment, Short)
-    nnUNetTrainer.load_checkpoint(again, str(folder / "a"))
-    again.current_epoch -= 1
-    (folder / "again").mkdir()
-    nnUNetTrainer.save_checkpoint(again, str(folder / "again" / "a"))
-    assert (folder / "again" / "a").read_bytes() != stock["a"], "what pickle has met before"
-
-
 def best_of(file: Path) -> Any:
     return torch.load(file, weights_only=False)["_best_ema"]
 
@@ -114,16 +98,6 @@ def test_a_best_of_the_trainers_own_is_left_alone(nnunet_environment: Path, epoc
         again = new_trainer(nnunet_environment, type(made))
         again.load_checkpoint(str(file))
         assert again._best_ema == made._best_ema
-
-
-def test_nnunet_reads_what_was_written(nnunet_environment: Path) -> None:
-    made = trained(nnunet_environment, ShortDetAug)
-    written(made)
-    stock = new_trainer(nnunet_environment, Short)
-    stock.load_checkpoint(str(Path(made.output_folder) / "checkpoint_latest.pth"))
-    assert stock.current_epoch == 2
-    state = stock.network.state_dict()
-    assert all(torch.equal(tensor, state[name]) for name, tensor in made.network.state_dict().items())
 
 
 def test_equal_values_have_equal_bytes(tmp_path: Path) -> None:
@@ -202,13 +176,6 @@ class Drawing(ShortDetAug):
         return super().train_step(batch)
 
 
-class NotReseeded(Drawing):
-    def on_train_epoch_start(self) -> None:
-        state = torch.get_rng_state()
-        super().on_train_epoch_start()
-        torch.set_rng_state(state)
-
-
 #: Trainer -> its last checkpoint, and that of its first epoch.
 _TRAINED: dict[type, tuple[bytes, bytes]] = {}
 
@@ -255,12 +222,6 @@ def test_two_epochs_are_one_and_one_continued(
     monkeypatch.delenv("DETAUG_SEED")
     assert continued(nnunet_environment, file, trainer) == wanted
     assert continued(nnunet_environment, file.with_name("checkpoint_final.pth"), trainer) == wanted, "finished"
-
-
-@pytest.mark.slow
-def test_without_a_state_of_its_own_an_epoch_that_is_continued_draws_other_numbers(nnunet_environment: Path) -> None:
-    file = interrupted(nnunet_environment, NotReseeded)
-    assert continued(nnunet_environment, file, NotReseeded) != straight(nnunet_environment, NotReseeded)
 
 
 def shortened(name: str, **settings: Any) -> type:

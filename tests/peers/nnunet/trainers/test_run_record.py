@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -181,13 +180,6 @@ def test_the_order_in_the_split_file_decides_nothing(nnunet_environment: Path, b
     assert record_of(nnunet_environment, trainer=Turned) == baseline
 
 
-def test_another_version_is_told(baseline: RunRecord) -> None:
-    for package in ("nnunetv2", "torch", "numpy", "detaug"):
-        earlier = replace(baseline, versions={**baseline.versions, package: "0.6.4"})
-        with pytest.raises(StateMismatch, match=f"versions: {package}: 0.6.4 in the checkpoint, .* now"):
-            baseline.check_continues(earlier)
-
-
 def test_processes_and_place_are_free(
     nnunet_environment: Path, baseline: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,9 +242,3 @@ def test_schedules_within_a_schedule_are_told() -> None:
 def test_a_record_of_another_version_is_refused_by_name(damaged: Any) -> None:
     with pytest.raises(StateMismatch, match="the version of detaug that wrote it"):
         RunRecord.from_checkpoint({"detaug": damaged})
-
-
-def test_nothing_of_this_process_is_in_it(baseline: RunRecord) -> None:
-    text = json.dumps(baseline.as_dict())
-    assert " at 0x" not in text
-    assert os.getcwd() not in text

@@ -18,11 +18,11 @@ import pytest
 import torch
 import torch.distributed
 
-from detaug import DeterministicAugmenter, fingerprint
+from detaug import fingerprint
 from detaug.nnunet import DeterministicTraining
 from detaug.nnunet.trainers.ranks import buckets_stay
 from tests.peers.nnunet.trainers.command_line import REPOSITORY, checkpoints
-from tests.peers.nnunet.trainers.in_process import ShortDetAug, new_trainer
+from tests.peers.nnunet.trainers.in_process import new_trainer
 from tests.peers.nnunet.trainers.ranks import RankDetAug, RankDeterministic
 
 WORLD_SIZE = 2
@@ -102,18 +102,6 @@ def test_every_rank_takes_its_own_part_of_one_stream(
     assert run_ranks(nnunet_environment, trainer) == [one, other], "again, with worker processes"
 
 
-def test_the_same_seed_on_ranks_that_know_nothing_of_each_other_would_repeat_samples(nnunet_environment: Path) -> None:
-    """Without rank and world size in the loaders, as two trainers that are each the only one."""
-    drawn = []
-    for _ in range(2):
-        made = new_trainer(nnunet_environment, ShortDetAug)
-        made.initialize()
-        train, _ = made.get_dataloaders()
-        assert isinstance(train, DeterministicAugmenter)
-        drawn.append(fingerprint(next(train)))
-    assert drawn[0] == drawn[1]
-
-
 def killed_and_continued(root: Path, folder: Path, trainer: str, world_size: int) -> tuple[dict[str, bytes], ...]:
     """The checkpoints of a training straight through, and of one whose ranks all got SIGKILL in its second epoch."""
     command = [
@@ -142,13 +130,6 @@ def test_ranks_that_were_killed_and_continued_end_with_the_same_bytes(
     straight, killed = killed_and_continued(nnunet_environment, tmp_path, trainer, world_size)
     assert set(straight) == {"checkpoint_best.pth", "checkpoint_final.pth"}
     assert straight == killed
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_with_buckets_that_are_rebuilt_they_would_not(nnunet_environment: Path, tmp_path: Path) -> None:
-    straight, killed = killed_and_continued(nnunet_environment, tmp_path, "RankStockBuckets", 3)
-    assert straight != killed
 
 
 def test_ddp_keeps_its_buckets_unless_the_trainer_says_otherwise() -> None:

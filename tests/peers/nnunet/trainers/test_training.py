@@ -136,15 +136,6 @@ def test_every_epoch_starts_from_its_own_random_state(nnunet_environment: Path) 
     assert len({numbers for state in found.values() for numbers in state}) == 9
 
 
-def test_without_it_an_epoch_draws_what_the_one_before_it_left(nnunet_environment: Path) -> None:
-    made = new_trainer(nnunet_environment, Short)
-    made.initialize()
-    made.on_train_epoch_start()
-    before = drawn()
-    made.on_train_epoch_start()
-    assert drawn() != before
-
-
 def switches() -> tuple[bool, bool, bool, bool]:
     return (
         torch.backends.cudnn.benchmark,
@@ -229,24 +220,6 @@ def test_loaders_begin_with_the_first_batch(nnunet_environment: Path, trainer: t
     assert type(train.generator) is kind is type(val.generator)
 
 
-def test_nnunet_itself_throws_a_batch_away(nnunet_environment: Path) -> None:
-    drawn_from = []
-
-    class Watched(Short):
-        def get_tr_and_val_datasets(self) -> Any:
-            train, val = super().get_tr_and_val_datasets()
-            for data in (train, val):
-                original = data.load_case
-                data.load_case = lambda name, original=original: (drawn_from.append(name), original(name))[1]
-            return train, val
-
-    loaders(new_trainer(nnunet_environment, Watched))
-    assert len(drawn_from) == 4, "two cases each"
-    drawn_from.clear()
-    loaders(new_trainer(nnunet_environment, type("Ours", (DeterministicTraining, Watched), {})))
-    assert drawn_from == []
-
-
 def test_training_and_validation_draw_from_different_branches(nnunet_environment: Path) -> None:
     """nnUNetTrainerNoDA on fold "all": both loaders are the same but for their branch of the seed tree."""
     made = new_trainer(nnunet_environment, trainers.trainer_named("nnUNetTrainerDetAugNoDA"), fold="all")
@@ -273,13 +246,6 @@ def test_processes_and_history_change_no_batch(
             found[-1] += [fingerprint(train.replay(0, step)) for step in (7, 3)]
     assert found[0] == found[1]
     assert found[0][-2:] == [found[0][7], found[0][3]]
-
-
-def test_an_epochs_batches_are_its_own(nnunet_environment: Path) -> None:
-    made = new_trainer(nnunet_environment, ShortDetAug)
-    made.current_epoch = 5
-    train, _ = loaders(made)
-    assert (train.epoch, train.step) == (5, 0)
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])
