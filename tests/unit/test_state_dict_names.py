@@ -11,7 +11,8 @@ import pytest
 
 from detaug import transforms
 from detaug.nnunet import training_transforms, validation_transforms
-from detaug.nnunet.variants import da5_transforms, no_da_transforms, ord0_transforms, seg_ord0_transforms
+from detaug.nnunet.transforms import Arguments, default_pipeline
+from detaug.nnunet.variants import da5_transforms, no_da_transforms, seg_ord0_transforms
 from detaug.pipeline.identity import describe
 from tests.support.public_names import assert_found_under_their_own_names
 from tests.support.transforms.every_transform import EVERY
@@ -31,7 +32,7 @@ PIPELINES: dict[str, Callable[[], object]] = {
     "validation": lambda: validation_transforms(ARGUMENTS[2]),
     "DA5": lambda: da5_transforms(*ARGUMENTS),
     "no DA": lambda: no_da_transforms(*ARGUMENTS),
-    "ord0": lambda: ord0_transforms(*ARGUMENTS),
+    "ord0": lambda: default_pipeline(Arguments(*ARGUMENTS), 1, mode_image="nearest", mode_seg="nearest"),
     "seg ord0": lambda: seg_ord0_transforms(*ARGUMENTS),
     **{name: (lambda make=make: make(3)) for name, make in EVERY.items()},
 }
