@@ -7,18 +7,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 import pytest
-import torch
 
-from detaug import DeterministicAugmenter
 from detaug.cli import main
-from detaug.training import rng_state, set_rng_state
 from tests.support.preloaded import run_code
 
 REPOSITORY = Path(__file__).parents[3]
@@ -49,160 +44,35 @@ def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, match.start(2)) + 1, match[2]) for match in found]
 
 
-class Enough(Exception):
-    """The reader's loop has shown what it does."""
-
-
-class Loader:
-    """As a reader's own: it draws from the global generators, and does not know of detaug."""
-
-    number_of_threads_in_multithreaded = 2
-
-    def __iter__(self) -> Loader:
-        return self
-
-    def __next__(self) -> dict[str, Any]:
-        return {"data": np.random.random((1, 1, 4, 4, 4)).astype(np.float32)}
-
-
-def flipped(**batch: Any) -> dict[str, Any]:
-    return {**batch, "data": batch["data"][..., ::-1]}
-
-
-class Training:
-    """A reader's loop, for `detaug.training.compare_trainings`."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(1)
-        self.model = torch.nn.Linear(3, 1)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.step = 0
-
-    def train(self, steps: int) -> None:
-        while self.step < steps:
-            self.step += 1
-            self.optimizer.zero_grad()
-            self.model(torch.rand(2, 3)).sum().backward()
-            self.optimizer.step()
-
-    def save(self, file: Path) -> None:
-        torch.save({"model": self.model.state_dict(), "rng": rng_state(), "step": self.step}, file)
-
-    def load(self, file: Path) -> None:
-        checkpoint = torch.load(file, weights_only=True)
-        self.model.load_state_dict(checkpoint["model"])
-        set_rng_state(checkpoint["rng"])
-        self.step = checkpoint["step"]
-
-
-class Reader:
-    """What a reader has before the first block of a page."""
-
-    def __init__(self, folder: Path) -> None:
-        self.augmenter = DeterministicAugmenter(Loader(), flipped, 0, seed=1234, name="train", batches_per_epoch=250)
-        self.saved: list[dict[str, Any]] = []
-        self.batches = 0
-        shape = (1, 160, 160, 160)
-        image, labels = np.zeros(shape, np.float32), np.zeros(shape, np.int16)
-        image[:, 60:90] = labels[:, 60:90] = 1
-        model = self.model()
-        self.names: dict[str, Any] = {
-            "DeterministicAugmenter": DeterministicAugmenter,
-            "aug": self.augmenter,
-            "augmenter": self.augmenter,
-            "build_loss": torch.nn.CrossEntropyLoss,
-            "build_model": self.model,
-            "dataset": [np.full((1, 4, 4), i, np.float32) for i in range(6)],
-            "checkpoint": {"data": self.augmenter.state_dict()},
-            "file": folder / "checkpoint.pt",
-            "image": image,
-            "images": torch.randn(2, 1, 8, 8, 8),
-            "inputs": torch.randn(2, 1, 8, 8, 8),
-            "labels": labels,
-            "loader": Loader(),
-            "loss": torch.nn.CrossEntropyLoss(),
-            "make": lambda: (Loader(), flipped),
-            "make_training": Training,
-            "model": model,
-            "network": lambda patch: np.concatenate([patch, 1 - patch]),
-            "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
-            "save": self.save,
-            "segmentation": labels,
-            "target": torch.randint(0, 3, (2, 8, 8, 8)),
-            "train_step": self.train_step,
-            "transform": flipped,
-        }
-
-    @staticmethod
-    def model() -> torch.nn.Module:
-        return torch.nn.Sequential(
-            torch.nn.Conv3d(1, 3, 3, padding=1), torch.nn.MaxPool3d(2), torch.nn.Upsample((8,) * 3)
-        )
-
-    def train_step(self, batch: dict[str, Any]) -> None:
-        shape = np.shape(batch["data"] if isinstance(batch, dict) else batch)
-        assert shape in ((1, 1, 4, 4, 4), (2, 1, 4, 4))
-        self.batches += 1
-
-    def save(self, checkpoint: dict[str, Any]) -> None:
-        self.saved.append(checkpoint)
-        if len(self.saved) == 2:
-            raise Enough
-
-
-@pytest.fixture
-def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
-    """A reader in a folder of their own; what a page sets for the whole program is put back."""
-    monkeypatch.chdir(tmp_path)
-    before = torch.random.get_rng_state(), torch.are_deterministic_algorithms_enabled(), dict(os.environ)
-    made = Reader(tmp_path)
-    yield made
-    for each in made.names.values():
-        if isinstance(each, DeterministicAugmenter):
-            each.close()
-    torch.random.set_rng_state(before[0])
-    torch.use_deterministic_algorithms(before[1])
-    os.environ.clear()
-    os.environ.update(before[2])
-
-
-def preprocessed_cases(folder: Path) -> None:
-    """What nnU-Net's preprocessing leaves, in its own file format."""
-    from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
-
-    folder.mkdir(parents=True)
-    labels = np.zeros((1, 40, 40, 40), np.int8)
-    labels[:, 10:20] = 1
-    for name in ("brain_000", "brain_001"):
-        properties = {"class_locations": {1: np.argwhere(labels == 1)[::50]}}
-        nnUNetDatasetBlosc2.save_case(labels.astype(np.float32), labels, properties, str(folder / name))
-
-
 #: Pages whose blocks take half a minute.
-MARKS = {"verify.md": [pytest.mark.slow], "loader.md": [pytest.mark.slow]}
+SLOW = {"verify.md", "loader.md"}
+
+#: Pages whose blocks need a package that not everybody has.
+NEEDS = {"nnunet.md": "nnunetv2", "loader.md": "nnunetv2", "transforms.md": "nnunetv2", "cluster.md": "ray"}
+
+
+def program(page: Path) -> str:
+    """The page's Python, one block after the other, each line at its place in the page: lines of an error are the page's own."""
+    lines: list[str] = []
+    for line, code in blocks(page, "python"):
+        lines += [""] * (line - 1 - len(lines)) + code.splitlines()
+    return "\n".join(lines) + "\n"
 
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, id=page.name, marks=MARKS.get(page.name, [])) for page in PAGES if blocks(page, "python")],
+    [
+        pytest.param(page, id=str(page.relative_to(REPOSITORY)), marks=[pytest.mark.slow] if page.name in SLOW else [])
+        for page in PAGES
+        if blocks(page, "python")
+    ],
 )
-def test_python_blocks_of_a_page_run_one_after_the_other(page: Path, reader: Reader) -> None:
-    if page.name in ("nnunet.md", "loader.md"):
-        pytest.importorskip("nnunetv2")
-    if page.name == "loader.md":
-        preprocessed_cases(Path("nnUNet_preprocessed/Dataset001_Brain/nnUNetPlans_3d_fullres"))
-    names = reader.names
-    for line, code in blocks(page, "python"):
-        if "audit(" in code:
-            names["labels"] = torch.randint(0, 3, (2, 8, 8, 8))
-        # lines of an error are the page's own
-        compiled = compile("\n" * (line - 1) + code, str(page), "exec", dont_inherit=True)
-        try:
-            exec(compiled, names)
-        except Enough:
-            assert reader.batches == 500, "an epoch has 250 batches"
-            names["aug"] = reader.augmenter  # the page's own was closed at the end of its `with` block
-            names["checkpoint"] = {"data": reader.saved[-1]["data"]}
+def test_python_blocks_of_a_page_run_as_pasted(page: Path, tmp_path: Path) -> None:
+    pytest.importorskip(NEEDS.get(page.name, "nilearn"))
+    script = tmp_path / "pasted.py"
+    script.write_text(program(page), encoding="utf-8")
+    done = run_code(script, folder=tmp_path, environment=os.environ, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def console_lines() -> list[Any]:
