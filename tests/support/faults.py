@@ -204,8 +204,3 @@ class Chatty(RandomLoader):
 
     def generate_train_batch(self) -> dict[str, Any]:
         return {"data": super().generate_train_batch()["numpy"], "handle": threading.Lock(), WITNESS: witness()}
-
-
-class Nested(RandomLoader):
-    def generate_train_batch(self) -> dict[str, Any]:
-        return {"data": 1, "meta": [{"handle": threading.Lock()}]}

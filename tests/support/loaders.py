@@ -114,31 +114,6 @@ class OtherNoise(Noise):
     """The same under another class name."""
 
 
-class EpochReporter(SlimDataLoaderBase):
-    """A loader with a curriculum: every batch holds the epoch the loader was told."""
-
-    def __init__(self) -> None:
-        super().__init__(None, 1)
-        self.told: int | None = None
-
-    def set_epoch(self, epoch: int) -> None:
-        self.told = epoch
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        return {"loader": self.told, "where": (detaug.current().epoch, detaug.current().step), WITNESS: witness()}
-
-
-class EpochReportingTransform:
-    def __init__(self) -> None:
-        self.told: int | None = None
-
-    def set_epoch(self, epoch: int) -> None:
-        self.told = epoch
-
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        return {**batch, "transform": self.told}
-
-
 class Samples(torch.utils.data.Dataset):
     """A map-style data set whose samples hold their index, a random draw and where they were made."""
 

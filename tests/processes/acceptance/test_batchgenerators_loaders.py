@@ -75,16 +75,6 @@ def test_permutation_depends_on_seed_name_and_seed_for_shuffle(make: Maker, othe
     assert order() != order(**other)
 
 
-@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_incomplete_batches_come_only_if_asked_for(make: Maker, n: int) -> None:
-    def sizes(**options: Any) -> list[int]:
-        loader = IndexLoader(123, 12, 3, shuffle=False, **options)
-        return [len(batch) for batch in make(loader, None, n, seed=1)]
-
-    assert sizes(return_incomplete=False) == [12] * 10
-    assert sizes(return_incomplete=True) == [12] * 10 + [3]
-
-
 @pytest.mark.parametrize("length", [0, 1, 7, 45])
 @pytest.mark.parametrize("threads", [1, 4, 7])
 @pytest.mark.parametrize("return_incomplete", [True, False])

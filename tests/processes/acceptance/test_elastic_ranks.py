@@ -12,7 +12,7 @@ import pytest
 from detaug import DeterministicAugmenter, StateMismatch
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
-from tests.support.loaders import Noise, RandomSampler, Samples, Walker
+from tests.support.loaders import Noise, RandomSampler, Walker
 from tests.support.stateful_loaders import Chain
 
 
@@ -43,7 +43,7 @@ class Ranks:
 
 
 @pytest.mark.parametrize("loader", [RandomSampler, Walker])
-@pytest.mark.parametrize("sizes", [(8, 4, 1), (1, 3, 8), (5, 7, 3), (4, 6, 4)], ids=str)
+@pytest.mark.parametrize("sizes", [(8, 4, 1), (5, 7, 3)], ids=str)
 def test_any_number_of_ranks_goes_on_at_any_step(make: Maker, loader: type, sizes: tuple[int, ...]) -> None:
     options: dict[str, Any] = {"seed": 6, "num_streams": 4}
     alone = prints(take(make(loader(), Noise(), 0, **options), 40))
@@ -57,12 +57,11 @@ def test_any_number_of_ranks_goes_on_at_any_step(make: Maker, loader: type, size
     assert prints(seen) == alone[: len(seen)]
 
 
-@pytest.mark.parametrize("n", [0, 2])
-def test_epochs_after_a_change_begin_with_step_0_again(make: Maker, n: int) -> None:
+def test_epochs_after_a_change_begin_with_step_0_again(make: Maker) -> None:
     options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 24}
-    before = Ranks(lambda **place: make(RandomSampler(), None, n, **options, **place), 4)
+    before = Ranks(lambda **place: make(RandomSampler(), None, 0, **options, **place), 4)
     seen = before.rounds(1)
-    ranks = Ranks(lambda **place: make(RandomSampler(), None, n, **options, **place), 3, before.state(2))
+    ranks = Ranks(lambda **place: make(RandomSampler(), None, 0, **options, **place), 3, before.state(2))
     assert [len(augmenter) for augmenter in ranks.augmenters] == [6, 6, 6], "of the rest of this epoch"
     seen += ranks.rest()
     assert [at(batch) for batch in seen] == [(0, step) for step in range(22)], (
@@ -98,24 +97,6 @@ def test_a_rank_resumes_in_an_epoch_that_others_began(make: Maker, n: int) -> No
     assert len(seen) == 17 + 7
     seen = prints(ranks.rounds(4))
     assert seen == whole[30:58]
-
-
-def test_a_data_set_is_seen_whole_whatever_the_ranks(make: Maker) -> None:
-    def rank_of(**place: int) -> DeterministicAugmenter:
-        return make.from_dataset(Samples(66), 2, num_processes=0, seed=6, **place)
-
-    seen: list[int] = []
-    state = None
-    for size in (8, 5, 2, 1):
-        ranks = Ranks(rank_of, size, state)
-        seen += [int(i) for batch in ranks.rounds(2) for i in batch["index"]]
-        state = ranks.state(0)
-    last = rank_of(rank=0, world_size=1)
-    last.load_state_dict(state)
-    assert len(last) == 33 - 30
-    seen += [int(i) for batch in last for i in batch["index"]]
-    assert sorted(seen) == list(range(66))
-    assert seen == [int(i) for batch in rank_of(rank=0, world_size=1) for i in batch["index"]]
 
 
 @pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])

@@ -12,8 +12,6 @@ from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.faults import RaisesAt, Recorder
 from tests.support.loaders import (
-    EpochReporter,
-    EpochReportingTransform,
     IndexLoader,
     Noise,
     RandomLoader,
@@ -138,21 +136,21 @@ def test_no_epoch_of_any_rank_is_empty(make: Maker, loader: str, n: int) -> None
         assert len(list(augmenter)) == 2
 
 
-@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_empty_epochs_stay_empty(make: Maker, n: int) -> None:
-    augmenter = make([], None, n, seed=3)
-    for epoch in range(3):
-        assert augmenter.epoch == epoch
-        assert list(augmenter) == []
-
-
+@pytest.mark.parametrize("loader", ["a number of batches", "no length"])
 @pytest.mark.parametrize("n", [0, 2])
-def test_iter_in_mid_epoch_loses_no_batch_where_the_end_is_unknown(make: Maker, n: int) -> None:
-    augmenter = make(Pass(), None, n, seed=3)
+def test_iter_in_mid_epoch_loses_no_batch_and_epoch_and_step_name_the_one_that_is_due(
+    make: Maker, loader: str, n: int
+) -> None:
+    make_loader, options = OF_FOUR[loader]
+    expected = prints(make(make_loader(), None, 0, seed=3, **options))
+    augmenter = make(make_loader(), None, n, seed=3, **options)
     for step in range(4):
         iter(augmenter)
         assert (augmenter.epoch, augmenter.step) == (0, step)
-        assert next(augmenter) == step
+        assert prints([next(augmenter)]) == expected[step : step + 1]
+    with pytest.raises(StopIteration):
+        next(augmenter)
+    assert (augmenter.epoch, augmenter.step) == (1, 0)
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -176,35 +174,11 @@ def test_an_epoch_without_a_batch_for_every_rank_is_refused(make: Maker) -> None
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_iter_does_not_move_the_position_in_mid_epoch(make: Maker, n: int) -> None:
-    augmenter = make(RandomSampler(), None, n, **OPTIONS)
-    assert iter(augmenter) is not None
-    assert where([next(augmenter)]) == [(0, 0)]
-    iter(augmenter)
-    assert (augmenter.epoch, augmenter.step) == (0, 1)
-    for batch in augmenter:
-        assert where([batch]) == [(0, 1)]
-        break
-    assert where(list(augmenter)) == [(0, 2), (0, 3), (0, 4)]
-
-
-@pytest.mark.parametrize("n", [0, 2])
 def test_next_goes_on_for_ever_in_the_epoch_of_an_endless_loader(make: Maker, n: int) -> None:
     augmenter = make(RandomSampler(), None, n, seed=3)
     assert where(take(augmenter, 60)) == [(0, step) for step in range(60)]
     with pytest.raises(TypeError):
         len(augmenter)
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_epoch_and_step_name_the_batch_that_is_due(make: Maker, n: int) -> None:
-    augmenter = make(RandomSampler(), None, n, **OPTIONS)
-    for step in range(5):
-        assert (augmenter.epoch, augmenter.step) == (0, step)
-        assert where([next(augmenter)]) == [(0, step)]
-    with pytest.raises(StopIteration):
-        next(augmenter)
-    assert (augmenter.epoch, augmenter.step) == (1, 0)
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -222,16 +196,6 @@ def test_set_epoch_goes_to_the_first_step_of_that_epoch_from_anywhere(make: Make
     augmenter.set_epoch(0)
     augmenter.set_epoch(0)
     assert prints(augmenter) == expected[0]
-
-
-@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_fixed_number_of_next_calls_per_epoch_works_as_in_nnunet(make: Maker, n: int) -> None:
-    augmenter = make(RandomSampler(), None, n, seed=3)
-    seen = []
-    for epoch in range(3):
-        augmenter.set_epoch(epoch)
-        seen += where([next(augmenter) for _ in range(4)])
-    assert seen == [(epoch, step) for epoch in range(3) for step in range(4)]
 
 
 def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(make: Maker, mark: str, tmp_path: Path) -> None:
@@ -262,30 +226,6 @@ def test_no_more_than_the_window_is_made_ahead(make: Maker, tmp_path: Path) -> N
     assert max(int(p.name.split("-")[1]) for p in tmp_path.iterdir()) <= 9
     take(augmenter, 3)
     assert max(int(p.name.split("-")[1]) for p in tmp_path.iterdir()) <= 12
-
-
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_loader_and_transform_with_set_epoch_are_told_before_their_first_batch(make: Maker, mark: str, n: int) -> None:
-    augmenter = make(EpochReporter(), EpochReportingTransform(), n, **OPTIONS)
-    batches = [batch for _ in range(3) for batch in augmenter]
-    if n:
-        assert_made_by_workers("fork", batches)
-    for epoch in (7, 2):
-        augmenter.set_epoch(epoch)
-        batches += augmenter
-    assert [b["where"][0] for b in batches] == [0] * 5 + [1] * 5 + [2] * 5 + [7] * 5 + [2] * 5
-    for batch in batches:
-        assert batch["loader"] == batch["transform"] == batch["where"][0]
-
-
-@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_replay_tells_the_epoch_too_and_tells_it_back(make: Maker, n: int) -> None:
-    augmenter = make(EpochReporter(), EpochReportingTransform(), n, **OPTIONS)
-    take(augmenter, 2)
-    batch = augmenter.replay(4, 1)
-    assert batch["loader"] == batch["transform"] == 4
-    batch = next(augmenter)
-    assert batch["loader"] == batch["transform"] == 0
 
 
 @pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])

@@ -11,7 +11,7 @@ import pytest
 from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
-from tests.support.faults import Exits, RaisesAt, ReaderError, TransformRaisesAt, UnpicklableError
+from tests.support.faults import Exits, RaisesAt, ReaderError, UnpicklableError
 from tests.support.loaders import Noise, RandomLoader
 from tests.support.witness import assert_made_by_workers
 
@@ -84,23 +84,6 @@ def test_error_shows_where_it_was_raised_and_how_to_replay_it(make: Maker, kind:
     assert "replay(0, 3)" in shown.replace("epoch=", "").replace("step=", "")
     assert {"value": "voxel spacing is zero", "reader": "broken in line 3"}.get(kind, "") in shown
     assert {"key": "case_017", "file": "case_017.nii.gz"}.get(kind, "") in shown
-
-
-def test_message_itself_names_epoch_step_and_replay(make: Maker) -> None:
-    augmenter = make(RaisesAt((3,), epochs=(2,)), None, 2, seed=1, batches_per_epoch=6)
-    augmenter.set_epoch(2)
-    _, error = run_into_error(augmenter)
-    message = str(error).lower()
-    assert "epoch 2" in message
-    assert "step 3" in message
-    assert "replay(" in message
-
-
-def test_error_in_a_transform_names_the_transform(make: Maker) -> None:
-    _, error = run_into_error(make(RandomLoader(), TransformRaisesAt((2,)), 1, seed=1))
-    shown = everything_shown(error)
-    assert "TransformRaisesAt" in shown
-    assert "step 2" in shown.lower()
 
 
 @pytest.mark.parametrize("n", [0, 2])

@@ -28,30 +28,6 @@ def test_batch_of_a_hung_worker_is_made_elsewhere(make: Maker, mark: str, tmp_pa
     assert prints(batches) == expected
 
 
-def test_only_worker_may_hang(make: Maker, mark: str, tmp_path: Path) -> None:
-    expected = prints(take(make(RandomSampler(), None, 0, seed=2), 8))
-    flag = tmp_path / "hung"
-    augmenter = make(HangsOnce(4, str(flag)), None, 1, seed=2, executor=LocalProcesses(stall_timeout=1.0))
-    assert prints(take(augmenter, 8)) == expected
-    assert flag.exists()
-
-
-def test_stopped_worker_does_not_stop_the_batches(make: Maker, mark: str) -> None:
-    expected = prints(take(make(RandomSampler(), None, 0, seed=2), 40))
-    augmenter = make(RandomSampler(), None, 2, seed=2, executor=LocalProcesses(stall_timeout=1.0))
-    batches = take(augmenter, 6)
-    stopped = batches[-1][WITNESS]["pid"]
-    os.kill(stopped, signal.SIGSTOP)
-    try:
-        batches += take(augmenter, 34)
-    finally:
-        try:
-            os.kill(stopped, signal.SIGCONT)
-        except ProcessLookupError:
-            pass
-    assert prints(batches) == expected
-
-
 def test_close_does_not_wait_for_a_stopped_worker(make: Maker, mark: str) -> None:
     augmenter = make(RandomSampler(), None, 2, seed=2)
     batches = take(augmenter, 6)

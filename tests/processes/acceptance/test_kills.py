@@ -52,19 +52,6 @@ def test_worker_that_dies_in_the_loader_is_replaced_with_a_warning(
     assert ("7" if how == "exit" else how) in said
 
 
-def test_worker_that_dies_is_replaced_under_every_start_method(
-    make: Maker, mark: str, tmp_path: Path, start_method: str
-) -> None:
-    expected = prints(take(make(RandomSampler(), None, 0, seed=4), 10))
-    flag = tmp_path / "died"
-    batches = take(
-        make(KillsItself(3, str(flag)), None, 2, seed=4, executor=LocalProcesses(start_method=start_method)), 10
-    )
-    assert flag.exists()
-    assert_made_by_workers(start_method, batches)
-    assert prints(batches) == expected
-
-
 def test_streams_of_a_dead_worker_are_rebuilt(make: Maker, mark: str, tmp_path: Path) -> None:
     expected = take(make(StatefulKillsItself(-1, str(tmp_path / "never")), Noise(), 0, seed=4, num_streams=4), 24)
     flag = tmp_path / "died"

@@ -241,20 +241,6 @@ def test_worker_killed_in_a_run_is_rebuilt_from_the_last_state_once_states_were_
     assert calls(diary).count(second) <= 30 + 8
 
 
-def test_ranks_of_a_finite_loader(make: Maker, diary: Path) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 2}
-    whole = make(chain_of_five(diary), Noise(), 0, **options, rank=1, world_size=2)
-    states, batches = [], []
-    for _ in range(14):
-        states.append(whole.state_dict())
-        batches += batches_over_epochs(whole, 1)
-    expected = prints(batches)
-    for k in (3, 5, 8):
-        resumed = make(chain_of_five(diary), Noise(), 1, **options, rank=1, world_size=2)
-        resumed.load_state_dict(states[k])
-        assert prints(batches_over_epochs(resumed, 5)) == expected[k : k + 5]
-
-
 @pytest.mark.parametrize("loader", [Tuples, Arrays, Unable])
 @pytest.mark.parametrize("n", [0, 2])
 def test_state_that_is_not_plain_is_said_once_and_stepped_forward(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
-from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
+from tests.support.loaders import Noise, RandomSampler, Walker
 from tests.support.witness import WITNESS, assert_made_by_workers
 
 OPTIONS: dict[str, Any] = {"seed": 12, "num_streams": 3, "batches_per_epoch": 7}
@@ -51,26 +51,6 @@ def test_replay_needs_no_batch_before_it_and_no_worker(make: Maker) -> None:
     assert prints([augmenter.replay(0, 5)]) == [expected[5]]
     assert (augmenter.epoch, augmenter.step) == (0, 0)
     assert prints(augmenter) == expected
-
-
-def test_changes_to_a_replayed_batch_do_not_come_back(make: Maker) -> None:
-    augmenter = make(RandomSampler(), None, 0, **OPTIONS)
-    before = prints([augmenter.replay(0, 2)])
-    augmenter.replay(0, 2)["numpy"][...] = 0
-    assert prints([augmenter.replay(0, 2)]) == before
-
-
-def test_finite_loader_can_be_replayed(make: Maker) -> None:
-    augmenter = make(IndexLoader(20, 3, 2, return_incomplete=True), None, 0, seed=1)
-    epochs = [list(augmenter) for _ in range(2)]
-    for epoch, step in [(1, 6), (0, 2), (1, 1)]:
-        assert augmenter.replay(epoch, step) == epochs[epoch][step]
-
-
-def test_dataset_can_be_replayed(make: Maker) -> None:
-    augmenter = make.from_dataset(Samples(10), 2, num_processes=0, seed=1)
-    epochs = [list(augmenter) for _ in range(2)]
-    assert prints([augmenter.replay(1, 3)]) == prints([epochs[1][3]])
 
 
 @pytest.mark.parametrize(

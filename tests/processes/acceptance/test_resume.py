@@ -11,7 +11,7 @@ import pytest
 from detaug import DeterministicAugmenter, LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
-from tests.support.loaders import IndexLoader, Noise, RandomSampler, Samples, Walker
+from tests.support.loaders import IndexLoader, Noise, RandomSampler, Walker
 from tests.support.witness import assert_made_by_workers
 
 BATCHES = 6
@@ -131,20 +131,6 @@ def test_finite_loader_resumes_in_mid_epoch(make: Maker) -> None:
         assert begun + list(second) == whole[1]
         assert list(second) == whole[2]
         make.close()
-
-
-def test_dataset_resumes_in_mid_epoch(make: Maker) -> None:
-    def new(n: int) -> DeterministicAugmenter:
-        return make.from_dataset(Samples(10), 2, num_processes=n, seed=5)
-
-    augmenter = new(0)
-    whole = [prints(augmenter), prints(augmenter)]
-    first = new(2)
-    list(first)
-    take(first, 2)
-    second = new(2)
-    second.load_state_dict(first.state_dict())
-    assert prints(second) == whole[1][2:]
 
 
 def test_set_epoch_after_loading_keeps_the_position_only_for_the_loaded_epoch_and_only_at_once(make: Maker) -> None:

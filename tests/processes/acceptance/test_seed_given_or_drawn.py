@@ -56,11 +56,3 @@ def test_old_style_seeds_are_a_seed_with_as_many_streams(make: Maker, n: int) ->
     old = make(RandomLoader(), Noise(), n, 2, seeds)
     new = make(RandomLoader(), Noise(), 0, seed=seeds, num_streams=n)
     assert prints(take(old, 9)) == prints(take(new, 9))
-
-
-def test_old_style_seeds_repeat_and_differ_with_the_list(make: Maker) -> None:
-    def run(seeds: list[int]) -> list[str]:
-        return prints(take(make(RandomLoader(), Noise(), 2, 2, seeds), 6))
-
-    assert run([1, 2]) == run([1, 2])
-    assert not set(run([1, 2])) & set(run([2, 1]))

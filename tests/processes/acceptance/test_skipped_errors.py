@@ -113,14 +113,6 @@ def test_epoch_in_which_every_step_fails_is_empty_and_ends(make: Maker, n: int) 
     assert len(list(augmenter)) == 12
 
 
-@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_replay_of_a_skipped_step_raises_its_error(make: Maker, n: int) -> None:
-    augmenter = make(RaisesAt(BAD), None, n, **OPTIONS)
-    take(augmenter, 3)
-    with pytest.raises(ValueError, match="voxel spacing is zero"):
-        augmenter.replay(0, 3)
-
-
 @pytest.mark.parametrize("n", [0, 2])
 def test_state_between_skipped_steps_resumes_with_the_same_batches(make: Maker, n: int) -> None:
     expected = prints(make(RaisesAt(BAD), None, 0, **OPTIONS))
@@ -217,12 +209,6 @@ def test_ranks_count_their_own(make: Maker) -> None:
     options = {**OPTIONS, "on_error": Skip(2), "world_size": 2}
     assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=0, **options), 7) == [0, 2, 4, 6, 8, 10, "end"]
     assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=1, **options), 1) == [("raised", 0, 5)]
-
-
-@pytest.mark.parametrize("wrong", [-1, 1.5, "3", True])
-def test_max_skips_that_is_no_number_is_refused(make: Maker, wrong: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="Skip's most"):
-        make(RandomLoader(), None, 0, on_error=Skip(wrong))
 
 
 def test_different_errors_are_each_told_in_full(make: Maker, caplog: pytest.LogCaptureFixture) -> None:

@@ -49,18 +49,6 @@ def test_state_of_another_pipeline_is_refused(
     assert prints(here) == expected[2:], "a refused state leaves the stream where it was"
 
 
-def test_parameters_inside_compositions_count(make: Maker) -> None:
-    from batchgenerators.transforms.abstract_transforms import Compose
-    from batchgenerators.transforms.noise_transforms import GaussianNoiseTransform
-
-    def noise(p: float) -> Any:
-        return Compose([GaussianNoiseTransform((0, 0.1), data_key="numpy", p_per_sample=p)])
-
-    other = state(make, transform=noise(0.25))
-    with pytest.raises(ValueError, match=r"0\.25"):
-        make(RandomLoader(), noise(0.75), 0, **OPTIONS).load_state_dict(other)
-
-
 def test_parameters_of_a_batchgenerators_loader_count(make: Maker) -> None:
     other = make(IndexLoader(20, 2, shuffle=True), None, 0, seed=1).state_dict()
     with pytest.raises(ValueError, match="shuffle"):

@@ -11,17 +11,7 @@ from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBa
 
 from detaug import DeterministicAugmenter, Skip
 from detaug.errors import BatchError
-from tests.processes.purity.ways import Make, check_every, in_workers_too, listening, run_all_ways
-
-BATCHES = 8
-
-
-def making(loader: Any, transform: Any = None, **options: Any) -> Make:
-    settings: dict[str, Any] = {"seed": 23, "batches_per_epoch": BATCHES, **options}
-    return lambda num_processes: DeterministicAugmenter(
-        loader, transform, num_processes, **{"check": check_every(num_processes), **settings}
-    )
-
+from tests.processes.purity.ways import BATCHES, OneOf, Then, in_workers_too, listening, making, run_all_ways
 
 # --- set_epoch that changes what it finds -------------------------------------------------------------------------------
 
@@ -92,24 +82,6 @@ class FadingItems:
 
     def __getitem__(self, index: int) -> Any:
         return 100.0 * self.inner.sigma
-
-
-class OneOf:
-    def __init__(self, *choices: Any) -> None:
-        self.choices = choices
-
-    def __call__(self, **batch: Any) -> Any:
-        return self.choices[np.random.randint(len(self.choices))](**batch)
-
-
-class Then:
-    def __init__(self, *transforms: Any) -> None:
-        self.transforms = list(transforms)
-
-    def __call__(self, **batch: Any) -> Any:
-        for transform in self.transforms:
-            batch = transform(**batch)
-        return batch
 
 
 class Passing(Then):

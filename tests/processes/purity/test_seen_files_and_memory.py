@@ -27,7 +27,7 @@ import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import DeterministicAugmenter, fingerprint
-from tests.processes.purity.ways import Make, check_every, in_workers_too, run_all_ways
+from tests.processes.purity.ways import Make, in_workers_too, making, run_all_ways
 from tests.support.preloaded import run_code
 
 ITEMS, BATCH = 26, 3
@@ -40,13 +40,6 @@ def _items(batches: list[Any]) -> list[int]:
 def from_dataset(dataset: Any, **options: Any) -> Make:
     settings = {"batch_size": BATCH, "seed": 8, **options}
     return lambda num_processes: DeterministicAugmenter.from_dataset(dataset, num_processes=num_processes, **settings)
-
-
-def making(loader: Any, transform: Any = None, **options: Any) -> Make:
-    settings: dict[str, Any] = {"seed": 8, "batches_per_epoch": 8, **options}
-    return lambda num_processes: DeterministicAugmenter(
-        loader, transform, num_processes, **{"check": check_every(num_processes), **settings}
-    )
 
 
 # --- what cannot be copied ----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 
 from detaug import DeterministicAugmenter, fingerprint
@@ -33,6 +34,8 @@ EVERY_BATCH, AS_A_USER_HAS_IT = 1, 100
 _MOST = 40
 
 Make = Callable[..., DeterministicAugmenter]
+#: Batches of an epoch, where the loader does not end by itself.
+BATCHES = 8
 Batches = dict[tuple[int, int], Any]
 
 
@@ -97,6 +100,36 @@ def listening() -> Iterator[list[str]]:
 def check_every(num_processes: int) -> int:
     """How often a pipeline is checked here, unless the test is about the check."""
     return AS_A_USER_HAS_IT if num_processes else EVERY_BATCH
+
+
+def making(loader: Any, transform: Any = None, **options: Any) -> Make:
+    """Makes augmenters over a loader."""
+    settings: dict[str, Any] = {"seed": 19, "batches_per_epoch": BATCHES, **options}
+    return lambda num_processes: DeterministicAugmenter(
+        loader, transform, num_processes, **{"check": check_every(num_processes), **settings}
+    )
+
+
+class OneOf:
+    """A composition that calls one of its transforms."""
+
+    def __init__(self, *choices: Any) -> None:
+        self.choices = choices
+
+    def __call__(self, **batch: Any) -> Any:
+        return self.choices[np.random.randint(len(self.choices))](**batch)
+
+
+class Then:
+    """A composition that calls all of them."""
+
+    def __init__(self, *transforms: Any) -> None:
+        self.transforms = list(transforms)
+
+    def __call__(self, **batch: Any) -> Any:
+        for transform in self.transforms:
+            batch = transform(**batch)
+        return batch
 
 
 def in_workers_too(cases: Iterable[Any], always: Collection[Any]) -> list[Any]:

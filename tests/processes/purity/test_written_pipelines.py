@@ -1,4 +1,4 @@
-"""Fifty pipelines as researchers write them, half of them impure, in the settings that must not matter: none differs silently.
+"""Pipelines as researchers write them, most of them impure, in the settings that must not matter: none differs silently.
 
 Every run is in a process of its own, since impure pipelines leave something behind in theirs.
 """
@@ -18,7 +18,7 @@ import pytest
 
 from detaug import fingerprint
 from detaug.purity.reports import prints_of
-from tests.processes.purity import fifty_pipelines as pipelines
+from tests.processes.purity import written_pipelines as pipelines
 from tests.processes.purity.ways import listening
 
 pytestmark = pytest.mark.slow
