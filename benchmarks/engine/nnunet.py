@@ -86,7 +86,7 @@ def numbered_loader(number: BatchNumber) -> Any:
     """
     from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
 
-    from detaug.seeding.global_generators import reseed_global_rngs
+    from detaug.seeding.generators import reseed_global_rngs
     from detaug.seeding.tree import SeedTree
 
     seeds = SeedTree(SEED)

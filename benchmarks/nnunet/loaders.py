@@ -108,7 +108,7 @@ def gates_set(loader: Any, rotates: bool, scales: bool) -> Iterator[None]:
 def batch_maker(system: str, loader: Any) -> Callable[[int], Any]:
     """Batch n of a loader in this process; n seeds what it draws."""
     from detaug.seeding.current import Current, SeedBranch, making
-    from detaug.seeding.global_generators import reseed_global_rngs
+    from detaug.seeding.generators import reseed_global_rngs
     from detaug.seeding.tree import SeedTree
 
     tree = SeedTree(SEED)

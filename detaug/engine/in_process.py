@@ -24,7 +24,7 @@ from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.purity.reports import BatchReport, Explanation
-from detaug.seeding.global_generators import preserved_global_rngs
+from detaug.seeding.generators import preserved_global_rngs
 from detaug.seeding.libraries import preserved_libraries
 from detaug.transport.transfer import pack, unpack
 

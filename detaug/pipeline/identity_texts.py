@@ -20,7 +20,7 @@ import torch
 import xxhash
 
 from detaug.fingerprints import fingerprint
-from detaug.seeding.generator_kinds import GENERATORS
+from detaug.seeding.generators import GENERATORS
 from detaug.transport.tensors import INTEGER_OF_WIDTH
 
 _Array = np.ndarray[Any, Any]

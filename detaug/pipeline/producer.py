@@ -18,7 +18,7 @@ from detaug.purity.owned import name_of
 from detaug.purity.pristine import LoaderCopy, Pristine, TransformCopy, Transforms
 from detaug.purity.reports import BatchReport, Explanation, explain, prints_of, random_keys, report_of
 from detaug.seeding.current import Current, SeedBranch, making
-from detaug.seeding.global_generators import reseed_global_rngs
+from detaug.seeding.generators import reseed_global_rngs
 from detaug.seeding.reseeders import install, registered
 from detaug.seeding.tree import of_part
 from detaug.sources import Source

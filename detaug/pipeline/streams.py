@@ -19,7 +19,7 @@ import numpy as np
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, leads, text_of, turns_between
 from detaug.purity.pristine import Pristine
 from detaug.seeding.current import Current, SeedBranch, making
-from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
+from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 
 #: Stepping a loader forward for longer than this (seconds) is logged, and how far it is after twice, four times ... as long.
 _NOTICEABLE = 5.0

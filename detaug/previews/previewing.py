@@ -20,7 +20,7 @@ from detaug.previews.result import Preview, Sample
 from detaug.previews.views import View, samples_of
 from detaug.processes.threads import one_thread
 from detaug.reports.progress import Progress
-from detaug.seeding.global_generators import preserved_global_rngs
+from detaug.seeding.generators import preserved_global_rngs
 from detaug.seeding.tree import Seed, positive_int
 from detaug.transforms.building.base import Transform
 from detaug.transforms.foreign import ForeignTransform

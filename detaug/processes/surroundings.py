@@ -21,7 +21,7 @@ import torch
 from torch.backends import opt_einsum  # before torch 2.9, `import torch` alone leaves it out
 
 from detaug.processes.threads import keep_one_thread, look_for_libraries, one_thread, renew_one_thread
-from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
+from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 
 #: action, message, module of the category, its name, module, line: as in `warnings.filters`.
 _Filter = tuple[str, Any, str, str, Any, int]

@@ -16,7 +16,7 @@ import torch
 
 from detaug.fingerprints import fingerprint
 from detaug.purity.references import walk
-from detaug.seeding.generator_kinds import GENERATORS
+from detaug.seeding.generators import GENERATORS
 
 #: How many objects are searched.
 _MOST_VALUES = 5_000

@@ -13,7 +13,7 @@ import numpy as np
 
 from detaug.purity.references import part_at, paths_of, shared_generators
 from detaug.purity.template import Copy, Template
-from detaug.seeding.generator_kinds import preserved
+from detaug.seeding.generators import preserved
 from detaug.seeding.reseeders import Reseeder, reseeder_of
 from detaug.seeding.tree import of_part
 from detaug.watching.profiler import listening

@@ -20,7 +20,7 @@ from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.processes.surroundings import leave_autocast
 from detaug.purity.reports import Explanation
 from detaug.ray.nodes import NodeReport
-from detaug.seeding.global_generators import preserved_global_rngs
+from detaug.seeding.generators import preserved_global_rngs
 from detaug.transport.importing import note_worker
 from detaug.transport.payload import read_shipped
 from detaug.transport.transfer import pack

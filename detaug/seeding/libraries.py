@@ -8,12 +8,10 @@ their seed from the clock, one filter at a time: nothing can be set for all of t
 
 from __future__ import annotations
 
-import ctypes
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,18 +21,6 @@ _MT19937_WORDS = 624
 _NUMBA_NUMPY = slice(40, 40 + 4 * _MT19937_WORDS)
 _NUMBA_PYTHON = slice(_NUMBA_NUMPY.stop, _NUMBA_NUMPY.stop + 4 * _MT19937_WORDS)
 _BYTES = _NUMBA_PYTHON.stop
-
-
-class _NumbaState(ctypes.Structure):
-    """``rnd_state_t`` of Numba's ``_random.c``."""
-
-    _fields_ = (
-        ("index", ctypes.c_int),
-        ("mt", ctypes.c_uint32 * _MT19937_WORDS),
-        ("has_gauss", ctypes.c_int),
-        ("gauss", ctypes.c_double),
-        ("is_initialized", ctypes.c_int),
-    )
 
 
 class Libraries(NamedTuple):
@@ -73,21 +59,25 @@ def seed_libraries(libraries: Libraries, words: bytes) -> None:
     if monai is not None:
         monai.seed(np.frombuffer(words, np.uint32, 8, offset=8))
     if numba is not None:
-        _write_numba(numba, numba.rnd_get_np_state_ptr(), words[_NUMBA_NUMPY])
-        _write_numba(numba, numba.rnd_get_py_state_ptr(), words[_NUMBA_PYTHON])
+        for address, part in (
+            (numba.rnd_get_np_state_ptr(), words[_NUMBA_NUMPY]),
+            (numba.rnd_get_py_state_ptr(), words[_NUMBA_PYTHON]),
+        ):
+            numba.rnd_set_state(address, (_MT19937_WORDS, list(struct.unpack(f"={_MT19937_WORDS}I", part))))
 
 
 @contextmanager
 def preserved_libraries() -> Iterator[None]:
     """Put these generators back at the block's end.
 
-    OpenCV's state cannot be read: its generator continues from a number drawn from it beforehand.
+    OpenCV's state cannot be read: its generator continues from a number drawn from it beforehand. The second of a pair of
+    normals, which Numba keeps for the next call, is lost.
     """
     with ExitStack() as stack:
         numba, opencv, monai = _numba(), _opencv(), _monai()
         if numba is not None:
             for address in (numba.rnd_get_np_state_ptr(), numba.rnd_get_py_state_ptr()):
-                stack.callback(_restorer_of_numba(numba, address))
+                stack.callback(numba.rnd_set_state, address, numba.rnd_get_state(address))
         if monai is not None:
             stack.callback(monai.set_state, monai.get_state(legacy=False))
         if opencv is not None:
@@ -112,40 +102,3 @@ def _monai() -> Any:
     kind = getattr(sys.modules.get("monai.transforms.transform"), "Randomizable", None)
     shared = getattr(kind, "R", None)
     return shared if isinstance(shared, np.random.RandomState) else None
-
-
-def _write_numba(numba: Any, address: int, words: bytes) -> None:
-    """Copying the structure takes a microsecond; the way through a list of 624 numbers takes twenty."""
-    if not _numba_is_known(numba):
-        numba.rnd_set_state(address, (_MT19937_WORDS, list(struct.unpack(f"={_MT19937_WORDS}I", words))))
-        return
-    state = _NumbaState.from_address(address)
-    ctypes.memmove(state.mt, words, len(words))
-    state.index = _MT19937_WORDS
-    state.has_gauss = 0
-    state.is_initialized = 1
-
-
-def _restorer_of_numba(numba: Any, address: int) -> Callable[[], None]:
-    if not _numba_is_known(numba):
-        saved = numba.rnd_get_state(address)  # all but the cached normal, which is lost
-        return lambda: numba.rnd_set_state(address, saved)
-    content = ctypes.string_at(address, ctypes.sizeof(_NumbaState))
-
-    def restore() -> None:
-        ctypes.memmove(address, content, len(content))
-
-    return restore
-
-
-@cache
-def _numba_is_known(numba: Any) -> bool:
-    """Whether this Numba's state is the structure above; looked up by writing one through Numba itself."""
-    address = numba.rnd_get_np_state_ptr()
-    content = ctypes.string_at(address, ctypes.sizeof(_NumbaState))
-    probe = list(range(_MT19937_WORDS))
-    numba.rnd_set_state(address, (_MT19937_WORDS, probe))
-    found = _NumbaState.from_address(address)
-    known = (found.index, found.has_gauss, found.is_initialized) == (_MT19937_WORDS, 0, 1) and list(found.mt) == probe
-    ctypes.memmove(address, content, len(content))
-    return known

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from detaug.seeding.generator_kinds import (
+from detaug.seeding.generators import (
     child_of,
     seed_bit_generator,
     seed_numpy_generator,

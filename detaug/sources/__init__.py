@@ -11,7 +11,7 @@ from typing import Any
 
 from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
+from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 from detaug.seeding.tree import SeedTree
 from detaug.sources.base import DEFAULT_NUM_STREAMS, Source
 from detaug.sources.batchgenerators import FiniteLoader, InfiniteLoader

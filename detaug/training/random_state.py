@@ -24,7 +24,7 @@ import torch
 
 from detaug.errors import StateMismatch
 from detaug.fingerprints import fingerprint
-from detaug.seeding.generator_kinds import device_generators, global_generators, preserved, put_back, state_of
+from detaug.seeding.generators import device_generators, global_generators, preserved, put_back, state_of
 
 FORMAT = 3
 DEVICES = ("cuda", "xpu", "mps")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from detaug.seeding.global_generators import seed_global_generators
+from detaug.seeding.generators import seed_global_generators
 from detaug.seeding.ranks import RankUnknown, announced, common_seed, known_rank
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, checked_seed, text_of_seed
 from detaug.training.switches.modes import set_deterministic_mode

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
+from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.gate import KEY, takes

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.seeding.global_generators import reseed_global_rngs
+from detaug.seeding.generators import reseed_global_rngs
 from detaug.watching.interception import Site, Substitution, caller_of_randomness, direct_caller, first_outside_library
 from detaug.watching.randomness import seeding_watched, substitutes
 

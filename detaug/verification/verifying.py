@@ -13,7 +13,7 @@ from detaug.errors import UnusableError
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.progress import Progress
 from detaug.reports.rows import DIFFERENT, FAILED, NOT_RUN, Planned, run_rows
-from detaug.seeding.global_generators import preserved_global_rngs
+from detaug.seeding.generators import preserved_global_rngs
 from detaug.verification.causes import FACTORS, Experiment, causes_of, differing
 from detaug.verification.handed_in import CannotTravel, Factory
 from detaug.verification.real_runs import DEFAULT_BATCHES, RealRuns, Reference, Settings

@@ -60,7 +60,7 @@ from detaug.nnunet.trainers.training_log import checks_line, detaugs_log_to, nam
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.trainers.unsaved_state import UnsavedState
 from detaug.reports.atomic_files import remove_unfinished
-from detaug.seeding.global_generators import seed_global_generators
+from detaug.seeding.generators import seed_global_generators
 from detaug.seeding.ranks import common_seed
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int, text_of_seed
 from detaug.training.layers.swapping import swap_layers

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.seeding.generator_kinds import (
+from detaug.seeding.generators import (
     MT19937_BYTES,
     child_of,
     random_bytes,
     seed_bit_generator,
     seed_python_random,
     seed_random_state,
-    write_torch_state,
+    seed_torch_generator,
 )
 from detaug.seeding.reseeders import reseeder_of
 from detaug.seeding.tree import of_part
@@ -131,8 +131,8 @@ def test_torch_state_is_as_new_after_it_was_used_and_tells_apart_more_than_32_bi
     torch.randn(1, generator=used, dtype=torch.float64)  # caches a normal
     torch.randn(1, generator=used)
     torch.rand(1000, generator=used)
-    write_torch_state(used, sequence(1))
-    write_torch_state(new, sequence(1))
+    seed_torch_generator(used, sequence(1))
+    seed_torch_generator(new, sequence(1))
     assert torch.equal(used.get_state(), new.get_state())
     assert used.initial_seed() == new.initial_seed() < 2**63
     assert len({_written(number).tobytes() for number in range(500)}) == 500
@@ -144,7 +144,7 @@ def test_torch_state_is_as_new_after_it_was_used_and_tells_apart_more_than_32_bi
 
 def _written(number: int) -> Any:
     generator = torch.Generator()
-    write_torch_state(generator, sequence(number))
+    seed_torch_generator(generator, sequence(number))
     return generator.get_state().numpy()[24 : 24 + 8 * 624].copy()
 
 
@@ -184,7 +184,7 @@ def test_states_hold_all_words_and_no_second_normal() -> None:
     state = numpys.get_state(legacy=False)
     assert state["state"]["key"].tolist() == words
     assert (state["state"]["pos"], state["has_gauss"]) == (624, 0)
-    write_torch_state(torchs, node)
+    seed_torch_generator(torchs, node)
     assert torch.randint(2**24, (8,), generator=torchs).tolist() == _drawn_by_mersenne(words, 8)
 
 

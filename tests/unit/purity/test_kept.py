@@ -10,7 +10,7 @@ from batchgeneratorsv2.transforms.spatial.spatial import SpatialTransform
 
 from detaug import fingerprint
 from detaug.purity.template import Template, kept_of
-from detaug.seeding.global_generators import reseed_global_rngs
+from detaug.seeding.generators import reseed_global_rngs
 
 
 def spatial() -> SpatialTransform:

@@ -1,7 +1,10 @@
-"""Random number generators of all kinds: seeded in place from a SeedSequence, with as many bits as each can take; their states
-taken and put back.
+"""Python's, NumPy's and torch's random number generators: seeded in place from a SeedSequence, with as many bits as each can
+take; their states taken and put back. No other file writes into these states.
 
 The same sequence always gives the same state, whatever state the generator was in, and the sequence is never changed.
+
+Code that draws from the global ones (nnU-Net's loader, batchgenerators, batchgeneratorsv2, TorchIO) becomes a pure function of
+the batch when all three are seeded from the batch's SeedSequence child before it runs (`reseed_global_rngs`).
 """
 
 from __future__ import annotations
@@ -9,14 +12,15 @@ from __future__ import annotations
 import logging
 import random
 import struct
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
+
+from detaug.seeding.libraries import loaded_libraries, seed_libraries
 
 logger = logging.getLogger("detaug")
 
@@ -30,18 +34,16 @@ MT19937_WORDS = 624
 MT19937_BYTES = 4 * MT19937_WORDS
 #: What `write_torch_words` takes.
 TORCH_BYTES = MT19937_BYTES + 8
-
-
+_GLOBAL_BYTES = 2 * MT19937_BYTES + TORCH_BYTES
+# `reseed_global_rngs` seeds a bit generator with fewer words of the same SeedSequence: the two after them are unused.
+_WORDS_BEFORE_ACCELERATORS = 18
 _NUMPY_KINDS = (np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)
 
 
 def random_bytes(sequence: np.random.SeedSequence, count: int) -> bytes:
-    """`count` bytes, in words of this machine's order: the raw output of ``numpy.random.SFC64(sequence)``, which spreads
-    the sequence's 128 bits ten times faster than ``generate_state`` does."""
-    raw = np.random.SFC64(sequence).random_raw(-(-count // 8))
-    if sys.byteorder == "big":
-        raw = raw.astype("<u8").view("<u4").astype(np.uint32)
-    return raw.tobytes()[:count]
+    """`count` bytes: the raw output of ``numpy.random.SFC64(sequence)``, which spreads the sequence's 128 bits ten times faster
+    than ``generate_state`` does."""
+    return np.random.SFC64(sequence).random_raw(-(-count // 8)).tobytes()[:count]
 
 
 def _mersenne_words(words: bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
@@ -105,24 +107,19 @@ def write_python_random(generator: random.Random, words: bytes) -> None:
 def seed_torch_generator(generator: torch.Generator, sequence: np.random.SeedSequence) -> None:
     """The whole state on the CPU, 64 bits on any other device."""
     if generator.device.type == "cpu":
-        write_torch_state(generator, sequence)
+        write_torch_words(generator, random_bytes(sequence, TORCH_BYTES))
     else:
         generator.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
 
 
-def write_torch_state(generator: torch.Generator, sequence: np.random.SeedSequence) -> None:
-    """Write the whole Mersenne Twister of a generator on the CPU: 19,936 bits instead of `manual_seed`'s 32.
+def write_torch_words(generator: torch.Generator, words: bytes) -> None:
+    """Write the whole Mersenne Twister of a generator on the CPU, from `TORCH_BYTES`: 19,936 bits instead of `manual_seed`'s 32.
 
     The cached normals are cleared. `initial_seed()` then gives 63 bits of the same sequence.
 
     Raises:
         RuntimeError: this torch lays the state out in another way, or the generator is not on the CPU.
     """
-    write_torch_words(generator, random_bytes(sequence, TORCH_BYTES))
-
-
-def write_torch_words(generator: torch.Generator, words: bytes) -> None:
-    """As `write_torch_state`, from `TORCH_BYTES` random ones."""
     content = _empty_torch_state().copy()
     content[_TORCH_STATE].view(np.uint64)[:] = _mersenne_words(words)
     low, high = struct.unpack_from("=2I", words, MT19937_BYTES)
@@ -215,3 +212,36 @@ def preserved(generators: Iterable[Any]) -> Iterator[None]:
 def _restore(states: list[tuple[Any, Any]]) -> None:
     for generator, state in states:
         put_back(generator, state)
+
+
+def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
+    """Write the whole states of Python's and NumPy's global generators and of torch's default one for the CPU, and seed
+    the process-wide generators of libraries that are loaded, all from disjoint bytes of one child.
+
+    `torch.default_generator` is used and not `torch.manual_seed`, which would reach for CUDA in every worker, and of
+    whose argument torch's generator takes only 32 bits.
+    """
+    libraries = loaded_libraries()
+    words = random_bytes(sequence, _GLOBAL_BYTES + libraries.nbytes)
+    write_python_random(random._inst, words[:MT19937_BYTES])
+    numpys = np.random.mtrand._rand
+    if type(numpys._bit_generator) is np.random.MT19937:
+        write_random_state(numpys, words[MT19937_BYTES : 2 * MT19937_BYTES])
+    else:  # numpy.random.set_bit_generator put another kind in place
+        seed_random_state(numpys, sequence)
+    write_torch_words(torch.default_generator, words[2 * MT19937_BYTES : _GLOBAL_BYTES])
+    if libraries.nbytes:
+        seed_libraries(libraries, words[_GLOBAL_BYTES:])
+
+
+def seed_global_generators(sequence: np.random.SeedSequence) -> None:
+    """As `reseed_global_rngs`, and all accelerators' generators, from words of `sequence` that these do not use."""
+    low, high = (int(word) for word in sequence.generate_state(_WORDS_BEFORE_ACCELERATORS + 2)[-2:])
+    # It seeds every kind of device, now or when the device is first used, and the CPU, which is reseeded below.
+    torch.manual_seed(low | (high & 0x7FFFFFFF) << 32)
+    reseed_global_rngs(sequence)
+
+
+def preserved_global_rngs() -> AbstractContextManager[None]:
+    """Whatever happens inside, the caller finds its own global random state again afterwards."""
+    return preserved(global_generators())
