@@ -407,20 +407,12 @@ class DeterministicAugmenter:
 
         ``checked``, ``mismatches``: batches that were made a second time, and how many of them differed; ``informative``: those
         of them in which what is carried from batch to batch can show (docs/purity.md). ``batches``,
-        ``seconds``, ``batches_per_second``: what the loop has taken, and the time that its epochs took; ``waited``: seconds of
-        these that it waited for a batch (they grow only where none lies ready); ``starting``: seconds until the first
-        batch. ``window``, ``ready``: how many batches may be made ahead, and how many lie ready on average when one comes.
-        ``restarts``, ``retirements``: processes that died, or were replaced for their memory. ``workers``: by number, the
-        ``batches`` that each process made and the ``seconds`` that took; 0 is the calling process.
+        ``seconds``: what the loop has taken, and the time that its epochs took; ``waited``: seconds of these that it waited for
+        a batch (they grow only where none lies ready). ``restarts``, ``retirements``: processes that died, or were replaced
+        for their memory.
         """
-        told = self._health.as_dict(self._schedule.position.taken, self._schedule.window)
-        checks = self._checks
-        return {
-            "checked": checks.done,
-            "informative": checks.informative,
-            "mismatches": checks.different,
-            **told,
-        }
+        checks, told = self._checks, self._health.as_dict(self._schedule.position.taken)
+        return {"checked": checks.done, "informative": checks.informative, "mismatches": checks.different, **told}
 
     def _epoch_is_over(self, end: Position) -> None:
         """Tell if the loop had to wait for it, and what would help."""

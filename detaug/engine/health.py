@@ -7,7 +7,7 @@ that answers tell of.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from detaug.processes import cores
@@ -19,79 +19,46 @@ _BUSY = 0.85
 
 
 @dataclass
-class Load:
-    """What one process has done.
-
-    Attributes:
-        batches: that it made.
-        seconds: that they took it.
-    """
-
-    batches: int = 0
-    seconds: float = 0.0
-
-
-@dataclass
 class Health:
     """What is counted. The user's threads write `waited` and `starting`, the engine's thread all else.
 
     Attributes:
         waited: seconds that the user's threads have waited for batches, once the first one was there.
         starting: seconds until the first batch of each engine was there.
+        makes: the engine has made something: until then nobody waits because it is slow.
+        worked: seconds that batches took, in all processes together.
         restarts: processes that have died and were replaced.
         retirements: those that were replaced because of their memory.
-        load: of each process by its number; 0 is the calling process.
-        looks, ready: number of samples of the ready queue, and the sum of its lengths.
         batches, seconds: of the epochs that have ended.
         is_told: the user has been told once that the loop waits.
     """
 
     waited: float = 0.0
     starting: float = 0.0
+    makes: bool = False
+    worked: float = 0.0
     restarts: int = 0
     retirements: int = 0
-    load: dict[int, Load] = field(default_factory=dict)
-    looks: int = 0
-    ready: int = 0
     batches: int = 0
     seconds: float = 0.0
     is_told: bool = False
-    _looks_at_start: int = 0
     _epoch: _Mark | None = None
 
-    # --- what engines tell
-
-    def started(self) -> None:
-        """An engine was started: until its first batch is there, nobody waits because it is slow."""
-        self._looks_at_start = self.looks
-
-    @property
-    def starts(self) -> bool:
-        """Whether the engine has made nothing yet."""
-        return self.looks == self._looks_at_start
-
-    def has_waited(self, seconds: float, started: bool) -> None:
-        """A user's thread has slept so long; when it began to, the engine had made something."""
-        if started:
+    def has_waited(self, seconds: float, makes: bool) -> None:
+        """A user's thread has slept so long; `makes`: as it was when it began to."""
+        if makes:
             self.waited += seconds
         else:
             self.starting += seconds
 
-    def worked(self, worker: int, seconds: float, ready: int, batches: int = 1) -> None:
-        """A process has made batches; so many lie ready now."""
-        load = self.load.get(worker)
-        if load is None:
-            load = self.load[worker] = Load()
-        load.batches += batches
-        load.seconds += seconds
-        self.looks += 1
-        self.ready += ready
-
-    # --- epochs
+    def has_worked(self, seconds: float) -> None:
+        """A process has made a batch."""
+        self.makes = True
+        self.worked += seconds
 
     def epoch_begins(self, taken: int) -> None:
         """Of an epoch so many batches have been taken before."""
-        self._epoch = _Mark(time.perf_counter(), taken, self.waited, self.starting, self._worked())
+        self._epoch = _Mark(time.perf_counter(), taken, self.waited, self.starting, self.worked)
 
     def loop_begins(self, taken: int) -> None:
         """The user comes back: what lay between two loops is no epoch's time."""
@@ -100,38 +67,28 @@ class Health:
 
     def epoch_ends(self, taken: int) -> Epoch | None:
         """So many of it have been taken now. None: it was not seen to begin, or nothing was taken."""
-        mark, self._epoch = self._epoch, None
+        epoch, self._epoch = self._so_far(taken), None
+        if epoch is not None:
+            self.batches += epoch.batches
+            self.seconds += epoch.seconds
+        return epoch
+
+    def _so_far(self, taken: int) -> Epoch | None:
+        mark = self._epoch
         if mark is None or taken <= mark.taken:
             return None
         seconds = time.perf_counter() - mark.clock - (self.starting - mark.starting)
-        self.batches += taken - mark.taken
-        self.seconds += seconds
-        return Epoch(taken - mark.taken, seconds, self.waited - mark.waited, self._worked() - mark.worked)
+        return Epoch(taken - mark.taken, seconds, self.waited - mark.waited, self.worked - mark.worked)
 
-    def _worked(self) -> float:
-        return sum(load.seconds for load in tuple(self.load.values()))
-
-    # --- what is asked
-
-    def as_dict(self, taken: int, window: int) -> dict[str, Any]:
+    def as_dict(self, taken: int) -> dict[str, Any]:
         """What `DeterministicAugmenter.stats` tells; `taken` batches of the epoch that is going on."""
-        mark, batches, seconds = self._epoch, self.batches, self.seconds
-        if mark is not None and taken > mark.taken:
-            batches += taken - mark.taken
-            seconds += time.perf_counter() - mark.clock - (self.starting - mark.starting)
+        epoch = self._so_far(taken)
         return {
-            "batches": batches,
-            "seconds": seconds,
-            "batches_per_second": batches / seconds if seconds > 0 else 0.0,
+            "batches": self.batches + (0 if epoch is None else epoch.batches),
+            "seconds": self.seconds + (0.0 if epoch is None else epoch.seconds),
             "waited": self.waited,
-            "starting": self.starting,
-            "window": window,
-            "ready": self.ready / self.looks if self.looks else 0.0,
             "restarts": self.restarts,
             "retirements": self.retirements,
-            "workers": {
-                number: {"batches": load.batches, "seconds": load.seconds} for number, load in sorted(self.load.items())
-            },
         }
 
 

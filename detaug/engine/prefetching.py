@@ -60,7 +60,7 @@ class PrefetchingEngine:
     def __init__(self, work: Work, max_restarts: int) -> None:
         self._work = work
         self._max_restarts = max(1, max_restarts)
-        work.health.started()
+        work.health.makes = False
         self._schedule = work.schedule
         self._lock = threading.Lock()
         # C code throughout, so that an interrupt in the user's thread finds it whole.
@@ -130,9 +130,9 @@ class PrefetchingEngine:
                     raise self._told(fatal)
                 if self._closing:
                     raise RuntimeError("the augmenter was closed while its next batch was awaited")
-                asked, started = time.perf_counter(), not self._work.health.starts
+                asked, makes = time.perf_counter(), self._work.health.makes
                 self._sleep(taken.position)
-                self._work.health.has_waited(time.perf_counter() - asked, started)
+                self._work.health.has_waited(time.perf_counter() - asked, makes)
         except BaseException:  # Ctrl-C just now: the batch is still due
             if taken is not None:
                 self._put_back(taken.position, taken.outcome)

@@ -215,7 +215,7 @@ class Coordinator(PrefetchingEngine):
         task = worker.answered()
         self._checking.checks.worked(seconds)
         if not isinstance(answer, messages.Exists):
-            self._work.health.worked(worker.number, seconds, len(self._schedule.outcomes))
+            self._work.health.has_worked(seconds)
         if self._deaths:
             self._deaths.pop(task.key, None)
         match answer:

@@ -65,10 +65,6 @@ def test_a_loop_that_waits_is_told_once_with_what_would_help(
     told = augmenter.stats()
     assert told["batches"] == 2 * len(batches) == 40
     assert 0.1 < told["waited"] <= told["seconds"]
-    assert told["batches_per_second"] == pytest.approx(40 / told["seconds"])
-    assert len(told["workers"]) == max(1, processes)
-    assert all(each["seconds"] >= 0.01 * each["batches"] > 0 for each in told["workers"].values())
-    assert told["window"] == (1 if processes == 0 else 4)
 
 
 def test_processes_that_were_replaced_are_counted(make: Maker) -> None:
