@@ -7,7 +7,7 @@
 
 `executor` connects and says how many actors there are and where; `engine` hands out batches and takes them in; `pool` starts
 actors, and replaces those that die; `handles` is what is known of each; `actors` is what runs on the nodes; `nodes` compares
-them with this one; `head` watches the head.
+them with this one.
 """
 
 from detaug.lazy_exports import lazily

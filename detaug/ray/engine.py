@@ -18,7 +18,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import ray
 import torch
 
 from detaug.engine import failures
@@ -31,7 +30,6 @@ from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
 from detaug.ray.actors import Made
 from detaug.ray.handles import Actor, Event, first_line, writable
-from detaug.ray.head import HeadWatch
 from detaug.ray.pool import ActorPool
 from detaug.transport.transfer import unpack
 
@@ -42,10 +40,8 @@ logger = logging.getLogger("detaug")
 
 #: Calls that an actor has at a time: one that it is at, and one that waits, so that it loses no time between the two.
 _CALLS = 2
-#: The thread looks at the time at least so often (seconds): for stalls, for actors that wait for CPUs, for the head.
+#: The thread looks at the time at least so often (seconds): for stalls, for actors that wait for CPUs.
 _LOOK_EVERY = 0.5
-#: The share of an object store that batches may fill, before Ray writes them to the disk.
-_SHARE_OF_STORE = 0.6
 
 
 class RayEngine(PrefetchingEngine):
@@ -61,10 +57,7 @@ class RayEngine(PrefetchingEngine):
         self._settings = settings
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._woken = False
-        self._head = HeadWatch(ray.get_runtime_context().gcs_address, settings.patience)
         self._tickets = 0
-        self._largest = 0  # bytes of a batch
-        self._room: int | None = None  # batches that the object stores hold
         self._losses: dict[BatchKey, int] = {}
         self._checking = Checking(work.checks, work.on_mismatch, self)
         self._pool = ActorPool(work, settings, self, self._events.put)
@@ -126,9 +119,6 @@ class RayEngine(PrefetchingEngine):
         if self._fatal is not None:
             return
         now = time.monotonic()
-        if lost := self._head.lost(now):
-            self.fail(RuntimeError(lost))
-            return
         self._pool.look(now)
         self._set_missing(self._pool.missing(now))
 
@@ -163,9 +153,6 @@ class RayEngine(PrefetchingEngine):
             schedule = self._schedule
             task = schedule.next_for(actor.index)
             if task is None:
-                return False
-            full = self._room is not None and len(schedule.in_flight) + len(schedule.outcomes) >= self._room
-            if full and not schedule.is_due_soon(task.key):
                 return False
             schedule.start(task.key)
         self._tickets += 1
@@ -222,24 +209,8 @@ class RayEngine(PrefetchingEngine):
         else:
             self._finish(task, self._unpacked(task, lambda: unpack(made.pickled, [writable(b) for b in made.buffers])))
             self._tell_what_is_due()  # before the next one is unpacked here
-            self._watch_the_stores(actor, sum(buffer.nbytes for buffer in made.buffers))
         if made.check is not None:
             self._checking.reported(made.check._replace(worker=actor.number))
-
-    def _watch_the_stores(self, actor: Actor, size: int) -> None:
-        """Make no more batches ahead than fit into the smallest object store: Ray writes what does not to the disk."""
-        if size <= self._largest:
-            return
-        self._largest = size
-        smallest, name = nodes.smallest_store()
-        room = max(1, int(_SHARE_OF_STORE * smallest / size))
-        if room < self._schedule.window:
-            self._room = room
-            self.say_once(
-                f"the object store of node {name} has {smallest / 2**20:.0f} MiB: of batches of {size / 2**20:.0f} MiB only "
-                f"{room} are made ahead, not {self._schedule.window}. Start its node with a larger object_store_memory, or "
-                "pass a smaller num_cached"
-            )
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
 
@@ -288,5 +259,5 @@ class RayEngine(PrefetchingEngine):
     def _tear_down(self) -> None:
         with self._lock:
             self._schedule.forget_all()  # their memory goes now, not when garbage is collected
-        self._pool.stop(self._head.is_there)
+        self._pool.stop()
         self._tell_user()

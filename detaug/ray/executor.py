@@ -26,7 +26,7 @@ class RayExecutor:
     ``num_processes`` of the augmenter are actors on this node, which are asked first; `num_actors` more run wherever there
     are CPUs. The loader and the transform are sent to each node once. A batch comes back through Ray's object store, and is
     mapped without a copy; it is writable, and stays valid as long as it is held. At most ``num_processes + num_actors +
-    num_cached`` batches are made ahead, fewer where an object store could not hold them.
+    num_cached`` batches are made ahead; Ray writes those that an object store cannot hold to its node's disk.
 
     Actors and nodes may die, be removed and be added at any time: what was lost is made again. Files that the loader reads
     must be there on every node, under the same path.
@@ -42,8 +42,7 @@ class RayExecutor:
         runtime_env: Ray's, for the actors: packages, ``working_dir`` with the user's modules, variables.
         scheduling_strategy: Ray's, for those beside this node's: "SPREAD", "DEFAULT", or one of
             `ray.util.scheduling_strategies` (a placement group, nodes with a label).
-        patience: seconds for which actors may wait for free CPUs before a warning says what is missing, and for which the
-            cluster's head may be silent before `next` raises.
+        patience: seconds for which actors may wait for free CPUs before a warning says what is missing.
         max_restarts, stall_timeout, max_worker_memory: of an actor, as `LocalProcesses` has them for a worker.
 
     Raises:

@@ -111,15 +111,6 @@ def cpus() -> tuple[float, float]:
     return free, ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
 
 
-def smallest_store() -> tuple[float, str]:
-    """The smallest of the nodes' object stores: its bytes, and the node's host name."""
-    stores = [
-        (float(node["Resources"].get("object_store_memory", 0.0)), str(node["NodeManagerHostname"]))
-        for node in _alive()
-    ]
-    return min((store for store in stores if store[0] > 0), default=(float("inf"), ""))
-
-
 def _alive() -> list[dict[str, Any]]:
     return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -86,17 +84,12 @@ class ActorPool:
         for index in range(self._settings.num_workers(self._work.num_processes)):
             self._start_actor(index)
 
-    def stop(self, head_is_there: bool) -> None:
+    def stop(self) -> None:
         """End all of them."""
         pids = self.pids()
         for actor in self.actors.values():
-            if head_is_there:  # or Ray waits for it, for a minute
-                with contextlib.suppress(Exception):  # the program may have left the cluster already
-                    ray.kill(actor.handle)
-        if not head_is_there:
-            for pid in pids:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(Exception):  # the program may have left the cluster already
+                ray.kill(actor.handle)
         self.actors.clear()
         until = time.monotonic() + _KILL_PATIENCE
         while any(is_alive(pid) for pid in pids) and time.monotonic() < until:

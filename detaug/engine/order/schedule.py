@@ -272,23 +272,11 @@ class Schedule:
 
     def is_over(self, position: Position) -> bool:
         """Whether this rank has no more in that epoch, by numbers that are known beforehand."""
-        share, last = (self._share, self._last) if not position.before else self._bounds(position)
+        share, last = self._share, self._last
+        if position.before:  # more or fewer ranks began the epoch
+            share = None if self.limit is None else self.plan.share_of(max(0, self.limit - position.before))
+            last = self.plan.end(self.plan.phase_of(position.step))
         return (share is not None and position.taken >= share) or (last is not None and position.step >= last)
-
-    def _bounds(self, position: Position) -> tuple[int | None, int | None]:
-        """How many steps this rank takes in that epoch as `Position.taken` counts them, and the first that no rank takes."""
-        if not position.before:
-            return self._share, self._last
-        # More or fewer ranks began the epoch.
-        share = None if self.limit is None else self.plan.share_of(max(0, self.limit - position.before))
-        return share, self.plan.end(self.plan.phase_of(position.step))
-
-    def is_due_soon(self, key: BatchKey) -> bool:
-        """Whether what is due is that batch, or cannot be handed out before it is known whether there is that batch."""
-        position = self.due()[0]
-        if key == self.key_at(position):
-            return True
-        return self.probing and key.epoch == position.epoch and key.step in self._round_of(position)
 
     def _end_at(self, position: Position) -> EpochEnd | None:
         over = self.is_over(position)

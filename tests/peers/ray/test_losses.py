@@ -1,8 +1,7 @@
-"""What is lost in a cluster is made again: actors, nodes, object stores. With its head, the program is told in time."""
+"""What is lost in a cluster is made again: actors, nodes, object stores."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
 from ray.exceptions import OutOfMemoryError
@@ -350,29 +348,3 @@ class TestSeveralNodes:
         assert "running low on memory. Memory on the node (IP: " in done.stderr
         assert "Have fewer actors on that node" in done.stderr
         assert "the cluster engine failed" not in done.stderr
-
-    def test_a_lost_head_is_an_error_and_the_state_resumes_elsewhere(self, tmp_path: Path) -> None:
-        said = tmp_path / "said.json"
-        # Ray may end a program that has lost its head.
-        subprocess.run([sys.executable, "-m", "tests.peers.ray.losing_the_head", str(said)], timeout=200, check=False)
-        told = json.loads(said.read_text())
-        assert "the head of the Ray cluster" in told["error"]
-        assert "has not answered" in told["error"]
-        with DeterministicAugmenter(Slow(), None, 2, seed=5, batches_per_epoch=EPOCH, check=False) as elsewhere:
-            elsewhere.load_state_dict(told["state"])
-            found = told["found"] + [fingerprint(batch) for batch in elsewhere]
-        assert found == expected(Slow(delay=0))
-
-    def test_a_small_object_store_bounds_what_is_made_ahead(self, nodes: Any, caplog: pytest.LogCaptureFixture) -> None:
-        class Large(Slow):
-            def generate_train_batch(self) -> dict[str, Any]:
-                return {"data": current().generator.random((1, 1, 128, 128, 256), np.float64)}  # 32 MB
-
-        nodes.connect()
-        with in_cluster(Large(), num_processes=2, actors=0, batches_per_epoch=10) as augmenter:
-            found = [fingerprint(batch) for batch in augmenter]
-        with DeterministicAugmenter(Large(), None, 0, seed=5, batches_per_epoch=10, check=False) as alone:
-            assert found == [fingerprint(batch) for batch in alone]
-        assert "the object store of node" in caplog.text
-        spilled = [path for path in psutil.Process().open_files() if "ray_spilled" in path.path]
-        assert not spilled
