@@ -11,10 +11,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler, default_collate
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.sources import DatasetSource
+from detaug.sources.orders import Sampled, Weighted
 from detaug.transforms.building.base import Transform
 from detaug.verification.handed_in import HandedIn
 
@@ -61,12 +62,24 @@ def torch_loader(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
     if isinstance(made.source, DatasetSource):
         source, collate = made.source, made.source.collate_fn or default_collate
         loader: Any = DataLoader(
-            source.loader, source.batch_size, source.shuffle,
+            source.loader, **_order(source), worker_init_fn=source.worker_init_fn,
             collate_fn=lambda samples: _transformed(transform, collate(samples)), **options,
         )  # fmt: skip
     else:
         loader = DataLoader(_Batches(made.source.made().loader, transform), batch_size=None, **options)
     yield _endless(loader)
+
+
+def _order(source: DatasetSource) -> dict[str, Any]:
+    """The arguments by which a torch DataLoader takes the same samples in batches of the same size."""
+    order = source.order
+    if isinstance(order, Sampled) and order.gives_batches:
+        return {"batch_sampler": order.sampler()}
+    sampler = order.sampler() if isinstance(order, Sampled) else None
+    if isinstance(order, Weighted):
+        sampler = WeightedRandomSampler(order.weights.tolist(), order.length)
+    settings = {"batch_size": source.batch_size, "drop_last": source.drop_last}
+    return {**settings, "sampler": sampler, "shuffle": source.shuffle}
 
 
 SYSTEMS: dict[str, Callable[[HandedIn, int], AbstractContextManager[Iterator[Any]]]] = {

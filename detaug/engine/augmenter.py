@@ -8,7 +8,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -178,6 +178,8 @@ class DeterministicAugmenter:
         ]
         if isinstance(self._source, DatasetSource):
             self._declared += self._source.declared()
+            for what, part in self._source.order.parts().items():
+                self._declared += identity.describe(part, what)
         if self._source.seen is not self._source.loader:
             warm_up(None, self._source.seen)
             self._source.forget()
@@ -221,11 +223,15 @@ class DeterministicAugmenter:
     def from_dataset(
         cls,
         dataset: Any,
-        batch_size: int,
+        batch_size: int | None = None,
         *,
-        shuffle: bool = True,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        weights: Sequence[float] | None = None,
+        batch_sampler: Iterable[Sequence[Any]] | None = None,
         drop_last: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        worker_init_fn: Callable[[int], Any] | None = None,
         transform: Callable[..., Any] | None = None,
         num_processes: int = 2,
         **options: Any,
@@ -235,19 +241,40 @@ class DeterministicAugmenter:
         Args:
             dataset: has ``__len__`` and ``__getitem__``. While item i of a batch is fetched, `detaug.current()` is that
                 sample, with its own Generator.
-            batch_size: samples per batch.
-            shuffle: a permutation from the epoch's SeedSequence child; else the data set's own order.
+            batch_size: samples per batch; with `batch_sampler` it is left out.
+            shuffle: a permutation from the epoch's SeedSequence child; False: the data set's own order. None: True, where no
+                other argument says the order.
+            sampler: the indices of an epoch, in order: torch's or MONAI's samplers, or any iterable with a length that can be
+                pickled. Every epoch it starts as it was handed in, with the generators that it holds and the global ones
+                seeded from the epoch's child; its ``set_epoch``, if it has one, is told the epoch.
+            weights: of the samples, ``(len(dataset),)``. An epoch is as many of them, drawn with replacement from the epoch's
+                child, each with a probability of its weight over the sum of all.
+            batch_sampler: as `sampler`, with a list of indices for every batch.
             drop_last: leave out the last, smaller batch of an epoch.
             collate_fn: list of samples → batch. None: torch's default_collate.
+            worker_init_fn: is called with the worker's number, 0 ... num_processes-1, in every process that makes batches,
+                before the first batch that its copy of the data set makes; `torch.utils.data.get_worker_info()` has that
+                copy as ``dataset`` meanwhile. Seeds that it sets have no effect: every batch starts from its own.
             transform: applied to the collated batch.
             num_processes: worker processes.
             **options: as for DeterministicAugmenter.
 
         Raises:
-            TypeError: the data set has no length or no items.
-            ValueError: the data set makes no batch at all.
+            TypeError: the data set has no length or no items; a sampler has no length or cannot be pickled; or arguments
+                exclude each other (`shuffle`, `sampler`, `weights`, `batch_sampler`).
+            ValueError: the data set makes no batch at all; weights are wrong; or a sampler gives one rank's share.
         """
-        source = DatasetSource(dataset, batch_size, shuffle, drop_last, collate_fn)
+        source = DatasetSource(
+            dataset,
+            batch_size,
+            shuffle,
+            drop_last,
+            collate_fn,
+            sampler=sampler,
+            weights=weights,
+            batch_sampler=batch_sampler,
+            worker_init_fn=worker_init_fn,
+        )
         return cls(source, transform, num_processes, **options)
 
     @classmethod
@@ -260,8 +287,8 @@ class DeterministicAugmenter:
         state dict that is loaded.
 
         Args:
-            data_loader, arguments, options: as for DeterministicAugmenter, or, with ``batch_size=...``, for `from_dataset`; but
-                for ``rank`` and ``world_size``.
+            data_loader, arguments, options: as for DeterministicAugmenter, or, with ``batch_size=...`` or ``batch_sampler=...``,
+                for `from_dataset`; but for ``rank`` and ``world_size``.
 
         Raises:
             RankUnknown: (a ValueError) the launcher's variables do not say which rank this is (Lightning's before ``fit``); or
@@ -272,7 +299,8 @@ class DeterministicAugmenter:
         common = options.get("seed") is None and options.get("seeds") is None and world_size > 1
         if common:
             options["seed"] = common_seed(rank, world_size)
-        make = cls.from_dataset if "batch_size" in options or (arguments and isinstance(arguments[0], int)) else cls
+        of_dataset = {"batch_size", "batch_sampler"} & set(options) or (arguments and isinstance(arguments[0], int))
+        make = cls.from_dataset if of_dataset else cls
         augmenter = make(data_loader, *arguments, rank=rank, world_size=world_size, **options)
         augmenter._ranks_are_given = False  # the process group may come later
         augmenter._drawn = augmenter._drawn or (common and not os.environ.get(SEED_VARIABLE))
@@ -701,7 +729,14 @@ class DeterministicAugmenter:
     def _job(self) -> Job:
         settings = self._settings or ProcessSettings.here()
         noted = None if self.ledger is None else tuple(self.check.ignore)
-        return Job(self._branch, settings, self.check.guard, check_every=self.check.every, noted=noted)
+        return Job(
+            self._branch,
+            settings,
+            self.check.guard,
+            check_every=self.check.every,
+            noted=noted,
+            num_workers=max(1, self._num_workers),
+        )
 
     def _places(self) -> Places:
         source, branch = self._source, self._branch

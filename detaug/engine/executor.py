@@ -41,6 +41,7 @@ class Job:
         check_every: see `detaug.engine.checking.is_checked`.
         noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.notes.Note`), and `Engine.next`
             gives that pair; these keys are left out of its fingerprints. None: there is no ledger.
+        num_workers: how many such processes there are.
     """
 
     branch: SeedBranch
@@ -49,6 +50,7 @@ class Job:
     max_memory: int | None = None
     check_every: int = 0
     noted: tuple[str, ...] | None = None
+    num_workers: int = 1
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ class Producer:
         states: from which streams are restored; None: all are stepped forward, and where they stand is not asked.
 
     Attributes:
+        worker: which of how many processes this one is, as `worker_init_fn` is told.
         loader_state: where the loader's copy stood after the batch that was made last; None: it did not say.
         state_before: the latest such state of that batch's stream before it was made.
     """
@@ -133,6 +134,7 @@ class Producer:
         self._used: TransformCopy | None = None
         self._states = states
         self._takes_states = states is not None and states.enabled
+        self.worker = 0, 1
         self.loader_state: LoaderState | None = None
         self.state_before: LoaderState | None = None
         if pristine.settled:
@@ -257,6 +259,8 @@ class Producer:
             if hasattr(source, "before_sample"):
                 source.before_sample = lambda sample: self._reseed_owned(sample.sequence(), loader)
                 source.is_last = self._pristine.transform is None
+                self._seed_epoch(0)  # whatever its worker_init_fn draws, it draws in every process
+                source.begin_process(*self.worker)
             if loader.is_told_epochs:
                 self._seed_epoch(epoch, loader)
                 loader.tell_epoch(epoch)

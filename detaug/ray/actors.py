@@ -57,9 +57,10 @@ class BatchMaker:
 
     Args:
         shipped: the pipeline and the job, see `detaug.transport.payload.ship`.
+        place: which of the actors it is, from 0 on.
     """
 
-    def __init__(self, shipped: Bytes) -> None:
+    def __init__(self, shipped: Bytes, place: int) -> None:
         note_worker()  # first of all: thawing imports the user's modules, which may make batches themselves
         frozen, job = read_shipped(shipped)
         self._job: Job = job
@@ -70,6 +71,7 @@ class BatchMaker:
             warm_up(pristine.transform, pristine.source.loader)  # a node that has no compiled kernels makes them now
         self._states = LoaderStates(pristine.source, job.branch.num_streams)
         self._producer = Producer(pristine, job.branch, self._logs.append, job.guard, only=True, states=self._states)
+        self._producer.worker = place, job.num_workers
         self._second: Producer | None = None
         self._written: Any = None  # a batch that Ray writes when `make` has returned: its objects may own the memory
         self._made = 0

@@ -167,7 +167,7 @@ class ActorPool:
     def _start_actor(self, index: int) -> None:
         self._numbers += 1
         node = self._ours.node_id if index < self._num_local else None
-        handle = self._maker.options(**self._settings.options(node)).remote(self._shipped)
+        handle = self._maker.options(**self._settings.options(node)).remote(self._shipped, index)
         actor = self.actors[self._numbers] = Actor(self._numbers, index, handle, time.monotonic())
         self.call(actor, "report", (), self._is_ready, lambda _actor, _error: None)
 

@@ -137,7 +137,7 @@ class _Making:
 
     __slots__ = ("_batch", "_outer")
 
-    def __init__(self, batch: Current) -> None:
+    def __init__(self, batch: Current | None) -> None:
         self._batch = batch
 
     def __enter__(self) -> None:
@@ -147,6 +147,6 @@ class _Making:
         _stack.top = self._outer
 
 
-def making(batch: Current) -> _Making:
-    """Inside, `current()` is `batch`."""
+def making(batch: Current | None) -> _Making:
+    """Inside, `current()` is `batch`; None: no batch is being made."""
     return _Making(batch)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
-import numpy as np
+import torch
 
 from detaug.seeding.current import Current, making
 from detaug.seeding.tree import positive_int
 from detaug.sources.base import Source
-from detaug.sources.misuse import flag, refuse_as_dataset
+from detaug.sources.misuse import flag, refuse_as_dataset, refuse_beside
+from detaug.sources.orders import AsStored, Order, Sampled, Shuffled, Weighted
+from detaug.sources.worker_info import worker_info
 
 
 class DatasetSource(Source):
@@ -20,12 +22,14 @@ class DatasetSource(Source):
     Args:
         dataset: has ``__len__`` and ``__getitem__`` (or ``__getitems__``, which is preferred, as torch does).
         batch_size: samples per batch.
-        shuffle: a new order for every epoch, from the epoch's SeedSequence child; else the data set's own order.
+        shuffle: a new order for every epoch, from the epoch's SeedSequence child; else the data set's own order. None: True,
+            where nothing else says the order.
         drop_last: leave out the last batch of an epoch if it is smaller.
         collate_fn: list of samples → batch; None: torch's default_collate.
+        sampler, weights, batch_sampler, worker_init_fn: see `detaug.DeterministicAugmenter.from_dataset`.
 
     Raises:
-        TypeError: the data set has no length or no items.
+        TypeError: the data set has no length or no items; or arguments that exclude each other.
         ValueError: the data set is empty, or smaller than one batch with drop_last.
     """
 
@@ -34,29 +38,49 @@ class DatasetSource(Source):
     def __init__(
         self,
         dataset: Any,
-        batch_size: int,
-        shuffle: bool = True,
+        batch_size: int | None = None,
+        shuffle: bool | None = None,
         drop_last: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        sampler: Any = None,
+        weights: Any = None,
+        batch_sampler: Any = None,
+        worker_init_fn: Callable[[int], Any] | None = None,
     ) -> None:
         refuse_as_dataset(dataset)
+        refuse_beside(batch_size, shuffle, drop_last, sampler, weights, batch_sampler)
         self.loader = dataset
         self.length = len(dataset)
-        self.batch_size = positive_int("batch_size", batch_size)
-        self.shuffle = flag("shuffle", shuffle)
+        if self.length == 0:
+            raise ValueError(f"the data set ({type(dataset).__name__}) is empty")
+        self.order: Order
+        if batch_sampler is not None:
+            self.order = Sampled(batch_sampler, "batch_sampler", gives_batches=True)
+        elif sampler is not None:
+            self.order = Sampled(sampler, "sampler")
+        elif weights is not None:
+            self.order = Weighted(weights, self.length)
+        else:
+            self.order = Shuffled(self.length) if shuffle is None or flag("shuffle", shuffle) else AsStored(self.length)
+        self.shuffle = isinstance(self.order, Shuffled)
+        self.batch_size = 1 if self.order.gives_batches else positive_int("batch_size", batch_size)
         self.drop_last = flag("drop_last", drop_last)
         self.collate_fn = collate_fn
+        self.worker_init_fn = worker_init_fn
         #: Called with each sample before it is fetched.
         self.before_sample: Callable[[Current], None] | None = None
         #: No transform comes after it, so that a batch may be made in the memory that it travels in.
         self.is_last = False
-        self.num_steps = self.length // self.batch_size if self.drop_last else -(-self.length // self.batch_size)
+        number = self.order.length
+        self.num_steps: int = number // self.batch_size if self.drop_last else -(-number // self.batch_size)
         if self.num_steps == 0:
+            what = "data set has" if number == self.length else "sampler gives"
             raise ValueError(
-                f"the data set has {self.length} samples, which makes no batch of {self.batch_size} with drop_last=True: pass "
-                f"batch_size={self.length} or less, or drop_last=False"
-                if self.length
-                else f"the data set ({type(dataset).__name__}) is empty"
+                f"the {what} {number} samples, which makes no batch of {self.batch_size} with drop_last=True: pass "
+                f"batch_size={number} or less, or drop_last=False"
+                if number
+                else "the sampler gives no samples"
             )
 
     def declared(self) -> list[str]:
@@ -68,7 +92,14 @@ class DatasetSource(Source):
             f"shuffle = {self.shuffle}",
             f"drop_last = {self.drop_last}",
             f"collate_fn = {collate}",
+            *self.order.declared(),
         ]
+
+    def begin_process(self, number: int, total: int) -> None:
+        """Called once on a copy, before it makes a batch in process `number` of `total`."""
+        if self.worker_init_fn is not None:
+            with worker_info(number, total, torch.initial_seed(), self.loader):
+                self.worker_init_fn(number)
 
     def make(self, batch: Current) -> Any:
         indices = self.indices(batch)
@@ -106,14 +137,12 @@ class DatasetSource(Source):
 
     def indices(self, batch: Current) -> list[int]:
         """Which samples make this batch."""
-        first = batch.step * self.batch_size
-        if self.num_steps is not None and batch.step >= self.num_steps:
+        if batch.step >= self.num_steps:
             return []
-        last = min(first + self.batch_size, self.length)
-        if not self.shuffle:
-            return list(range(first, last))
-        order = epoch_order(self.length, batch.entropy, batch.epoch)
-        return [int(i) for i in order[first:last]]
+        first = batch.step * self.batch_size
+        last = min(first + self.batch_size, self.order.length)
+        entries = self.order.entries(tuple(batch.entropy), batch.epoch, first, last)
+        return list(entries[0]) if self.order.gives_batches else entries
 
 
 def _default_collate(in_place: bool) -> Callable[[list[Any]], Any]:
@@ -127,15 +156,3 @@ def _no_end(what: str) -> RuntimeError:
     return RuntimeError(
         f"{what} raised StopIteration. Was it a next(...) without a match? A data set ends where its length says"
     )
-
-
-@lru_cache(maxsize=4)
-def epoch_order(length: int, entropy: tuple[int, ...], epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The permutation of 0 ... length-1 of that epoch, int64.
-
-    Sorted by raw 64-bit draws of the epoch's child rather than by ``Generator.permutation``, whose stream NumPy may
-    change between versions (NEP 19); equal draws keep their order.
-    """
-    child = np.random.SeedSequence(entropy, spawn_key=(epoch,))
-    keys = np.random.PCG64DXSM(child).random_raw(length)
-    return np.argsort(keys, kind="stable").astype(np.int64)

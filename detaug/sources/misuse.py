@@ -12,10 +12,6 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 _CALL = "DeterministicAugmenter.from_dataset"
-_ORDER = (
-    f"from_dataset draws a new order for every epoch, shuffle=False keeps the data set's, and an order of your own goes into the "
-    f"data set: {_CALL}(torch.utils.data.Subset(dataset, indices), batch_size, shuffle=False)"
-)
 _OF_DATASET = f"samples are put together by {_CALL}(dataset, batch_size, shuffle=..., drop_last=..., collate_fn=...)"
 
 #: What to write in place of an argument, where the name alone does not say it.
@@ -25,10 +21,12 @@ _INSTEAD = {
     **dict.fromkeys(
         ("random_seed", "random_state", "manual_seed", "base_seed", "seed_everything"), "write seed={value}"
     ),
-    **dict.fromkeys(("sampler", "batch_sampler"), _ORDER),
     **dict.fromkeys(("shuffle", "batch_size", "drop_last", "collate_fn", "dataset"), _OF_DATASET),
-    "worker_init_fn": "leave it out: every batch starts from a seed of its own in every process, and what a worker needs is "
-    "opened on first use, or by a callable that makes the loader",
+    **{
+        name: f"it goes with a data set, {_CALL}(dataset, batch_size, {name}=...)"
+        for name in ("sampler", "weights", "worker_init_fn")
+    },
+    "batch_sampler": f"it goes with a data set, {_CALL}(dataset, batch_sampler=...)",
     "generator": "write seed=...",
     "persistent_workers": "leave it out: workers live from epoch to epoch, until close()",
     "timeout": "write executor=LocalProcesses(stall_timeout={value})",
@@ -88,6 +86,27 @@ def refuse_as_dataset(dataset: Any) -> None:
             "DeterministicAugmenter(data, transform, num_processes) itself, if it gives batches"
         )
     _refuse_replaced_items(dataset)
+
+
+def refuse_beside(
+    batch_size: Any, shuffle: Any, drop_last: Any, sampler: Any, weights: Any, batch_sampler: Any
+) -> None:
+    """Arguments of `from_dataset` that say the same thing twice.
+
+    Raises:
+        TypeError: there are any, or none that says how large a batch is.
+    """
+    orders = {"batch_sampler": batch_sampler, "sampler": sampler, "weights": weights}
+    given = [name for name, value in orders.items() if value is not None]
+    if shuffle:
+        given.append("shuffle=True")
+    if len(given) > 1:
+        raise TypeError(f"each of {' and '.join(given)} says the order: pass one of them to {_CALL}")
+    if batch_sampler is None and batch_size is None:
+        raise TypeError(f"how many samples has a batch? Pass {_CALL}(dataset, batch_size)")
+    if batch_sampler is not None and (batch_size is not None or drop_last):
+        which = "batch_size" if batch_size is not None else "drop_last"
+        raise TypeError(f"batch_sampler gives whole batches, so that {which} has no effect: leave it out")
 
 
 def refuse_as_loader(loader: Any) -> None:

@@ -107,7 +107,7 @@ class Worker:
         if not self.tasks:
             self._begin()
         self.tasks.append(task)
-        self.channel.send(messages.Make(*task.key, task.probe, *self.slots.take_returned(), state))
+        self.channel.send(messages.Make(*task.key, task.probe, *self.slots.take_returned(), state, self.index))
 
     def answered(self) -> Task:
         """The answer to its first task has come."""

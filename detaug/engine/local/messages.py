@@ -91,6 +91,7 @@ class Make(NamedTuple):
         probe: it is only asked for whether there is such a batch.
         given_back, dropped: slots to be filled again, and slots that are not needed any more.
         state: of the stream's loader, ahead of its first task.
+        place: which of the workers it is, 0 ... num_processes-1.
     """
 
     epoch: int
@@ -99,6 +100,7 @@ class Make(NamedTuple):
     given_back: Sequence[int]
     dropped: Sequence[int]
     state: LoaderState | None
+    place: int
 
 
 class MakeAgain(NamedTuple):

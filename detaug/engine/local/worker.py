@@ -125,6 +125,7 @@ class _Worker:
         for message, _ in self._channel.receive_ready() if self._tasks else [self._channel.receive()]:
             self._tasks.append(message)
             if isinstance(message, messages.Make):
+                self._producer.worker = message.place, self._job.num_workers
                 self._slots.give_back(message.given_back)
                 self._slots.drop(message.dropped)
                 if message.state is not None:

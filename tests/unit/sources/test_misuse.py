@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
 from detaug import DeterministicAugmenter
 
@@ -29,6 +29,11 @@ class Samples(Dataset):
 class Streaming(IterableDataset):
     def __iter__(self) -> Any:
         return iter(range(4))
+
+
+class Unpicklable(list):
+    def __reduce_ex__(self, _: Any) -> Any:
+        raise TypeError("it has an open file")
 
 
 class Loader:
@@ -87,9 +92,11 @@ def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, error:
         ({"num_workers": 4}, "num_workers=4: write num_processes=4"),
         ({"worker_count": 3}, "write num_processes=3"),
         ({"prefetch_factor": 2}, "write num_cached=2"),
-        ({"sampler": range(5)}, "torch.utils.data.Subset(dataset, indices), batch_size, shuffle=False)"),
-        ({"batch_sampler": None}, "shuffle=False keeps the data set's"),
-        ({"worker_init_fn": print}, "leave it out: every batch starts from a seed of its own"),
+        ({"sampler": range(5), "shuffle": True}, "each of sampler and shuffle=True says the order"),
+        ({"sampler": range(5), "weights": [1] * 5}, "each of sampler and weights says the order"),
+        ({"batch_sampler": [[1]]}, "batch_sampler gives whole batches, so that batch_size has no effect"),
+        ({"sampler": (i for i in range(5))}, "sampler must have a length"),
+        ({"sampler": Unpicklable()}, "sampler is copied for every epoch, and Unpicklable cannot be"),
         ({"generator": torch.Generator()}, "write seed=..."),
         ({"random_state": 3}, "write seed=3"),
         ({"persistent_workers": True}, "leave it out"),
@@ -106,7 +113,32 @@ def test_other_libraries_arguments_are_answered_with_ours(argument: dict[str, An
     assert line in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["shuffle", "batch_size", "drop_last", "collate_fn"])
+@pytest.mark.parametrize(
+    ("options", "error", "line"),
+    [
+        ({}, TypeError, "how many samples has a batch? Pass " + FROM_DATASET + "dataset, batch_size)"),
+        ({"batch_sampler": [[1]], "drop_last": True}, TypeError, "drop_last has no effect"),
+        ({"batch_size": 2, "weights": [1, 2]}, ValueError, "weights must be one for each of 5 samples, got shape (2,)"),
+        ({"batch_size": 2, "weights": [1, 2, -1, 0, 0]}, ValueError, "got weights[2] = -1.0"),
+        ({"batch_size": 2, "weights": [0] * 5}, ValueError, "must be positive and finite, got 0.0"),
+        ({"batch_size": 2, "sampler": []}, ValueError, "the sampler gives no samples"),
+        (
+            {"batch_size": 2, "sampler": DistributedSampler(Samples(), 2, 0)},
+            ValueError,
+            "leave the sampler out, and pass rank=... and world_size=...",
+        ),
+    ],
+)
+def test_arguments_that_say_no_order_are_refused(options: dict[str, Any], error: type, line: str) -> None:
+    with pytest.raises(error) as raised:
+        DeterministicAugmenter.from_dataset(Samples(), **options)
+    assert line in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["shuffle", "batch_size", "drop_last", "collate_fn", "sampler", "weights", "batch_sampler", "worker_init_fn"],
+)
 def test_a_loaders_samples_are_not_put_together_again(name: str) -> None:
     with pytest.raises(TypeError, match="from_dataset") as raised:
         DeterministicAugmenter([1, 2], None, 0, **{name: True})  # type: ignore[arg-type]

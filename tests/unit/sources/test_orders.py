@@ -1,0 +1,161 @@
+"""The order of an epoch: a pure function of its SeedSequence child, however it is drawn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+
+from detaug.sources.orders import LARGE, Order, Sampled, Shuffled, Weighted
+
+ENTROPY = (1, 2, 3, 4)
+PUBLISHED_WEIGHTED = [1, 3, 2, 3, 1, 3]
+PUBLISHED_LARGE = [656566, 504146, 800810]
+PUBLISHED = [7, 8, 6, 1, 0, 3, 2, 4, 5, 9]
+
+
+class Own:
+    """A sampler that draws from everything that people draw from, and is told the epoch."""
+
+    def __init__(self) -> None:
+        self.numbers = np.random.default_rng(4)
+        self.python = random.Random(4)
+        self.torch = torch.Generator()
+        self.legacy = np.random.RandomState(4)
+        self.epoch = -1
+        self.begun = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return 9
+
+    def __iter__(self) -> Iterator[Any]:
+        self.begun += 1
+        yield from (self.epoch, self.begun, random.randrange(999), np.random.randint(999), torch.randint(999, ()))
+        yield self.numbers.integers(999)
+        yield self.python.randrange(999)
+        yield torch.randint(999, (), generator=self.torch)
+        yield self.legacy.randint(999)
+
+
+class Short(list):
+    def __len__(self) -> int:
+        return 5
+
+
+def of(order: Order, epoch: int = 0) -> list[Any]:
+    return order.entries(ENTROPY, epoch, 0, order.length)
+
+
+@settings(max_examples=60, deadline=None)
+@given(length=st.integers(1, 5000), epoch=st.integers(0, 2**32 - 1), cut=st.integers(0, 5000))
+def test_a_computed_permutation_has_every_item_once_wherever_it_is_cut(length: int, epoch: int, cut: int) -> None:
+    order = Shuffled(length, large=0)
+    cut = min(cut, length)
+    parts = order.entries(ENTROPY, epoch, 0, cut) + order.entries(ENTROPY, epoch, cut, length)
+    assert parts == of(order, epoch)
+    assert sorted(parts) == list(range(length))
+
+
+@pytest.mark.parametrize("length", [40, 256, 300])
+def test_a_computed_permutation_puts_every_item_everywhere_equally_often(length: int) -> None:
+    order, epochs = Shuffled(length, large=0), 3000
+    drawn = np.array([of(order, epoch) for epoch in range(epochs)])
+    for place in (0, 1, length // 2, length - 1):
+        assert chisquare(np.bincount(drawn[:, place], minlength=length)).pvalue > 1e-4
+    after = (drawn[:, 1:] - drawn[:, :-1]) % length  # of neighbours, all differences but 0
+    counts = np.bincount(after[:, :: length // 10].ravel(), minlength=length)
+    assert counts[0] == 0
+    # Of two different items of n, a difference of d mod n is as probable as any other.
+    assert chisquare(counts[1:]).pvalue > 1e-4
+
+
+def test_a_computed_permutation_is_the_published_one() -> None:
+    assert Shuffled(10, large=0).entries(ENTROPY, 0, 0, 10) == PUBLISHED
+    assert Shuffled(LARGE + 1).entries(ENTROPY, 3, 0, 3) == PUBLISHED_LARGE
+
+
+def test_large_data_sets_alone_have_a_computed_permutation_and_declare_it() -> None:
+    assert of(Shuffled(100)) != of(Shuffled(100, large=99))
+    assert Shuffled(LARGE).declared() == []
+    assert Shuffled(LARGE + 1).declared() == ["permutation = Feistel"]
+
+
+def test_ten_million_items_cost_nothing_before_the_first() -> None:
+    order = Shuffled(10**7)
+    assert len(set(order.entries(ENTROPY, 0, 9_999_000, 10**7))) == 1000
+
+
+def test_weights_are_probabilities() -> None:
+    weights = np.array([0, 1, 2, 0, 5, 0])
+    drawn = np.concatenate([of(Weighted(weights, 6), epoch) for epoch in range(2000)])
+    counts = np.bincount(drawn, minlength=6)
+    assert set(np.flatnonzero(counts)) == {1, 2, 4}
+    assert chisquare(counts[[1, 2, 4]], 12000 * weights[[1, 2, 4]] / 8).pvalue > 1e-4
+
+
+def test_weighted_draws_are_the_published_ones() -> None:
+    assert of(Weighted([1.0, 2.0, 3.0, 4.0, 0.5, 0.5], 6), 1) == PUBLISHED_WEIGHTED
+
+
+@pytest.mark.parametrize(
+    ("sampler", "allowed"),
+    [
+        (RandomSampler(range(20)), set(range(20))),
+        (RandomSampler(range(20), replacement=True, num_samples=30), set(range(20))),
+        (RandomSampler(range(20), generator=torch.Generator().manual_seed(3)), set(range(20))),
+        (WeightedRandomSampler([0.0, 1.0, 1.0], 30), {1, 2}),
+        (SubsetRandomSampler(range(5, 25)), set(range(5, 25))),
+    ],
+)
+def test_torchs_samplers_draw_another_order_in_every_epoch(sampler: Any, allowed: set[int]) -> None:
+    order = Sampled(sampler, "sampler")
+    orders = [of(order, epoch) for epoch in (0, 1, 0)]
+    assert orders[0] == orders[2] != orders[1]
+    assert set(orders[0]) <= allowed
+    assert len(orders[0]) == len(sampler)
+    assert orders[0] == of(Sampled(sampler, "sampler"))
+
+
+def test_a_sampler_starts_every_epoch_as_it_was_handed_in() -> None:
+    sampler = Own()
+    order = Sampled(sampler, "sampler")
+    jumped = {epoch: of(order, epoch) for epoch in (7, 0, 3)}
+    sampler.begun = 100  # what the user does later changes nothing
+    torch.manual_seed(0)
+    alone = {epoch: of(Sampled(Own(), "sampler"), epoch) for epoch in (0, 3, 7)}
+    assert jumped == alone
+    assert [jumped[epoch][:2] for epoch in (0, 3, 7)] == [[0, 1], [3, 1], [7, 1]]
+    assert all(jumped[0][i] != jumped[3][i] for i in range(2, 9))
+    assert len(set(jumped[0][2:])) == 7, "the generators are seeded alike"
+
+
+def test_drawing_an_order_leaves_the_programs_random_numbers_alone() -> None:
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]
+    of(Sampled(Own(), "sampler"))
+    assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]
+
+
+def test_a_batch_sampler_gives_lists() -> None:
+    order = Sampled(BatchSampler(SequentialSampler(range(5)), 2, False), "batch_sampler", gives_batches=True)
+    assert of(order) == [[0, 1], [2, 3], [4]]
+
+
+def test_a_batch_without_samples_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the batch_sampler \(list\) gave a batch without samples"):
+        of(Sampled([[1], []], "batch_sampler", gives_batches=True))
+
+
+def test_another_number_of_entries_than_a_samplers_length_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"the sampler \(Short\) gave 3 entries in epoch 2, but its length is 5"):
+        of(Sampled(Short([1, 2, 3]), "sampler"), 2)
