@@ -16,8 +16,7 @@ import xxhash
 from torch.utils.data import Dataset, DistributedSampler
 
 from detaug.seeding.current import making
-from detaug.seeding.generator_kinds import GENERATORS
-from detaug.seeding.global_generators import preserved_global_rngs, reseed_global_rngs
+from detaug.seeding.generators import GENERATORS, preserved_global_rngs, reseed_global_rngs
 from detaug.seeding.libraries import preserved_libraries
 from detaug.seeding.reseeders import reseeder_of
 from detaug.seeding.tree import of_part
