@@ -202,7 +202,7 @@ def _panel(result: dict[str, Any], looks: str, height: int) -> Pixels:
         rows, columns = (np.arange(n) * m // n for n, m in zip(image.shape[1:], labels.shape[1:], strict=True))
         masks = {label: mask[rows[:, None], columns] for label, mask in masks.items()}
     turned = {label: mask.T[::-1] for label, mask in masks.items() if mask.any()}
-    plane = Plane("", image[0].T[::-1], turned)
+    plane = Plane(image[0].T[::-1], turned)
     width = min(_PANEL, int(height * plane.image.shape[1] / plane.image.shape[0]))
     return rendered(plane, width, _WINDOW, thickness=1)
 

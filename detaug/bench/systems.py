@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler, default_collate
 
-from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.sources import DatasetSource
 from detaug.sources.orders import Sampled, Weighted
 from detaug.transforms.building.base import Transform
@@ -30,11 +29,7 @@ class NotForThis(ValueError):
 @contextmanager
 def detaug(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
     """`DeterministicAugmenter`, without its check, which makes one batch in a hundred twice."""
-    augmenter = DeterministicAugmenter(
-        made.source, made.transform, processes, NUM_CACHED, seed=made.seed or 0, num_streams=made.num_streams,
-        batches_per_epoch=made.batches_per_epoch, keep=made.keep, check=False, rank=0, world_size=1,
-    )  # fmt: skip
-    with augmenter:
+    with made.augmenter(processes, num_cached=NUM_CACHED) as augmenter:
         yield _endless(augmenter)
 
 

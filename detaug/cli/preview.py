@@ -36,7 +36,6 @@ def lengths(text: str) -> tuple[float, ...]:
 @click.option("--epoch", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the samples.")
 @click.option("--step", type=click.IntRange(0), default=0, help="Of the first batch.")
 @click.option("--channel", type=click.IntRange(0), default=0, help="Of the image, counted from 0.")
-@click.option("--orientation", help="Axis orientation of the volumes, such as RAS.  [default: SPL, nnU-Net's]")
 @click.option(
     "--spacing", type=lengths, help="Lengths of a voxel's edges, such as 3,1,1.  [default: equal; nnU-Net's own]"
 )

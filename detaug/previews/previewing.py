@@ -13,7 +13,6 @@ from detaug.engine.inspection import inspected
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
 from detaug.pictures.charts import require_matplotlib
-from detaug.pictures.planes import NNUNET, checked_orientation
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.previews.recording import Course, name_of, recorded
 from detaug.previews.result import Preview, Sample
@@ -28,12 +27,13 @@ from detaug.verification.handed_in import Factory, HandedIn, call_factory
 from detaug.verification.target import load_factory
 
 if TYPE_CHECKING:
+    from detaug.demo.mri import Case
     from detaug.nnunet.verification.settings import Settings as NNUNetSettings
 
 DEFAULT_SEED = 1234
 
-#: Edge in voxels of the patches of the demo, and its axis orientation.
-_DEMO_PATCH, _DEMO_ORIENTATION = 104, "RAS"
+#: Edge in voxels of the patches of the demo.
+_DEMO_PATCH = 104
 
 
 def preview(
@@ -45,7 +45,6 @@ def preview(
     seed: Seed | None = None,
     epoch: int = 0,
     step: int = 0,
-    orientation: str | None = None,
     spacing: Sequence[float] | None = None,
     channel: int = 0,
     progress: Progress | None = None,
@@ -68,7 +67,6 @@ def preview(
         samples: how many rows.
         seed: None: the factory's augmenter's own, else 1234.
         epoch, step: of the first batch.
-        orientation: axis orientation of the volumes, as ``"RAS"``; None: nnU-Net's, "SPL". For the names of planes alone.
         spacing: lengths of a voxel's edges, one for each axis; None: equal.
         channel: which channel of images is shown.
         progress: shows what is done.
@@ -82,7 +80,6 @@ def preview(
     positive_int("samples", samples)
     shown = progress or Progress()
     shown.update("make the pipeline", total=samples)
-    of_demo = image is None and (pipeline is None or isinstance(pipeline, Transform))
     if isinstance(pipeline, Transform) or (pipeline is not None and image is not None):
         factory, title = _on_image(pipeline, image, segmentation), type(pipeline).__name__
     elif image is not None or segmentation is not None:
@@ -97,8 +94,7 @@ def preview(
         factory, title = pipeline, f"{pipeline.__module__}:{getattr(pipeline, '__qualname__', 'factory')}"
     else:
         raise TypeError(f"the pipeline must be a transform or a function that makes one, got {type(pipeline).__name__}")
-    orientation = checked_orientation(orientation or (_DEMO_ORIENTATION if of_demo else NNUNET))
-    look = {"orientation": orientation, "spacing": spacing, "channel": channel}
+    look = {"spacing": spacing, "channel": channel}
     with preserved_global_rngs(), one_thread():
         made = call_factory(factory)
         producer, seed, num_streams = _producer(made, seed)
@@ -172,11 +168,7 @@ def _samples_at(producer: Producer, epoch: int, step: int, look: dict[str, Any])
 def _producer(made: HandedIn, seed: Seed | None) -> tuple[Producer, Seed, int]:
     seed = next(each for each in (seed, made.seed, DEFAULT_SEED) if each is not None)
     try:
-        augmenter = DeterministicAugmenter(
-            made.source, made.transform, 0, seed=seed, name=made.name, num_streams=made.num_streams, keep=made.keep,
-            check=False, rank=0, world_size=1,
-        )  # fmt: skip
-        with augmenter:
+        with made.augmenter(seed=seed, batches_per_epoch=None) as augmenter:
             pipeline = Pipeline(made.source, made.transform, must_travel=False, keep=made.keep)
             warm_up(made.transform, made.source.loader)
             return Producer(pipeline.pristine, inspected(augmenter).branch), augmenter.seed, augmenter.num_streams
@@ -212,10 +204,13 @@ def _on_image(pipeline: Any, image: Any, segmentation: Any) -> Factory:
     )
 
 
-def _template() -> Any:
+def _template() -> Case:
+    """With nnU-Net's axes: from the feet to the head, to the back, to the left."""
     from detaug.demo.mri import load_template
 
-    return load_template()
+    head = load_template()
+    turned = (slice(None), slice(None, None, -1), slice(None, None, -1))
+    return replace(head, image=head.image.T[turned], labels=head.labels.T[turned])
 
 
 def _demo() -> Factory:

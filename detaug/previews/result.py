@@ -121,8 +121,8 @@ class Preview:
         if self.unchanging:
             text = f"Applied without a change to these samples, and not shown: {', '.join(self.unchanging)}."
             parts.append(_text(text, _TEXT, width, _PALE))
-        if any(plane.view for sample in self.samples for plane in sample.before.planes):
-            text = "The planes in the middle of the volume: axial (front above, right on the left), coronal, sagittal."
+        if any(len(sample.before.planes) > 1 for sample in self.samples):
+            text = "The planes in the middle of the volume, across each of its axes; the first axis runs upwards."
             parts.append(_text(text, _TEXT, width, _PALE))
         edges = ((_MARGIN, _MARGIN), (_MARGIN, _MARGIN - _GAP), (0, 0))
         file = io.BytesIO()

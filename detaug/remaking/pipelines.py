@@ -118,18 +118,13 @@ def remaker_of(factory: Factory, header: Mapping[str, Any]) -> Remaker:
     """
     handed = call_factory(factory, header.get("stateless"), header.get("batches_per_epoch"))
     try:
-        augmenter = DeterministicAugmenter(
-            handed.source,
-            handed.transform,
-            0,
+        augmenter = handed.augmenter(
             seed=header["seed"],
             name=header["name"],
             num_streams=header["num_streams"],
             batches_per_epoch=handed.batches_per_epoch or header.get("batches_per_epoch"),
             version=header.get("version", "") if handed.version is None else handed.version,
             keep=tuple(header.get("keep", ())) if handed.version is None else handed.keep,
-            rank=0,
-            world_size=1,
             check=Check(every=0, ignore=handed.check_ignore),
         )
     except (TypeError, ValueError) as error:

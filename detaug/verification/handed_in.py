@@ -54,6 +54,24 @@ class HandedIn:
     version: str | None = None
     check_ignore: tuple[str, ...] = ()
 
+    def augmenter(self, processes: int = 0, **others: Any) -> DeterministicAugmenter:
+        """An augmenter of the pipeline, alone and without the run-time check, but for `others`.
+
+        Raises:
+            TypeError, ValueError: these do not go with the pipeline.
+        """
+        options: dict[str, Any] = {
+            "seed": self.seed,
+            "name": self.name,
+            "num_streams": self.num_streams,
+            "batches_per_epoch": self.batches_per_epoch,
+            "keep": self.keep,
+            "check": False,
+            "rank": 0,
+            "world_size": 1,
+        }
+        return DeterministicAugmenter(self.source, self.transform, processes, **{**options, **others})
+
 
 def call_factory(factory: Factory, stateless: bool | None = None, batches_per_epoch: int | None = None) -> HandedIn:
     """What a factory gives.

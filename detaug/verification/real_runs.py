@@ -189,19 +189,11 @@ class RealRuns:
         settings = self._settings
         made = call_factory(self._factory, batches_per_epoch=self._batches_per_epoch)
         try:
-            return DeterministicAugmenter(
-                made.source,
-                made.transform,
+            return made.augmenter(
                 processes,
                 seed=next(seed for seed in (settings.seed, made.seed, DEFAULT_SEED) if seed is not None),
-                name=made.name,
                 batches_per_epoch=self._batches_per_epoch,
-                num_streams=made.num_streams,
                 executor=LocalProcesses(method) if processes else None,
-                keep=made.keep,
-                rank=0,
-                world_size=1,
-                check=False,  # verify itself makes every batch again
             )
         except (TypeError, ValueError) as error:
             raise CannotTravel(str(error)) from error

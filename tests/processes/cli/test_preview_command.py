@@ -36,7 +36,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def test_sheet_is_written_and_told(pipeline: str) -> None:
-    code, output = run(pipeline, "-o", "sheet.png", "--samples", "2", "--seed", "7", "--orientation", "RAS")
+    code, output = run(pipeline, "-o", "sheet.png", "--samples", "2", "--seed", "7")
     assert code == 0, output
     assert output.splitlines()[-1] == f"{Path('sheet.png').absolute()}: 2 samples, 2 transforms that changed them"
     assert Image.open("sheet.png").size[0] > 600
@@ -65,7 +65,6 @@ def test_without_a_pipeline_it_is_the_demo(tmp_path: Path, monkeypatch: pytest.M
         (("previewed.py:make", "-o", "a.jpg"), "'a.jpg' does not end with .png"),
         (("previewed.py:make", "-o", "/proc/a.png"), "cannot write '/proc/a.png'"),
         (("previewed.py:make", "--channel", "1"), "there is no channel 1: the image has 1"),
-        (("previewed.py:make", "--orientation", "XYZ"), "the direction of each of the three axes"),
         (("previewed.py:make", "--spacing", "1,two"), "is not two or three positive lengths"),
         (("previewed.py:make", "--samples", "0"), "0 is not in the range"),
     ],
