@@ -12,9 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-#: Seconds between two plain lines about the same work.
-LINE_EVERY = 10.0
-
 #: Columns of the bar, and of all that stands before the words.
 _BAR = 12
 _BESIDE = _BAR + len(" 9999/9999 0:00:00 left ")
@@ -25,8 +22,9 @@ class Progress:
 
     Args:
         total: how much there is; None: not known yet.
-        console: where lines are printed; None: nowhere.
         told: is called with `what`, `done` and `total` (0: not known) whenever something else is being done.
+        console: where lines are printed; None: nowhere.
+        bar: shows it as a task.
 
     Attributes:
         what: is being done.
@@ -36,10 +34,12 @@ class Progress:
     def __init__(
         self,
         total: int | None = None,
-        console: Console | None = None,
         told: Callable[[str, int, int], None] | None = None,
+        console: Console | None = None,
+        bar: Bar | None = None,
     ) -> None:
-        self._console, self._told = console, told
+        self._told, self._console, self._bar = told, console, bar
+        self.task = None if bar is None else bar.add_task("", total=total)
         self.what, self.done, self.total = "", 0, total
 
     def update(self, what: str | None = None, done: int | None = None, total: int | None = None) -> None:
@@ -48,7 +48,12 @@ class Progress:
         self.what = self.what if what is None else what
         self.done = self.done if done is None else done
         self.total = self.total if total is None else total
-        self._show(changed)
+        if self._bar is not None and self.task is not None:
+            shown = Text(self.what)
+            shown.truncate(max(8, self._bar.console.width - _BESIDE), overflow="ellipsis")  # else the numbers are cut
+            self._bar.update(self.task, description=shown.plain, completed=self.done, total=self.total)
+        if changed and self._told is not None:
+            self._told(self.what, self.done, self.total or 0)
 
     def advance(self, number: int = 1) -> None:
         """So much more is done."""
@@ -59,35 +64,6 @@ class Progress:
         if self._console is not None:
             self._console.print(text, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)
 
-    def _show(self, changed: bool) -> None:
-        if changed and self._told is not None:
-            self._told(self.what, self.done, self.total or 0)
-
-
-class _OnTerminal(Progress):
-    def __init__(self, total: int | None, bar: Bar) -> None:
-        super().__init__(total, bar.console)
-        self.bar, self.task = bar, bar.add_task("", total=total)
-
-    def _show(self, changed: bool) -> None:
-        what = Text(self.what)
-        what.truncate(max(8, self.bar.console.width - _BESIDE), overflow="ellipsis")  # else the numbers are cut
-        self.bar.update(self.task, description=what.plain, completed=self.done, total=self.total)
-
-
-class _InLines(Progress):
-    def __init__(self, title: str, total: int | None, console: Console, told: bool) -> None:
-        super().__init__(total, console)
-        self._title, self._every_change = title, told
-        self._began = self._shown = time.monotonic()
-
-    def _show(self, changed: bool) -> None:
-        now = time.monotonic()
-        if (changed and self._every_change) or now - self._shown >= LINE_EVERY:
-            self._shown = now
-            of = "" if self.total is None else f"{self.done}/{self.total}, "
-            self.say(f"{self._title}: {of}{now - self._began:.0f} s: {self.what}")
-
 
 #: The bar that is on the screen; what begins meanwhile is a second line of it.
 _bar: Bar | None = None
@@ -97,13 +73,12 @@ _bar: Bar | None = None
 def progress(title: str, total: int | None = None, told: bool = True) -> Iterator[Progress]:
     """Show how far some work is until the block ends.
 
-    On a terminal it is a bar that vanishes at the end; in a block within another one, a further line of its bar. Elsewhere
-    it is a line every `LINE_EVERY` seconds.
+    On a terminal it is a bar that vanishes at the end; in a block within another one, a further line of its bar.
 
     Args:
         title: begins every plain line; a command's name.
         total: how much there is to do; None: not known yet.
-        told: print a plain line also whenever something else is being done.
+        told: elsewhere than on a terminal, print a line whenever something else is being done.
     """
     global _bar
     outer, console = _bar, Console(stderr=True)
@@ -121,14 +96,20 @@ def progress(title: str, total: int | None = None, told: bool = True) -> Iterato
         except LiveError:  # the program has one of rich's own on the screen
             _bar = None
     if _bar is None:
-        yield _InLines(title, total, console, told)
+        began = time.monotonic()
+
+        def line(what: str, done: int, total: int) -> None:
+            shown.say(f"{title}: {f'{done}/{total}, ' if total else ''}{time.monotonic() - began:.0f} s: {what}")
+
+        shown = Progress(total, line if told else None, console)
+        yield shown
         return
-    shown = _OnTerminal(total, _bar)
+    shown = Progress(total, console=_bar.console, bar=_bar)
     try:
         yield shown
     finally:
-        if outer is not None:
+        if outer is not None and shown.task is not None:
             outer.remove_task(shown.task)
-        else:
+        elif outer is None:
             _bar.stop()
             _bar = None
