@@ -64,27 +64,3 @@ def test_detaugs_own_loader_and_transforms_are_equal(folder: Path) -> None:
     assert result.ok, str(result)
     assert {row.verdict for row in result.rows} == {"equal"}
     assert result.causes == ()
-
-
-@pytest.mark.slow
-def test_the_demos_pipeline_on_real_mri_is_equal_but_for_the_process_number_that_it_shows() -> None:
-    result = verified(demo, 6)
-    assert not result.ok
-    assert "os.getpid" in str(result.cause)
-    assert result.cause is not None
-    assert str(result.cause.difference).startswith("the loader: ['pid'] differs")
-    assert verified(partial(demo, shown=False), 6).ok
-
-
-def demo(shown: bool = True) -> Any:
-    from detaug.demo.loader import MRIPatchLoader, enlarged, training_transforms
-    from detaug.demo.mri import load_template
-
-    class WithoutProcess(MRIPatchLoader):
-        def generate_train_batch(self) -> dict[str, Any]:
-            batch = super().generate_train_batch()
-            del batch["pid"]
-            return batch
-
-    kind = MRIPatchLoader if shown else WithoutProcess
-    return kind([load_template()], 2, enlarged((24, 24, 24))), training_transforms((24, 24, 24))

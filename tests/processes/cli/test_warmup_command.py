@@ -10,10 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import detaug
-from detaug.cli import main
 
 FEW = {
     "__init__.py",
@@ -62,12 +60,6 @@ def warmup(site: Path, home: Path, **environment: str) -> tuple[int, int, Path]:
         first = done.stderr.splitlines()[0]
         assert re.match(rf"compiling {found[2]} kernels?, about \d+ s on (an idle core|\d+ idle cores)", first)
     return int(found[2]), int(found[3]), Path(found[4])
-
-
-def test_help_says_what_it_does_and_where_code_is_kept() -> None:
-    result = CliRunner().invoke(main, ["warmup", "--help"])
-    assert result.exit_code == 0
-    assert "NUMBA_CACHE_DIR" in result.output
 
 
 @pytest.fixture(scope="module")

@@ -100,17 +100,6 @@ def test_files_that_cannot_be_read_are_named_once(kept: Path, tmp_path: Path) ->
     assert (device.exit_code, device.output) == (2, "Error: /dev/null is no regular file, as a ledger must be\n")
 
 
-def test_parts_of_lists_in_the_headers_are_named(kept: Path, tmp_path: Path) -> None:
-    def elsewhere(found: list[dict[str, Any]]) -> None:
-        found[0]["environment"]["blas"] = [{"internal_api": "mkl", "num_threads": 4, "version": "1" * 80}]
-
-    def another(found: list[dict[str, Any]]) -> None:
-        found[0]["environment"]["blas"] = [{"internal_api": "mkl", "num_threads": 2, "version": "1" * 80}]
-
-    done = diff(rewritten(kept, tmp_path / "a.jsonl", elsewhere), rewritten(kept, tmp_path / "b.jsonl", another))
-    assert "blas.0.num_threads: 4 in a, 2 in b" in done.output
-
-
 def test_damaged_ledgers_are_not_compared(kept: Path, tmp_path: Path) -> None:
     text = kept.read_bytes().splitlines(keepends=True)
     (tmp_path / "b.jsonl").write_bytes(b"".join([*text[:4], b'{"kind":"batch","epo\n', *text[5:]]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -48,19 +47,6 @@ def test_every_transforms_params_and_the_fingerprint_behind_it_are_shown(kept: d
     (line,) = (each for each in lines(kept["native"]) if (each.get("epoch"), each.get("step")) == (1, 2))
     assert f"epoch 1, step 2: {line['whole']}\n  'data': {line['keys']['data']}\n" in done.output
     assert done.output.endswith("as the ledger has it\n")
-
-
-def test_programs_get_the_same_as_json(kept: dict[str, Path], tmp_path: Path) -> None:
-    done = replay(kept["native"], "native", "--json", tmp_path / "found.json")
-    found = json.loads((tmp_path / "found.json").read_text())
-    (line,) = (each for each in lines(kept["native"]) if (each.get("epoch"), each.get("step")) == (1, 2))
-    assert (found["ok"], found["compared"], found["differs"]) == (True, True, [])
-    assert (found["whole"], found["keys"]) == (line["whole"], line["keys"])
-    assert all(stage["text"] in done.output for stage in found["stages"])
-    assert {stage["sample"] for stage in found["stages"]} == {0, 1}
-    done = replay(kept["native"], "native", "--json", "-")
-    assert json.loads(done.stdout) == found
-    assert "as the ledger has it" in done.stderr
 
 
 def test_watching_changes_nothing_and_the_last_fingerprint_is_that_of_the_sample(kept: dict[str, Path]) -> None:

@@ -19,9 +19,9 @@ import torch
 
 from detaug import Check, Skip, fingerprint
 from detaug.ledger.header import portable
-from detaug.ledger.lines import Key, NotALedger
+from detaug.ledger.lines import NotALedger
 from detaug.ledger.notes import prints_of
-from detaug.ledger.reading import course_before, read_header, records, sum_up
+from detaug.ledger.reading import read_header, records, sum_up
 from detaug.versions import NUMERICS
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
 
@@ -102,10 +102,6 @@ def test_every_kind_of_batch_has_a_fingerprint(batch: Any) -> None:
     assert prints_of([batch])[0] != whole
 
 
-def test_a_list_and_a_tuple_differ() -> None:
-    assert prints_of([1, 2])[0] != prints_of((1, 2))[0]
-
-
 def test_what_has_no_stable_bytes_has_no_fingerprint_and_stops_nothing(tmp_path: Path) -> None:
     class Odd(Draws):
         def generate_train_batch(self) -> dict[str, Any]:
@@ -166,14 +162,6 @@ def test_a_validation_loader_that_always_begins_at_epoch_0_keeps_its_last_pass(t
     assert digest(tmp_path / "val.jsonl") == digest(run(tmp_path / "once.jsonl", 4))
 
 
-def test_an_epoch_that_is_left_ends_there(tmp_path: Path) -> None:
-    with augmenter(tmp_path / "run.jsonl") as made:
-        take(made, 2)
-        made.set_epoch(5)
-        take(made, 1)
-    assert kinds(tmp_path / "run.jsonl") == ["header", "batch", "batch", "epoch", "batch"]
-
-
 def test_looking_for_an_epochs_end_writes_nothing(tmp_path: Path) -> None:
     """`iter` takes a batch and puts it back where a loader does not say how many it gives."""
     with augmenter(tmp_path / "run.jsonl", loader=[0, 1, 2], num_streams=1, batches_per_epoch=None) as made:
@@ -199,14 +187,6 @@ def test_a_batch_whose_delivery_is_interrupted_has_one_line(tmp_path: Path, monk
         monkeypatch.undo()
         assert [batch["at"] for batch in take(made, 2)] == [(0, 1), (0, 2)]
     assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 1), (0, 2)]
-
-
-def test_replays_are_not_noted(tmp_path: Path) -> None:
-    with augmenter(tmp_path / "run.jsonl") as made:
-        first = take(made, 1)[0]
-        assert fingerprint(made.replay(0, 0)) == fingerprint(first)
-        take(made, 1)
-    assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 1)]
 
 
 def test_lines_of_several_threads_come_in_their_batches_order(tmp_path: Path) -> None:
@@ -353,17 +333,6 @@ def test_where_the_disk_is_full_the_run_goes_on_and_one_warning_says_since_when(
     assert digest(path) == digest(whole)
 
 
-@pytest.mark.parametrize("whole_lines", [4, 5, 6])  # the header, four batches, the epoch's end
-def test_a_disk_may_be_full_at_any_line(tmp_path: Path, whole_lines: int, caplog: pytest.LogCaptureFixture) -> None:
-    whole = run(tmp_path / "whole.jsonl", 6).read_bytes().splitlines(keepends=True)
-    with augmenter(tmp_path / "run.jsonl") as made, no_more_than(sum(map(len, whole[:whole_lines])) + 40):
-        assert len(take(made, 6)) == 6
-    found = sum_up(tmp_path / "run.jsonl")
-    assert found.faults == []
-    assert found.batches == (whole_lines - 1 if whole_lines < 6 else 4)
-    assert caplog.text.count("stopped at epoch") == 1
-
-
 def test_a_path_that_cannot_be_written_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()  # where its folder should be
     with augmenter(tmp_path / "file" / "run.jsonl") as made:
@@ -414,10 +383,3 @@ def test_foreign_files_are_refused_with_their_name(tmp_path: Path) -> None:
             read_header(tmp_path / "other")
     with pytest.raises(FileNotFoundError, match="there is no such file"):
         read_header(tmp_path / "none")
-
-
-def test_where_a_ledger_goes_on_is_found_in_bounded_memory(tmp_path: Path) -> None:
-    path = run(tmp_path / "run.jsonl", 20)
-    course, size = course_before(path, Key(3, 2))
-    assert (course.batches, course.epochs, course.epoch, course.last) == (14, 3, 3, (3, 1))
-    assert size == sum(len(line) for line in path.read_bytes().splitlines(keepends=True)[: 1 + 3 * 5 + 2])

@@ -75,17 +75,3 @@ def test_difference_remains_one_where_other_rows_fail(tmp_path: Path) -> None:
     assert found["causes"][0]["what"].startswith(
         "the pipeline depends on something that only shows with: 1 process, fork"
     )
-
-
-@pytest.mark.slow
-def test_library_that_fresh_interpreters_lack_is_named_in_their_rows(tmp_path: Path) -> None:
-    library = tmp_path / "library.py"
-    library.write_text("")
-    breakage = f"import sys, os; sys.path.insert(0, {str(tmp_path)!r}); import library; os.remove({str(library)!r})"
-    breakage += "; sys.dont_write_bytecode = True"
-    status, found, said = verified(tmp_path, breakage, before="import library")
-    assert status == 2, said
-    told = failed(found)
-    assert {"1 process, spawn", "other interpreters, PYTHONHASHSEED 1, 2"} <= set(told)
-    assert all("No module named 'library'" in detail for detail in told.values()), told
-    assert not found["causes"]

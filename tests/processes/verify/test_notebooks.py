@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -42,17 +40,6 @@ def test_python_c_verifies_what_it_defines(tmp_path: Path) -> None:
     done = run_code(f"{CELLS}\n{SHOW}", folder=tmp_path, environment=environment_of_a_script())
     assert done.stdout.startswith(SAID.format(file="<string>", line=LINE)), done.stdout + done.stderr
     assert "draws random numbers from the operating system" in done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spawned", [False, True])
-def test_program_from_the_standard_input_is_verified(tmp_path: Path, spawned: bool) -> None:
-    show = SHOW.replace("**QUICK", "batches=3, processes=[1]") if spawned else SHOW
-    done = subprocess.run(
-        [sys.executable, "-"], input=f"{CELLS}\nif __name__ == '__main__':\n    {show}\n", cwd=tmp_path,
-        env=environment_of_a_script(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.stdout.startswith(SAID.format(file="<stdin>", line=LINE)), done.stdout + done.stderr
 
 
 @pytest.mark.slow

@@ -204,37 +204,6 @@ def test_sheet_is_the_same_bytes_each_time_and_notebooks_show_it() -> None:
     assert height > 2 * 3 * 200
 
 
-def failing() -> Any:
-    raise OSError("the disk is gone")
-
-
-class Breaks:
-    def __call__(self, **batch: Any) -> Any:
-        raise RuntimeError("out of tune")
-
-
-@pytest.mark.parametrize(
-    ("factory", "message"),
-    [
-        (failing, "the factory raises OSError: the disk is gone"),
-        (lambda: 3, "the factory must return"),
-        (lambda: (Loader(*blob()), Breaks()), "the pipeline fails at epoch 0, step 0: RuntimeError: out of tune"),
-        (lambda: (iter([]), None), "the loader gives no batch at epoch 0, step 0"),
-        ("nowhere:make", "there is no module 'nowhere'"),
-        ("no colon", "is not of the form module:factory"),
-    ],
-)
-def test_what_is_no_pipeline_is_said(factory: Any, message: str) -> None:
-    with pytest.raises(UnusableError, match=message):
-        detaug.preview(factory)
-
-
-def test_module_that_fails_when_it_is_imported_is_named(tmp_path: Any) -> None:
-    (tmp_path / "broken_pipeline.py").write_text("1 / 0\n")
-    with pytest.raises(UnusableError, match=r"broken_pipeline\.py, when it is imported, raises ZeroDivisionError"):
-        detaug.preview(f"{tmp_path}/broken_pipeline.py:make")
-
-
 def test_batch_without_an_image_is_described() -> None:
     class Numbers:
         def __next__(self) -> dict[str, Any]:

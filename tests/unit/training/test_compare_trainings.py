@@ -75,34 +75,6 @@ def test_a_reproducible_training_passes_and_leaves_no_trace() -> None:
     )
 
 
-class Sparse:
-    """Gradients of an embedding may be sparse, and have no plain bytes."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(3)
-        self.model = nn.Embedding(5, 2, sparse=True)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.done = 0
-
-    def train(self, steps: int) -> None:
-        while self.done < steps:
-            self.done += 1
-            self.optimizer.zero_grad()
-            self.model(torch.tensor([self.done % 5])).sum().backward()
-            self.optimizer.step()
-
-    def save(self, file: Path) -> None:
-        torch.save((self.model.state_dict(), self.done), file)
-
-    def load(self, file: Path) -> None:
-        state, self.done = torch.load(file, weights_only=True)
-        self.model.load_state_dict(state)
-
-
-def test_sparse_gradients_are_compared() -> None:
-    assert compare_trainings(Sparse, steps=4)
-
-
 class Threaded(PlainLoop):
     def __init__(self) -> None:
         super().__init__()

@@ -232,18 +232,6 @@ def test_the_outside_does_not_notice_what_happens_inside():
     assert draw_globals() == expected[0]
 
 
-def test_a_function_can_be_isolated_and_called_again():
-    @isolate_rng()
-    def drawn(seed):
-        seed_everything(seed, workers=False)
-        return draw_globals()
-
-    with isolate_rng():
-        expected = draw_globals()
-    assert drawn(1) == drawn(1) != drawn(2)
-    assert draw_globals() == expected
-
-
 def test_a_forked_child_leaves_the_devices_out(monkeypatch):
     """CUDA cannot be asked there: a DataLoader's worker may isolate all the same."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
