@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import click
 
@@ -100,6 +100,20 @@ def _stop_printing() -> None:
         os.close(nowhere)
 
 
+class _Unpadded:
+    """A file or a pipe without the spaces to which rich fills lines up."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write it, without spaces before line ends."""
+        return self._stream.write(re.sub(" +$", "", text, flags=re.MULTILINE))
+
+
 class Target:
     """Where `--json` asks a result to be written: nowhere, to a file, or to stdout, which then holds nothing else: what
     pipelines and their workers print there goes to stderr."""
@@ -130,8 +144,10 @@ class Target:
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
         stream = sys.stderr if self._is_stdout else sys.stdout
-        width = None if stream.isatty() or os.environ.get("COLUMNS") else 1000
-        return Piped(file=stream, highlight=False, width=width)
+        if stream.isatty():
+            return Piped(file=stream, highlight=False)
+        width = None if os.environ.get("COLUMNS") else 1000
+        return Piped(file=cast(IO[str], _Unpadded(stream)), highlight=False, width=width)
 
     def write(self, result: Any) -> None:
         """Write the result, if the option was given.

@@ -27,7 +27,8 @@ class UnsavedState:
 
     Tensors and arrays that the trainer reaches, have changed and are in no file of the output folder are told: averaged
     weights, for one. A trainer may write its checkpoint anew, or files of its own, after nnU-Net's `save_checkpoint`; so
-    files are looked at when training goes on.
+    files are looked at when training goes on. And gradients are told to which the first step after the checkpoint adds: those
+    that are left over, as nnU-Net's `train_step` leaves them, are set to zero before.
 
     Args:
         trainer: before its first epoch.
@@ -42,6 +43,7 @@ class UnsavedState:
         if self._changed is None:
             now = {name: _digest(each) for name, each in tensors_of(trainer)}
             self._changed = {name: each for name, each in now.items() if self._before.get(name) != each}
+            _tell_added_gradients(trainer.network)
 
     def training_goes_on(self, folder: Path) -> None:
         """Tell what the files in a folder lack, once."""
@@ -101,3 +103,20 @@ def _found(path: str, value: Any, seen: list[Any] | None = None) -> Iterator[tup
         else:
             inner = list(getattr(value, "__dict__", {}).items())
         left += [(f"{path}.{name}" if path else str(name), each) for name, each in reversed(inner)]
+
+
+def _tell_added_gradients(network: torch.nn.Module) -> None:
+    """Look at a gradient that is there now once the next one is about to be added to it."""
+    parameter = next((each for each in network.parameters() if each.grad is not None and each.grad.any()), None)
+    if parameter is None:
+        return
+
+    def look(_: torch.Tensor) -> None:
+        handle.remove()
+        if parameter.grad is not None and parameter.grad.any():
+            logger.warning(
+                "the checkpoint lacks the gradients that this trainer was adding up over several steps when it was saved: a "
+                "training that is continued with --c goes on without them. Take an optimiser step before checkpoints are saved"
+            )
+
+    handle = parameter.register_hook(look)  # type: ignore[no-untyped-call]

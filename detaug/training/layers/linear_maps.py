@@ -5,8 +5,9 @@ is not, because many outputs are added atomically into one input. These operatio
 byte, and bring their own transpose: every input reads the outputs that it went into, in ascending order, without atomic
 additions, matrix products (hence no cuBLAS workspace and no TF32) or sorting.
 
-The gradient of the transpose is the forward pass, so second derivatives work; so does `torch.compile(fullgraph=True)`.
-TorchScript cannot express them: script or export a model before `make_deterministic`.
+The gradient of the transpose is the forward pass, so second derivatives work; so do `torch.func` (grad, vmap, jvp),
+forward-mode differentiation and `torch.compile(fullgraph=True)`. TorchScript cannot express them: script or export a model
+before `make_deterministic`.
 """
 
 from __future__ import annotations
@@ -29,21 +30,35 @@ Linear = Callable[[torch.Tensor], torch.Tensor]
 
 def apply(forward: Linear, transposed: Linear, tensor: torch.Tensor) -> torch.Tensor:
     """``forward(tensor)``, whose gradient with respect to `tensor` is ``transposed(gradient)``, any number of times."""
-    result: torch.Tensor = _Map.apply(tensor, forward, transposed)
+    # torch.compile takes no Function with a `jvp` of its own.
+    function = _Map if torch.compiler.is_compiling() else _MapWithTangents
+    result: torch.Tensor = function.apply(tensor, forward, transposed)
     return result
 
 
 class _Map(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, forward: Linear, transposed: Linear) -> torch.Tensor:
-        ctx.pair = forward, transposed
-        ctx.memory_format = suggest_memory_format(tensor)  # channels last where the argument had them there
+    def forward(tensor: torch.Tensor, forward: Linear, transposed: Linear) -> torch.Tensor:  # noqa: ARG004
         return forward(tensor)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
+        tensor, *ctx.pair = inputs
+        ctx.memory_format = suggest_memory_format(tensor)  # channels last where the argument had them there
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         forward, transposed = ctx.pair
         return apply(transposed, forward, gradient).contiguous(memory_format=ctx.memory_format), None, None
+
+
+class _MapWithTangents(_Map):
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:
+        forward, transposed = ctx.pair
+        return apply(forward, transposed, tangent)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What holds for every command: its help, and a stdout without room."""
+"""What holds for every command: its help, its lines in a pipe, and a stdout without room."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def test_a_stdout_without_room_is_one_message_and_status_2(arguments: list[str])
             [sys.executable, "-m", "detaug", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
     assert (done.returncode, done.stderr) == (2, "Error: cannot write to stdout: No space left on device\n")
+
+
+def test_lines_in_a_pipe_have_no_spaces_at_their_ends() -> None:
+    result = CliRunner().invoke(main, ["doctor"])
+    assert len(result.output.splitlines()) > 20
+    assert [line for line in result.output.splitlines() if line != line.rstrip()] == []
 
 
 def _commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:

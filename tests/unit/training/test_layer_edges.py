@@ -54,6 +54,17 @@ def test_no_class_of_a_uint8_target_is_taken_for_ignore_index() -> None:
     )
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_under_autocast_the_loss_is_computed_in_float32(smoothing: float) -> None:
+    logits, target = noise((2, 5, 16, 16), torch.bfloat16), torch.arange(512).view(2, 16, 16) % 5
+    exact = functional.cross_entropy(logits.double(), target, label_smoothing=smoothing)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = layers.cross_entropy(logits, target, label_smoothing=smoothing)
+        likelihood = layers.nll_loss(logits, target)
+    assert loss.dtype == likelihood.dtype == torch.float32
+    assert abs(float(loss) / float(exact) - 1) < 1e-6
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_gradients_keep_channels_last(name: str) -> None:
     call, shape = CALLS[name]
@@ -77,6 +88,39 @@ def test_first_and_second_derivatives_are_pytorchs(name: str) -> None:
     torch.autograd.gradgradcheck(lambda x: call(layers, x), small, fast_mode=True)
 
 
+@pytest.mark.parametrize("name", CALLS)
+def test_functional_transforms_and_forward_differentiation(name: str) -> None:
+    call, shape = CALLS[name]
+    x, tangent = noise(shape), noise(shape).flip(-1)
+    for transform in (
+        lambda f: torch.func.grad(lambda y: call(f, y).square().sum())(x),
+        lambda f: torch.func.jvp(lambda y: call(f, y), (x,), (tangent,))[1],
+        lambda f: torch.func.vmap(torch.func.grad(lambda y: call(f, y).square().sum()))(torch.stack([x, tangent])),
+    ):
+        torch.testing.assert_close(transform(layers), transform(functional), rtol=1e-10, atol=1e-10)
+
+
+def test_second_derivatives_of_a_swapped_model_compose_with_functional_call_and_vmap() -> None:
+    original = nn.Sequential(
+        nn.Conv3d(1, 2, 3, padding=1, padding_mode="reflect"), nn.AvgPool3d(2), nn.AdaptiveAvgPool3d(1)
+    )
+    models = original.double(), layers.make_deterministic(copy.deepcopy(original))
+    x = noise((3, 1, 4, 4, 4))
+    results = []
+    for model in models:
+        parameters = dict(model.named_parameters())
+
+        def loss(parameters: dict[str, torch.Tensor], y: torch.Tensor, model: nn.Module = model) -> torch.Tensor:
+            value: torch.Tensor = torch.func.functional_call(model, parameters, (y[None],))
+            return value.square().sum()
+
+        one = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
+        two = torch.func.hessian(lambda y, loss=loss, parameters=parameters: loss(parameters, y))(x[0])
+        results.append([*one.values(), two])
+    for wanted, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "cross_entropy"])
 def test_an_empty_batch_has_an_empty_gradient(name: str) -> None:
     call, shape = CALLS[name]
@@ -94,6 +138,17 @@ def test_values_and_dtypes_under_autocast_are_pytorchs(name: str) -> None:
     gradients = [torch.autograd.grad(value.float().sum(), x)[0] for value, x in zip(values, given, strict=True)]
     assert gradients[0].dtype == gradients[1].dtype == torch.bfloat16
     torch.testing.assert_close(*gradients, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_they_compile_as_one_graph(name: str) -> None:
+    call, shape = CALLS[name]
+    expected, got = noise(shape).requires_grad_(), noise(shape).requires_grad_()
+    call(functional, expected).square().sum().backward()
+    compiled = torch.compile(lambda x: call(layers, x), fullgraph=True, backend="aot_eager")
+    compiled(got).square().sum().backward()
+    torch.testing.assert_close(got.grad, expected.grad, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 import warnings
 from collections.abc import Callable
@@ -150,6 +151,30 @@ def test_a_convolution_that_reflects_at_the_border_is_swapped_and_no_other(kind:
     assert reflection not in nodes_of_graph(model(noise(*given)))
 
 
+@pytest.mark.parametrize(
+    "clone",
+    [
+        copy.deepcopy,
+        lambda module: pickle.loads(pickle.dumps(module)),
+        lambda module: torch.load(_saved(module), weights_only=False),
+    ],
+)
+def test_a_swapped_subclass_can_be_copied_and_pickled(clone: Callable[[nn.Module], nn.Module]) -> None:
+    loss = Flattening(weight=torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
+    make_deterministic(loss)
+    other = clone(loss)
+    assert type(other) is type(loss)
+    target = torch.randint(0, 3, (2, 4, 4))
+    same_value_and_gradients(loss, other, lambda: (noise(2, 3, 4, 4), target))
+
+
+def _saved(module: nn.Module) -> io.BytesIO:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return file
+
+
 def test_what_cannot_be_swapped_is_reported_with_advice() -> None:
     replaced = nn.AvgPool3d(2)
     replaced.forward = lambda x: x  # type: ignore[method-assign]
@@ -184,6 +209,33 @@ def test_a_layer_without_a_shape_is_reported_until_it_has_one() -> None:
     assert list(swap_layers(model).swapped) == ["0"]
 
 
+def test_a_parametrized_convolution_is_swapped_and_computes_the_same() -> None:
+    model = nn.Sequential(
+        nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"))
+    ).double()
+    before = copy.deepcopy(model)
+    assert list(swap_layers(model).swapped) == ["0"]
+    same_value_and_gradients(before, model, lambda: (noise(1, 1, 5, 5),))
+
+
+class NamedAlike(nn.Module):
+    """Whose attributes are called as functions are that vary, and are none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.upsample = nn.ConvTranspose3d(1, 1, 2, 2)
+        self.interpolate = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.upsample(x) if self.interpolate is None else x
+
+
+def test_names_of_attributes_are_no_reason_and_nearest_does_not_vary() -> None:
+    report = swap_layers(nn.Sequential(NamedAlike(), nn.Upsample(scale_factor=2)))
+    assert not report.could_not
+    assert not report.swapped
+
+
 def test_make_deterministic_returns_the_model_and_logs_what_it_could_not(caplog: pytest.LogCaptureFixture) -> None:
     replaced = nn.AvgPool3d(2)
     replaced.forward = lambda x: x  # type: ignore[method-assign]
@@ -195,10 +247,23 @@ def test_make_deterministic_returns_the_model_and_logs_what_it_could_not(caplog:
     assert "its forward was replaced on the instance; run it within detaug.training.deterministic_functions()" in warned
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_swapped_model_cannot_be_scripted_and_its_documentation_says_so() -> None:
+    pool = make_deterministic(nn.AvgPool3d(2))
+    with pytest.raises((RuntimeError, torch.jit.frontend.NotSupportedError)):
+        torch.jit.script(pool)
+    assert "cannot be scripted" in str(make_deterministic.__doc__)
+
+
 def test_modules_in_plain_containers_are_found() -> None:
     holder = Holder()
     assert set(swap_layers(holder).swapped) == {"losses[0]", "losses[1]['pool']"}
     assert type(holder.losses[0]) is layers.NLLLoss
+
+
+def test_a_module_used_twice_is_swapped_and_named_once() -> None:
+    pool = nn.AvgPool3d(2)
+    assert list(swap_layers(nn.Sequential(pool, pool)).swapped) == ["0"]
 
 
 @pytest.mark.parametrize("wrong", [None, functional.cross_entropy, nn.AvgPool3d, "model"])
@@ -296,3 +361,16 @@ def test_functions_are_redirected_within_the_block_only() -> None:
 def _ours(value: torch.Tensor) -> bool:
     """Whether it comes from a map of its own, or, the losses' mean, from an ordinary division."""
     return value.grad_fn.name() == "DivBackward0" or any(name.startswith("_Map") for name in nodes_of_graph(value))
+
+
+def test_functions_with_nothing_to_redirect_stay_pytorchs() -> None:
+    with deterministic_functions():
+        assert functional.pad(torch.ones(1, 1), (1, 1)).tolist() == [[0, 1, 0]]
+        assert functional.avg_pool2d(torch.ones(1, 2, 2), 2).tolist() == [[[1.0]]]
+
+
+def test_a_network_of_functions_has_no_gradient_that_varies_within_the_block() -> None:
+    with deterministic_functions():
+        value = Functional()(noise(1, 1, 4, 4, 4))
+    assert not nodes_of_graph(value) & {"AvgPool3DBackward0", "UpsampleTrilinear3DBackward1"}
+    assert nodes_of_graph(Functional()(noise(1, 1, 4, 4, 4))) & {"AvgPool3DBackward0", "UpsampleTrilinear3DBackward1"}

@@ -77,6 +77,20 @@ def test_the_other_modes_of_padding_are_pytorchs() -> None:
     )
 
 
+def test_the_forward_pass_is_pytorchs_to_the_byte() -> None:
+    tensor = image(2, 3, 9, 9, 9, dtype=torch.float32).requires_grad_()
+    assert torch.equal(layers.avg_pool3d(tensor, 3, 2, 1), functional.avg_pool3d(tensor, 3, 2, 1))
+
+
+def test_channels_last_strided_and_empty_tensors_are_taken() -> None:
+    for tensor in (
+        image(2, 3, 6, 6, 6).contiguous(memory_format=torch.channels_last_3d),
+        image(2, 3, 6, 6, 12)[..., ::2],
+        image(0, 3, 6, 6, 6),
+    ):
+        assert_same_as(lambda x: functional.avg_pool3d(x, 2), lambda x: layers.avg_pool3d(x, 2), tensor)
+
+
 @pytest.mark.parametrize("arguments", [(0,), (2, 0), (2, 1, 2), ((2, 2),), (9,)])
 def test_what_pytorch_refuses_is_refused_with_the_same_error(arguments: tuple[Any, ...]) -> None:
     tensor = image(2, 4, 4, 4).requires_grad_()

@@ -104,6 +104,26 @@ def test_the_modules_equal_pytorchs() -> None:
         assert_same_as(original, ours, image(2, 2, 5, 6))
 
 
+def test_the_forward_pass_is_pytorchs_to_the_byte() -> None:
+    tensor = image(1, 2, 9, 9, 9).float().requires_grad_()
+    keywords = {"scale_factor": 1.7, "mode": "trilinear"}
+    assert torch.equal(layers.interpolate(tensor, **keywords), functional.interpolate(tensor, **keywords))
+
+
+def test_a_long_signal_needs_no_square_of_its_length_in_memory() -> None:
+    signal = image(1, 1, 400_000).float()
+    value, gradient = value_and_gradient(lambda x: layers.interpolate(x, scale_factor=2, mode="linear"), signal)
+    assert value.shape[-1] == 2 * gradient.shape[-1]
+    torch.testing.assert_close(
+        gradient, value_and_gradient(lambda x: functional.interpolate(x, scale_factor=2, mode="linear"), signal)[1]
+    )
+
+
+def test_bytes_are_images_too() -> None:
+    picture = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
+    assert torch.equal(layers.interpolate(picture, scale_factor=2), functional.interpolate(picture, scale_factor=2))
+
+
 @pytest.mark.parametrize(
     "keywords", [{}, {"size": 3, "scale_factor": 2}, {"size": 3, "mode": "bilinear"}, {"size": 3, "mode": "cubic"}]
 )

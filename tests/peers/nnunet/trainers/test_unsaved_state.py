@@ -100,6 +100,37 @@ class SavesItBeside(Average):
         torch.save(self.average.state_dict(), f"{filename}.average.pt")
 
 
+class Accumulates(ShortDeterministic):
+    """Three batches to a step of the optimiser, two batches to an epoch."""
+
+    batches = 0
+
+    def train_step(self, batch: Any) -> Any:
+        output = self.network(batch["data"])
+        loss = self.loss(output, batch["target"])
+        loss.backward()
+        self.batches += 1
+        if self.batches % 3 == 0:
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=False)
+        return {"loss": loss.detach().numpy()}
+
+
+class ZeroesFirst(Accumulates):
+    """A step of its own that leaves gradients behind, and sets them to zero before the next."""
+
+    def train_step(self, batch: Any) -> Any:
+        self.optimizer.zero_grad(set_to_none=False)
+        return super().train_step(batch)
+
+
+class AccumulatesWithinAnEpoch(Accumulates):
+    def on_train_epoch_end(self, train_outputs: Any) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        super().on_train_epoch_end(train_outputs)
+
+
 def told(root: Path, trainer: type) -> list[str]:
     """The lines of a training's log on what a checkpoint lacks."""
     made = new_trainer(root, trainer)
@@ -126,4 +157,14 @@ def test_what_no_file_holds_is_told_once_by_name(nnunet_environment: Path, train
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", [ShortDeterministic, ShortDetAug, SavesItsAverage, SavesItBeside])
 def test_what_is_saved_is_not_told(nnunet_environment: Path, trainer: type) -> None:
+    assert told(nnunet_environment, trainer) == []
+
+
+def test_gradients_that_the_next_step_adds_to_are_told(nnunet_environment: Path) -> None:
+    (line,) = told(nnunet_environment, Accumulates)
+    assert "lacks the gradients that this trainer was adding up" in line
+
+
+@pytest.mark.parametrize("trainer", [ZeroesFirst, pytest.param(AccumulatesWithinAnEpoch, marks=SLOW)])
+def test_gradients_that_are_used_up_or_set_to_zero_are_not(nnunet_environment: Path, trainer: type) -> None:
     assert told(nnunet_environment, trainer) == []
