@@ -180,21 +180,13 @@ class Scaled(Loop):
         scaler.step(self.optimizer)
 
 
-class Compiled(Loop):
-    def __init__(self) -> None:
-        super().__init__()
-        self.model = torch.compile(self.model, backend="eager")  # type: ignore[assignment]
-
-
 class CompiledInside(Loop):
     def __init__(self) -> None:
         super().__init__()
         self.model[2].compile(backend="eager")
 
 
-@pytest.mark.parametrize(
-    "loop", [Accumulating, WithAClosure, Scaled, pytest.param(Compiled, marks=pytest.mark.slow), CompiledInside]
-)
+@pytest.mark.parametrize("loop", [Accumulating, WithAClosure, Scaled, CompiledInside])
 def test_loops_of_many_kinds_are_watched(loop: type[Loop]) -> None:
     report = compare_trainings(loop, steps=4)
     assert report, str(report)

@@ -153,12 +153,6 @@ def test_a_half_precision_mean_over_many_voxels_does_not_overflow() -> None:
     assert loss.item() == pytest.approx(0.693, abs=2e-3)
 
 
-def test_channels_last_and_strided_logits_are_taken() -> None:
-    logits, target = torch.randn(2, 3, 4, 4, 8, dtype=torch.float64), torch.randint(0, 3, (2, 4, 4, 4))
-    for tensor in (logits[..., ::2], logits[..., :4].contiguous(memory_format=torch.channels_last_3d)):
-        assert_same_as(lambda x: functional.cross_entropy(x, target), lambda x: layers.cross_entropy(x, target), tensor)
-
-
 def test_the_operation_that_varies_is_called_without_its_reduction_only() -> None:
     """PyTorch's reductions add atomically on CUDA; ``Reduction.NONE`` (0) does not, and PyTorch does not alert on it."""
     called = []
