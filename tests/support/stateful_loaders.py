@@ -109,14 +109,6 @@ class OwnGenerator(Chain):
         self.rng.bit_generator.state = state["rng"]
 
 
-class NewGenerator(OwnGenerator):
-    """Makes a new generator to go on with."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.rng = np.random.default_rng()
-        super().load_state_dict(state)
-
-
 class Endless(SlimDataLoaderBase):
     """batchgenerators' endless loader, with a running sum."""
 
@@ -179,13 +171,6 @@ class Tuples(Chain):
         return {**super().state_dict(), "shape": (1, 2)}
 
 
-class Arrays(Chain):
-    """Its state cannot be written as JSON."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "array": np.arange(3)}
-
-
 class Unable(Chain):
     """Has the methods, and no more."""
 
@@ -201,14 +186,12 @@ class Refusing(Chain):
 
 
 class Growing(Chain):
-    """Its state has 300 characters more after every batch."""
+    """Its state has 4,000 characters more after every batch."""
 
-    def __init__(self, diary: Path, length: int = 0, by: int = 300) -> None:
-        super().__init__(diary, length)
-        self.by, self.past = by, ""
+    past = ""
 
     def extra(self) -> Any:
-        self.past += "x" * self.by
+        self.past += "x" * 4000
         return len(self.past)
 
     def state_dict(self) -> dict[str, Any]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import cProfile
-import pstats
 import sys
 from typing import Any
 
 import numpy as np
-import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import DeterministicAugmenter, current, fingerprint
@@ -36,22 +33,6 @@ class Fading:
 def prints() -> list[str]:
     with DeterministicAugmenter(Noise(), Fading(), 0, seed=3, batches_per_epoch=4, check=1) as augmenter:
         return [fingerprint(batch) for _ in range(2) for batch in augmenter]
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="cProfile is no profile function any more")
-def test_cprofile_changes_nothing_and_goes_on() -> None:
-    plain = prints()
-    before = sys.getprofile()
-    profile = cProfile.Profile()
-    profile.enable()
-    try:
-        assert prints() == plain
-        assert sys.getprofile() is profile
-        sum(range(10))
-    finally:
-        profile.disable()
-        sys.setprofile(before)
-    assert any(name == "prints" for _, _, name in pstats.Stats(profile).stats)  # type: ignore[attr-defined]
 
 
 def test_a_profile_function_goes_on_too() -> None:

@@ -63,13 +63,6 @@ def test_each_sample_of_a_batch_is_augmented_from_its_own_generator(make: Maker,
             assert np.array_equal(np.asarray(made[key][sample]), np.asarray(alone["segmentation"]))
 
 
-def test_any_number_of_processes_gives_the_same_bytes(make: Maker) -> None:
-    expected = prints(take(make(Volumes(), pipeline(), 0, seed=8), 8))
-    assert len(set(expected)) == 8
-    for processes in (1, 3):
-        assert prints(take(make(Volumes(delay=0.02), pipeline(), processes, seed=8), 8)) == expected
-
-
 def native(kind: str) -> Any:
     from tests.peers.acceptance import nnunet_pipeline as parts
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import types
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,7 +12,7 @@ nnunet = pytest.importorskip("nnunetv2.training.nnUNetTrainer.nnUNetTrainer")
 
 from batchgeneratorsv2.transforms.noise.gaussian_blur import GaussianBlurTransform  # noqa: E402
 
-from detaug import DeterministicAugmenter, LocalProcesses, SeedTree  # noqa: E402
+from detaug import LocalProcesses  # noqa: E402
 from tests.peers.acceptance import nnunet_pipeline as pipeline  # noqa: E402
 from tests.support.augmenters import Maker  # noqa: E402
 from tests.support.comparing import prints, take  # noqa: E402
@@ -104,55 +102,3 @@ def test_objects_of_the_user_keep_their_settings(make: Maker, folder: Path) -> N
     take(make(pipeline.loader(folder, transforms), None, 0, seed=4), 2)
     assert [blur.benchmark for blur in blurs] == [True]
     assert [blur.benchmark_use_fft for blur in blurs] == [{}]
-
-
-def trainer_that_has(folder: Path) -> Any:
-    """What nnUNetTrainer.get_dataloaders asks of its trainer, without a plan and a network."""
-    stub = types.SimpleNamespace(
-        dataset_class=pipeline.nnUNetDatasetNumpy,
-        preprocessed_dataset_folder=str(folder),
-        configuration_manager=types.SimpleNamespace(patch_size=pipeline.PATCH, use_mask_for_norm=[False]),
-        label_manager=pipeline.label_manager(),
-        is_cascaded=False,
-        batch_size=2,
-        oversample_foreground_percent=0.33,
-        probabilistic_oversampling=False,
-        device=torch.device("cpu"),
-        _get_deep_supervision_scales=lambda: [[1, 1, 1], [0.5, 0.5, 0.5]],
-        configure_rotation_dummyDA_mirroring_and_inital_patch_size=lambda: (
-            (-0.5, 0.5), False, np.array(pipeline.LARGER_PATCH), (0, 1, 2)),
-        get_training_transforms=nnunet.nnUNetTrainer.get_training_transforms,
-        get_validation_transforms=nnunet.nnUNetTrainer.get_validation_transforms,
-    )  # fmt: skip
-    stub.get_tr_and_val_datasets = lambda: (
-        pipeline.nnUNetDatasetNumpy(str(folder), [f"case_{i}" for i in range(4)]),
-        pipeline.nnUNetDatasetNumpy(str(folder), ["case_4"]),
-    )
-    return stub
-
-
-def test_unmodified_nnunet_takes_the_augmenter_in_place_of_its_own(
-    make: Maker, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nnunet, "NonDetMultiThreadedAugmenter", DeterministicAugmenter)
-    monkeypatch.setenv("DETAUG_SEED", "5")
-    runs = []
-    for processes in ("1", "2"):
-        monkeypatch.setenv("nnUNet_n_proc_DA", processes)
-        train, validation = nnunet.nnUNetTrainer.get_dataloaders(trainer_that_has(folder))
-        make.keep(train)
-        make.keep(validation)
-        assert isinstance(train, nnunet.NonDetMultiThreadedAugmenter)
-        runs.append(prints([next(train) for _ in range(4)]) + prints([next(validation) for _ in range(4)]))
-        train._finish()
-        validation._finish()
-    assert runs[0] == runs[1]
-
-
-def test_nnunet_pipeline_draws_from_torch_differently_in_every_batch(make: Maker, folder: Path) -> None:
-    batches = take(make(build(folder, "plain"), None, 3, seed=4), N)
-    assert len(set(prints({"data": b["data"]} for b in batches))) == N
-
-
-def test_seed_tree_of_the_run_gives_an_int_to_whoever_wants_one() -> None:
-    assert SeedTree(4).child("split").integer() != SeedTree(5).child("split").integer()

@@ -99,20 +99,6 @@ def test_full_pipeline_gives_the_same_bytes_under(make: Maker, mark: str, method
     assert prints(batches) == expected
 
 
-def test_full_pipeline_replays(make: Maker, expected: list[str]) -> None:
-    assert prints([make(Volumes(), pipeline(), 2, **OPTIONS).replay(0, 7)]) == [expected[7]]
-
-
-def test_numbers_of_torch_threads_in_the_caller_do_not_matter(make: Maker, expected: list[str]) -> None:
-    threads = torch.get_num_threads()
-    try:
-        for count in (1, 2):
-            torch.set_num_threads(count)
-            assert prints(take(make(Volumes(), pipeline(), 0, **OPTIONS), 4)) == expected[:4]
-    finally:
-        torch.set_num_threads(threads)
-
-
 def test_pin_memory_without_a_gpu_gives_the_same_batches(make: Maker, expected: list[str]) -> None:
     augmenter = make(Volumes(), pipeline(), 2, 2, None, True, **OPTIONS)
     batches = take(augmenter, 10)

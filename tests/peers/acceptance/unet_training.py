@@ -1,13 +1,13 @@
 """A small 3-D U-Net trained on real MRI with the training toolkit, stoppable and resumable at any step.
 
 The loop draws from every global generator: dropout from torch's, the weight of a step's loss from NumPy's and Python's.
-``python -m tests.peers.acceptance.unet_training`` prints the fingerprint of the weights it ends with.
+``python -m tests.peers.acceptance.unet_training CHECKPOINT`` goes on from there and prints the fingerprint of its last weights.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,27 +59,12 @@ def pipeline() -> Compose:
 
 
 class Training:
-    """A run: network, optimizer and place in the data; what it leaves out, a test can see missing.
+    """A run: network, optimizer and place in the data."""
 
-    Args:
-        without: names of ingredients to leave out: "seed" (of everything), "rng" (state in the checkpoint), "data"
-            (state of the augmenter in the checkpoint), "optimizer" (its state in the checkpoint).
-    """
-
-    def __init__(
-        self,
-        num_processes: int,
-        seed: int = 11,
-        *,
-        rank: int = 0,
-        world_size: int = 1,
-        without: tuple[str, ...] = (),
-    ) -> None:
-        self.without = without
+    def __init__(self, num_processes: int, seed: int = 11, *, rank: int = 0, world_size: int = 1) -> None:
         # Before the seeds: importing what reads the images draws from Python's global generator, the first time.
         cases = [load_template()]
-        if "seed" not in without:
-            seed_everything(seed, workers=False)
+        seed_everything(seed, workers=False)
         self.network: nn.Module = UNet()
         make_deterministic(self.network)
         self.loss = layers.CrossEntropyLoss()
@@ -119,35 +104,32 @@ class Training:
             "rng": rng_state(),
             "data": self.augmenter.state_dict(),
         }
-        torch.save({key: value for key, value in state.items() if key not in self.without}, file)
+        torch.save(state, file)
 
     def resume(self, file: Path) -> None:
         state = torch.load(file, weights_only=True)
         self.network.load_state_dict(state["network"])
-        if "optimizer" in state:
-            self.optimizer.load_state_dict(state["optimizer"])
-        if "data" in state:
-            self.augmenter.load_state_dict(state["data"])
-        if "rng" in state:
-            set_rng_state(state["rng"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.augmenter.load_state_dict(state["data"])
+        set_rng_state(state["rng"])
 
     def weights(self) -> str:
         return fingerprint(self.network.state_dict())
 
 
-def train(num_processes: int, seed: int = 11, without: tuple[str, ...] = ()) -> tuple[str, list[float]]:
+def train(num_processes: int, seed: int = 11) -> tuple[str, list[float]]:
     """A whole run: the fingerprint of its weights, and its losses."""
     with deterministic_mode():
-        training = Training(num_processes, seed, without=without)
+        training = Training(num_processes, seed)
         with training.augmenter:
             losses = list(training.steps())
         return training.weights(), losses
 
 
-def train_until(step: int, file: Path, num_processes: int, without: tuple[str, ...] = ()) -> None:
+def train_until(step: int, file: Path, num_processes: int) -> None:
     """A run that saves a checkpoint after `step` steps and ends there."""
     with deterministic_mode():
-        training = Training(num_processes, without=without)
+        training = Training(num_processes)
         with training.augmenter:
             steps = training.steps()
             for _ in range(step):
@@ -155,10 +137,10 @@ def train_until(step: int, file: Path, num_processes: int, without: tuple[str, .
             training.save(file)
 
 
-def train_on(file: Path, num_processes: int, without: tuple[str, ...] = ()) -> str:
+def train_on(file: Path, num_processes: int) -> str:
     """From a checkpoint to the end: the fingerprint of the weights."""
     with deterministic_mode():
-        training = Training(num_processes, without=without)
+        training = Training(num_processes)
         training.resume(file)
         with training.augmenter:
             for _ in training.steps():
@@ -166,16 +148,5 @@ def train_on(file: Path, num_processes: int, without: tuple[str, ...] = ()) -> s
         return training.weights()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--resume", type=Path)
-    parser.add_argument("--processes", type=int, default=1)
-    arguments = parser.parse_args()
-    if arguments.resume:
-        print(train_on(arguments.resume, arguments.processes))
-    else:
-        print(train(arguments.processes)[0])
-
-
 if __name__ == "__main__":
-    main()
+    print(train_on(Path(sys.argv[1]), num_processes=2))

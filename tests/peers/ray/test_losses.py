@@ -7,20 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
-from ray.exceptions import OutOfMemoryError
 
 from detaug import DeterministicAugmenter, WorkerDied, current, fingerprint
 from detaug.ray import RayExecutor
-from detaug.ray import nodes as nodes_of_cluster
-from detaug.ray import pool as pool_of_cluster
-from detaug.ray.handles import Event
 from tests.support.executor_suite import Finite, made_by
 
 EPOCH = 40
@@ -60,28 +56,6 @@ class Counting(DataLoader):
         return {"data": np.full((1, 1, 8, 8), self.at) + np.random.random(), "at": self.at}
 
 
-class StartsLate(Slow):
-    """In the second of the actors, which takes a while to make its copy."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder, self.driver = folder, os.getpid()
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if os.getpid() == self.driver:
-            return
-        try:
-            with open(self.folder / "first", "x") as file:
-                file.write(str(os.getpid()))
-        except FileExistsError:
-            while not (first := (self.folder / "first").read_text()):
-                time.sleep(0.01)
-            if int(first) != os.getpid() and not (self.folder / "started").exists():
-                time.sleep(1.5)
-                (self.folder / "started").touch()
-
-
 class DiesAtACheck(Slow):
     """The first time that a batch is made for the second time, its process ends itself."""
 
@@ -99,14 +73,6 @@ class DiesAtACheck(Slow):
                 os.kill(os.getpid(), signal.SIGKILL)
             (self.folder / f"again {name}").touch()
         return super().generate_train_batch()
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    """What it returns once that is true, or in the end."""
-    until = time.monotonic() + seconds
-    while not (found := condition()) and time.monotonic() < until:
-        time.sleep(0.1)
-    return found
 
 
 def expected(loader: DataLoader, epoch: int = 0, **options: Any) -> list[str]:
@@ -188,30 +154,6 @@ class TestOneNode:
         assert found == expected(Slow(delay=0))[:6]
         assert "has been making epoch 0, step 2" in caplog.text
 
-    @pytest.mark.slow
-    def test_an_actor_without_memory_is_replaced_later_and_the_others_go_on(
-        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """As Ray tells of it where it ends one actor of several, which a test cannot have it do."""
-        monkeypatch.setattr(pool_of_cluster, "_MEMORY_PAUSE", 1.0)
-
-        def tells() -> None:
-            raise OutOfMemoryError("1 worker(s) were killed due to the node running low on memory.\nPages follow")
-
-        with in_cluster(Slow()) as augmenter:
-            found = [fingerprint(next(augmenter)) for _ in range(5)]
-            engine = augmenter._engine
-            before = wait_for(lambda: len(engine.worker_pids()) == 2 and engine.worker_pids())  # type: ignore[union-attr]
-            ended = next(each for each in engine._pool.actors.values() if each.report.pid == before[0])  # type: ignore[union-attr]
-            engine._events.put(Event(ended, lambda *_: None, lambda *_: None, tells))  # type: ignore[union-attr]
-            found += [fingerprint(next(augmenter)) for _ in range(20)]
-            assert wait_for(lambda: len(set(engine.worker_pids()) - {before[0]}) == 2)  # type: ignore[union-attr]
-            found += [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow(delay=0))
-        assert "the others go on, another is tried in 1 s: 1 worker(s) were killed due to the node" in caplog.text
-        assert "memory= (bytes of an actor)" in caplog.text
-        assert "Pages follow" not in caplog.text
-
     def test_batches_can_be_written_to_and_outlive_the_engine(self) -> None:
         with in_cluster(Slow(), actors=1) as augmenter:
             batches = [next(augmenter) for _ in range(3)]
@@ -219,45 +161,6 @@ class TestOneNode:
             batches[1]["data"][:] = 0
         assert fingerprint(batches[0]) == before
         assert not batches[1]["data"].any()
-
-    def test_a_missing_file_is_said_to_be_missing_on_that_node(self) -> None:
-        class Reads(Slow):
-            def generate_train_batch(self) -> dict[str, Any]:
-                with open("/no/such/case.npz", "rb") as file:
-                    return {"data": file.read()}
-
-        with in_cluster(Reads(), actors=1) as augmenter, pytest.raises(FileNotFoundError) as caught:
-            next(augmenter)
-        assert "on node" in str(caught.value)
-        assert "every node of the cluster" in str(caught.value)
-
-    @pytest.mark.slow
-    def test_actors_without_a_place_are_told_of_and_the_others_go_on(self, caplog: pytest.LogCaptureFixture) -> None:
-        with in_cluster(Slow(), actors=9, patience=1.0) as augmenter:
-            found = [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow(delay=0))
-        assert "wait for a place" in caplog.text
-        assert "CPUs" in caplog.text
-
-    def test_the_head_is_asked_seldom_while_an_actor_starts(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        asked, rounds = [], 0
-        ask = nodes_of_cluster.cpus
-
-        def cpus() -> tuple[float, float]:
-            asked.append(time.monotonic())
-            return ask()
-
-        monkeypatch.setattr(nodes_of_cluster, "cpus", cpus)
-        with in_cluster(StartsLate(tmp_path), actors=2, patience=0.2) as augmenter:
-            found = []
-            while not (tmp_path / "started").exists() and rounds < EPOCH:
-                found.append(fingerprint(next(augmenter)))
-                rounds += 1
-        assert found == expected(Slow(delay=0))[:rounds]
-        assert rounds >= 10
-        assert 1 <= len(asked) <= 1 + (asked[-1] - asked[0]) / 5
 
     @pytest.mark.slow
     def test_an_actor_that_dies_at_a_check_leaves_that_check_out(

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from dataclasses import replace
 from typing import Any
 
-import numpy._core._multiarray_umath as numpy_core
 import pytest
 import ray
 
-from detaug import fingerprint
 from detaug.ray import RayExecutor
 from detaug.ray.nodes import NodeReport, advice_on, remarks, why_unusable
-from tests.peers.ray.test_losses import Slow, expected, in_cluster
+from tests.peers.ray.test_losses import Slow, in_cluster
 
 OURS = NodeReport("a", "here", 1, ("0.1.0", 2, 1), (("numpy", "2.1"), ("torch", "2.6")), "x86_64 AVX2")
 
@@ -55,14 +52,6 @@ def test_an_unreachable_cluster_is_named_at_once() -> None:
     ).stderr
     assert "ConnectionError: no connection to the Ray cluster at '127.0.0.1:1'" in said
     assert "ray start --head" in said
-
-
-def test_another_python_and_ray_are_warned_of() -> None:
-    """Those that differ by no more than Ray itself puts up with."""
-    ours = replace(OURS, libraries=(("Python", "3.11.7"), ("ray", "2.50.0"), ("numpy", "2.1")))
-    said = remarks(replace(ours, name="gpu-2", libraries=(("Python", "3.11.9"), *ours.libraries[1:])), ours)
-    assert len(said) == 1
-    assert "gpu-2 has other versions of libraries: Python 3.11.9 (here 3.11.7)" in said[0]
 
 
 @pytest.mark.parametrize(
@@ -104,55 +93,3 @@ def test_a_path_that_is_missing_when_an_actor_starts_is_named_with_the_node() ->
     assert "No such file or directory: '/no/such/folder/dataset.json'" in said
     assert said.endswith("Paths must exist on every node of the cluster: a shared folder, or fsspec")
     assert "\x1b" not in said
-
-
-@pytest.mark.usefixtures("cluster")
-def test_an_actor_on_another_type_of_processor_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    """Its NumPy is told to do without the instructions by which it chooses its code."""
-    variables = {"NPY_DISABLE_CPU_FEATURES": " ".join(numpy_core.__cpu_dispatch__)}
-    program = "from detaug.ray.nodes import _processor; print(_processor())"
-    there = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **variables}, capture_output=True, text=True, check=True
-    ).stdout.strip()
-    if there == NodeReport.here().processor:
-        pytest.skip("this processor has none of them")
-    executor = RayExecutor(1, runtime_env={"env_vars": variables})
-    with in_cluster(Slow(), batches_per_epoch=2, executor=executor) as augmenter:
-        assert [fingerprint(batch) for batch in augmenter] == expected(Slow(delay=0))[:2]
-    assert f"node {NodeReport.here().name} has another type of processor ({there}; here" in caplog.text
-
-
-#: In a program of its own: connects to a cluster whose head says that it runs other versions, which Ray itself compares.
-OTHER_VERSIONS = """
-import json, os, sys
-os.environ["RAY_AUTH_MODE"] = "disabled"
-from ray.cluster_utils import Cluster
-nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": 100 * 2**20})
-import ray
-ray.init(nodes.address, log_to_driver=False, configure_logging=False)
-store = ray._private.worker.global_worker.gcs_client
-key, place = b"CLUSTER_METADATA", b"cluster"
-told = json.loads(store.internal_kv_get(key, place))
-told.update(json.loads(sys.argv[1]))
-store.internal_kv_put(key, json.dumps(told).encode(), True, place)
-ray.shutdown()
-from detaug.ray.executor import connect
-try:
-    connect(nodes.address)
-finally:
-    nodes.shutdown()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("other", [{"ray_version": "2.1.0"}, {"python_version": "3.8.1"}], ids=str)
-def test_other_versions_of_ray_and_python_are_refused_with_both_named(other: dict[str, str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", OTHER_VERSIONS, json.dumps(other)],
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert "ConnectionError: no connection to the Ray cluster" in done.stderr
-    assert next(iter(other.values())) in done.stderr, "the cluster's"
-    assert "This process on node" in done.stderr
-    assert "Ray and Python must be of the same versions on all its nodes" in done.stderr

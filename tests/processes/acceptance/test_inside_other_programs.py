@@ -16,40 +16,6 @@ from tests.support.witness import WITNESS, assert_made_by_workers, witness
 
 pytestmark = pytest.mark.timeout(120)
 
-RANKS = """
-def rank_of_two(rank, start_method):
-    import torch
-    from detaug import fingerprint
-    with augmenter(rank=rank, world_size=2, batches_per_epoch=10) as aug:
-        batches = list(aug)
-    assert os.getpid() not in {batch.pop("pid") for batch in batches}
-    with open(f"rank-{rank}", "w") as file:
-        file.write(" ".join(fingerprint(batch) for batch in batches))
-"""
-
-
-def test_ranks_started_by_torch_spawn_partition_one_stream(script: Callable[..., Script], start_method: str) -> None:
-    run = script(
-        """
-        import torch.multiprocessing
-        from detaug import fingerprint
-        torch.multiprocessing.spawn(rank_of_two, (START_METHOD,), nprocs=2)
-        with augmenter(num_processes=0, batches_per_epoch=10) as aug:
-            alone = []
-            for batch in aug:
-                del batch["pid"]
-                alone.append(fingerprint(batch))
-        ranks = [open(f"rank-{rank}").read().split() for rank in range(2)]
-        print(ranks == [alone[0::2], alone[1::2]])
-        """,
-        start_method,
-        prelude=PRELUDE + RANKS,
-    )
-    run.finish()
-    assert run.err == ""
-    assert run.lines == ["True"]
-    run.assert_nobody_left()
-
 
 class MultipliesMatrices:
     """Does what takes torch's thread pool, in the worker."""
@@ -112,27 +78,6 @@ def test_code_typed_into_an_interpreter_works_or_says_why_not(start_method: str)
         check=False,
     )
     assert run.stdout == "end\n" or (start_method != "fork" and "__main__" in run.stderr)
-
-
-def test_loader_and_transform_of_the_script_itself_travel(script: Callable[..., Script], start_method: str) -> None:
-    run = script(
-        """
-        with augmenter(transform=Halve()) as aug:
-            batches = [next(aug) for _ in range(6)]
-        assert os.getpid() not in {batch["pid"] for batch in batches}
-        print(max(batch["data"].max() for batch in batches) <= 0.5, type(batches[0]["made by"]) is Halve)
-        """,
-        start_method,
-        prelude=PRELUDE
-        + """
-class Halve:
-    def __call__(self, **batch):
-        return {**batch, "data": batch["data"] / 2, "made by": self}
-""",
-    )
-    run.finish()
-    assert run.err == ""
-    assert run.lines == ["True True"]
 
 
 def test_change_of_folder_does_not_hurt_replaced_workers(script: Callable[..., Script], start_method: str) -> None:

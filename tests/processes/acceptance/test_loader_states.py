@@ -17,13 +17,11 @@ from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
 from tests.support.processes import wait_until
 from tests.support.stateful_loaders import (
-    Arrays,
     Chain,
     Endless,
     EpochChain,
     Forgetful,
     Growing,
-    NewGenerator,
     Noise,
     OwnGenerator,
     Refusing,
@@ -54,10 +52,8 @@ LOADERS: dict[str, tuple[Loader, dict[str, Any]]] = {
     "is told epochs": (epochs_of_five, {}),
     "is told epochs, endless": (EpochChain, {"batches_per_epoch": BATCHES}),
     "owns a generator": (OwnGenerator, {"batches_per_epoch": BATCHES}),
-    "makes a new generator": (NewGenerator, {"batches_per_epoch": BATCHES}),
     "batchgenerators": (Endless, {"batches_per_epoch": BATCHES}),
     "torchdata": (StatefulDataLoader, {}),
-    "grows": (Growing, {"batches_per_epoch": BATCHES}),
 }
 
 
@@ -120,17 +116,6 @@ def test_resume_costs_as_much_at_any_turn(make: Maker, diary: Path, n: int, turn
     assert next(resumed)["count"] == turn + 1
     make.close()
     assert 1 <= len(calls(diary)) <= 2  # one may be prefetched
-
-
-def test_batch_is_as_if_stepped_forward(make: Maker, diary: Path) -> None:
-    """The same chain without a way back is what is meant by it."""
-    options: dict[str, Any] = {"seed": 3, "num_streams": 3, "batches_per_epoch": BATCHES}
-    stepped = prints(batches_over_epochs(make(SteppedChain(diary), Noise(), 0, **options), 20))
-    first = make(Chain(diary), Noise(), 2, **options)
-    got = prints(batches_over_epochs(first, 11))
-    second = make(Chain(diary), Noise(), 1, **options)
-    second.load_state_dict(through_json(first.state_dict()))
-    assert got + prints(batches_over_epochs(second, 9)) == stepped
 
 
 def test_state_belongs_to_what_was_delivered_and_not_to_what_is_prefetched(make: Maker, diary: Path) -> None:
@@ -241,7 +226,7 @@ def test_worker_killed_in_a_run_is_rebuilt_from_the_last_state_once_states_were_
     assert calls(diary).count(second) <= 30 + 8
 
 
-@pytest.mark.parametrize("loader", [Tuples, Arrays, Unable])
+@pytest.mark.parametrize("loader", [Tuples, Unable])
 @pytest.mark.parametrize("n", [0, 2])
 def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
     make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, loader: Loader, n: int
@@ -255,7 +240,7 @@ def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
         make.close()
     assert "loader_states" not in state
     assert said(caplog).count("stepped forward") == 1, said(caplog)
-    assert {Tuples: "come back from JSON", Arrays: "ndarray", Unable: "not yet"}[loader] in said(caplog)
+    assert {Tuples: "come back from JSON", Unable: "not yet"}[loader] in said(caplog)
     second = make(loader(diary), Noise(), n, **options)
     second.load_state_dict(state)
     assert prints(take(second, 4)) == rest
@@ -267,7 +252,7 @@ def test_state_that_outgrows_the_limit_is_gone_on_from_where_it_was_last_known(
 ) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 1}
     with caplog.at_level(logging.WARNING, logger="detaug"):
-        first = make(Growing(diary, by=4000), None, n, **options)
+        first = make(Growing(diary), None, n, **options)
         take(first, 40)
         state = first.state_dict()
         rest = prints(take(first, 3))
@@ -275,7 +260,7 @@ def test_state_that_outgrows_the_limit_is_gone_on_from_where_it_was_last_known(
     assert said(caplog).count("stepped forward") == 1
     assert 0 < json.loads(state["loader_states"])["0"]["turn"] < 40
     assert len(state["loader_states"]) < 70_000
-    second = make(Growing(diary, by=4000), None, n, **options)
+    second = make(Growing(diary), None, n, **options)
     second.load_state_dict(state)
     assert prints(take(second, 3)) == rest
 
@@ -360,13 +345,12 @@ def test_states_that_are_none_are_refused(make: Maker, diary: Path, text: str) -
         augmenter.load_state_dict({**augmenter.state_dict(), "loader_states": text})
 
 
-@pytest.mark.parametrize("method", ["spawn"])
-def test_states_travel_to_new_interpreters(make: Maker, diary: Path, method: str) -> None:
+def test_states_travel_to_new_interpreters(make: Maker, diary: Path) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 2}
     first = make(OwnGenerator(diary), Noise(), 0, **options)
     take(first, 20)
     state = first.state_dict()
     expected = prints(take(first, 4))
-    resumed = make(OwnGenerator(diary), Noise(), 1, executor=LocalProcesses(start_method=method), **options)
+    resumed = make(OwnGenerator(diary), Noise(), 1, executor=LocalProcesses("spawn"), **options)
     resumed.load_state_dict(state)
     assert prints(take(resumed, 4)) == expected

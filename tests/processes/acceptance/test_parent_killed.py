@@ -35,13 +35,6 @@ def test_workers_leave_when_the_parent_is_killed_in_its_loop(script: Callable[..
     kill_and_watch(run)
 
 
-def test_idle_workers_leave_when_the_parent_is_killed(script: Callable[..., Script], start_method: str) -> None:
-    run = script("aug = augmenter()\nnext(aug)\nprint('ready')\ntime.sleep(1000)", start_method)
-    assert run.read_line() == "ready"
-    assert run.others()
-    kill_and_watch(run)
-
-
 HOLDS_THE_LOCK = "in one call that holds the interpreter's lock"
 BUSY = {
     "asleep": "time.sleep(1000)",

@@ -198,12 +198,6 @@ def test_after_too_many_skips_another_epoch_can_be_run(make: Maker, n: int) -> N
     assert steps(list(augmenter)) == list(range(12))
 
 
-@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_none_leaves_out_any_number(make: Maker, n: int) -> None:
-    options = {**OPTIONS, "batches_per_epoch": 120}
-    assert list(make(RaisesAt(ALWAYS), None, n, **{**options, "on_error": Skip(None)})) == []
-
-
 def test_ranks_count_their_own(make: Maker) -> None:
     # of two ranks, rank 1 has the failing steps
     options = {**OPTIONS, "on_error": Skip(2), "world_size": 2}

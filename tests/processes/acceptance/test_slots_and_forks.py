@@ -103,21 +103,6 @@ def test_child_that_was_forked_between_batches_does_not_keep_their_slots(make: M
     assert mapped[-1] == 1, f"what the user holds and nothing else: {mapped}"
 
 
-def test_slots_are_used_again_when_the_user_forks_now_and_then(make: Maker) -> None:
-    augmenter = make(Steps(), None, 2, 1, seed=1)
-    take(augmenter, 10)
-    for _ in range(10):
-        batch = next(augmenter)
-        child = FORK.Process(target=len, args=(batch,))
-        child.start()
-        child.join()
-        take(augmenter, 5)
-    del batch
-    take(augmenter, 5)
-    gc.collect()
-    assert len(mapped_blocks()) <= 3 * (2 + 1 + 4)
-
-
 @pytest.mark.parametrize("other", [False, True])
 def test_memory_of_prefetched_batches_is_given_back_at_close(make: Maker, other: bool) -> None:
     gc.collect()
@@ -226,22 +211,6 @@ def test_slots_of_batches_that_have_grown_are_used_again(make: Maker) -> None:
         assert batch["data"][-1] == step % 100
         blocks |= mapped_blocks()
     assert len(blocks) <= MOST_OF_TWO_WORKERS + 4, "one goes, and is made anew, now and then, and not for every batch"
-
-
-class Refusing(SlimDataLoaderBase):
-    """Raises with a message larger than any packet."""
-
-    def __init__(self) -> None:
-        super().__init__(None, 1)
-
-    def generate_train_batch(self) -> Any:
-        raise ValueError("x" * 300_000)
-
-
-def test_error_of_any_length_arrives(make: Maker) -> None:
-    augmenter = make(Refusing(), None, 2, seed=1)
-    with pytest.raises(detaug.BatchError, match="xxxx"):
-        next(augmenter)
 
 
 class Stuck(SlimDataLoaderBase):

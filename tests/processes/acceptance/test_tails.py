@@ -98,19 +98,6 @@ def test_the_tail_after_a_change_of_ranks_in_mid_epoch(make: Maker, tail: str, e
         assert len(augmenter) == len(numbers(augmenter)) == later
 
 
-def test_a_rank_can_be_resumed_before_and_after_its_padding(make: Maker) -> None:
-    options = {"batches_per_epoch": 10, "rank": 3, "world_size": 4, "tail": "pad", "seed": 6}
-    whole = [*TEN["pad"][3], *TEN["pad"][3]]
-    for taken in range(1, 4):
-        first = make(RandomSampler(), None, 2, **options)
-        take(first, taken)
-        second = make(RandomSampler(), None, 2, **options)
-        second.load_state_dict(through_json(first.state_dict()))
-        second.set_epoch(0)
-        assert [*numbers(second), *numbers(second)] == whole[taken:]
-        make.close()
-
-
 def test_a_rank_without_a_batch_in_the_last_round_does_not_speak_for_the_others(make: Maker) -> None:
     options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 10, "tail": "uneven"}
     ranks = [make(RandomSampler(), None, 0, rank=rank, world_size=4, **options) for rank in range(4)]

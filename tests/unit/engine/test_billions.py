@@ -12,13 +12,12 @@ import random
 import sys
 import tracemalloc
 
-import numpy as np
 import pytest
 
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Position
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.state import State
-from detaug.pipeline.plan import TAILS, Plan
+from detaug.pipeline.plan import Plan
 
 STEPS = 10**9
 STREAMS = 12
@@ -52,46 +51,6 @@ def end_of(first: Position, plan: Plan) -> int:
     return below
 
 
-@pytest.mark.parametrize("tail", TAILS)
-def test_every_step_has_one_rank_for_every_number_of_ranks(tail):
-    chance = random.Random(5)
-    for world_size in range(1, 4097):
-        step = chance.randrange(STEPS)
-        origin = chance.choice([0, chance.randrange(step + 1)])
-        rank = (step - origin) % world_size
-        plan = plan_of(rank, world_size, tail=tail)
-        takes_it = step < plan.end(plan.phase_of(origin + rank))
-        last = STEPS - (STEPS - origin) % world_size
-        assert takes_it == (tail != "drop" or step < last)
-        assert step in plan.round_of(step, plan.phase_of(step))
-        others = {chance.randrange(world_size) for _ in range(3)} - {rank}
-        assert all((step - origin - other) % world_size for other in others)
-        assert (
-            sum_of_shares(world_size, STEPS - origin, tail)
-            == {
-                "drop": last - origin,
-                "pad": STEPS - origin + (origin - STEPS) % world_size,
-                "uneven": STEPS - origin,
-            }[tail]
-        )
-
-
-def sum_of_shares(world_size: int, batches: int, tail: str) -> int:
-    """Shares fall with the rank, by one at most: so where they fall is found by halving."""
-    shares = [plan_of(rank, world_size, tail=tail).share_of(batches) for rank in (0, world_size - 1)]
-    assert 0 <= shares[0] - shares[1] <= 1
-    if shares[0] == shares[1]:
-        return shares[0] * world_size
-    below, above = 0, world_size - 1
-    while below < above:
-        middle = (below + above) // 2
-        if plan_of(middle, world_size, tail=tail).share_of(batches) == shares[0]:
-            below = middle + 1
-        else:
-            above = middle
-    return shares[0] * below + shares[1] * (world_size - below)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_stretches_of_any_number_of_ranks_join_without_gap_or_overlap(seed):
     """Through state dicts, as JSON, of whichever rank saves."""
@@ -120,32 +79,6 @@ def test_stretches_of_any_number_of_ranks_join_without_gap_or_overlap(seed):
         world_size = 1 if len(stretches) == 30 else chance.choice([*SIZES, chance.randint(1, 4096)])
     assert sum(number * size for _, number, size in stretches) == STEPS
     assert Schedule(plan_of(0, 1), 1, 1, True).is_over(state.position_for(0, 1))
-
-
-@pytest.mark.parametrize("tail", TAILS)
-@pytest.mark.parametrize("world_size", [1, 3, 64, 1000, 4096])
-def test_all_steps_of_a_smaller_epoch_are_taken_once(world_size, tail):
-    """Counted one by one: a million steps, of which 4,096 ranks took the first."""
-    num_steps, counts = 1_000_003, np.zeros(1_000_003, np.int64)
-    origin = 77 * 8
-    for rank in range(8):
-        counts[rank:origin:8] += 1
-    state = state_at(Position(0, origin + 5, 77), 5, 8)
-    for rank in range(world_size):
-        plan = plan_of(rank, world_size, num_steps, tail)
-        first = state.position_for(rank, world_size)
-        end = plan.end(plan.phase_of(first.step))
-        own = np.arange(first.step, end, world_size)
-        assert len(own) == plan.share_of(num_steps - origin)
-        np.add.at(counts, [plan.made_at(int(step)) for step in own[-2:]], 1)
-        counts[own[:-2]] += 1
-    left = (num_steps - origin) % world_size
-    expected = np.ones_like(counts)
-    if tail == "drop" and left:
-        expected[-left:] = 0
-    if tail == "pad" and left:
-        expected[: world_size - left] += 1
-    assert np.array_equal(counts, expected)
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (2047, 4096)])

@@ -99,29 +99,6 @@ def test_streams_of_missing_workers_are_dealt_out_evenly_and_stay_where_they_are
     assert owners() == [stream % 4 for stream in range(12)]
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 6), st.integers(0, 20), st.randoms(use_true_random=False))
-def test_ranks_share_an_endless_source_out(num_streams, world_size, window, batches, chance):
-    taken = []
-    for rank in range(world_size):
-        schedule = Schedule(Plan(num_streams, rank, world_size), window, 3, True, limit=batches * world_size)
-        taken += [key.step for key in run(schedule, None, 3, chance.choice, 10**6)]
-    assert sorted(taken) == list(range(batches * world_size))
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(2, 3), st.randoms(use_true_random=False))
-def test_ranks_of_a_finite_source_get_equally_many_batches(lengths, world_size, chance):
-    taken = []
-    for rank in range(world_size):
-        schedule = Schedule(Plan(len(lengths), rank, world_size), 3, 2, False, probing=True)
-        taken.append([key.step for key in run(schedule, lengths, 2, chance.choice, 10**6)])
-    assert len({len(steps) for steps in taken}) == 1
-    exist = {turn * len(lengths) + stream for stream, n in enumerate(lengths) for turn in range(n)}
-    assert all(step in exist for steps in taken for step in steps)
-    assert all(len({step // world_size for step in at_once}) == 1 for at_once in zip(*taken, strict=True))
-
-
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(st.integers(0, 7), min_size=1, max_size=5),
