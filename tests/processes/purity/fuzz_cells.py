@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -128,16 +128,6 @@ class Queued(Cell):
     def draw(self) -> float:
         self.queue.append(random.randrange(1000))
         return float(self.queue[-1] if self.correct else sum(self.queue))
-
-
-class Counted(Cell):
-    def prepare(self) -> None:
-        self.counts: Counter[int] = Counter()
-
-    def draw(self) -> float:
-        number = random.randrange(3)
-        self.counts[number] += 1
-        return float(number if self.correct else self.counts[number])
 
 
 class Tensor(Cell):
@@ -308,7 +298,6 @@ CELLS: dict[str, Callable[[bool, int], Any]] = {
     "list of None": Slots,
     "None, then loaded": Loaded,
     "deque": Queued,
-    "Counter": Counted,
     "tensor buffer": Tensor,
     "numpy buffer": Array,
     "nn.Module buffer": Module,

@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import random
+import signal
 import sys
 import time
 import traceback
@@ -26,7 +27,7 @@ from typing import Any
 
 from detaug import DeterministicAugmenter, fingerprint
 from tests.processes.purity.fuzz_pipelines import START_METHODS, Spec, augmenter
-from tests.processes.purity.ways import OTHER_WARNINGS
+from tests.processes.purity.ways import listening
 
 #: Errors of these pipelines' own code: no words of detaug's.
 _MISTAKES = ("NotImplementedError", "AttributeError", "NameError", "KeyError", "IndexError", "ZeroDivisionError")
@@ -100,19 +101,19 @@ def examine(spec: Spec) -> Outcome:
 def _run(spec: Spec, seconds: float = 0.0) -> tuple[Prints, list[str]]:
     """The batches of the epochs as a training takes them, and what was said; again and again for so many seconds, or
     until something is said."""
-    heard = _listen()
     end = time.monotonic() + seconds
     made: Prints = []
-    try:
-        with augmenter(spec) as running:
-            for epoch in spec.epochs:
-                made += _epoch(running, epoch)
-            epoch = max(spec.epochs)
-            while time.monotonic() < end and not heard:
-                epoch += 1
-                _epoch(running, epoch)
-    except Exception as error:
-        heard.append(f"{type(error).__name__}: {error}")
+    with listening() as heard:
+        try:
+            with augmenter(spec) as running:
+                for epoch in spec.epochs:
+                    made += _epoch(running, epoch)
+                epoch = max(spec.epochs)
+                while time.monotonic() < end and not heard:
+                    epoch += 1
+                    _epoch(running, epoch)
+        except Exception as error:
+            heard.append(f"{type(error).__name__}: {error}")
     return made, heard
 
 
@@ -129,28 +130,12 @@ def _epoch(running: DeterministicAugmenter, epoch: int) -> Prints:
 
 def _alone(spec: Spec, epoch: int, step: int) -> tuple[str, list[str]]:
     """One batch, by replay."""
-    heard = _listen()
-    try:
-        with augmenter(spec, num_processes=0) as one:
-            return fingerprint(one.replay(epoch, step)), heard
-    except Exception as error:
-        return "", [*heard, f"{type(error).__name__}: {error}"]
-
-
-def _listen() -> list[str]:
-    """Warnings of detaug from now on."""
-    heard: list[str] = []
-
-    class Ear(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            text = record.getMessage()
-            if not any(other in text for other in OTHER_WARNINGS):
-                heard.append(text)
-
-    logger = logging.getLogger("detaug")
-    logger.addHandler(Ear(level=logging.WARNING))
-    logger.propagate = False
-    return heard
+    with listening() as heard:
+        try:
+            with augmenter(spec, num_processes=0) as one:
+                return fingerprint(one.replay(epoch, step)), heard
+        except Exception as error:
+            return "", [*heard, f"{type(error).__name__}: {error}"]
 
 
 class ChildFailed(Exception):
@@ -164,8 +149,7 @@ def in_a_fork(work: Callable[[], Any]) -> Any:
     if pid == 0:
         os.close(reading)
         try:
-            import signal
-
+            logging.getLogger("detaug").propagate = False
             signal.alarm(_PATIENCE)
             answer = json.dumps(work())
             with os.fdopen(writing, "w") as out:

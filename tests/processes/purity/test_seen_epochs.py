@@ -93,20 +93,10 @@ class Passing(Then):
                 transform.set_epoch(epoch)
 
 
-class InADict:
-    def __init__(self) -> None:
-        self.steps = {"fade": (Fading(),), "others": {1: None}}
-
-    def __call__(self, **batch: Any) -> Any:
-        return self.steps["fade"][0](**batch)  # type: ignore[index]
-
-
 TOLD: dict[str, Any] = {
     "transform": lambda: making(Constant(), Fading()),
     "transform of an endless iterator": lambda: making(FadingIterator(), None, num_streams=2),
-    "list": lambda: making(Constant(), Then(Fading())),
     "OneOf": lambda: making(Constant(), OneOf(Fading(), Fading(), Then(Fading()))),
-    "dict": lambda: making(Constant(), InADict()),
     "passed on": lambda: making(Constant(), Passing(Then(Passing(Fading())))),
     "bound method": lambda: making(Constant(), Fading().__call__),
     "closure": lambda: making(Constant(), (lambda fade: lambda **batch: fade(**batch))(Fading())),
@@ -138,15 +128,6 @@ def test_the_loaders_and_the_transforms_meet_both() -> None:
     found = run_all_ways(making(FadingLoader(), Then(Fading())))
     found.assert_right()
     np.testing.assert_allclose(found.epoch("2 workers", 2)[-1]["data"], 100 / 16)
-
-
-def test_a_running_program_sees_what_a_resumed_one_sees_in_every_epoch() -> None:
-    make = making(FadingLoader(), OneOf(Fading()))
-    with make(num_processes=2) as augmenter:
-        running = [[float(batch["data"][0]) for batch in augmenter] for _ in range(5)]
-    with make(num_processes=0) as augmenter:
-        for epoch in reversed(range(5)):
-            assert [float(augmenter.replay(epoch, step)["data"][0]) for step in range(BATCHES)] == running[epoch]
 
 
 # --- endless loaders with state -----------------------------------------------------------------------------------------

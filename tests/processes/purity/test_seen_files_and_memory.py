@@ -13,7 +13,6 @@ import re
 import socket
 import sqlite3
 import sys
-import tempfile
 import threading
 import warnings
 import zipfile
@@ -61,12 +60,6 @@ class FromAFile:
         return int.from_bytes(self.file.read(8), "little")
 
 
-class Buffered(FromAFile):
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.file = (folder / "records").open("rb")
-
-
 class FromAnArchive(FromAFile):
     def __init__(self, folder: Path) -> None:
         with zipfile.ZipFile(folder / "items.zip", "w") as archive:
@@ -88,7 +81,6 @@ class FromAGenerator(FromAFile):
 
 OPEN: dict[Any, str] = {
     FromAFile: "data_loader.file",
-    Buffered: "data_loader.file",
     FromAnArchive: "data_loader.archive",
     FromAGenerator: "data_loader.numbers",
 }
@@ -143,18 +135,11 @@ def held_lock(_: Path) -> Any:
 
 HELD: dict[str, Callable[[Path], Any]] = {
     "a file": lambda folder: FromAFile(folder).file,
-    "a buffered file": lambda folder: Buffered(folder).file,
     "an archive": lambda folder: FromAnArchive(folder).archive,
     "a compressed file": lambda folder: gzip.open(folder / "x.gz", "wb"),  # noqa: SIM115
-    "a temporary file": lambda folder: tempfile.NamedTemporaryFile(dir=folder),  # noqa: SIM115
-    "files in a dict": lambda folder: {"a": [FromAFile(folder).file]},
-    "a file in an object": lambda folder: FromAFile(folder),
     "a file in a closure": lambda folder: (lambda file: lambda: file.read())(FromAFile(folder).file),
-    "a method of a file": lambda folder: FromAFile(folder).file.read,
     "a socket": lambda _: socket.socket(),
-    "a pipe": lambda _: multiprocessing.Pipe(),
     "a database": database,
-    "a cursor": lambda folder: database(folder).cursor(),
     "a lock of several processes": lambda _: multiprocessing.Lock(),
     "a lock that is held": held_lock,
 }
@@ -322,13 +307,10 @@ class Views(DataLoader):
 FORMS: dict[str, Callable[[Any, slice], Any]] = {
     "view": lambda loader, part: loader.volume[part],
     "whole array": lambda loader, part: loader.volume,
-    "reshaped view": lambda loader, part: loader.volume[part].reshape(10, 20).T,
     "cached array": lambda loader, part: loader.cached[0],
     "cached tensor": lambda loader, part: loader.cached[1],
-    "view of a tensor": lambda loader, part: loader.cached[1][part],
     "tensor on an array": lambda loader, part: torch.from_numpy(loader.volume)[part],
     "array on a tensor": lambda loader, part: loader.cached[1].numpy()[part],
-    "in a list": lambda loader, part: [loader.volume[part], (loader.volume[part],)],
     "in a dict": lambda loader, part: {"a": loader.volume[part], "b": [loader.cached[1][part]]},
 }
 
@@ -395,34 +377,6 @@ def test_replay_writes_into_nothing_of_the_callers(form: str) -> None:
         assert fingerprint(augmenter.replay(0, 3)) == first_print
         assert fingerprint([loader.volume, loader.cached]) == before
     assert loader.volume.flags.writeable
-
-
-class Scratch:
-    """Two large buffers of a transform's own, written again for every batch; one of them is handed out."""
-
-    def __init__(self) -> None:
-        self.buffer, self.tensor = np.zeros(20_000), torch.zeros(40_000)
-
-    def __call__(self, data: Any) -> dict[str, Any]:
-        self.buffer[:200] += data
-        self.tensor[:200] = torch.as_tensor(self.buffer[:200])
-        return {"data": self.buffer, "more": self.tensor}
-
-
-def test_large_buffers_of_a_transform_are_its_own_in_every_batch() -> None:
-    found = run_all_ways(making(Views(400, FORMS["view"]), Scratch()), processes=(0, 2))
-    found.assert_right()
-    for way in ("0 workers", "2 workers"):
-        for batch in found.epoch(way, 0):
-            assert 0 <= batch["data"][0] <= 4
-            assert batch["more"][199] == batch["data"][199] == batch["data"][0] + 199
-
-
-def test_batches_that_are_kept_do_not_change_when_later_ones_are_made() -> None:
-    for num_processes in (0, 2):
-        with making(Views(30_000, FORMS["whole array"]), Doubles())(num_processes=num_processes) as augmenter:
-            kept = [(batch, fingerprint(batch)) for batch in augmenter]
-        assert all(fingerprint(batch) == print_ for batch, print_ in kept)
 
 
 # --- classes of the user's program --------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -161,8 +160,3 @@ def test_repr_says_what_makes_the_batches() -> None:
 
 def test_the_start_method_is_that_of_the_program_where_none_is_given() -> None:
     assert LocalProcesses().start_method in ("fork", "spawn", "forkserver")
-
-
-@pytest.mark.parametrize("name", ["Check", "Skip", "LocalProcesses", "InThisProcess"])
-def test_the_groups_have_their_place_in_the_reference(name: str) -> None:
-    assert f"::: detaug.{name}\n" in (Path(__file__).parents[3] / "docs" / "api" / "augmenter.md").read_text()

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import numpy as np
 import pytest
 
-import detaug
 from detaug.memory.blocks import Mapping
 from detaug.memory.limits import LimitReached
 from detaug.transport.slots import ParentSlots, WorkerSlots, _mark_all_forked
 from detaug.transport.transfer import pack
-from tests.support.loaders import RandomLoader
-
-
-class Kilobytes(RandomLoader):
-    """Batches that are too large for a message."""
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        return {"data": np.random.random((100, 100)), "step": detaug.current().step}
 
 
 @pytest.mark.parametrize("wanted", [True, False])

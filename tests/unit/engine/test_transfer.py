@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict, namedtuple
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -40,86 +40,26 @@ class Meta(torch.Tensor):
         return result
 
 
-class Slotted(torch.Tensor):
-    """Writes its state itself."""
-
-    def __getstate__(self):
-        return {"note": self.note}
-
-    def __setstate__(self, state):
-        self.note = state["note"] + ", sent"
-
-
-class OwnWay(torch.Tensor):
-    """Has a reduce of its own, in which the plain tensor stands."""
-
-    def __reduce_ex__(self, protocol):
-        return make_own_way, (self.as_subclass(torch.Tensor),)
-
-
-def make_own_way(tensor):
-    return tensor.as_subclass(OwnWay)
-
-
-class Noted(np.ndarray):
-    """numpy's recipe for a subclass with an attribute that is pickled."""
-
-    def __array_finalize__(self, source):
-        self.note = getattr(source, "note", None)
-
-    def __reduce__(self):
-        make, arguments, state = super().__reduce__()
-        return make, arguments, (*state, self.note)
-
-    def __setstate__(self, state):
-        self.note = state[-1]
-        super().__setstate__(state[:-1])
-
-
 class Plain(np.ndarray):
     pass
 
 
-def noted(note):
-    array = np.arange(5000.0).view(Noted)
-    array.note = note
-    return array
-
-
-def slotted(note):
-    tensor = torch.arange(5000.0).as_subclass(Slotted)
-    tensor.note = note
-    return tensor
-
-
 BATCHES = {
-    "int": 7,
-    "none": None,
-    "text": "cas\u00e9 1",
-    "nested": {"a": [np.arange(3), {"b": (torch.ones(2), 1.5, None)}], 3: b"xy"},
-    "ordered": OrderedDict(z=1, a=np.zeros((2, 3))),
     "named": Point(1, np.arange(2000)),
     "fortran": np.asfortranarray(np.arange(6000.0).reshape(20, 300)),
     "strided": np.arange(9000)[::3],
     "reversed": np.arange(900)[::-1],
     "transposed": np.arange(24_000).reshape(20, 30, 40).transpose(2, 0, 1),
-    "zero-dimensional": np.array(3.5, dtype=np.float32),
-    "empty": np.zeros((0, 4), dtype=np.int16),
     "bool": np.ones((1000, 2), dtype=bool),
-    "objects": np.array([1, "a", None], dtype=object),
     "structured": np.zeros(400, dtype=[("a", "i4"), ("b", "f8")]),
     "big endian": np.arange(800, dtype=">i4"),
     "half": np.ones(999, dtype=np.float16),
     "complex": np.ones(999, dtype=np.complex64),
-    "datetime": np.array(["2020-01-01"], dtype="M8[D]"),
-    "unicode": np.array(["ab", "cde"]),
     "bfloat16": torch.ones(1000, dtype=torch.bfloat16) * 3,
     "channels last": torch.arange(2 * 3 * 20 * 20.0)
     .reshape(2, 3, 20, 20)
     .contiguous(memory_format=torch.channels_last),
     "tensor view": torch.arange(10_000).reshape(100, 100)[:, ::2],
-    "tensor scalar": torch.tensor(4, dtype=torch.int8),
-    "tensor empty": torch.zeros(0, 3),
     "tensor bool": torch.ones(1000, dtype=torch.bool),
     "tensor complex": torch.ones(1000, dtype=torch.complex64).conj(),
     "expanded": torch.ones(1, 300).expand(20, 300),
@@ -180,8 +120,6 @@ SIXTEEN_MEGABYTES = 4_000_000
 
 BULKY = {
     "tensor subclass": lambda: Meta(torch.zeros(SIXTEEN_MEGABYTES), np.eye(4)),
-    "tensor subclass with a state of its own": lambda: slotted("a"),
-    "tensor subclass with a reduce of its own": lambda: torch.zeros(SIXTEEN_MEGABYTES).as_subclass(OwnWay),
     "part of a larger tensor subclass": lambda: Meta(torch.zeros(100, 1000, 100))[:2, ::2],
     "channels-last tensor subclass": lambda: Meta(torch.zeros(2, 3, 40, 50).to(memory_format=torch.channels_last)),
     "bfloat16 tensor subclass": lambda: Meta(torch.zeros(5000, dtype=torch.bfloat16)),
@@ -238,7 +176,6 @@ def test_a_tensor_subclass_keeps_its_attributes():
     assert back[0].applied[0]["class"] == "Rotate"
     assert torch.equal(back[0].applied[0]["extra"], torch.ones(2))
     assert torch.equal(back[0] + 1, batch + 1)
-    assert slotted("a").note + ", sent" == through(slotted("a")).note
 
 
 def test_a_plain_tensor_keeps_its_attributes():
@@ -255,12 +192,6 @@ def test_a_subclass_that_requires_grad_is_a_leaf_again_and_one_in_a_graph_is_ref
     assert back.is_leaf
     with pytest.raises(TypeError, match="detach"):
         pack({"t": Meta(torch.zeros(3)).requires_grad_() * 2})
-
-
-def test_arrays_with_a_pickle_of_their_own_keep_it():
-    back = through(noted("x"))
-    assert back.note == "x"
-    assert np.array_equal(back, np.arange(5000.0))
 
 
 def test_a_memory_map_is_sent_as_what_it_shows(tmp_path):
@@ -287,7 +218,7 @@ def test_masks_fill_values_and_hardness_are_kept():
 
 
 def test_aliases_are_one_object_of_any_class():
-    for each in (noted("x"), Meta(torch.zeros(3000)), np.ma.array(np.arange(3000))):
+    for each in (Meta(torch.zeros(3000)), np.ma.array(np.arange(3000))):
         back = through({"a": each, "b": [each]})
         assert back["a"] is back["b"][0]
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch.utils.data import Dataset
 
 import detaug
 from detaug import DeterministicAugmenter, current
@@ -88,15 +86,6 @@ def test_every_stage_is_seen_with_its_params_and_those_that_changed_nothing_are_
     assert all(sample.delivered is None for sample in preview.samples), "the last stage is what is delivered"
 
 
-def test_callers_random_state_stays() -> None:
-    np.random.seed(1)
-    torch.manual_seed(1)
-    before = np.random.get_state()[1].copy(), torch.random.get_rng_state()
-    detaug.preview(make, samples=1)
-    assert (np.random.get_state()[1] == before[0]).all()
-    assert torch.equal(torch.random.get_rng_state(), before[1])
-
-
 def test_transforms_in_a_loader_are_seen_as_well() -> None:
     class Within(Loader):
         def __next__(self) -> dict[str, Any]:
@@ -127,31 +116,6 @@ def test_transform_of_whom_nothing_is_known_has_before_and_after() -> None:
     for sample in preview.samples:
         assert sample.delivered is not None
         np.testing.assert_array_equal(sample.delivered.planes[0].image, 2 * sample.before.planes[0].image)
-
-
-def test_pipelines_of_other_libraries_on_an_image_have_before_and_after() -> None:
-    from batchgenerators.transforms.color_transforms import BrightnessMultiplicativeTransform
-    from batchgeneratorsv2.transforms.intensity.brightness import MultiplicativeBrightnessTransform
-
-    stock = BrightnessMultiplicativeTransform((2, 2), p_per_sample=1)
-    for pipeline in (stock, MultiplicativeBrightnessTransform((2.0, 2.0), False)):
-        preview = detaug.preview(pipeline, *blob(), samples=1)
-        np.testing.assert_allclose(last_image(preview, 0), 2 * preview.samples[0].before.planes[0].image, rtol=1e-6)
-
-
-class Photos(Dataset[Any]):
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.rand(1, 12, 10) + index, torch.ones(12, 10, dtype=torch.int64)
-
-
-def test_data_set_of_2d_tuples_of_torch() -> None:
-    preview = detaug.preview(Photos, samples=4)
-    (plane,) = preview.samples[0].before.planes
-    assert plane.image.shape == (12, 10)
-    assert list(plane.masks) == [1]
 
 
 def test_four_channels_regions_label_minus_one_and_nan() -> None:
@@ -186,13 +150,6 @@ def test_pipeline_on_an_image_gives_what_a_loader_of_that_image_would() -> None:
             np.testing.assert_array_equal(last_image(preview, number), next(augmenter)["data"][0, 0, 6])
             assert sample.before.shape == (1, 20, 18, 16)
     assert not np.array_equal(last_image(preview, 0), last_image(preview, 1))
-
-
-def test_no_image_and_no_pipeline_is_the_demo() -> None:
-    pytest.importorskip("nilearn")
-    preview = detaug.preview(samples=1)
-    assert preview.samples[0].title.endswith("mni152")
-    assert preview.places[0][1] == "SpatialTransform"
 
 
 def test_sheet_is_the_same_bytes_each_time_and_notebooks_show_it() -> None:

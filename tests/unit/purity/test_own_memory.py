@@ -174,15 +174,6 @@ def test_it_is_so_in_every_kind_of_container(what):
     assert id(fresh) == before
 
 
-@pytest.mark.parametrize("what", CONTAINERS)
-def test_the_holder_of_a_container_keeps_what_it_has(what):
-    kept = CONTAINERS[what](torch.zeros(4) if "torch" in what else np.zeros(4))
-    item = kept
-    item = own(item)
-    first_array(item)[...] = 7
-    assert not first_array(kept).any()
-
-
 def test_attributes_of_a_container_and_its_factory_are_kept():
     item, other = Sample(x=DATA[0]), defaultdict(list, x=DATA[0])
     item.name = "case"

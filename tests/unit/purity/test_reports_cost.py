@@ -95,13 +95,9 @@ LONG = {
     "numbers": lambda n: [float(i) for i in range(n)],
     "pairs": lambda n: [[i, str(i)] for i in range(n)],
     "a dict": lambda n: {i: (i, i) for i in range(n)},
-    "a set": lambda n: set(range(n)),
     "objects": lambda n: [Plain(i) for i in range(n)],
     "what has no fingerprint, at the end": lambda n: [*range(n), object()],
-    "an array of objects": lambda n: np.array([str(i) for i in range(n)], dtype=object),
     "a table": lambda n: pytest.importorskip("pandas").DataFrame({"x": np.arange(n), "name": ["a"] * n}),
-    "lists in lists": lambda n: [[[[float(i + j)] for i in range(5)] for j in range(4)] for _ in range(n // 20)],
-    "one long list far inside": lambda n: {"a": [{"b": ([float(i) for i in range(n)],)}]},
 }  # fmt: skip
 
 
@@ -124,8 +120,6 @@ def test_and_they_show_a_change_that_is_everywhere(what: str) -> None:
 
 
 def _changed(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return np.array([each + "!" for each in value], dtype=object)
     if isinstance(value, dict):
         return type(value)((key, _changed(item)) for key, item in value.items())
     if isinstance(value, (list, tuple, set)):

@@ -287,6 +287,20 @@ def test_nnunets_dice_and_cross_entropy_loss_with_deep_supervision(ignore_label:
     )
 
 
+@pytest.mark.filterwarnings("ignore:size_average and reduce")
+def test_nnunets_top_k_and_binary_losses() -> None:
+    from nnunetv2.training.loss.compound_losses import DC_and_BCE_loss, DC_and_topk_loss
+
+    dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
+    target = torch.randint(0, 3, (2, 1, 6, 6, 6)).float()
+    loss = DC_and_topk_loss(dice, {"k": 10})
+    before = copy.deepcopy(loss)
+    assert list(swap_layers(loss).swapped) == ["ce"]
+    same_value_and_gradients(before, loss, lambda: (noise(2, 3, 6, 6, 6), target))
+    regions = DC_and_BCE_loss({}, dice)
+    assert not swap_layers(regions).could_not
+
+
 @pytest.mark.parametrize("name", ["PlainConvUNet", "ResidualEncoderUNet"])
 def test_nnunets_networks(name: str) -> None:
     from dynamic_network_architectures.architectures import unet

@@ -137,6 +137,16 @@ def test_another_kind_of_global_numpy_generator_is_kept_and_not_mistaken():
         set_rng_state(state)
 
 
+def test_a_default_device_of_tensors_is_no_matter():
+    torch.set_default_device("meta")
+    try:
+        state = rng_state({"a": np.random.default_rng(1)})
+        set_rng_state(state, {"a": np.random.default_rng(2)})
+    finally:
+        torch.set_default_device(None)
+    assert state["cpu"].device.type == "cpu"
+
+
 def damaged(change):
     def make():
         state = copy.deepcopy(rng_state({"a": np.random.default_rng(1), "p": np.random.Generator(np.random.Philox(1))}))
@@ -166,6 +176,7 @@ PHILOX = ("generators", "p", "state")
     ("make", "error", "message"),
     [
         (replaced("torch", value="1.13.1"), StateMismatch, "1.13.1.*this is torch.*Resume with torch 1.x"),
+        (replaced("torch", value="99.0.0+cu999"), StateMismatch, "99.0.0"),
         (replaced("torch", value="new"), ValueError, "version"),
         (replaced("format", value=2), StateMismatch, "format 2"),
         (without("python"), ValueError, r"missing \['python'\]"),
@@ -173,16 +184,25 @@ PHILOX = ("generators", "p", "state")
         (lambda: None, TypeError, "rng_state"),
         (dict, ValueError, "missing"),
         (replaced("python", value={"version": 3}), ValueError, "python must be a list"),
+        (replaced("python", value=[3, [1]]), ValueError, "python"),
         (replaced("python", 1, value=[700] * 625), ValueError, "python is damaged"),
+        (replaced("python", 1, value=[2**32] * 624 + [1]), ValueError, "python is damaged"),
+        (replaced("python", 0, value=9), ValueError, "python is damaged"),
         (replaced("python", 2, value="0.5"), ValueError, "python is damaged: its cached normal"),
+        (replaced("numpy", value={}), ValueError, "numpy"),
         (replaced("numpy", "bit_generator", value="PCG64"), StateMismatch, "PCG64.*MT19937"),
         (replaced("numpy", "state", "pos", value=625), ValueError, "pos.*624"),
+        (replaced("numpy", "state", value=None), ValueError, "numpy is damaged"),
         (replaced("numpy", "state", "key", value=[2**32] * 624), ValueError, "numpy is damaged"),
+        (replaced("numpy", "gauss", value=None), ValueError, "numpy is damaged"),
+        (replaced("cpu", value=torch.zeros(10, dtype=torch.uint8)), ValueError, "cpu"),
         (replaced("cpu", value=b"bytes"), ValueError, "cpu must be a Tensor"),
         (replaced("cuda", value=None), ValueError, "cuda must be a list"),
         (replaced("cuda", value=[torch.zeros(16, dtype=torch.uint8)] * 99), StateMismatch, "99 CUDA devices"),
         (replaced("generators", value=None), ValueError, "generators must be a dict"),
         (damaged(lambda state: state["generators"].pop("a")), StateMismatch, r"\['p'\].*\['a', 'p'\]"),
+        (replaced("generators", "b", value={}), StateMismatch, r"\['a', 'b', 'p'\].*\['a', 'p'\]"),
+        (replaced("generators", "a", value={}), ValueError, "generators.*a"),
         (replaced("generators", "a", "kind", value="torch.Generator"), StateMismatch, "torch.Generator"),
         (replaced("generators", "a", "state", "bit_generator", value="SFC64"), StateMismatch, "SFC64.*PCG64"),
         (
@@ -191,6 +211,7 @@ PHILOX = ("generators", "p", "state")
             r"'a'\]\['state'\] is damaged",
         ),
         (replaced(*PHILOX, "buffer_pos", value=5), ValueError, "buffer_pos"),
+        (replaced(*PHILOX, "buffer", value=[0] * 2), ValueError, r"generators\['p'\]\['state'\] is damaged"),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused_and_nothing_has_changed(make, error, message):

@@ -12,7 +12,6 @@ import torch
 
 from detaug import DeterministicAugmenter, SeedTree
 from detaug.training import isolate_rng, seed_everything
-from detaug.training import seeding as seeding_module
 
 
 def draws():
@@ -149,22 +148,6 @@ def test_workers_and_augmenters_take_the_same_seed():
     assert seed_everything() == 33, "and so does a later call in this process"
     assert seed_everything(34, workers=False) == 34
     assert os.environ["DETAUG_SEED"] == "33"
-
-
-@pytest.mark.parametrize("mode", [True, "warn"])
-def test_deterministic_sets_the_switches_for_good_and_says_so(monkeypatch, caplog, mode):
-    asked = []
-
-    def remembered(mode, threads):
-        assert threads == 1
-        asked.append(mode)
-        return "cudnn: off -> on"
-
-    monkeypatch.setattr(seeding_module, "set_deterministic_mode", remembered)
-    with caplog.at_level(logging.INFO, logger="detaug"):
-        seed_everything(1, deterministic=mode, threads=1)
-    assert asked == [mode]
-    assert "cudnn: off -> on" in caplog.text
 
 
 @pytest.mark.parametrize(
