@@ -25,6 +25,7 @@ from detaug.engine.checking.checks import Again, CheckedBatch, Checks, Differenc
 from detaug.pipeline.producer import Pipeline, Producer
 from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
+from detaug.processes.surroundings import leave_autocast
 from detaug.purity.reports import BatchReport
 from detaug.transport.importing import is_anybody_importing, note_worker
 from detaug.transport.payload import read_payload, write_payload
@@ -174,7 +175,9 @@ def main(answer: int, payload: int, epoch: int, step: int) -> None:
         note_worker()
         frozen, job = read_payload(payload)
         job.settings.keep()
+        leave_autocast()
         producer = Producer(Pipeline.thaw(frozen), job.branch, lambda _: None, only=True)
+        job.settings.keep_filters()
         job.settings.renew()
         again = make_again(producer, epoch, step, True, None, None, BaseException)
         with os.fdopen(answer, "wb") as file:

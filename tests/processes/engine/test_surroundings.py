@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import decimal
+import locale
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -31,6 +34,32 @@ def put_back(change: Callable[[], Any], back: Callable[[], Any]) -> Iterator[Non
         yield
     finally:
         back()
+
+
+def set_strategy(strategy: str) -> None:
+    torch.backends.opt_einsum.strategy = strategy
+
+
+def with_decimals() -> AbstractContextManager[Any]:
+    return decimal.localcontext(decimal.Context(prec=7, rounding=decimal.ROUND_UP))
+
+
+def errors_of_warnings() -> AbstractContextManager[Any]:
+    stack = warnings.catch_warnings()
+
+    @contextmanager
+    def inside() -> Iterator[None]:
+        with stack:
+            warnings.simplefilter("error", RuntimeWarning)
+            yield
+
+    return inside()
+
+
+def other_locale() -> AbstractContextManager[Any]:
+    before = locale.setlocale(locale.LC_ALL)
+    wanted = "C.UTF-8" if locale.setlocale(locale.LC_CTYPE) == "C" else "C"
+    return put_back(lambda: locale.setlocale(locale.LC_ALL, wanted), lambda: locale.setlocale(locale.LC_ALL, before))
 
 
 #: what sees it, what sets it, and what is then seen; None: anything, as long as it is the same everywhere.
@@ -69,9 +98,27 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], AbstractContextManager
         "high",
     ),
     "onednn": (pipelines.onednn, lambda: torch.backends.mkldnn.flags(enabled=False), False),
+    "einsum": (
+        pipelines.einsum,
+        lambda: put_back(lambda: set_strategy("greedy"), lambda: set_strategy("auto")),
+        "greedy",
+    ),
     "gradients": (pipelines.gradients, torch.no_grad, False),
     "autocast": (pipelines.autocast, lambda: torch.autocast("cpu", dtype=torch.bfloat16), "torch.float32"),
     "numpy errors": (pipelines.numpy_errors, lambda: np.errstate(divide="raise"), "raised"),
+    "numpy buffer": (
+        pipelines.numpy_buffer,
+        lambda: put_back(lambda: np.setbufsize(4096), lambda: np.setbufsize(8192)),
+        4096,
+    ),
+    "decimals": (pipelines.decimals, with_decimals, "0.3333334"),
+    "locale": (pipelines.order_of_strings, other_locale, None),
+    "recursion": (
+        pipelines.recursion,
+        lambda: put_back(lambda: sys.setrecursionlimit(2345), lambda: sys.setrecursionlimit(1000)),
+        2345,
+    ),
+    "warnings": (pipelines.warning_as_error, errors_of_warnings, "raised"),
     "threads": (
         pipelines.threads,
         lambda: put_back(lambda: torch.set_num_threads(2), lambda: torch.set_num_threads(1)),
