@@ -5,15 +5,13 @@ Standard library only: a helper for "spawn" starts in milliseconds.
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
-import struct
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
 
 logger = logging.getLogger("detaug")
 
@@ -128,54 +126,26 @@ def _folder() -> str:
 def known_hash_seed() -> int | None:
     """The PYTHONHASHSEED that this interpreter was started with; None if its strings' hashes are random.
 
-    The variable may have been changed since the start (``os.environ["PYTHONHASHSEED"] = "0"`` has no effect in a
-    running program), so the interpreter's secret itself is compared with what the variable would make of it.
+    A program may have changed the variable since (``os.environ["PYTHONHASHSEED"] = "0"``), which has no effect on its hashes:
+    where the system tells, what it was at the start counts.
     """
     if not sys.flags.hash_randomization:
         return 0
     if sys.flags.ignore_environment:
         return None
-    secret = _hash_secret()
-    for text in (os.environ.get("PYTHONHASHSEED", ""), _variable_at_start("PYTHONHASHSEED")):
-        if text.isdecimal() and (secret is None or secret == _secret_of(int(text), len(secret))):
-            return int(text)
-    return None
-
-
-def _variable_at_start(name: str) -> str:
     try:
         with open("/proc/self/environ", "rb") as file:
             variables = dict(entry.partition(b"=")[::2] for entry in file.read().split(b"\0"))
+        text = variables.get(b"PYTHONHASHSEED", b"").decode(errors="replace")
     except OSError:  # another system
-        return ""
-    return variables.get(name.encode(), b"").decode(errors="replace")
+        text = os.environ.get("PYTHONHASHSEED", "")
+    return int(text) if text.isdecimal() else None
 
 
-def _hash_secret() -> bytes | None:
-    try:
-        return bytes((ctypes.c_ubyte * 24).in_dll(ctypes.pythonapi, "_Py_HashSecret"))
-    except (AttributeError, ValueError):  # another implementation or version of Python
-        return None
-
-
-def _secret_of(seed: int, length: int) -> bytes:
-    """CPython's ``lcg_urandom`` (Python/bootstrap_hash.c)."""
-    if seed == 0:
-        return bytes(length)
-    state, found = seed, bytearray()
-    for _ in range(length):
-        state = (state * 214013 + 2531011) & 0xFFFFFFFF
-        found += struct.pack("B", (state >> 16) & 0xFF)
-    return bytes(found)
-
-
-_said: set[Any] = set()
-
-
+@cache
 def mention_random_hashes() -> None:
     """Say, once in a process, that batches made here and in fresh workers may differ in the order of sets."""
-    if known_hash_seed() is None and "hashes" not in _said:
-        _said.add("hashes")
+    if known_hash_seed() is None:
         logger.info(
             "workers of this start method are interpreters with PYTHONHASHSEED=%d; this one hashes strings at random. "
             "A pipeline that goes through a set of strings would give one order in the workers, in every run, and "

@@ -3,19 +3,18 @@
 Both stand in a block of shared memory, which outlives the worker: eight bytes for the number of tasks, which the worker
 raises before it begins one, and behind them text. The worker has the C library of Python (`faulthandler`) write its stack
 there when it gets a certain signal; that works also while it holds the interpreter's lock in a call that does not come back.
-The parent reads the text, and finds the classes that the functions belong to in the source files.
+The parent reads the text.
 """
 
 from __future__ import annotations
 
-import ast
 import faulthandler
+import itertools
 import mmap
 import os
 import re
 import signal
 import sys
-from functools import lru_cache
 from pathlib import Path
 
 import detaug
@@ -28,7 +27,7 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _PACKAGE = Path(detaug.__file__).parent
 #: The user's code begins behind these frames.
 _OURS = tuple(str(_PACKAGE / room) for room in ("pipeline", "engine", "sources"))
-_MOST_NAMES = 6
+_MOST_FRAMES = 4
 _BEGUN_BYTES = 8
 
 
@@ -79,7 +78,7 @@ class Whereabouts:
         return int.from_bytes(os.pread(self._descriptor, _BEGUN_BYTES, 0), sys.byteorder)
 
     def answer(self) -> str:
-        """``"Compose.__call__ > Slow.__call__ (slow.py:12)"``; empty while there is none."""
+        """``"__call__ (slow.py:12), called from __call__ (compose.py:30)"``; empty while there is none."""
         text = os.pread(self._descriptor, 65536, _BEGUN_BYTES).decode(errors="replace")
         return place_of(text) if text.endswith("\n") else ""
 
@@ -90,36 +89,9 @@ class Whereabouts:
 
 def place_of(stack: str) -> str:
     """The user's part of a stack as `faulthandler` writes it (innermost frame first)."""
-    frames = [(file, int(line), name) for file, line, name in _FRAME.findall(stack)]
-    inner = []
-    for frame in frames:
-        if frame[0].startswith(_OURS):
-            break
-        inner.append(frame)
-    shown = inner or frames[:1]
-    if not shown:
-        return ""
-    file, line, _ = shown[0]
-    names = [_qualified(*frame) for frame in reversed(shown)][-_MOST_NAMES:]
-    return f"{' > '.join(names)} ({file}:{line})"
-
-
-def _qualified(file: str, line: int, name: str) -> str:
-    around = [(start, owner) for start, end, owner in _classes(file) if start <= line <= end]
-    return f"{max(around)[1]}.{name}" if around else name
-
-
-@lru_cache(maxsize=64)
-def _classes(file: str) -> tuple[tuple[int, int, str], ...]:
-    try:
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return ()
-    return tuple(
-        (node.lineno, node.end_lineno or node.lineno, node.name)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-    )
+    frames = _FRAME.findall(stack)
+    users = [*itertools.takewhile(lambda frame: not frame[0].startswith(_OURS), frames)] or frames[:1]
+    return ", called from ".join(f"{name} ({file}:{line})" for file, line, name in users[:_MOST_FRAMES])
 
 
 def state_of(pid: int) -> str:

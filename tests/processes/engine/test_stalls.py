@@ -44,7 +44,7 @@ def test_without_a_timeout_a_warning_names_batch_worker_transform_place_and_time
     warnings = [r.getMessage() for r in caplog.records if "has been making" in r.getMessage()]
     assert warnings
     pid = batches[0][WITNESS]["pid"]
-    for words in (f"(pid {pid})", "epoch 0, step 4", "Chain.__call__ > Sleepy.__call__", "misbehaving.py:"):
+    for words in (f"(pid {pid})", "epoch 0, step 4", ", called from __call__ (", "misbehaving.py:"):
         assert words in warnings[0]
     assert f"for {0.5:.0f} s" in warnings[0] or "for 1 s" in warnings[0] or "for 2 s" in warnings[0]
 
