@@ -21,8 +21,8 @@ from detaug.processes.surroundings import leave_autocast
 from detaug.purity.reports import Explanation
 from detaug.ray.nodes import NodeReport
 from detaug.seeding.generators import preserved_global_rngs
+from detaug.transport.frozen import read_shipped
 from detaug.transport.importing import note_worker
-from detaug.transport.payload import read_shipped
 from detaug.transport.transfer import pack
 
 
@@ -57,7 +57,7 @@ class BatchMaker:
     """An actor. Its methods run one after the other, in one thread.
 
     Args:
-        shipped: the pipeline and the job, see `detaug.transport.payload.ship`.
+        shipped: the pipeline and the job, see `detaug.transport.frozen.ship`.
         place: which of the actors it is, from 0 on.
     """
 

@@ -22,7 +22,7 @@ from detaug.ray import nodes
 from detaug.ray.actors import BatchMaker
 from detaug.ray.handles import Actor, Event, first_line, is_alive, plain
 from detaug.ray.nodes import NodeReport
-from detaug.transport.payload import ship
+from detaug.transport.frozen import ship
 
 if TYPE_CHECKING:
     from detaug.ray.engine import RayEngine

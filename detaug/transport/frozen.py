@@ -1,106 +1,148 @@
-"""A pipeline on its way to other interpreters: `freeze` and `Frozen.thaw`.
+"""A pipeline on its way to other interpreters: `freeze`, `Frozen.thaw`, and the block of memory between them.
 
-Objects that plain pickle refuses (lambdas, local classes) go through cloudpickle. Large arrays are set aside, so that all
-workers of a machine can map the same memory. Copies within one process are made by `detaug.purity` instead: cloudpickle
-would give the classes of a script other attributes.
+Objects that plain pickle refuses (lambdas, local classes) go through cloudpickle. The bytes of large arrays and tensors travel
+beside the pickle, in one block of shared memory, which all workers map privately: they are there once, and what a worker
+writes stays with it. Copies within one process are made by `detaug.purity` instead: cloudpickle would give the classes of a
+script other attributes.
 """
 
 from __future__ import annotations
 
 import io
 import mmap
+import os
 import pickle
 import random
+import struct
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
 import torch
 
+from detaug.memory.blocks import Bytes, Mapping, create, reserve
+from detaug.memory.layout import lay_out
+from detaug.purity.bulk import MOST_BYTES, PrivateBlock
+from detaug.purity.references import parts_of
 from detaug.transport.tensors import reduce_tensor
 
-Array = np.ndarray[Any, Any]
-Shared = Array | torch.Tensor
-
-#: Smaller arrays travel with the rest.
+#: Smaller arrays (bytes) travel in the pickle.
 _BULK_BYTES = 64 * 1024
+#: Ahead of a block: how long its pickle is.
+_HEAD = struct.Struct("<Q")
 
 
-class Frozen:
-    """The pickled structure of an object, and the large arrays in it.
+class Frozen(NamedTuple):
+    """A pickled object.
 
     Attributes:
-        structure: a pickle that refers to the arrays by number.
-        shared: the arrays and tensors.
+        structure: a pickle.
+        buffers: the bytes of the large arrays in it, in their order.
     """
 
-    def __init__(self, structure: bytes, shared: list[Shared]) -> None:
-        self.structure = structure
-        self.shared = shared
+    structure: bytes
+    buffers: list[Bytes]
+
+    @property
+    def nbytes(self) -> int:
+        """Of all of it."""
+        return len(self.structure) + sum(each.nbytes for each in self.buffers)
 
     def thaw(self) -> Any:
-        """The object, with these very arrays in it."""
-        return _Unpickler(io.BytesIO(self.structure), self.shared.__getitem__).load()
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, view: Callable[[int], Shared]) -> None:
-        super().__init__(file)
-        self._view = view
-
-    def persistent_load(self, pid: Any) -> Shared:
-        return self._view(pid)
+        """The object; its large arrays view the buffers."""
+        return pickle.loads(self.structure, buffers=self.buffers)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def __init__(self, file: io.BytesIO, set_aside: Callable[[Any], int | None]) -> None:
-        super().__init__(file, protocol=5)
-        self._set_aside = set_aside
-
-    def persistent_id(self, obj: Any) -> int | None:
-        return self._set_aside(obj) if isinstance(obj, (np.ndarray, torch.Tensor)) else None
-
     def reducer_override(self, obj: Any) -> Any:
-        if type(obj) is torch.Tensor:
+        kind = type(obj)
+        if kind is torch.Tensor:
             reduced = reduce_tensor(obj)
             if reduced is not NotImplemented:
                 return reduced
-        if type(obj) is np.memmap and isinstance(obj.base, mmap.mmap) and obj.mode in ("r", "c") and obj.flags.forc:
+        if kind is np.ndarray and not (obj.dtype.hasobject or obj.flags.forc):
+            return np.ascontiguousarray(obj).__reduce_ex__(
+                5
+            )  # numpy would write a strided array into the pickle itself
+        if kind is np.memmap and isinstance(obj.base, mmap.mmap) and obj.mode in ("r", "c") and obj.flags.forc:
             order = "C" if obj.flags.c_contiguous else "F"
             return np.memmap, (obj.filename, obj.dtype, obj.mode, obj.offset, obj.shape, order)
-        if type(obj) is random.SystemRandom:  # the system's entropy has no state: `detaug verify` names who draws
+        if kind is random.SystemRandom:  # the system's entropy has no state: `detaug verify` names who draws
             return random.SystemRandom, ()
         return super().reducer_override(obj)
 
 
 def freeze(value: Any) -> Frozen:
-    """Take `value` as it is now.
+    """Take `value` as it is now. What its large arrays hold may change until it is written.
 
     Raises:
         TypeError, pickle.PicklingError, ...: whatever the object that cannot be pickled raises.
     """
     _send_the_script_by_value()
-    shared: list[Shared] = []
-    numbers: dict[int, int] = {}
+    buffers: list[Bytes] = []
 
-    def set_aside(array: Shared) -> int | None:
-        if array.nbytes < _BULK_BYTES:
-            return None
-        if not isinstance(array, np.ndarray):
-            if type(array) is not torch.Tensor or array.device.type != "cpu" or array.requires_grad:
-                return None
-        elif array.dtype.hasobject or type(array) is not np.ndarray:
-            return None
-        if id(array) not in numbers:
-            numbers[id(array)] = len(shared)
-            shared.append(array)
-        return numbers[id(array)]
+    def keep_in_pickle(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _BULK_BYTES:
+            return True
+        buffers.append(np.frombuffer(raw, dtype=np.uint8))
+        return False
 
     file = io.BytesIO()
-    _Pickler(file, set_aside).dump(value)
-    return Frozen(file.getvalue(), shared)
+    _Pickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(value)
+    return Frozen(file.getvalue(), buffers)
+
+
+def write_payload(frozen: Frozen, job: Any) -> int:
+    """A descriptor of a block that holds it all, and what is to be done with it."""
+    head = pickle.dumps((frozen.structure, [each.nbytes for each in frozen.buffers], job), protocol=5)
+    parts = [np.frombuffer(_HEAD.pack(len(head)), np.uint8), np.frombuffer(head, np.uint8), *frozen.buffers]
+    layout = lay_out([part.nbytes for part in parts])
+    descriptor = create(layout.size)
+    reserve(descriptor, layout.size)
+    block = Mapping(descriptor, layout.size).bytes()
+    for part, offset in zip(parts, layout.offsets, strict=True):
+        np.copyto(block[offset : offset + part.nbytes], part)
+    return descriptor
+
+
+def read_payload(descriptor: int) -> tuple[Frozen, Any]:
+    """What `write_payload` wrote. The arrays are private to this process; the descriptor stays open, for copies of them
+    map the block again."""
+    return _read(PrivateBlock(descriptor, os.fstat(descriptor).st_size).bytes())
+
+
+def ship(frozen: Frozen, job: Any) -> Bytes:
+    """The same in one array, for other machines."""
+    descriptor = write_payload(frozen, job)
+    try:
+        return Mapping(descriptor, os.fstat(descriptor).st_size).bytes()
+    finally:
+        os.close(descriptor)
+
+
+def read_shipped(block: Bytes) -> tuple[Frozen, Any]:
+    """What `ship` gave, from memory that others read as well.
+
+    The arrays are private to this process, as those of `read_payload`; above `detaug.purity.bulk.MOST_BYTES` in all they stay
+    where they are, read-only.
+    """
+    if block.nbytes > MOST_BYTES:
+        return _read(block)
+    descriptor = create(block.nbytes)
+    reserve(descriptor, block.nbytes)
+    np.copyto(Mapping(descriptor, block.nbytes).bytes(), block)
+    return read_payload(descriptor)
+
+
+def _read(block: Bytes) -> tuple[Frozen, Any]:
+    (length,) = _HEAD.unpack(block[: _HEAD.size].tobytes())
+    start = lay_out([_HEAD.size, length]).offsets[1]
+    structure, sizes, job = pickle.loads(block[start : start + length].data)
+    offsets = lay_out([_HEAD.size, length, *sizes]).offsets[2:]
+    return Frozen(structure, [block[at : at + size] for at, size in zip(offsets, sizes, strict=True)]), job
 
 
 def number_local_classes(classes: Iterable[type]) -> None:
@@ -121,7 +163,7 @@ def _send_the_script_by_value() -> None:
 
 def _pickling_error(value: Any) -> Exception | None:
     try:
-        _Pickler(io.BytesIO(), lambda _: None).dump(value)
+        _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(value)
     except Exception as error:
         return error
     return None
@@ -131,7 +173,7 @@ def why_not_picklable(value: Any, path: str, error_of: Callable[[Any], Exception
     """The deepest attribute or item of `value` that cannot be pickled, and why (`error_of`), in one sentence."""
     error = error_of(value)
     for _ in range(8):
-        for name, part in _parts(value):
+        for name, part in parts_of(value):
             part_error = error_of(part)
             if part_error is not None:
                 path, value, error = path + name, part, part_error
@@ -139,12 +181,3 @@ def why_not_picklable(value: Any, path: str, error_of: Callable[[Any], Exception
         else:
             break
     return f"{path} of type {type(value).__name__} cannot be pickled: {error}"
-
-
-def _parts(value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, dict):
-        return [(f"[{key!r}]", part) for key, part in value.items()]
-    if isinstance(value, (list, tuple)):
-        return [(f"[{i}]", part) for i, part in enumerate(value)]
-    attributes = getattr(value, "__dict__", None)
-    return [(f".{name}", part) for name, part in attributes.items()] if isinstance(attributes, dict) else []

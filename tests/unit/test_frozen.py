@@ -12,8 +12,7 @@ import torch
 
 from detaug.pipeline.producer import Pipeline
 from detaug.sources import resolve_source
-from detaug.transport.frozen import freeze, why_not_picklable
-from detaug.transport.payload import read_payload, write_payload
+from detaug.transport.frozen import freeze, read_payload, why_not_picklable, write_payload
 
 
 def loader(**attributes):
@@ -32,7 +31,7 @@ def test_what_travels_is_as_it_was_handed_in():
 def test_the_same_array_twice_stays_one_array():
     data = np.zeros(100_000)
     frozen = freeze(loader(first=data, second=data))
-    assert len(frozen.shared) == 1
+    assert len(frozen.buffers) == 1
     copy = frozen.thaw()
     assert copy.first is copy.second
 
@@ -47,14 +46,15 @@ def test_memory_maps_travel_by_their_files_name(tmp_path):
 def test_a_payload_carries_structure_arrays_and_tensors_to_another_interpreter():
     original = loader(
         a=np.arange(100_000.0).reshape(10, -1), f=np.asfortranarray(np.ones((300, 300))),
-        t=torch.arange(100_000), b=torch.ones(60_000, dtype=torch.bfloat16), k=lambda: 5,
+        s=np.arange(100_000.0)[::2], t=torch.arange(100_000), b=torch.ones(60_000, dtype=torch.bfloat16), k=lambda: 5,
     )  # fmt: skip
     frozen, job = read_payload(write_payload(freeze(original), {"job": 1}))
     copy = frozen.thaw()
     assert job == {"job": 1}
-    assert len(frozen.shared) == 4
+    assert len(frozen.buffers) == 5
     assert np.array_equal(copy.a, original.a)
     assert np.array_equal(copy.f, original.f)
+    assert np.array_equal(copy.s, original.s)
     assert torch.equal(copy.t, original.t)
     assert torch.equal(copy.b, original.b)
     assert copy.k() == 5

@@ -27,8 +27,8 @@ from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
 from detaug.processes.surroundings import leave_autocast
 from detaug.purity.reports import BatchReport
+from detaug.transport.frozen import read_payload, write_payload
 from detaug.transport.importing import is_anybody_importing, note_worker
-from detaug.transport.payload import read_payload, write_payload
 
 logger = logging.getLogger("detaug")
 
@@ -116,9 +116,10 @@ class HashOrder:
         assert self._check is not None
         try:
             frozen = self._pipeline.freeze()
-            size = len(frozen.structure) + sum(each.nbytes for each in frozen.shared)
-            if size > _MOST_BYTES:
-                raise ValueError(f"the pipeline has {size / 2**20:.0f} MiB, more than {_MOST_BYTES / 2**20:.0f}")
+            if frozen.nbytes > _MOST_BYTES:
+                raise ValueError(
+                    f"the pipeline has {frozen.nbytes / 2**20:.0f} MiB, more than {_MOST_BYTES / 2**20:.0f}"
+                )
             payload = write_payload(frozen, self._job)
             try:
                 self._answer = tempfile.TemporaryFile()  # noqa: SIM115  (it is read when the interpreter has ended)

@@ -29,7 +29,7 @@ from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.whereabouts import ASKING, Whereabouts, state_of
 from detaug.transport.callers_batches import let_go_of_callers_batches
 from detaug.transport.channel import Channel, ChannelClosed
-from detaug.transport.payload import write_payload
+from detaug.transport.frozen import write_payload
 from detaug.transport.slots import ParentSlots
 
 if TYPE_CHECKING:

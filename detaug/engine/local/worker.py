@@ -30,8 +30,8 @@ from detaug.processes.surroundings import leave_autocast
 from detaug.processes.whereabouts import OwnWhereabouts
 from detaug.purity.pristine import Pristine
 from detaug.transport.channel import Channel, ChannelClosed
+from detaug.transport.frozen import read_payload
 from detaug.transport.importing import note_worker
-from detaug.transport.payload import read_payload
 from detaug.transport.slots import WorkerSlots
 from detaug.transport.transfer import pack
 
