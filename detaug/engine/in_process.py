@@ -3,7 +3,6 @@ state, settings and thread counts are as they were afterwards."""
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -13,22 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from detaug.engine import failures
-from detaug.engine.checking import Again, CheckedBatch, is_checked, make_again
+from detaug.engine.checking import CheckedBatch, make_again, make_to_check
 from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Job, Work
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Outcome, Position, SkipLog, Task, left_out
-from detaug.ledger.notes import note_of
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
-from detaug.purity.reports import BatchReport, Explanation
 from detaug.seeding.generators import preserved_global_rngs
 from detaug.seeding.libraries import preserved_libraries
 from detaug.transport.transfer import pack, unpack
-
-logger = logging.getLogger("detaug")
 
 #: Held while a batch is made here. The global generators and settings are the process's, so it is one lock for all augmenters.
 _making = threading.RLock()
@@ -59,47 +54,18 @@ class Replayer:
         self._states = states
         self._producer: Producer | None = None
 
-    def make(self, key: BatchKey, transform: bool = True) -> Any:
+    def make(self, key: BatchKey) -> Any:
         """The batch. What a loader or transform raises comes as it is, so that a debugger stops where it was raised.
 
         Raises:
             StreamEnded: there is no such batch.
         """
-        with self._as_in_a_worker() as producer:
-            return _own_copy(producer.make(key.epoch, key.step, transform))
-
-    def make_reported(self, key: BatchKey) -> tuple[Any, BatchReport]:
-        """The batch, and what another making of it is compared with. Errors as `make`."""
-        with self._as_in_a_worker() as producer:
-            batch, report = producer.make_reported(key.epoch, key.step)
-            return _own_copy(batch), report
-
-    def explain(self, key: BatchKey) -> Explanation:
-        """How that batch comes to be, as things are now."""
-        with self._as_in_a_worker() as producer:
-            return producer.explain(key.epoch, key.step)
-
-    def make_again(self, check: CheckedBatch, stepped: bool) -> Again:
-        """Make the batch of a check; see `detaug.engine.checking.make_again`."""
-        with self._as_in_a_worker() as producer:
-            return make_again(producer, *check.key, stepped, check.state, check.after)
-
-    def start_over(self) -> None:
-        """The next batch is made by a pristine copy of a stateless loader."""
-        if self._producer is not None:
-            self._producer.start_over()
-
-    @property
-    def loader_state(self) -> LoaderState | None:
-        """See `detaug.pipeline.producer.Producer`; so with the following."""
-        return None if self._producer is None else self._producer.loader_state
-
-    @property
-    def state_before(self) -> LoaderState | None:
-        return None if self._producer is None else self._producer.state_before
+        with self.producer() as producer:
+            return _own_copy(producer.make(*key))
 
     @contextmanager
-    def _as_in_a_worker(self) -> Iterator[Producer]:
+    def producer(self) -> Iterator[Producer]:
+        """What makes them, as in a worker inside the block; the caller's own state is put back at its end."""
         pristine, job = self._pipeline.pristine, self._job
         with (
             _making,
@@ -147,7 +113,7 @@ class InProcess:
         self._work = work
         self._schedule = work.schedule
         self._made = 0
-        self._said: set[str] = set()
+        self.say_once = work.pipeline.say_once
         self._replayer = Replayer(work.pipeline, work.job, work.states)
         self._second = Replayer(work.pipeline, work.job)
         hash_order = HashOrder(work.pipeline, work.job, work.checks)
@@ -193,21 +159,16 @@ class InProcess:
         return []
 
     def _make(self, task: Task) -> None:
-        check = None
         began = time.perf_counter()
         try:
-            if not task.probe and is_checked(self._made + 1, self._work.job.check_every):
-                batch, report = self._replayer.make_reported(task.key)
-                check = CheckedBatch(task.key, report, self._made + 1, state=self._replayer.state_before)
-            else:
-                batch = self._replayer.make(task.key, transform=not task.probe)
+            batch, check, state = self._exists(task) if task.probe else self._batch(task)
         except StreamEnded:
             self._schedule.end_stream(task.key)
             return
         except Exception as original:
             self._schedule.finish(task.key, self._failure(task, original))
             return
-        if (state := self._replayer.loader_state) is not None:
+        if state is not None:
             self._work.states.add(state, BatchKey(self._schedule.position.epoch, self._schedule.position.step))
         self._made += not task.probe
         seconds = time.perf_counter() - began
@@ -220,9 +181,18 @@ class InProcess:
         self._checking.go_on()
         while self._checking.under_way:
             self._checking.go_on()
-        if self._work.job.noted is not None and not task.probe:
-            batch = batch, note_of(batch, seconds, self._work.job.noted)
         self._schedule.finish(task.key, Exists() if task.probe else Delivered(batch))
+
+    def _exists(self, task: Task) -> tuple[None, None, LoaderState | None]:
+        with self._replayer.producer() as producer:
+            producer.make(*task.key, transform=False)
+            return None, None, producer.loader_state
+
+    def _batch(self, task: Task) -> tuple[Any, CheckedBatch | None, LoaderState | None]:
+        job = self._work.job
+        with self._replayer.producer() as producer:
+            batch, check = make_to_check(producer, task.key, self._made + 1, job.check_every, job.noted)
+            return _own_copy(batch), check, producer.loader_state
 
     def _failure(self, task: Task, original: Exception) -> Outcome:
         error = failures.error_of(describe(original), task.key, self._work.places, "in this process", original)
@@ -230,27 +200,27 @@ class InProcess:
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`: what is asked for is done at once
 
-    def say_once(self, text: str, level: int = logging.WARNING) -> None:
-        """See there; so with the following."""
-        if text not in self._said:
-            self._said.add(text)
-            logger.log(level, "%s", text)
-
     def fail(self, error: BaseException) -> None:
+        """See there; so with the following."""
         raise error
 
     def ask_to_make_again(self, check: CheckedBatch, stepped: bool) -> bool:
         # From a pristine copy. State in classes and modules exists once per process, and keeps changing.
         began = time.perf_counter()
-        again = self._second.make_again(check, stepped)
+        with self._second.producer() as producer:
+            again = make_again(producer, *check.key, stepped, check.state, check.after)
         self._checking.made_again(again, time.perf_counter() - began)
         return True
 
     def ask_to_explain(self, check: CheckedBatch) -> bool:
-        self._second.start_over()
-        self._checking.explained(self._second.explain(check.key), None)
+        with self._second.producer() as producer:
+            producer.start_over()
+            explanation = producer.explain(*check.key)
+        self._checking.explained(explanation, None)
         return True
 
     def ask_worker_to_explain(self, check: CheckedBatch) -> bool:
-        self._checking.explained(self._replayer.explain(check.key), check.worker)
+        with self._replayer.producer() as producer:
+            explanation = producer.explain(*check.key)
+        self._checking.explained(explanation, check.worker)
         return True

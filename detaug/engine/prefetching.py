@@ -71,7 +71,7 @@ class PrefetchingEngine:
         self._fatal: BaseException | None = None
         self._fatal_is_told = False
         self._owner = os.getpid()
-        self._said: set[str] = set()
+        self.say_once = work.pipeline.say_once  # every worker says it
         self._skip_log = SkipLog()
         self._gpu = gpu_to_pin_for(work.pin_memory)
         self._deaths: dict[BatchKey, int] = {}
@@ -201,12 +201,6 @@ class PrefetchingEngine:
                 news = outcome is not None or position != self._schedule.position
             if news:
                 self._tell_user()
-
-    def say_once(self, text: str, level: int = logging.WARNING) -> None:
-        """Tell the user, if that has not been said: every worker says it."""
-        if text not in self._said:
-            self._said.add(text)
-            logger.log(level, "%s", text)
 
     def fail(self, error: BaseException) -> None:
         """There can be no more batches."""

@@ -9,7 +9,7 @@ import math
 import operator
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -38,9 +38,7 @@ def allocate_with(take: Callable[[int], Bytes | None] | None) -> None:
 
 def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
     """See `detaug.seeding.current.Current.empty`."""
-    # Not `isinstance(shape, SupportsIndex)`: to ask a protocol takes longer than all the rest.
-    of_one_axis = hasattr(shape, "__index__")
-    sides = tuple(map(operator.index, cast("Iterable[SupportsIndex]", [shape] if of_one_axis else shape)))
+    sides = tuple(map(operator.index, [shape] if isinstance(shape, SupportsIndex) else shape))
     kind = np.dtype(dtype)
     there = shared_empty(sides, kind)
     return np.empty(sides, kind) if there is None else there

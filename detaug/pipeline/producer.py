@@ -57,11 +57,11 @@ class Pipeline:
         else:
             self.pristine.check_kept()
 
-    def say_once(self, text: str) -> None:
+    def say_once(self, text: str, level: int = logging.WARNING) -> None:
         """Tell the user, if that has not been said."""
         if text not in self._said:
             self._said.add(text)
-            logger.warning("%s", text)
+            logger.log(level, "%s", text)
 
     @staticmethod
     def thaw(frozen: Frozen) -> Pristine:

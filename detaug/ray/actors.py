@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from detaug.engine.checking import Again, CheckedBatch, is_checked, make_again
+from detaug.engine.checking import Again, CheckedBatch, make_again, make_to_check
 from detaug.engine.error_record import ErrorRecord, describe
 from detaug.engine.executor import Job
 from detaug.engine.warming import warm_up
-from detaug.ledger.notes import note_of
 from detaug.memory.blocks import Bytes
 from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
@@ -128,21 +127,14 @@ class BatchMaker:
         self._job.settings.renew()
         producer = self._producer
         self._made += not probe
-        check = None
-        began = time.perf_counter()
         try:
-            if not probe and is_checked(self._made, self._job.check_every):
-                batch, report = producer.make_reported(epoch, step)
-                check = CheckedBatch(BatchKey(epoch, step), report, self._made, state=producer.state_before)
-            else:
-                batch = producer.make(epoch, step, transform=not probe)
-            state = producer.loader_state
             if probe:
-                return Made(state=state)
-            seconds, noted = time.perf_counter() - began, self._job.noted
-            packed = pack(batch if noted is None else (batch, note_of(batch, seconds, noted)))
-            self._written = batch
-            return Made(packed.pickled, packed.buffers, state=state, check=check)
+                producer.make(epoch, step, transform=False)
+                return Made(state=producer.loader_state)
+            key, job = BatchKey(epoch, step), self._job
+            self._written, check = make_to_check(producer, key, self._made, job.check_every, job.noted)
+            packed = pack(self._written)
+            return Made(packed.pickled, packed.buffers, state=producer.loader_state, check=check)
         except StreamEnded:
             return Made(ended=True)
         except SystemExit:

@@ -4,7 +4,8 @@ making, in whatever process."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
@@ -132,21 +133,11 @@ def is_making() -> bool:
     return _stack.top is not None
 
 
-class _Making:
-    """A context manager that costs a microsecond less than `contextlib.contextmanager`'s."""
-
-    __slots__ = ("_batch", "_outer")
-
-    def __init__(self, batch: Current | None) -> None:
-        self._batch = batch
-
-    def __enter__(self) -> None:
-        self._outer, _stack.top = _stack.top, self._batch
-
-    def __exit__(self, *exc_info: object) -> None:
-        _stack.top = self._outer
-
-
-def making(batch: Current | None) -> _Making:
+@contextmanager
+def making(batch: Current | None) -> Iterator[None]:
     """Inside, `current()` is `batch`; None: no batch is being made."""
-    return _Making(batch)
+    outer, _stack.top = _stack.top, batch
+    try:
+        yield
+    finally:
+        _stack.top = outer

@@ -3,8 +3,8 @@
 A slot is made and filled by one worker; the parent maps it once and hands out arrays that view it. When the last of
 them is garbage-collected the slot's number comes back to the parent, which tells the worker with its next task.
 
-In a slot lie the arrays that the loader made there itself (`WorkerSlots.take`), a table of (offset, bytes), the pickle, and
-copies of the batch's other buffers.
+In a slot lie the arrays that the loader made there itself (`WorkerSlots.take`), the pickle, and copies of the batch's other
+buffers.
 
 Forks: a process that the user forks sees the arrays that the user holds. So a slot that is out with the user at that
 moment is never used again, and all others are not inherited: neither can they change under the child, nor does the child
@@ -19,7 +19,6 @@ import functools
 import itertools
 import logging
 import os
-import struct
 import weakref
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -42,7 +41,6 @@ _COPIED_OUT = 65_536
 _SMALL_PART = 16
 #: A loader that holds what it took from so many batches' slots in a row gets ordinary memory from then on.
 _MOST_HELD = 4
-_ENTRY_BYTES = 16
 
 
 class SlotContents(NamedTuple):
@@ -51,15 +49,13 @@ class SlotContents(NamedTuple):
     Attributes:
         slot: the slot's number, unique in its worker.
         capacity: bytes of the slot.
-        table: where its table begins, bytes.
-        entries: of the table.
+        parts: (offset, bytes) of the pickle and of each buffer.
         replaced: slots that the worker gave up meanwhile.
     """
 
     slot: int
     capacity: int
-    table: int
-    entries: int
+    parts: tuple[tuple[int, int], ...]
     replaced: tuple[int, ...] = ()
 
 
@@ -158,26 +154,24 @@ class WorkerSlots:
         if filling is None:
             filling = self._new_filling(layout.size)
         block = filling.mapping.bytes()
-        table, free = layout.offsets[1], iter(layout.offsets[2:])
+        free = iter(layout.offsets[1:])
         offsets = [next(free) if offset is None else offset for offset in there]
-        struct.pack_into(
-            _table_format(len(sizes)), block.data, table, *itertools.chain(*zip(offsets, sizes, strict=True))
-        )
         for offset, size, content in zip(offsets, sizes, contents, strict=True):
             if content is not None:
                 np.copyto(block[offset : offset + size], content)
         if left is not None:  # not before its contents are copied: it might have been the slot they go to
             self._end(left)
         replaced, self._given_up = tuple(self._given_up), []
-        written = SlotContents(filling.slot, filling.mapping.size, table, len(sizes), replaced)
+        parts = tuple(zip(offsets, sizes, strict=True))
+        written = SlotContents(filling.slot, filling.mapping.size, parts, replaced)
         return written, self._unsent.pop(filling.slot, None)
 
     @staticmethod
     def _lay_out(sizes: Sequence[int], there: Sequence[int | None], filling: _Filling | None) -> Layout:
-        """What was taken, the table, and what is copied."""
+        """What was taken, and what is copied."""
         taken = 0 if filling is None or all(offset is None for offset in there) else filling.used
         copied = (size for size, offset in zip(sizes, there, strict=True) if offset is None)
-        return lay_out([taken, len(sizes) * _ENTRY_BYTES, *copied])
+        return lay_out([taken, *copied])
 
     def _is_held(self, filling: _Filling) -> bool:
         if not filling.is_held:
@@ -278,11 +272,6 @@ class _Filling:
         return any(span() is not None for span in self._spans)
 
 
-def _table_format(count: int) -> str:
-    """The format of a table of so many entries. (NumPy takes longer to make an array than to write it.)"""
-    return f"={2 * count}q"
-
-
 class ParentSlots:
     """The parent's side of one worker's slots.
 
@@ -312,9 +301,8 @@ class ParentSlots:
         self._out[contents.slot] = _HandedOut(view, self._returned.append, contents.slot, mapping)
         block = view.bytes()
         del view
-        numbers = struct.unpack_from(_table_format(contents.entries), block.data, contents.table)
-        small = min(_COPIED_OUT, sum(numbers[1::2]) // _SMALL_PART)
-        (start, length), *rest = zip(numbers[::2], numbers[1::2], strict=True)
+        (start, length), *rest = contents.parts
+        small = min(_COPIED_OUT, sum(size for _, size in contents.parts) // _SMALL_PART)
         buffers = (
             block[offset : offset + size] if size > small else _copy(block[offset : offset + size])
             for offset, size in rest

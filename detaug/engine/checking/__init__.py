@@ -9,6 +9,7 @@ from detaug.engine.checking.checks import (
     Inquiry,
     is_checked,
     make_again,
+    make_to_check,
     remark_on_process,
 )
 
@@ -20,5 +21,6 @@ __all__ = [
     "Inquiry",
     "is_checked",
     "make_again",
+    "make_to_check",
     "remark_on_process",
 ]

@@ -14,11 +14,13 @@ slow ones a little at a time, for a known share of the throughput.
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from detaug.errors import ReproducibilityError
+from detaug.ledger.notes import note_of
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Producer
@@ -67,6 +69,21 @@ class CheckedBatch(NamedTuple):
     def is_informative(self) -> bool:
         """Whether what is carried from batch to batch can show in it."""
         return self.number > 1 or self.after is not None
+
+
+def make_to_check(
+    producer: Producer, key: BatchKey, number: int, every: int, noted: tuple[str, ...] | None
+) -> tuple[Any, CheckedBatch | None]:
+    """A process's `number`-th batch, as a pair with its note where `noted` is not None, and what another making of it is to be
+    compared with, where it is reported on."""
+    check, began = None, time.perf_counter()
+    if is_checked(number, every):
+        batch, report = producer.make_reported(*key)
+        check = CheckedBatch(key, report, number, state=producer.state_before)
+    else:
+        batch = producer.make(*key)
+    seconds = time.perf_counter() - began
+    return (batch if noted is None else (batch, note_of(batch, seconds, noted))), check
 
 
 class Again(NamedTuple):
@@ -178,11 +195,11 @@ class Checks:
         self._seen: dict[tuple[int, str, str, str], BatchKey] = {}
         self._said_same: set[str] = set()
 
-    def worked(self, seconds: float, batches: int = 1) -> None:
-        """That many batches took so long each."""
+    def worked(self, seconds: float) -> None:
+        """A batch took so long."""
         self._batch_seconds += ((seconds - self._batch_seconds) / 8) if self._batch_seconds else seconds
-        self._worked += seconds * batches
-        self._batches += batches
+        self._worked += seconds
+        self._batches += 1
 
     def paid(self, seconds: float) -> None:
         """A check took so long."""

@@ -10,11 +10,10 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from detaug.engine.checking import CheckedBatch, is_checked, make_again
+from detaug.engine.checking import make_again, make_to_check
 from detaug.engine.error_record import describe
 from detaug.engine.executor import Job
 from detaug.engine.local import messages
-from detaug.ledger.notes import note_of
 from detaug.memory.batch_memory import allocate_with
 from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderStates
@@ -155,17 +154,11 @@ class _Worker:
         return messages.Exists(self._producer.loader_state), None
 
     def _batch(self, epoch: int, step: int) -> tuple[messages.Answer, int | None]:
-        producer, noted = self._producer, self._job.noted
-        began = time.perf_counter()
-        if is_checked(self._made, self._job.check_every):
-            batch, report = producer.make_reported(epoch, step)
-            check = CheckedBatch(BatchKey(epoch, step), report, self._made, state=producer.state_before)
+        key, job = BatchKey(epoch, step), self._job
+        batch, check = make_to_check(self._producer, key, self._made, job.check_every, job.noted)
+        if check is not None:
             self._channel.send(messages.Report(check))
-        else:
-            batch = producer.make(epoch, step)
-        state = producer.loader_state
-        seconds = time.perf_counter() - began
-        packed = pack(batch if noted is None else (batch, note_of(batch, seconds, noted)))
+        state, packed = self._producer.loader_state, pack(batch)
         whole, batch = [batch], None  # a buffer may be memory that an object of the batch frees: an ITK image's
         size = len(packed.pickled) + sum(buffer.nbytes for buffer in packed.buffers)
         if size <= _INLINE:
