@@ -29,11 +29,8 @@ _MOST_VALUES = 20_000
 #: It has to fit into a message, as do the fingerprints of a batch.
 _MOST_CHARACTERS = 30_000
 _MOST_KEYS = 300
-#: How many Python objects of a batch are looked at: each takes as long as 100 kB of an array. Of longer lists and dicts, parts at
-#: even distances count. A key of many has room for `_LEAST_PARTS` at any rate.
-_MOST_PARTS, _LEAST_PARTS = 4_000, 200
-#: How deep containers are looked into; an object counts for eight.
-_DEEPEST = 48
+#: How many parts of what has no fingerprint are looked at, and how deep: an object counts for eight containers.
+_MOST_PARTS, _DEEPEST = 4_000, 48
 #: Numbers that are looked at before all of them are.
 _FEW = 4096
 #: Where Python's, NumPy's and torch's generators are defined.
@@ -81,11 +78,10 @@ class Explanation:
 def prints_of(batch: Any) -> dict[str, str]:
     """A fingerprint for each key of a mapping, or for the whole of anything else.
 
-    Of arrays and tensors all bytes count, of Python objects some thousand.
+    What has none is looked at part by part.
     """
     if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS:
-        room = max(_LEAST_PARTS, _MOST_PARTS // max(1, len(batch)))
-        return {str(key)[:60]: _print_of(value, room) for key, value in batch.items()}
+        return {str(key)[:60]: _print_of(value) for key, value in batch.items()}
     return {WHOLE: _print_of(batch)}
 
 
@@ -112,50 +108,35 @@ def _items_of(batch: Any) -> Any:
     return batch.items() if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS else [(WHOLE, batch)]
 
 
-def _print_of(value: Any, room: int = _MOST_PARTS, depth: int = _DEEPEST) -> str:
-    if fits := _fits(value, room):
-        with suppress(Exception):  # no bytes that are the same everywhere
-            return fingerprint(value)
-        if isinstance(value, torch.Tensor):
-            with suppress(Exception):  # on a device that holds none
-                return fingerprint(["dense", dense(value)])
-    count, parts = _parts_in(value, room if fits else room // 8)  # each may have parts as well
-    if count is None or depth <= 0:
+def _print_of(value: Any, room: Iterator[int] | None = None, depth: int = _DEEPEST) -> str:
+    with suppress(Exception):  # no bytes that are the same everywhere
+        return fingerprint(value)
+    if isinstance(value, torch.Tensor):
+        with suppress(Exception):  # on a device that holds none
+            return fingerprint(["dense", dense(value)])
+    # Objects may lead round in circles, and to each other many times over.
+    room = iter(range(_MOST_PARTS)) if room is None else room
+    parts = _parts_of(value)
+    if parts is None or depth <= 0:
         return _NOT_COMPARABLE
-    room //= max(1, len(parts))
     depth -= 1 if isinstance(value, _CONTAINERS) else 8
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    return fingerprint([kind, count, [_print_of(part, room, depth) for part in parts]])
+    return fingerprint([kind, len(parts), [_print_of(part, room, depth) for part, _ in zip(parts, room, strict=False)]])
 
 
-def _fits(value: Any, room: int) -> bool:
-    """Whether no more Python objects than that are in it."""
-    pending = [value]
-    for each in pending:  # which grows meanwhile
-        count, parts = _parts_in(each, room)
-        if count and len(pending) - 1 + count > room:
-            return False
-        pending.extend(parts)
-    return True
-
-
-def _parts_in(value: Any, most: int) -> tuple[int | None, Sequence[Any]]:
-    """How many parts a container or an object has (None: it is neither), and so many of them, at even distances."""
+def _parts_of(value: Any) -> Sequence[Any] | None:
+    """The parts of a container or an object, in an order that is the same everywhere; None: it is neither."""
     if isinstance(value, (np.ndarray, torch.Tensor)):  # its bytes count, not its attributes
-        value = np.asarray(value).reshape(-1) if isinstance(value, np.ndarray) and value.dtype.hasobject else ()
-    elif not isinstance(value, _CONTAINERS):
+        return value.reshape(-1).tolist() if isinstance(value, np.ndarray) and value.dtype.hasobject else ()
+    if not isinstance(value, _CONTAINERS):
         value = _state_of_object(value)
-        if value is None:
-            return None, ()
-    keyed = value if isinstance(value, dict) else None
-    count = len(value)
-    if isinstance(value, (dict, set, frozenset)):
-        try:
-            value = sorted(value)
-        except Exception:  # keys of different kinds
-            value = list(value)
-    value = value[:: max(1, -(-count // max(1, most)))]
-    return count, value if keyed is None else [(key, keyed[key]) for key in value]
+    if not isinstance(value, (dict, set, frozenset)):
+        return value  # type: ignore[no-any-return]
+    try:
+        keys = sorted(value)
+    except Exception:  # of different kinds
+        keys = list(value)
+    return [(key, value[key]) for key in keys] if isinstance(value, dict) else keys
 
 
 def _state_of_object(value: Any) -> Any:
