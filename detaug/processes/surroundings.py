@@ -92,6 +92,7 @@ class ProcessSettings:
     def keep(self) -> None:
         """In a worker, for good, before the pipeline is there."""
         keep_one_thread()
+        torch.set_autocast_enabled("cpu", False)  # the pipeline does not run under the user's ``with torch.autocast``
         self._apply(ProcessSettings.here())
         _fill_memory(False)
         sys.setrecursionlimit(self.recursion_limit)
@@ -163,11 +164,6 @@ def be_ready_to_fork() -> None:
     look_for_libraries()
     with preserved_global_rngs():
         reseed_global_rngs(np.random.SeedSequence(0))
-
-
-def leave_autocast() -> None:
-    """In a worker, for good: the pipeline does not run under the user's ``with torch.autocast``."""
-    torch.set_autocast_enabled("cpu", False)
 
 
 def _default_device() -> str | None:

@@ -16,7 +16,6 @@ from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
-from detaug.processes.surroundings import leave_autocast
 from detaug.purity.reports import Explanation
 from detaug.ray.nodes import NodeReport
 from detaug.seeding.generators import preserved_global_rngs
@@ -66,7 +65,6 @@ class BatchMaker:
         self._job: Job = job
         self._logs: list[str] = []
         job.settings.keep()
-        leave_autocast()
         self._pristine = pristine = Pipeline.thaw(frozen)
         with preserved_global_rngs():
             warm_up(pristine.transform, pristine.source.loader)  # a node that has no compiled kernels makes them now

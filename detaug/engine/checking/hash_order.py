@@ -25,7 +25,6 @@ from detaug.engine.checking.checks import Again, CheckedBatch, Checks, Differenc
 from detaug.pipeline.producer import Pipeline, Producer
 from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
-from detaug.processes.surroundings import leave_autocast
 from detaug.purity.reports import BatchReport
 from detaug.transport.frozen import read_payload, write_payload
 from detaug.transport.importing import is_anybody_importing, note_worker
@@ -176,7 +175,6 @@ def main(answer: int, payload: int, epoch: int, step: int) -> None:
         note_worker()
         frozen, job = read_payload(payload)
         job.settings.keep()
-        leave_autocast()
         producer = Producer(Pipeline.thaw(frozen), job.branch, lambda _: None, only=True)
         job.settings.keep_filters()
         job.settings.renew()

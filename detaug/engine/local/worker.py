@@ -25,7 +25,6 @@ from detaug.processes.control import (
     leave_signals_to_the_parent,
     run_and_exit,
 )
-from detaug.processes.surroundings import leave_autocast
 from detaug.processes.whereabouts import OwnWhereabouts
 from detaug.purity.pristine import Pristine
 from detaug.transport.channel import Channel, ChannelClosed
@@ -73,7 +72,6 @@ def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -
     `forked`: it began as a fork that had nothing left to load.
     """
     job.settings.keep()
-    leave_autocast()
     be_killed_first()
     try:
         worker = _Worker(channel, pristine, job, forked)
