@@ -22,7 +22,7 @@ BUDGETS = {
     "ledger": 1_245,
     "loops": 305,
     "memory": 435,
-    "nnunet": 4_950,
+    "nnunet": 5_015,
     "pictures": 240,
     "pipeline": 1_405,
     "previews": 655,

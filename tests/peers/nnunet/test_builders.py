@@ -60,6 +60,7 @@ def trainer(name: str) -> Any:
     homes = ("nnUNetTrainerDA5", "nnUNetTrainerDAOrd0", "nnUNetTrainerNoDA", "nnUNetTrainerNoMirroring")
     base = "nnunetv2.training.nnUNetTrainer"
     modules = [f"{base}.nnUNetTrainer", *(f"{base}.variants.data_augmentation.{home}" for home in homes)]
+    modules.append(f"{base}.variants.data_augmentation.nnUNetTrainer_noDummy2DDA")
     for module in map(importlib.import_module, modules):
         if hasattr(module, name):
             return getattr(module, name)
@@ -113,10 +114,41 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("positional", "named"), CASES)
-@pytest.mark.parametrize("name", TRAINING_TRANSFORMS)
+@pytest.mark.parametrize("name", [name for name in TRAINING_TRANSFORMS if "irror" not in name])
 def test_pipeline_is_that_of_the_trainer(name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
     theirs = trainer(name).get_training_transforms(*positional, **named)
     assert list(differences(theirs, TRAINING_TRANSFORMS[name](*positional, **named))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "its_arguments"),
+    [
+        # what these trainers' configure_rotation_dummyDA_mirroring_and_inital_patch_size hands on
+        ("nnUNetTrainerNoMirroring", {"mirror_axes": None}),
+        ("nnUNetTrainer_DASegOrd0_NoMirroring", {"mirror_axes": None}),
+        ("nnUNetTrainer_onlyMirror01", {"mirror_axes": (0, 1)}),
+        ("nnUNetTrainer_onlyMirror01_DASegOrd0", {"mirror_axes": (0, 1)}),
+        ("nnUNetTrainer_noDummy2DDA", {"do_dummy_2d_data_aug": False}),
+    ],
+)
+def test_variants_that_nnunet_makes_by_arguments_are_builders_of_their_own(
+    name: str, its_arguments: dict[str, Any]
+) -> None:
+    asked = {
+        "patch_size": (16, 64, 64),
+        "rotation_for_DA": ANGLE,
+        "deep_supervision_scales": SCALES,
+        "mirror_axes": (0, 1, 2),
+        "do_dummy_2d_data_aug": True,
+    }
+    theirs = trainer(name).get_training_transforms(**{**asked, **its_arguments})
+    assert list(differences(theirs, TRAINING_TRANSFORMS[name](**asked))) == []
+
+
+def test_only_mirror_01_mirrors_one_axis_in_2d() -> None:
+    pipeline = TRAINING_TRANSFORMS["nnUNetTrainer_onlyMirror01"]((64, 64), ANGLE, None, (0, 1), False)
+    mirrors = [each for each in pipeline.transforms if isinstance(each, ours.MirrorTransform)]
+    assert [tuple(each.allowed_axes) for each in mirrors] == [(0,)]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +174,21 @@ def test_arguments_have_nnunets_order() -> None:
     assert [NNUNET_NAMES.get(name, name) for name in theirs] == own
 
 
-def test_every_trainer_of_nnunet_has_a_pipeline_of_detaugs() -> None:
+def test_every_augmentation_variant_of_nnunet_has_a_builder() -> None:
+    base = trainer("nnUNetTrainer")
+    for name in TRAINING_TRANSFORMS:
+        trainer(name)
+
+    def below(each: type) -> Iterator[type]:
+        for child in each.__subclasses__():
+            yield child
+            yield from below(child)
+
+    names = {each.__name__ for each in below(base) if ".data_augmentation." in each.__module__}
+    assert all(name in TRAINING_TRANSFORMS for name in names)
+
+
+def test_every_trainer_of_nnunet_has_its_pipeline_by_name_as_the_loader_resolves_it() -> None:
     import importlib
     import pkgutil
 
@@ -161,6 +207,9 @@ def test_every_trainer_of_nnunet_has_a_pipeline_of_detaugs() -> None:
         axes = mirror_axes_of(each)
         positional = ((64, 64, 64), ANGLE, SCALES, axes, False)
         theirs = each.get_training_transforms(*positional)
+        assert list(differences(theirs, TRAINING_TRANSFORMS[name](*positional))) == [], name
+        given_all = TRAINING_TRANSFORMS[name]((64, 64, 64), ANGLE, SCALES, (0, 1, 2), False)
+        assert list(differences(theirs, given_all)) == [], name
 
         class Loaded(DetAugLoading, each):
             pass
@@ -177,6 +226,12 @@ def mirror_axes_of(each: Any) -> tuple[int, ...] | None:
     asked = each.__new__(each)
     asked.configuration_manager, asked.print_to_log_file = Plans(), lambda *_: None
     return asked.configure_rotation_dummyDA_mirroring_and_inital_patch_size()[3]
+
+
+def test_a_trainer_that_nnunet_has_not_is_named_in_the_error() -> None:
+    trainer("nnUNetTrainer")
+    with pytest.raises(KeyError, match="no trainer nnUNetTrainerOfMine"):
+        TRAINING_TRANSFORMS["nnUNetTrainerOfMine"]
 
 
 def test_short_names_and_nnunets_make_one_pipeline() -> None:
@@ -211,6 +266,12 @@ def test_pipelines_can_be_pickled(name: str) -> None:
     assert repr(pickle.loads(pickle.dumps(pipeline))) == repr(pipeline)
 
 
+def test_nearest_neighbour_for_image_and_labels() -> None:
+    pipeline = variants.ord0_transforms((16, 16, 16), ANGLE, SCALES, (0, 1, 2), False)
+    spatial = pipeline.transforms[0]
+    assert (spatial.mode_image, spatial.mode_seg) == ("nearest", "nearest")
+
+
 @pytest.mark.parametrize("name", TRAINING_TRANSFORMS)
 @pytest.mark.parametrize("dummy", [False, True])
 def test_pipelines_give_the_patch_and_the_levels(name: str, dummy: bool) -> None:
@@ -239,3 +300,13 @@ def test_da5_draws_follow_nnunets() -> None:
     assert kstest(below, lambda x: np.clip((x - 0.01) / 0.79, 0, 1)).pvalue > 1e-3
     assert kstest(gammas[gammas > 1], lambda x: np.clip((x - 1.5) / 2.5, 0, 1)).pvalue > 1e-3
     assert variants.gradient_scale(rng, (3,), 0) >= 1
+
+
+def test_trainers_that_are_looked_up_are_in_the_table() -> None:
+    trainer("nnUNetTrainer")
+    for name in ("nnUNetTrainer", "nnUNetTrainer_2000epochs_NoMirroring", "nnUNetTrainer_250epochs"):
+        assert name in TRAINING_TRANSFORMS
+        assert TRAINING_TRANSFORMS.get(name)((16, 16), ANGLE, None, (), False) is not None
+    for name in ("nnUNetTrainerOfMine", "", None, 5):
+        assert name not in TRAINING_TRANSFORMS
+    assert TRAINING_TRANSFORMS.get("nnUNetTrainerOfMine", "none") == "none"
