@@ -139,7 +139,6 @@ GROUPS: dict[str, list[Entry]] = {
 #: Transforms that nobody can see, and why.
 WITHOUT_PICTURES = {
     "Compose": "transforms one after another",
-    "TimedCompose": "the same, with the time of each",
     "RandomApply": "a transform with a probability",
     "OneOf": "one of several transforms",
     "ForeignTransform": "a transform of another library",

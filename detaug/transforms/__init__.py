@@ -13,7 +13,7 @@ from detaug.transforms.building.base import ImageTransform, Transform
 from detaug.transforms.channels import MoveChannels, MoveSegAsOneHotToData
 from detaug.transforms.coarse import CoarseDropout, CoarseShuffle
 from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding
-from detaug.transforms.compose import Compose, OneOf, RandomApply, TimedCompose
+from detaug.transforms.compose import Compose, OneOf, RandomApply
 from detaug.transforms.contrast import BGContrast, Contrast, InvertImage
 from detaug.transforms.cropping import CenterCrop, RandomCrop, crop_array
 from detaug.transforms.filters import MedianFilter, Sharpening
@@ -83,7 +83,6 @@ __all__ = [
     "SimulateLowResolution",
     "SpatialTransform",
     "Spikes",
-    "TimedCompose",
     "Transform",
     "TransposeAxes",
     "crop_array",

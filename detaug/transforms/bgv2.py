@@ -12,7 +12,7 @@ ImageOnlyTransform = t.ImageTransform
 SegOnlyTransform = t.Transform
 
 ComposeTransforms = t.Compose
-TimedComposeTransforms = t.TimedCompose
+TimedComposeTransforms = t.Compose
 RandomTransform = t.RandomApply
 OneOfTransform = t.OneOf
 

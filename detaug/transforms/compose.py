@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -136,7 +134,7 @@ class Compose(_Composition):
         self._apply_parts(workspace, params)
 
     def stages(self, params: Params) -> list[Stage]:
-        if type(self).change not in (Compose.change, TimedCompose.change):
+        if type(self).change is not Compose.change:
             return [Stage((), self, params)]  # a subclass that does something else besides
         return super().stages(params)
 
@@ -146,54 +144,6 @@ class Compose(_Composition):
             first, *rest = transform.described(own)
             lines += [f"{number + 1:4}  {first}", *(f"      {line}" for line in rest)]
         return lines
-
-
-@dataclass
-class Timing:
-    """What one transform of a `TimedCompose` took: seconds in all, and how many calls."""
-
-    name: str
-    seconds: float = 0.0
-    calls: int = 0
-
-    @property
-    def mean(self) -> float:
-        """Seconds per call; 0 before the first."""
-        return self.seconds / self.calls if self.calls else 0.0
-
-
-class TimedCompose(Compose):
-    """`Compose` that measures each of its transforms; `timings` is the view, and nothing is drawn or printed for it.
-
-    Params, draws and results are those of `Compose`. Times are of this process alone: in a worker, a batch's transform
-    can read them.
-    """
-
-    def __init__(self, transforms: Sequence[Transform], *, keys: Keys | None = None, dim: int | None = None) -> None:
-        super().__init__(transforms, keys=keys, dim=dim)
-        self._timings = [Timing(type(transform).__name__) for transform in self.transforms]
-
-    @property
-    def timings(self) -> list[Timing]:
-        """One entry per transform, in order."""
-        return list(self._timings)
-
-    def reset_timings(self) -> None:
-        """Back to zero calls."""
-        for timing in self._timings:
-            timing.seconds, timing.calls = 0.0, 0
-
-    @takes(_has_params_for_each, transforms=many(anything, lambda given: len(given.transform.transforms)))
-    def change(self, workspace: Workspace, params: Params) -> None:
-        for transform, own, timing in zip(self.transforms, params["transforms"], self._timings, strict=True):
-            start = time.perf_counter()
-            transform.apply_in(workspace, own)
-            timing.seconds += time.perf_counter() - start
-            timing.calls += 1
-
-    def __str__(self) -> str:
-        lines = [f"{t.mean * 1e3:9.3f} ms  {t.calls:6d} calls  {t.name}" for t in self._timings]
-        return "\n".join(lines)
 
 
 def _is_as_sampled(_: Any, params: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from detaug import transforms as t
+from detaug.transforms import bgv2
 
 Make = Callable[[int], t.Transform]
 
@@ -109,6 +110,6 @@ EVERY: dict[str, Make] = {
     ),
     "SpatialTransform, nearest": spatial(mode_image="nearest", mode_seg="nearest", padding_value_seg=-1),
     "Spikes": lambda dims: t.Spikes((1, 3), synchronize_channels=False),
-    "TimedCompose": lambda dims: t.TimedCompose([t.InvertImage(1), t.GaussianNoise(0.1)]),
+    "TimedCompose": lambda dims: bgv2.TimedComposeTransforms([t.InvertImage(1), t.GaussianNoise(0.1)]),
     "TransposeAxes": lambda dims: t.TransposeAxes({0, 1}),
 }

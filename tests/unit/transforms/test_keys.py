@@ -36,7 +36,6 @@ def mirror(**options: Any) -> t.Compose:
 
 PIPELINES: dict[str, Any] = {
     "Compose": mirror,
-    "TimedCompose": lambda **options: t.TimedCompose([t.Mirror((0, 1, 2))], **options),
     "validation_transforms": lambda **options: validation_transforms(None, **options),
     **{name: lambda build=build, **options: build(**SHARED, **options) for name, build in TRAINING_TRANSFORMS.items()},
 }
