@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.bits import used_bits
 from detaug.kernels.compiling import inlined, kernel
 
 _NONE = np.uint64(0)
@@ -39,17 +38,16 @@ def _add_shifted(row: Any, offset: Any, into: Any) -> None:
 
 
 @kernel(
-    "void(uint64[:, :, ::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], uint64[:, :, ::1], "
+    "void(uint64[:, :, ::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], uint64[:, :, ::1], "
     "uint64[:, :, ::1])"
 )
-def dilate(
-    bits: Any, voxels: Any, low: Any, high: Any, last: Any, row0: Any, row1: Any, spread: Any, result: Any
-) -> None:
+def dilate(bits: Any, low: Any, high: Any, last: Any, row0: Any, row1: Any, spread: Any, result: Any) -> None:
     """Set every voxel of ``result`` for which the footprint, laid upon it, covers a voxel that is set in ``bits``.
+
+    Bits beyond a row's end may be set as well.
 
     Args:
         bits: (n0, n1, words).
-        voxels: in a row.
         low, high: run r covers offsets low[r] ... high[r] (included); each run holds the one before it.
         last: rows last[r - 1] ... last[r] - 1 of the footprint are run r.
         row0, row1: offsets of the footprint's rows along the first two axes.
@@ -82,6 +80,3 @@ def dilate(
                 for k in range(count):
                     into[k] |= source[k]
         begin = last[run]
-    for i in range(n0):
-        for j in range(n1):
-            result[i, j, words - 1] &= used_bits(voxels, words - 1)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.kernels.bits import invert, pack, set_where, unpack, words_for
+from detaug.kernels.bits import packed, unpacked
 from detaug.kernels.morphology import dilate
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -88,31 +88,21 @@ class ApplyRandomBinaryOperator(ImageTransform):
             others = [image[other] for other in sorted(every - {channel})]
             _apply(image[channel], others, operator, size)
 
-    kernels = (pack, unpack, set_where, invert, dilate)
+    kernels = (dilate,)
 
 
 def _apply(channel: np.ndarray, others: Sequence[np.ndarray], operator: Operator, size: float) -> None:
-    voxels = channel.shape[-1]
-    shape = (1,) * (3 - channel.ndim) + channel.shape
-    before = np.empty((*shape[:2], words_for(voxels)), dtype=np.uint64)
-    flat, rows = channel.reshape(-1), before.reshape(-1, before.shape[-1])
-    binary = pack(flat, voxels, rows)
+    before = channel != 0
     footprint = ball(size) if channel.ndim == 3 else disk(size)
     if isinstance(operator, str):
-        after = apply_operator(operator, before, voxels, footprint).reshape(rows.shape)
+        after = apply_operator(operator, before, footprint)
     else:
-        result = operator(torch.from_numpy(channel != 0), torch.from_numpy(footprint.as_array()))
-        after = np.empty_like(rows)
-        pack(np.ascontiguousarray(result, dtype=np.float32).reshape(-1), voxels, after)
-    gained = after & ~rows
+        result = operator(torch.from_numpy(before), torch.from_numpy(footprint.as_array()))
+        after = np.asarray(result).reshape(channel.shape) != 0
+    gained = after & ~before
     for other in others:
-        set_where(gained, voxels, np.float32(0), other.reshape(-1))
-    if binary:
-        # most voxels are what they were
-        set_where(gained, voxels, np.float32(1), flat)
-        set_where(rows & ~after, voxels, np.float32(0), flat)
-    else:
-        unpack(after, voxels, flat)
+        other[gained] = 0
+    channel[...] = after
 
 
 def _operator(wanted: Any) -> Operator:
@@ -190,18 +180,15 @@ def _round(positions: list[float], dims: int, limit: float) -> Footprint:
     return Footprint((count,) * dims, tuple(np.ascontiguousarray(a) for a in (*bounds.T, ends, *places.T)))
 
 
-def apply_operator(name: str, bits: np.ndarray, voxels: int, footprint: Footprint) -> np.ndarray:
-    """A binary operator on a volume of bits (n0, n1, words); what is returned is another array.
+def apply_operator(name: str, mask: np.ndarray, footprint: Footprint) -> np.ndarray:
+    """A binary operator on a plane or volume of bools.
 
-    Dilation sees nothing set outside the volume, erosion everything, as its complement is dilated.
+    Dilation sees nothing set outside, erosion everything, as the complement is dilated.
     """
-    steps = {"closing": ("dilation", "erosion"), "opening": ("erosion", "dilation")}.get(name, (name,))
-    spread, result, current = np.empty_like(bits), np.empty_like(bits), bits.copy()
-    for step in steps:
-        if step == "erosion":
-            invert(current.reshape(-1, current.shape[-1]), voxels)
-        dilate(current, voxels, *footprint.runs, spread, result)
-        if step == "erosion":
-            invert(result.reshape(-1, result.shape[-1]), voxels)
-        current, result = result, current
-    return current
+    for step in {"closing": ("dilation", "erosion"), "opening": ("erosion", "dilation")}.get(name, (name,)):
+        eroded = step == "erosion"
+        bits = packed((mask ^ eroded).reshape((1,) * (3 - mask.ndim) + mask.shape))
+        result = np.empty_like(bits)
+        dilate(bits, *footprint.runs, np.empty_like(bits), result)
+        mask = unpacked(result, mask.shape[-1]).reshape(mask.shape) ^ eroded
+    return mask

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.labels import indicator
 from detaug.transforms.building import memory
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import as_list, channels, finite
 from detaug.transforms.building.gate import takes
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
-from detaug.transforms.labels import as_label, comparable, labels_of_image
+from detaug.transforms.labels import labels_of_image
 
 
 class MoveSegAsOneHotToData(Transform):
@@ -48,13 +47,8 @@ class MoveSegAsOneHotToData(Transform):
             image = workspace["image"]
             result = memory.empty((len(image) + len(self.all_labels), *labels.shape[1:]), dtype=np.float32)
             result[: len(image)] = image
-            voxels = comparable(labels)[channel]
             for label, added in zip(self.all_labels, result[len(image) :], strict=True):
-                value = as_label(label, labels.dtype)
-                if value is None:
-                    added[...] = 0
-                else:
-                    indicator(voxels, value, added.reshape(-1))
+                added[...] = labels[channel] == label
             workspace.put("image", result)
         if self.remove_channel_from_source:
             rest, owned = _taken(workspace, "segmentation", [c for c in range(len(labels)) if c != channel])
@@ -66,8 +60,6 @@ class MoveSegAsOneHotToData(Transform):
         if self.remove_channel_from_source:
             changed["segmentation"] = (shapes["segmentation"][0] - 1, *shapes["segmentation"][1:])
         return {**shapes, **changed}
-
-    kernels = (indicator,)
 
 
 class MoveChannels(Transform):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.bits import pack, words_for
+from detaug.kernels.bits import packed
 from detaug.kernels.components import count_runs, find_runs, join_runs, set_component
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -74,7 +74,7 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
                 other = image[draws.choice(rng, others)]
                 set_component(*runs, chosen, image.shape[-1], np.float32(1), other.reshape(-1))
 
-    kernels = (pack, count_runs, find_runs, join_runs, set_component)
+    kernels = (count_runs, find_runs, join_runs, set_component)
 
 
 def find_components(channel: np.ndarray) -> tuple[list[int], tuple[np.ndarray, ...]]:
@@ -82,8 +82,7 @@ def find_components(channel: np.ndarray) -> tuple[list[int], tuple[np.ndarray, .
     each is met: how many voxels each has, and their runs, as `set_component` takes them."""
     voxels = channel.shape[-1]
     n0, n1 = channel.shape[:2] if channel.ndim == 3 else (1, channel.shape[0])
-    bits = np.empty((n0 * n1, words_for(voxels)), dtype=np.uint64)
-    pack(channel.reshape(-1), voxels, bits)
+    bits = packed(channel.reshape(n0 * n1, voxels) != 0)
     first_run = np.empty(len(bits) + 1, dtype=np.int64)
     begin, end, component, sizes = np.empty((4, count_runs(bits, first_run)), dtype=np.int64)
     find_runs(bits, voxels, first_run, begin, end)

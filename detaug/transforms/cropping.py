@@ -56,7 +56,7 @@ def crop_array(
     inside = [(low - s, high - s) for low, high, s in zip(lows, highs, starts, strict=True)]
     if pad_mode == "constant":
         padded = memory.empty((len(array), *wanted), array.dtype)
-        padded[...] = representable(value, array.dtype)
+        padded[...] = representable("the padding value", value, array.dtype)
         padded[(slice(None), *(slice(begin, end) for begin, end in inside))] = common
         return padded, False
     for axis, (start, width, length) in enumerate(zip(starts, wanted, space, strict=True), start=1):
@@ -106,7 +106,7 @@ def check_padding(workspace: Workspace, value: float) -> None:
         ValueError: it cannot.
     """
     if "segmentation" in workspace:
-        representable(value, (workspace.lazy("segmentation") or workspace["segmentation"]).dtype)
+        representable("the padding value", value, (workspace.lazy("segmentation") or workspace["segmentation"]).dtype)
 
 
 class _Crop(Transform):

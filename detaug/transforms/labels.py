@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.labels import is_any_of, pick, replace_label, set_where_negative
-from detaug.transforms.building import memory
+from detaug.kernels.labels import replace_label
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.checks import UNSIGNED, as_list, channels, finite
+from detaug.transforms.building.checks import UNSIGNED, as_list, channels, finite, representable
 from detaug.transforms.building.gate import takes
-from detaug.transforms.building.per_channel import flat_channels
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -49,17 +47,17 @@ class RemoveLabel(_LabelTransform):
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
-        dtype, count = workspace["segmentation"].dtype, len(workspace["segmentation"])
-        wanted = range(count) if self.segmentation_channels is None else self.segmentation_channels
-        removed_from = set(channels("segmentation_channels", list(wanted), count))
-        label, replacement = as_label(self.label_value, dtype), as_label(self.set_to, dtype)
-        if replacement is None:
-            raise ValueError(f"set_to is {self.set_to}, which a segmentation of dtype {dtype} cannot hold")
-        if label is None or not removed_from or label == replacement:
-            return
-        for _, source, destination in workspace.chosen_channels(removed_from, "segmentation"):
-            (before,), (after,) = comparable(source[None]), comparable(destination[None])
-            replace_label(before, after, label, replacement)
+        labels = workspace["segmentation"]
+        wanted = range(len(labels)) if self.segmentation_channels is None else self.segmentation_channels
+        removed_from = channels("segmentation_channels", list(wanted), len(labels))
+        representable("set_to", self.set_to, labels.dtype)
+        before, after = np.array([self.label_value, self.set_to]).astype(labels.dtype)
+        if before != self.label_value or before == after or not removed_from:
+            return  # no voxel can have the label, or none would change
+        labels = workspace.writable("segmentation")
+        bits = labels.dtype if labels.dtype in (np.float32, np.float64) else UNSIGNED[labels.itemsize]
+        for c in removed_from:
+            replace_label(labels[c].reshape(-1).view(bits), before.view(bits), after.view(bits))
 
     kernels = (replace_label,)
 
@@ -87,21 +85,18 @@ class ConvertSegmentationToRegions(_LabelTransform):
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
-        labels = workspace.labels("segmentation")
+        labels = workspace["segmentation"]
         (channel,) = channels("channel_in_seg", [self.channel_in_seg], len(labels))
-        voxels = comparable(labels)[channel]
-        result = memory.empty((len(self.regions), *labels.shape[1:]), dtype=bool)
-        for region, found in zip(self.regions, result.view(np.uint8).reshape(len(result), -1), strict=True):
-            wanted = [value for label in region if (value := as_label(label, labels.dtype)) is not None]
-            is_any_of(voxels, np.array(wanted, dtype=voxels.dtype), found)
+        result = np.zeros((len(self.regions), *labels.shape[1:]), dtype=bool)
+        for region, found in zip(self.regions, result, strict=True):
+            for label in region:
+                found |= labels[channel] == label
         workspace.put("segmentation", result)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         if shapes.get("segmentation") is None:
             return dict(shapes)
         return {**shapes, "segmentation": (len(self.regions), *shapes["segmentation"][1:])}
-
-    kernels = (is_any_of,)
 
 
 class MaskImage(Transform):
@@ -133,14 +128,10 @@ class MaskImage(Transform):
         labels = labels_of_image(workspace, "MaskImage")
         (channel,) = channels("channel_idx_in_seg", [self.channel_idx_in_seg], len(labels))
         masked = set(channels("apply_to_channels", self.apply_to_channels, len(workspace["image"])))
-        if labels.dtype.kind in "ub":
-            return  # nothing is negative
-        mask = labels[channel].reshape(-1)
-        mask = mask.astype(np.float32) if mask.dtype == np.float16 else mask
-        for _, source, destination in flat_channels(workspace, masked):
-            set_where_negative(source, mask, np.float32(self.set_outside_to), destination)
-
-    kernels = (set_where_negative,)
+        outside = labels[channel] < 0
+        for _, source, destination in workspace.chosen_channels(masked if outside.any() else ()):
+            np.copyto(destination, source)
+            destination[outside] = self.set_outside_to
 
 
 class DownsampleSegForDS(_LabelTransform):
@@ -169,8 +160,7 @@ class DownsampleSegForDS(_LabelTransform):
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         full = workspace.contiguous("segmentation")
-        source = _as_bits_of_volume(full)
-        levels = [full if size is None else _smaller(full, source, size) for size in self._sizes(full.shape[1:])]
+        levels = [full if size is None else _smaller(full, size) for size in self._sizes(full.shape[1:])]
         workspace.put("segmentation", levels, owned=False)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
@@ -178,8 +168,6 @@ class DownsampleSegForDS(_LabelTransform):
             return dict(shapes)
         count, *space = shapes["segmentation"]
         return {**shapes, "segmentation": [(count, *(size or space)) for size in self._sizes(tuple(space))]}
-
-    kernels = (pick,)
 
     def _sizes(self, space: tuple[int, ...]) -> tuple[tuple[int, ...] | None, ...]:
         """The spatial shape of each copy, None for the segmentation itself."""
@@ -210,17 +198,10 @@ def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
     return workspace.labels("segmentation")
 
 
-def _as_bits_of_volume(labels: np.ndarray) -> np.ndarray:
-    """(C, X, Y, Z) unsigned integers of the same width; a plane is a volume of one slice."""
-    bits = labels.view(UNSIGNED[labels.itemsize])
-    return bits if labels.ndim == 4 else bits.reshape(labels.shape[0], 1, *labels.shape[1:])
-
-
-def _smaller(labels: np.ndarray, source: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    result = memory.empty((labels.shape[0], *size), dtype=labels.dtype)
-    destination = _as_bits_of_volume(result)
-    pick(source, *map(nearest, source.shape[1:], destination.shape[1:]), destination)
-    return result
+def _smaller(labels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    for axis, n in enumerate(size, start=1):
+        labels = labels.take(nearest(labels.shape[axis], n), axis)
+    return labels
 
 
 @lru_cache(maxsize=256)
@@ -233,28 +214,3 @@ def nearest(length: int, size: int) -> np.ndarray:
     rows: np.ndarray = np.floor((np.arange(size, dtype=np.float32) + np.float32(0.5)) * step).astype(np.int64)
     rows[rows >= length] = length - 1
     return rows
-
-
-@lru_cache(maxsize=256)
-def as_label(value: float, dtype: np.dtype[Any]) -> Any:
-    """A label as kernels take it (see `comparable`), or None if no voxel of that dtype can have it."""
-    if dtype.kind == "f":
-        return dtype.type(value)
-    if dtype.kind == "b":
-        return np.uint8(value) if value in (0, 1) else None
-    limits = np.iinfo(dtype)
-    if int(value) != value or not int(limits.min) <= value <= int(limits.max):
-        return None
-    return np.array(int(value), dtype=dtype).view(f"u{dtype.itemsize}")[()]
-
-
-def comparable(labels: np.ndarray) -> np.ndarray:
-    """Labels as kernels take them: (C, voxels), integers as unsigned ones of the same width.
-
-    Raises:
-        TypeError: float16, which has no kernels.
-    """
-    if labels.dtype == np.float16:
-        raise TypeError("a segmentation of dtype float16 is not supported: convert it to an integer type")
-    flat: np.ndarray = labels.reshape(len(labels), -1)
-    return flat if labels.dtype.kind == "f" else flat.view(UNSIGNED[labels.itemsize])

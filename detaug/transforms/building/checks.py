@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -248,7 +247,7 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     return array
 
 
-def representable(value: float, dtype: np.dtype[Any]) -> Any:
+def representable(name: str, value: float, dtype: np.dtype[Any]) -> Any:
     """A value as an array of this dtype holds it.
 
     Raises:
@@ -256,15 +255,10 @@ def representable(value: float, dtype: np.dtype[Any]) -> Any:
     """
     if dtype.kind == "f":
         return value
-    limits = _limits(dtype)
-    if value != int(value) or not limits[0] <= value <= limits[1]:
+    low, high = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    if value != int(value) or not low <= value <= high:
         raise ValueError(
-            f"padding with {value!r} is not possible in an array of dtype {dtype}, which holds whole numbers from {limits[0]} "
-            f"to {limits[1]}: convert it first, e.g. with .astype(numpy.int16), or pad with another value"
+            f"{name} is {value!r}, which an array of dtype {dtype} cannot hold: it has whole numbers from {low} to "
+            f"{high}. Convert it first, e.g. with .astype(numpy.int16), or take another value"
         )
     return np.asarray(value).astype(dtype)
-
-
-@lru_cache(maxsize=32)
-def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    return (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))

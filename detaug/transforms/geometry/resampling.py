@@ -17,7 +17,6 @@ from detaug.kernels.nearest import resample_nearest
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import memory
 from detaug.transforms.building.affine import Matrix, applied, identity, inverse
-from detaug.transforms.geometry import axis_places
 from detaug.transforms.geometry.elastic import DisplacementField
 from detaug.transforms.geometry.points import map_points
 
@@ -146,9 +145,7 @@ class PatchMap:
     @staticmethod
     def kernels(image_mode: str, label_mode: str) -> tuple[Kernel, ...]:
         """What `resample` calls."""
-        labels = (resample_nearest, axis_places.KERNELS["nearest"]) if label_mode == "nearest" else (resample_labels,)
-        along_axes = axis_places.KERNELS.get(image_mode)
-        return (IMAGE_KERNELS[image_mode], *((along_axes,) if along_axes else ()), *labels)
+        return IMAGE_KERNELS[image_mode], resample_nearest if label_mode == "nearest" else resample_labels
 
     def whole_voxel_shift(self) -> list[int] | None:
         """The first voxel of the patch in the source, if the map is a crop that lies wholly within it; else None."""
@@ -213,26 +210,9 @@ class PatchMap:
             )
             new_codes = memory.empty((len(labels), *out_shape), np.int16)
         layout = (self._align_corners, lift == 1)
-        # what an easier way makes is left out of the loop below
-        places = axis_places.AxisPlaces.of(matrix, offset, shape[:3], out_shape) if self._field is None else None
-        left = list(zip(images, new_images, strict=True))
-        if places is not None:
-            before, window_shape = (*(0,) * lift, *starts), (*(1,) * lift, *extents)
-            if places.hold(*image_mode[:2]):
-                for image, new in left:
-                    places.resample(image.reshape(len(image), *window_shape), new, before, image_mode[0])
-                left = []
-            if (
-                codes is not None
-                and new_codes is not None
-                and label_mode[0] == "nearest"
-                and places.hold(*label_mode[:2])
-            ):
-                places.resample(codes.reshape(len(codes), *window_shape), new_codes, before, "nearest")
-                codes = None
-        for first, last, displacement in self._parts(out_shape[0]) if left or codes is not None else ():
+        for first, last, displacement in self._parts(out_shape[0]):
             where = (shape, matrix, offset, displacement, first, last)
-            for image, new in left:
+            for image, new in zip(images, new_images, strict=True):
                 mode, border, value = image_mode
                 IMAGE_KERNELS[mode](
                     image.reshape(len(image), -1), new, *where, BORDER_MODES[border], float(value), *layout
