@@ -34,7 +34,8 @@ PIPELINES: dict[str, Callable[[], object]] = {
     "no DA": lambda: no_da_transforms(*ARGUMENTS),
     "ord0": lambda: default_pipeline(Arguments(*ARGUMENTS), 1, mode_image="nearest", mode_seg="nearest"),
     "seg ord0": lambda: seg_ord0_transforms(*ARGUMENTS),
-    **{name: (lambda make=make: make(3)) for name, make in EVERY.items()},
+    # the golden file has a class of its own for TimedCompose, which is another name of Compose
+    **{name: (lambda make=make: make(3)) for name, make in EVERY.items() if name != "TimedCompose"},
 }
 
 
