@@ -106,22 +106,6 @@ class KillsItself(RandomSampler):
         return batch
 
 
-class StatefulKillsItself(RandomLoader):
-    """The same for a loader that counts its batches."""
-
-    def __init__(self, step: int, flag: str, how: str = "SIGKILL") -> None:
-        super().__init__()
-        self._step, self._flag, self._how = step, flag, how
-        self._count = 0
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        self._count += 1
-        batch = {**super().generate_train_batch(), "count": self._count}
-        if detaug.current().step == self._step and once(self._flag):
-            die(self._how)
-        return batch
-
-
 class LethalToPickle:
     """Kills, once, the process that pickles it."""
 

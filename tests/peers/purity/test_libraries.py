@@ -128,55 +128,6 @@ def test_numba_states_hold_more_than_32_bits() -> None:
     assert ones.max() < 0.95
 
 
-def image() -> Any:
-    return np.random.default_rng(3).random((1, 24, 24), dtype=np.float32)
-
-
-def monai_pipelines() -> dict[str, Any]:
-    transforms = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
-    noise = transforms.RandGaussianNoise(prob=1.0, std=1.0)
-    affine = transforms.RandAffine(prob=1.0, rotate_range=1.0, translate_range=3, padding_mode="zeros")
-
-    class Own(transforms.RandomizableTransform):  # type: ignore[misc, name-defined]
-        def __call__(self, data: Any) -> Any:
-            return data + self.R.rand()
-
-    return {
-        "one transform": noise,
-        "a user's transform": Own(),
-        "a transform that holds others": affine,
-        "a composition": transforms.Compose([affine, transforms.Compose([noise, transforms.RandFlip(0.5)])]),
-        "a choice": transforms.OneOf([noise, affine]),
-        "of dictionaries": transforms.Compose(
-            [
-                transforms.RandSpatialCropSamplesd("image", (8, 8), 2, random_size=False),
-                transforms.RandGaussianNoised("image", prob=1.0),
-            ]
-        ),
-    }
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "one transform",
-        "a user's transform",
-        "a transform that holds others",
-        "a composition",
-        "a choice",
-        "of dictionaries",
-    ],
-)
-def test_monai_is_seeded_through_its_protocol(name: str) -> None:
-    pipeline = monai_pipelines()[name]
-    given = {"image": image()} if name == "of dictionaries" else image()
-    _claim_reseeded(pipeline, lambda: repr(np.asarray(_images(pipeline(given))).tobytes()))
-
-
-def _images(made: Any) -> Any:
-    return [item["image"] for item in made] if isinstance(made, list) else made
-
-
 def test_transforms_of_a_monai_composition_get_different_words() -> None:
     transforms = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
     noises = [transforms.RandGaussianNoise(prob=1.0) for _ in range(3)]
@@ -185,33 +136,3 @@ def test_transforms_of_a_monai_composition_get_different_words() -> None:
     assert reseed is not None
     reseed(composition, sequence(1))
     assert len({str(part.R.rand(3)) for part in [*noises, composition]}) == 4
-
-
-@pytest.mark.parametrize("name", ["one transform", "a composition", "nested", "OneOf alone"])
-def test_albumentations_is_seeded_through_its_protocol(name: str) -> None:
-    albumentations = pytest.importorskip("albumentations", reason="Albumentations is not installed (the extra `peers`)")
-    if not hasattr(albumentations.BasicTransform, "set_random_seed"):
-        pytest.skip("this release draws from Python's global state")
-    one = albumentations.GaussNoise(p=1.0)
-    turn = albumentations.Affine(rotate=(-90, 90), p=1.0)
-    composition = albumentations.Compose([one, turn])
-    nested = albumentations.Compose([albumentations.OneOf([one, albumentations.Sequential([turn])], p=1.0)], seed=5)
-    choice = albumentations.OneOf([one, turn], p=1.0)
-    pipeline = {"one transform": one, "a composition": composition, "nested": nested, "OneOf alone": choice}[name]
-    given = np.moveaxis(image(), 0, -1)
-    _claim_reseeded(pipeline, lambda: repr(pipeline(image=given)["image"].tobytes()))
-
-
-def _claim_reseeded(pipeline: Any, draw: Any) -> None:
-    reseed = reseeder_of(type(pipeline))
-    assert reseed is not None
-    draw()
-    drawn = []
-    for turn in range(8):
-        reseed(pipeline, sequence(0, turn))
-        drawn.append(draw())
-        draw()
-    assert len(set(drawn)) == 8
-    for turn in (5, 5, 2):
-        reseed(pipeline, sequence(0, turn))
-        assert draw() == drawn[turn]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import datetime
 import enum
 import pathlib
 from collections.abc import Callable, Iterable, Iterator
@@ -81,41 +80,26 @@ def same(a: Any, b: Any) -> bool:
 
 CONTENTS: dict[str, Callable[[], Any]] = {
     "an int": lambda: 3,
-    "a huge int": lambda: 2**300,
     "None": lambda: None,
     "a string": lambda: "Größe ✓",
-    "bytes": lambda: b"\0\1\2",
-    "nan": lambda: float("nan"),
-    "False": lambda: False,
-    "a complex number": lambda: 1 + 2j,
-    "an empty tuple": lambda: (),
-    "an empty dict": dict,
-    "a set": lambda: {1, 2, 3},
-    "a date": lambda: datetime.date(2020, 1, 2),
     "a path": lambda: pathlib.PurePosixPath("a/b"),
     "an enum": lambda: Side.RIGHT,
-    "a slice": lambda: slice(1, 2),
     "an array": lambda: rng().random((3, 4)),
     "a list of arrays": lambda: [rng().random(3), rng().random(4)],
     "a nested dict of lists": lambda: {"a": [{"b": rng().random(3)}, torch.ones(2)], 3: ("x", None, 2.5)},
     "a named tuple": lambda: Pair(rng().random(3), torch.arange(3)),
-    "an ordered dict": lambda: collections.OrderedDict(b=1, a=rng().random(2)),
     "a default dict": lambda: collections.defaultdict(list, a=[rng().random(2)]),
     "a dataclass": lambda: Case("case_1", rng().random((2, 2)), (1.0, 0.5)),
     "an array in F order": lambda: np.asfortranarray(rng().random((3, 4, 5))),
     "an array with gaps": lambda: rng().random((6, 6))[::2, 1::3],
-    "a reversed array": lambda: np.arange(10)[::-1],
     "a broadcast array": lambda: np.broadcast_to(np.arange(3.0), (4, 3)),
     "an array of 0 dimensions": lambda: np.array(3.5),
     "an empty array": lambda: np.zeros((0, 3), np.float32),
     "a bool array": lambda: rng().random(9) > 0.5,
-    "a half array": lambda: rng().random(5).astype(np.float16),
-    "a complex array": lambda: rng().random(4) + 1j,
     "a big-endian array": lambda: np.arange(4, dtype=">i4"),
     "an object array": lambda: np.array([1, "two", None, 3.0], dtype=object),
     "an object array of arrays": lambda: np.array([np.zeros(2), np.ones(3)], dtype=object),
     "a string array": lambda: np.array(["case_1", "x"]),
-    "a bytes array": lambda: np.array([b"ab", b"c"]),
     "a date array": lambda: np.array(["2020-01-01", "NaT"], dtype="datetime64[D]"),
     "a structured array": structured,
     "a masked array": lambda: np.ma.masked_array(np.arange(4), mask=[0, 1, 0, 1]),
@@ -125,11 +109,9 @@ CONTENTS: dict[str, Callable[[], Any]] = {
     "an array with 40 million bytes": lambda: np.arange(10_000_000, dtype=np.int32),
     "a tensor": lambda: torch.arange(12.0).reshape(3, 4),
     "a bfloat16 tensor": lambda: torch.arange(5).to(torch.bfloat16),
-    "a half tensor": lambda: torch.arange(5).half(),
     "a bool tensor": lambda: torch.tensor([True, False]),
     "a complex tensor": lambda: torch.tensor([1 + 2j, 3j]),
     "a conjugated tensor": lambda: torch.tensor([1 + 2j, 3j]).conj(),
-    "a uint8 tensor": lambda: torch.arange(7, dtype=torch.uint8),
     "a tensor of 0 dimensions": lambda: torch.tensor(2.5),
     "an empty tensor": lambda: torch.zeros(2, 0, 3),
     "a transposed tensor": lambda: torch.arange(12.0).reshape(3, 4).t(),

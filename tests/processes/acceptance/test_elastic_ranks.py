@@ -100,23 +100,6 @@ def test_a_rank_resumes_in_an_epoch_that_others_began(make: Maker, n: int) -> No
 
 
 @pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_loader_that_does_not_say_where_it_ends_is_seen_whole(make: Maker, n: int) -> None:
-    def rank_of(**place: int) -> DeterministicAugmenter:
-        return make(numbers_up_to_21, None, n, seed=6, **place)
-
-    before = Ranks(rank_of, 4)
-    seen = before.rounds(2)
-    ranks = Ranks(rank_of, 3, before.state(1))
-    seen += ranks.rest()
-    assert seen == list(range(20)), "13 are left: four rounds of three"
-    assert ranks.rest() == list(range(21))
-
-
-def numbers_up_to_21():
-    yield from range(21)
-
-
-@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_loaders_with_states_of_their_own_go_on_in_other_ranks(make: Maker, tmp_path: Path, n: int) -> None:
     """Streams that another rank had are stepped forward, the others restored."""
     options: dict[str, Any] = {"seed": 6, "num_streams": 4, "batches_per_epoch": 30}

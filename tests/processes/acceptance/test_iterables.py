@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batchgenerators.examples.multithreaded_dataloading import DummyDL
 
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
@@ -150,53 +149,6 @@ class Repeated:
 def test_endless_loader_goes_on_from_epoch_to_epoch(make: Maker, what: str, n: int) -> None:
     augmenter = make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=250)
     assert [case for _ in range(5) for case in augmenter] == [i % 1000 for i in range(1250)]
-
-
-@pytest.mark.parametrize("what", ENDLESS)
-def test_endless_loader_is_where_it_was_after_jumps_resume_and_replay(make: Maker, what: str) -> None:
-    def new(n: int) -> Any:
-        return make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=40, num_streams=3)
-
-    augmenter = new(2)
-    epochs = [list(augmenter) for _ in range(4)]
-    # Streams 0, 1 and 2 have 14, 13 and 13 turns of each epoch; each goes on by itself.
-    assert sorted(case for epoch in epochs for case in epoch) == sorted([*range(56), *range(52), *range(52)])
-    for epoch in (3, 1, 1, 2, 0):
-        augmenter.set_epoch(epoch)
-        assert list(augmenter) == epochs[epoch]
-    assert [augmenter.replay(epoch, 17) for epoch in (2, 0, 3)] == [epochs[epoch][17] for epoch in (2, 0, 3)]
-    with pytest.raises(ValueError, match="there is no step 40"):
-        augmenter.replay(1, 40)
-    augmenter.set_epoch(2)
-    begun = take(augmenter, 11)
-    resumed = new(1)
-    resumed.load_state_dict(augmenter.state_dict())
-    assert begun + list(resumed) == epochs[2]
-    assert list(resumed) == epochs[3]
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_loader_that_ends_although_it_goes_on_ends_its_epoch(make: Maker, n: int) -> None:
-    def new() -> Any:
-        return make(DummyDL(1), None, n, seed=1, batches_per_epoch=30)
-
-    hundred = list(range(100))
-    expected = [hundred[:30], hundred[30:60], hundred[60:90], hundred[90:], hundred[:30]]
-    augmenter = new()
-    assert [list(augmenter) for _ in range(5)] == expected
-    assert augmenter.replay(3, 9) == 99
-    with pytest.raises(ValueError, match="there is no step 10 in epoch 3"):
-        augmenter.replay(3, 10)
-    for k in (0, 4, 10):
-        first = new()
-        first.set_epoch(3)
-        begun = take(first, k)
-        second = new()
-        second.load_state_dict(first.state_dict())
-        second.set_epoch(3)
-        assert begun + list(second) == expected[3]
-        assert list(second) == expected[4]
-        make.close()
 
 
 def test_epoch_that_is_left_before_the_end_of_a_pass_is_told_of(make: Maker, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ from detaug import LocalProcesses
 from tests.support import witness
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
-from tests.support.faults import DiesInPickling, Gated, KillsItself, StatefulKillsItself
+from tests.support.faults import DiesInPickling, Gated, KillsItself
 from tests.support.loaders import Noise, RandomLoader, RandomSampler, Walker
 from tests.support.processes import descendants, wait_until
 from tests.support.witness import WITNESS, assert_made_by_workers
@@ -50,17 +50,6 @@ def test_worker_that_dies_in_the_loader_is_replaced_with_a_warning(
     assert_made_by_workers("fork", batches)
     assert prints(batches) == expected
     assert ("7" if how == "exit" else how) in said
-
-
-def test_streams_of_a_dead_worker_are_rebuilt(make: Maker, mark: str, tmp_path: Path) -> None:
-    expected = take(make(StatefulKillsItself(-1, str(tmp_path / "never")), Noise(), 0, seed=4, num_streams=4), 24)
-    flag = tmp_path / "died"
-    loader = StatefulKillsItself(13, str(flag))
-    batches = take(make(loader, Noise(), 2, seed=4, num_streams=4, stateless=False), 24)
-    assert flag.exists()
-    assert_made_by_workers("fork", batches, at_least=2)
-    assert [batch["count"] for batch in batches] == [step // 4 + 1 for step in range(24)]
-    assert prints(batches) == prints(expected)
 
 
 def test_worker_that_dies_while_it_hands_its_batch_over_is_replaced(make: Maker, mark: str, tmp_path: Path) -> None:

@@ -113,18 +113,6 @@ def test_epoch_in_which_every_step_fails_is_empty_and_ends(make: Maker, n: int) 
     assert len(list(augmenter)) == 12
 
 
-@pytest.mark.parametrize("n", [0, 2])
-def test_state_between_skipped_steps_resumes_with_the_same_batches(make: Maker, n: int) -> None:
-    expected = prints(make(RaisesAt(BAD), None, 0, **OPTIONS))
-    for k in range(len(expected) + 1):
-        first = make(RaisesAt(BAD), None, n, **OPTIONS)
-        begun = prints(take(first, k))
-        second = make(RaisesAt(BAD), None, n, **OPTIONS)
-        second.load_state_dict(first.state_dict())
-        assert begun + prints(take(second, len(expected) - k)) == expected
-        make.close()
-
-
 ALWAYS = tuple(range(10_000))
 
 

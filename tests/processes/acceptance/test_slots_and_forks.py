@@ -168,17 +168,6 @@ def test_batches_that_a_pipeline_is_made_of_stay(make: Maker, form: Callable[[An
         assert np.asarray(next(second)["data"]).tolist() == [1] * 10
 
 
-def test_what_a_child_writes_into_a_batch_it_inherited_is_in_the_parents(make: Maker) -> None:
-    """A block of shared memory has no other choice for a child; the page on reliability says so."""
-    batch = next(make(Steps(), None, 1, 1, seed=1))
-    copy = batch["data"].copy()
-    child = FORK.Process(target=lambda: (batch["data"].fill(7), copy.fill(7)))
-    child.start()
-    child.join()
-    assert set(batch["data"]) == {7}
-    assert set(copy) == {0}
-
-
 #: With two batches cached each of two workers keeps (2 + 2) / 2 + 2 slots; there are half as many again for a while, those of the
 #: window, and the user's.
 MOST_OF_TWO_WORKERS = 8 + 4 + 4 + 1

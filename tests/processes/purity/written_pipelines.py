@@ -12,7 +12,6 @@ import contextvars
 import os
 import shutil
 import tempfile
-import threading
 import uuid
 import weakref
 from collections.abc import Callable
@@ -181,39 +180,6 @@ def threads_that_read_in_order() -> Made:
 # --- impure -------------------------------------------------------------------------------------------------------------
 
 
-class RandomOnceForEachCase(Volumes):
-    """A random affine, kept for each case: whoever comes first draws it."""
-
-    def __init__(self) -> None:
-        super().__init__(6)
-        self.kept: dict[int, Any] = {}
-
-    def __getitem__(self, i: int) -> Any:
-        if i not in self.kept:
-            self.kept[i] = np.random.random()
-        return {"data": volume(i) * self.kept[i]}
-
-
-@impure
-def a_memoised_random_number_for_each_case() -> Made:
-    return RandomOnceForEachCase(), None, {"batches_per_epoch": None, "batch_size": 1}
-
-
-class Metaclass(type):
-    calls = 0
-
-
-class CountsInItsMetaclass(metaclass=Metaclass):
-    def __call__(self, data: Any, **others: Any) -> Any:
-        Metaclass.calls += 1
-        return {"data": data + Metaclass.calls}
-
-
-@impure
-def a_counter_in_a_metaclass() -> Made:
-    return Patches(), CountsInItsMetaclass(), {}
-
-
 STEP: contextvars.ContextVar[int] = contextvars.ContextVar("step", default=0)
 
 
@@ -225,19 +191,6 @@ def by_a_context_variable(data: Any) -> Any:
 @impure
 def a_counter_in_a_context_variable() -> Made:
     return Patches(), on_data(by_a_context_variable), {}
-
-
-HERE = threading.local()
-
-
-def by_a_threads_variable(data: Any) -> Any:
-    HERE.mean = 0.9 * getattr(HERE, "mean", 0.0) + 0.1 * float(data.mean())
-    return data - HERE.mean
-
-
-@impure
-def a_running_mean_in_a_threads_variable() -> Made:
-    return Patches(), on_data(by_a_threads_variable), {}
 
 
 def by_the_environment(data: Any) -> Any:

@@ -160,34 +160,6 @@ def test_arrays_of_a_batch_do_not_write_into_each_other(pair: Pair) -> None:
         assert (batch["whole"] == 1.0).all()
 
 
-def test_what_is_taken_and_not_put_into_the_batch_is_room_again(pair: Pair) -> None:
-    for value in range(5):
-        batch = pair.send(lambda value=value: {"data": filled(value) + 1.0})
-        assert (batch["data"] == value + 1.0).all()
-    assert pair.made <= 3
-    assert not pair.said
-
-
-def test_a_batch_whose_slot_is_too_small_for_it_with_what_it_left_out_and_not_without(pair: Pair) -> None:
-    def make() -> dict[str, Any]:
-        unused, used = filled(0.0, 30_000, np.int16), filled(1.0, 60_000, np.uint8)
-        used[::3] = 7
-        return {"more": np.full(70_000, 3, np.uint8), "used": used, "length": len(unused)}
-
-    pair.send(lambda: {"data": np.zeros(120_000, np.uint8)})  # the size of the slots
-    for _ in range(3):
-        batch = pair.send(make)
-        assert batch["used"].tolist() == make()["used"].tolist()
-        assert (batch["more"] == 3).all()
-
-
-def test_batches_that_grow_and_shrink(pair: Pair) -> None:
-    for size in (20_000, 200_000, 30_000, 900_000, 17_000, 900_000):
-        batch = pair.send(lambda size=size: [filled(size, size), filled(1, size // 2, np.uint8)])
-        assert (batch[0] == size).all()
-        assert len(batch[1]) == size // 2
-
-
 def test_an_array_that_is_kept_is_copied_and_told_of(pair: Pair) -> None:
     kept: list[np.ndarray[Any, Any]] = []
 
