@@ -198,24 +198,20 @@ def test_set_epoch_goes_to_the_first_step_of_that_epoch_from_anywhere(make: Make
     assert prints(augmenter) == expected[0]
 
 
-def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(make: Maker, mark: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", [False, True])
+def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(
+    make: Maker, mark: str, tmp_path: Path, ends: bool
+) -> None:
     augmenter = make(Recorder(str(tmp_path)), None, 2, check=False, **OPTIONS)
-    batches = take(augmenter, 5)
+    batches = list(augmenter) if ends else take(augmenter, 5)
     assert_made_by_workers("fork", batches)
     wait_until(lambda: bool(list(tmp_path.glob("1-0-*"))), "step 0 of epoch 1 is made before anybody asks")
-    augmenter.set_epoch(1)
-    list(augmenter)
-    assert len(list(tmp_path.glob("1-0-*"))) == 1, "and it is not made again"
-
-
-def test_prefetched_batches_are_kept_when_the_epoch_is_ended_by_stop_iteration(make: Maker, tmp_path: Path) -> None:
-    augmenter = make(Recorder(str(tmp_path)), None, 2, check=False, **OPTIONS)
-    for epoch in range(3):
+    for epoch in (1, 2):
         augmenter.set_epoch(epoch)
         list(augmenter)
     for epoch in range(3):
         for step in range(5):
-            assert len(list(tmp_path.glob(f"{epoch}-{step}-*"))) == 1
+            assert len(list(tmp_path.glob(f"{epoch}-{step}-*"))) == 1, "and it is not made again"
 
 
 def test_no_more_than_the_window_is_made_ahead(make: Maker, tmp_path: Path) -> None:
