@@ -6,12 +6,10 @@ Every run is in a process of its own, since impure pipelines leave something beh
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import time
 from itertools import islice
-from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ import pytest
 from detaug import fingerprint
 from detaug.purity.reports import prints_of
 from tests.processes.purity import written_pipelines as pipelines
+from tests.processes.purity.fuzzing import in_a_fork
 from tests.processes.purity.ways import listening
 
 pytestmark = pytest.mark.slow
@@ -31,10 +30,10 @@ WAYS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
-def run(name: str, way: str, answers: Connection) -> None:
-    """Sends the fingerprints of 24 batches by number, and what detaug said."""
+def run(name: str, way: str) -> tuple[list[tuple[int, str]], list[str]]:
+    """24 batches' (number, fingerprint), and what detaug said."""
     num_processes, options = WAYS[way]
-    made: dict[int, str] = {}
+    made: list[tuple[int, str]] = []
     with listening() as heard:
         try:
             state = None
@@ -48,7 +47,7 @@ def run(name: str, way: str, answers: Connection) -> None:
                 number = 0 if state is None else BEFORE
                 while number < BATCHES:
                     for batch in islice(augmenter, BATCHES - number):
-                        made[number] = fingerprint(prints_of(batch))
+                        made.append((number, fingerprint(prints_of(batch))))
                         number += 1
                         if "killed" in way and number == 5:
                             os.kill(augmenter._engine.worker_pids(ready=True)[0], signal.SIGKILL)
@@ -58,20 +57,15 @@ def run(name: str, way: str, answers: Connection) -> None:
                     time.sleep(0.01)
         except Exception as error:
             heard.append(f"{type(error).__name__}: {error}")
-    answers.send((made, heard))
+    return made, heard
 
 
 def findings(name: str) -> tuple[dict[str, dict[int, str]], dict[str, list[str]]]:
     """(fingerprints, what was said), by way."""
     made, heard = {}, {}
-    context = multiprocessing.get_context("fork")
     for way in WAYS:
-        mine, its = context.Pipe(duplex=False)
-        process = context.Process(target=run, args=(name, way, its))
-        process.start()
-        its.close()
-        made[way], heard[way] = mine.recv()
-        process.join()
+        prints, heard[way] = in_a_fork(lambda way=way: run(name, way))
+        made[way] = dict(prints)
     return made, heard
 
 

@@ -67,7 +67,7 @@ def test_a_computed_permutation_has_every_item_once_wherever_it_is_cut(length: i
     assert sorted(parts) == list(range(length))
 
 
-@pytest.mark.parametrize("length", [40, 256, 300])
+@pytest.mark.parametrize("length", [40, 256])
 def test_a_computed_permutation_puts_every_item_everywhere_equally_often(length: int) -> None:
     order, epochs = Shuffled(length, large=0), 3000
     drawn = np.array([of(order, epoch) for epoch in range(epochs)])
