@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler, default_collate
 
-from detaug.sources import DatasetSource
+from detaug.sources import DatasetSource, TorchIterable
 from detaug.sources.orders import Sampled, Weighted
 from detaug.transforms.building.base import Transform
 from detaug.verification.handed_in import HandedIn
@@ -38,7 +38,7 @@ def nondet(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
     """batchgenerators' `NonDetMultiThreadedAugmenter`."""
     from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
 
-    if isinstance(made.source, DatasetSource):
+    if isinstance(made.source, DatasetSource) or getattr(made.source, "batch_size", None) is not None:
         raise NotForThis("it takes loaders of batches, not data sets")
     loader, transform = made.source.made().loader, _drawing(made.transform)
     augmenter = NonDetMultiThreadedAugmenter(loader, transform, processes, num_cached=NUM_CACHED, wait_time=0.002)
@@ -58,6 +58,12 @@ def torch_loader(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
         source, collate = made.source, made.source.collate_fn or default_collate
         loader: Any = DataLoader(
             source.loader, **_order(source), worker_init_fn=source.worker_init_fn,
+            collate_fn=lambda samples: _transformed(transform, collate(samples)), **options,
+        )  # fmt: skip
+    elif isinstance(made.source, TorchIterable) and made.source.batch_size is not None:
+        source, collate = made.source, made.source.collate_fn or default_collate  # type: ignore[assignment]
+        loader = DataLoader(
+            source.loader, source.batch_size, drop_last=source.drop_last, worker_init_fn=source.worker_init_fn,
             collate_fn=lambda samples: _transformed(transform, collate(samples)), **options,
         )  # fmt: skip
     else:

@@ -41,8 +41,8 @@ from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.current import SeedBranch
 from detaug.seeding.ranks import check_all_are_known, common_seed, known_place
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
-from detaug.sources import DatasetSource, Source, resolve_source
-from detaug.sources.misuse import line_for, refuse_arguments
+from detaug.sources import DatasetSource, Source, TorchIterable, resolve_source, source_of_samples
+from detaug.sources.misuse import refuse_arguments
 from detaug.transport.importing import check_not_imported_by_worker
 
 logger = logging.getLogger("detaug")
@@ -176,10 +176,9 @@ class DeterministicAugmenter:
             f"batches_per_epoch = {self.batches_per_epoch}",
             f"version = {self.version!r}",
         ]
-        if isinstance(self._source, DatasetSource):
-            self._declared += self._source.declared()
-            for what, part in self._source.order.parts().items():
-                self._declared += identity.describe(part, what)
+        self._declared += self._source.declared()
+        for what, part in self._source.declared_parts().items():
+            self._declared += identity.describe(part, what)
         if self._source.seen is not self._source.loader:
             warm_up(None, self._source.seen)
             self._source.forget()
@@ -215,9 +214,7 @@ class DeterministicAugmenter:
         self._finalizer: Any = None
         idle = self._num_workers - self._schedule.busy_workers
         if idle > 0 and not self._source.stateless:
-            told = idle_told(idle, self._num_workers, self._source.class_name, self.num_streams)
-            instead = line_for(self._source.loader)
-            logger.warning("%s", f"{told} {instead} shares the samples out among all." if instead else told)
+            logger.warning("%s", idle_told(idle, self._num_workers, self._source.class_name, self.num_streams))
 
     @classmethod
     def from_dataset(
@@ -236,11 +233,13 @@ class DeterministicAugmenter:
         num_processes: int = 2,
         **options: Any,
     ) -> DeterministicAugmenter:
-        """Batches of a map-style torch Dataset, in a new order every epoch.
+        """Batches of a torch Dataset, in a new order every epoch.
 
         Args:
             dataset: has ``__len__`` and ``__getitem__``. While item i of a batch is fetched, `detaug.current()` is that
-                sample, with its own Generator.
+                sample, with its own Generator. Or a torch IterableDataset, which says the order itself: each stream reads a
+                copy of its own, for which `torch.utils.data.get_worker_info()` has the stream's number as ``id`` and
+                `num_streams` as ``num_workers``. One that shares its items out by these may have several streams.
             batch_size: samples per batch; with `batch_sampler` it is left out.
             shuffle: a permutation from the epoch's SeedSequence child; False: the data set's own order. None: True, where no
                 other argument says the order.
@@ -264,17 +263,15 @@ class DeterministicAugmenter:
                 exclude each other (`shuffle`, `sampler`, `weights`, `batch_sampler`).
             ValueError: the data set makes no batch at all; weights are wrong; or a sampler gives one rank's share.
         """
-        source = DatasetSource(
-            dataset,
-            batch_size,
-            shuffle,
-            drop_last,
-            collate_fn,
-            sampler=sampler,
-            weights=weights,
-            batch_sampler=batch_sampler,
-            worker_init_fn=worker_init_fn,
-        )
+        how = {
+            "drop_last": drop_last,
+            "collate_fn": collate_fn,
+            "sampler": sampler,
+            "weights": weights,
+            "batch_sampler": batch_sampler,
+            "worker_init_fn": worker_init_fn,
+        }
+        source = source_of_samples(dataset, batch_size, shuffle, how)
         return cls(source, transform, num_processes, **options)
 
     @classmethod
@@ -669,7 +666,7 @@ class DeterministicAugmenter:
     def _check_ranks(self) -> None:
         """More ranks than are known of, and not on the user's word, would all get the same batches."""
         if not self._ranks_are_given:
-            of_dataset = isinstance(self._source, DatasetSource)
+            of_dataset = isinstance(self._source, (DatasetSource, TorchIterable))
             call = "(dataset, batch_size=..., ...)" if of_dataset else "(data_loader, transform, num_processes, ...)"
             check_all_are_known(self.world_size, f"DeterministicAugmenter.from_torch_distributed{call}")
 

@@ -267,6 +267,7 @@ class Producer:
         return loader
 
     def _from_stateless(self, batch: Current, loader: LoaderCopy, transforms: TransformCopy) -> Any:
+        loader.source.prepare(batch)
         child = batch.sequence()
         reseed_global_rngs(child)
         self._reseed_owned(child, loader, transforms)

@@ -6,21 +6,31 @@ A source that is not stateless is stepped forward in order, a copy for each stre
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from batchgenerators.dataloading.data_loader import DataLoader
+from torch.utils.data import IterableDataset
 
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
-from detaug.seeding.tree import SeedTree
+from detaug.seeding.tree import SeedTree, positive_int
 from detaug.sources.base import DEFAULT_NUM_STREAMS, Source
 from detaug.sources.batchgenerators import FiniteLoader, InfiniteLoader
 from detaug.sources.dataset import DatasetSource
 from detaug.sources.factory import LoaderFactory
-from detaug.sources.iterable import FactorySource, IterableSource, IteratorSource, has_one_pass
-from detaug.sources.misuse import called_without_arguments, refuse_as_loader
+from detaug.sources.iterable import FactorySource, IterableSource, IteratorSource, TorchIterable, has_one_pass
+from detaug.sources.misuse import ORDERS, called_without_arguments, refuse_as_loader, refuse_beside_iterable
 
-__all__ = ["DEFAULT_NUM_STREAMS", "DatasetSource", "LoaderFactory", "Source", "resolve_source"]
+__all__ = [
+    "DEFAULT_NUM_STREAMS",
+    "DatasetSource",
+    "LoaderFactory",
+    "Source",
+    "TorchIterable",
+    "resolve_source",
+    "source_of_samples",
+]
 
 
 def resolve_source(loader: Any, stateless: bool | None = None, batches_per_epoch: int | None = None) -> Source:
@@ -40,6 +50,23 @@ def resolve_source(loader: Any, stateless: bool | None = None, batches_per_epoch
     return source
 
 
+def source_of_samples(dataset: Any, batch_size: int | None, shuffle: bool | None, options: Mapping[str, Any]) -> Source:
+    """The source for a data set whose samples are put together.
+
+    Args:
+        dataset: map-style, or a torch IterableDataset.
+        batch_size, shuffle, options: as `detaug.sources.dataset.DatasetSource` has them.
+
+    Raises:
+        TypeError, ValueError: see there; or arguments that say an order, beside an IterableDataset.
+    """
+    if not isinstance(dataset, IterableDataset):
+        return DatasetSource(dataset, batch_size, shuffle, **options)
+    rest = {name: value for name, value in options.items() if name not in ORDERS}
+    refuse_beside_iterable(batch_size, shuffle, {name: options[name] for name in ORDERS})
+    return TorchIterable(dataset, None, positive_int("batch_size", batch_size), **rest)
+
+
 def _source_of(loader: Any, stateless: bool | None) -> Source:
     refuse_as_loader(loader)
     if isinstance(loader, DataLoader):
@@ -48,6 +75,8 @@ def _source_of(loader: Any, stateless: bool | None) -> Source:
         return _from_callable(loader, stateless)
     if hasattr(loader, "__next__"):
         return IteratorSource(loader, stateless)
+    if isinstance(loader, IterableDataset):
+        return TorchIterable(loader, stateless)
     return IterableSource(loader, stateless)
 
 

@@ -98,6 +98,18 @@ class Source(ABC):
     def next_pass(self) -> None:
         """Called when a pass has ended, before the same copy begins the next one."""
 
+    def declared(self) -> list[str]:
+        """What a state dict is compared by beside the loader, a line each."""
+        return []
+
+    def declared_parts(self) -> dict[str, Any]:
+        """What a state dict is compared by beside the loader: further objects of the user's, by name."""
+        return {}
+
+    def prepare(self, batch: Current) -> None:
+        """Called before the generators are seeded for that batch of a stateless source: what is drawn once for a whole epoch
+        is drawn here."""
+
     @abstractmethod
     def make(self, batch: Current) -> Any:
         """The next batch of a stream-bound source; exactly `batch` of a stateless one.

@@ -1,7 +1,9 @@
-"""torch's default collation, with the large tensors stacked where the batch will travel."""
+"""Samples put together to a batch: torch's default collation, with the large tensors stacked where the batch will travel."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -10,16 +12,55 @@ from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_
 from detaug.memory.batch_memory import SMALLEST, shared_empty
 
 
+def collated(samples: list[Any], collate_fn: Callable[[list[Any]], Any] | None, in_place: bool = False) -> Any:
+    """The batch of these samples.
+
+    Args:
+        samples: what the data set gave.
+        collate_fn: the user's; None: `default_collate`.
+        in_place: see there.
+
+    Raises:
+        RuntimeError: it raises StopIteration.
+        Exception: any other that it raises.
+    """
+    try:
+        return default_collate(samples, in_place) if collate_fn is None else collate_fn(samples)
+    except StopIteration as error:
+        raise no_end(f"collate_fn ({collate_name(collate_fn) or collate_fn}) of {len(samples)} samples") from error
+
+
+def collate_name(collate_fn: Callable[..., Any] | None) -> str:
+    """By which a state dict knows it."""
+    return "default_collate" if collate_fn is None else getattr(collate_fn, "__qualname__", "")
+
+
+def no_end(what: str) -> RuntimeError:
+    """Replaces a StopIteration, which would look like the epoch's end: the rest would be lost silently."""
+    return RuntimeError(
+        f"{what} raised StopIteration. Was it a next(...) without a match? A data set ends where its length says"
+    )
+
+
 def default_collate(samples: list[Any], in_place: bool) -> Any:
-    """As `torch.utils.data.default_collate`, which users extend by its `default_collate_fn_map`.
+    """As `torch.utils.data.default_collate`, which users extend by its `default_collate_fn_map`; and as MONAI's
+    `list_data_collate` for what MONAI's data sets give: lists of dicts, and MetaTensors.
 
     Args:
         samples: what the data set gave.
         in_place: nothing is done to the batch any more, so that its large tensors may lie in the batch's shared memory.
     """
     functions = dict(default_collate_fn_map)
+    meta_tensor = getattr(sys.modules.get("monai.data.meta_tensor"), "MetaTensor", None)
+    if meta_tensor is not None:
+        from monai.data.utils import collate_meta_tensor_fn
+
+        functions[meta_tensor] = collate_meta_tensor_fn
     if in_place and functions.get(torch.Tensor) is collate_tensor_fn:
         functions[torch.Tensor] = _stack
+    several = (Mapping,) if meta_tensor is None else (Mapping, meta_tensor)
+    if all(isinstance(sample, list) and all(isinstance(each, several) for each in sample) for sample in samples):
+        samples = [each for sample in samples for each in sample]  # a random crop's, of each item
     return collate(samples, collate_fn_map=functions)
 
 

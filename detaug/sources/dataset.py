@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from detaug.seeding.current import Current, making
 from detaug.seeding.tree import positive_int
 from detaug.sources.base import Source
+from detaug.sources.collation import collate_name, collated, no_end
 from detaug.sources.misuse import flag, refuse_as_dataset, refuse_beside
 from detaug.sources.orders import AsStored, Order, Sampled, Shuffled, Weighted
 from detaug.sources.worker_info import worker_info
@@ -49,7 +49,12 @@ class DatasetSource(Source):
         worker_init_fn: Callable[[int], Any] | None = None,
     ) -> None:
         refuse_as_dataset(dataset)
-        refuse_beside(batch_size, shuffle, drop_last, sampler, weights, batch_sampler)
+        refuse_beside(
+            batch_size,
+            shuffle,
+            drop_last,
+            {"batch_sampler": batch_sampler, "sampler": sampler, "weights": weights},
+        )
         self.loader = dataset
         self.length = len(dataset)
         if self.length == 0:
@@ -85,15 +90,22 @@ class DatasetSource(Source):
 
     def declared(self) -> list[str]:
         """What a state dict is compared by, a line each."""
-        collate = "default_collate" if self.collate_fn is None else getattr(self.collate_fn, "__qualname__", "")
         return [
             f"dataset length = {self.length}",
             f"batch_size = {self.batch_size}",
             f"shuffle = {self.shuffle}",
             f"drop_last = {self.drop_last}",
-            f"collate_fn = {collate}",
+            f"collate_fn = {collate_name(self.collate_fn)}",
             *self.order.declared(),
         ]
+
+    def declared_parts(self) -> dict[str, Any]:
+        """See `Source`."""
+        return self.order.parts()
+
+    def prepare(self, batch: Current) -> None:
+        """See `Source`."""
+        self.indices(batch)
 
     def begin_process(self, number: int, total: int) -> None:
         """Called once on a copy, before it makes a batch in process `number` of `total`."""
@@ -106,11 +118,7 @@ class DatasetSource(Source):
         if not indices:
             raise StopIteration
         samples = self._samples(batch, indices)
-        collate = self.collate_fn or _default_collate(self.is_last)
-        try:
-            return collate(samples)
-        except StopIteration as error:
-            raise _no_end(f"collate_fn ({getattr(collate, '__qualname__', collate)}) of samples {indices}") from error
+        return collated(samples, self.collate_fn, self.is_last)
 
     def _samples(self, batch: Current, indices: list[int]) -> list[Any]:
         fetch_many = getattr(self.loader, "__getitems__", None)
@@ -118,7 +126,7 @@ class DatasetSource(Source):
             try:
                 return list(fetch_many(indices))
             except StopIteration as error:
-                raise _no_end(f"{type(self.loader).__name__}.__getitems__({indices})") from error
+                raise no_end(f"{type(self.loader).__name__}.__getitems__({indices})") from error
         samples = []
         for number, index in enumerate(indices):
             sample = batch.of_sample(number)
@@ -133,7 +141,7 @@ class DatasetSource(Source):
         try:
             return self.loader[index]
         except StopIteration as error:
-            raise _no_end(f"{type(self.loader).__name__}[{index}]") from error
+            raise no_end(f"{type(self.loader).__name__}[{index}]") from error
 
     def indices(self, batch: Current) -> list[int]:
         """Which samples make this batch."""
@@ -143,16 +151,3 @@ class DatasetSource(Source):
         last = min(first + self.batch_size, self.order.length)
         entries = self.order.entries(tuple(batch.entropy), batch.epoch, first, last)
         return list(entries[0]) if self.order.gives_batches else entries
-
-
-def _default_collate(in_place: bool) -> Callable[[list[Any]], Any]:
-    from detaug.sources.collation import default_collate
-
-    return partial(default_collate, in_place=in_place)
-
-
-def _no_end(what: str) -> RuntimeError:
-    """Replaces a StopIteration, which would look like the epoch's end: the rest would be lost silently."""
-    return RuntimeError(
-        f"{what} raised StopIteration. Was it a next(...) without a match? A data set ends where its length says"
-    )

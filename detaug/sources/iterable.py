@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from detaug.sources.base import (
     spread_over_streams,
     tell,
 )
+from detaug.sources.collation import collate_name, collated
+from detaug.sources.worker_info import worker_info
 
 _UNLIMITED = 1e100  # batchgenerators' DataLoaderBase writes "no limit" as this number of batches
 
@@ -89,6 +92,70 @@ class IterableSource(Source):
 
     def _new_pass(self) -> Iterator[Any]:
         return iter(self.loader)
+
+
+class TorchIterable(IterableSource):
+    """A torch IterableDataset, in whose eyes each stream is a worker of a DataLoader: `get_worker_info` says which, so that it
+    shares its items out.
+
+    Args:
+        dataset: gives samples, or batches where there is no `batch_size`.
+        batch_size: samples per batch of a stream. Then every epoch starts from a pristine copy, as it does with a
+            DataLoader; but where `batches_per_epoch` is given it goes on.
+        drop_last: leave out a stream's last, smaller batch.
+        collate_fn: list of samples → batch; None: `detaug.sources.collation.default_collate`.
+        worker_init_fn: is called with the number of the stream, as in a worker, before its first batch.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        stateless: bool | None = None,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        worker_init_fn: Callable[[int], Any] | None = None,
+    ) -> None:
+        super().__init__(dataset, stateless)
+        self.batch_size, self.drop_last, self.collate_fn = batch_size, drop_last, collate_fn
+        self.worker_init_fn = worker_init_fn
+        self.restarts = batch_size is not None
+        if batch_size is not None and self.length_hint is not None:
+            self.length_hint = self.length_hint // batch_size if drop_last else -(-self.length_hint // batch_size)
+        self._worker: tuple[int, int, int] | None = None
+
+    def declared(self) -> list[str]:
+        if self.batch_size is None:
+            return []
+        return [
+            f"batch_size = {self.batch_size}",
+            f"drop_last = {self.drop_last}",
+            f"collate_fn = {collate_name(self.collate_fn)}",
+        ]
+
+    def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
+        super().begin(stream, num_streams, epoch, epoch_child)
+        if self.batch_size is None and num_streams == 1:
+            return
+        child = np.random.SeedSequence(epoch_child.entropy, spawn_key=(*epoch_child.spawn_key, stream))
+        self._worker = stream, num_streams, int(child.generate_state(1, np.uint64)[0] >> np.uint64(1))
+        if self.worker_init_fn is not None:
+            with worker_info(*self._worker, self.loader):
+                self.worker_init_fn(stream)
+
+    def make(self, batch: Current) -> Any:
+        if self._worker is None:
+            return super().make(batch)
+        with worker_info(*self._worker, self.loader):
+            if self.batch_size is None:
+                return super().make(batch)
+            samples: list[Any] = []
+            with suppress(StopIteration):
+                while len(samples) < self.batch_size:
+                    samples.append(super().make(batch))
+        if not samples or (self.drop_last and len(samples) < self.batch_size):
+            raise StopIteration
+        return collated(samples, self.collate_fn)
 
 
 class FactorySource(IterableSource):

@@ -9,9 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+    default_convert,
+)
 
 _CALL = "DeterministicAugmenter.from_dataset"
+#: Arguments of `from_dataset` that say an order, beside ``shuffle``.
+ORDERS = ("batch_sampler", "sampler", "weights")
 _OF_DATASET = f"samples are put together by {_CALL}(dataset, batch_size, shuffle=..., drop_last=..., collate_fn=...)"
 
 #: What to write in place of an argument, where the name alone does not say it.
@@ -76,37 +85,51 @@ def refuse_as_dataset(dataset: Any) -> None:
             f"this {kind} has samples by name, and not by number: pass one of its data sets, "
             f"{_CALL}(data[{name!r}], batch_size), or the list of its values, {_CALL}(list(data.values()), batch_size)"
         )
-    if isinstance(dataset, DataLoader):
-        raise TypeError(f"a DataLoader makes batches itself: pass its data set, {line_for(dataset)}")
+    _refuse_torch_loader(dataset)
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
-        made = "the data set that it makes" if callable(dataset) else "an iterable data set"
+        made = "the data set that it makes" if callable(dataset) else "what gives batches by itself"
         raise TypeError(
             f"from_dataset needs a map-style data set (__len__ and __getitem__), got {dataset!r:.80} of type {kind}. "
             f"Pass a list of samples, {_CALL}(list(samples), batch_size); {made} goes to "
-            "DeterministicAugmenter(data, transform, num_processes) itself, if it gives batches"
+            "DeterministicAugmenter(data, transform, num_processes) itself"
         )
     _refuse_replaced_items(dataset)
 
 
-def refuse_beside(
-    batch_size: Any, shuffle: Any, drop_last: Any, sampler: Any, weights: Any, batch_sampler: Any
-) -> None:
-    """Arguments of `from_dataset` that say the same thing twice.
+def refuse_beside(batch_size: Any, shuffle: Any, drop_last: Any, orders: Mapping[str, Any]) -> None:
+    """Arguments of `from_dataset` that say the same thing twice; `orders`: those of `ORDERS`.
 
     Raises:
         TypeError: there are any, or none that says how large a batch is.
     """
-    orders = {"batch_sampler": batch_sampler, "sampler": sampler, "weights": weights}
-    given = [name for name, value in orders.items() if value is not None]
-    if shuffle:
-        given.append("shuffle=True")
+    given = _given(shuffle, orders)
     if len(given) > 1:
         raise TypeError(f"each of {' and '.join(given)} says the order: pass one of them to {_CALL}")
-    if batch_sampler is None and batch_size is None:
-        raise TypeError(f"how many samples has a batch? Pass {_CALL}(dataset, batch_size)")
+    batch_sampler = orders["batch_sampler"]
+    if batch_sampler is None:
+        _refuse_no_size(batch_size)
     if batch_sampler is not None and (batch_size is not None or drop_last):
         which = "batch_size" if batch_size is not None else "drop_last"
         raise TypeError(f"batch_sampler gives whole batches, so that {which} has no effect: leave it out")
+
+
+def refuse_beside_iterable(batch_size: Any, shuffle: Any, orders: Mapping[str, Any]) -> None:
+    """Arguments of `from_dataset` that an iterable data set leaves without effect. Raises as `refuse_beside`."""
+    if given := _given(shuffle, orders):
+        raise TypeError(
+            f"an IterableDataset gives its samples in an order of its own, so that {given[0]} has no effect: leave it out, or "
+            "pass a map-style data set"
+        )
+    _refuse_no_size(batch_size)
+
+
+def _given(shuffle: Any, orders: Mapping[str, Any]) -> list[str]:
+    return [*(name for name, value in orders.items() if value is not None), *(["shuffle=True"] if shuffle else [])]
+
+
+def _refuse_no_size(batch_size: Any) -> None:
+    if batch_size is None:
+        raise TypeError(f"how many samples has a batch? Pass {_CALL}(dataset, batch_size)")
 
 
 def refuse_as_loader(loader: Any) -> None:
@@ -125,12 +148,13 @@ def refuse_as_loader(loader: Any) -> None:
             f"{loader!r} is a path, and its letters are no batches: pass a loader that reads what is there, "
             f"DeterministicAugmenter(MyLoader({loader!r}), transform, num_processes)"
         )
+    _refuse_replaced_items(loader)
+    _refuse_torch_loader(loader)
     kind = loader if isinstance(loader, type) else type(loader)
     gives_batches = hasattr(kind, "__next__") or hasattr(kind, "__iter__") or hasattr(loader, "__iter__")
     if not gives_batches and hasattr(loader, "__getitem__") and hasattr(loader, "__len__"):
         instance = "dataset" if kind is not loader else f"{kind.__name__}(...)"
         raise TypeError(f"{kind.__name__} is a map-style data set; use {_CALL}({instance}, batch_size, ...)")
-    _refuse_replaced_items(loader)
 
 
 def called_without_arguments(make_loader: Any) -> Any:
@@ -154,11 +178,30 @@ def called_without_arguments(make_loader: Any) -> Any:
     return make_loader()
 
 
-def line_for(loader: Any) -> str:
-    """What shares a torch DataLoader's samples among all workers; empty for anything else."""
+def _refuse_torch_loader(loader: Any) -> None:
+    """Raises TypeError with the line that does what a torch DataLoader does."""
     if not isinstance(loader, DataLoader):
-        return ""
-    return f"{_CALL}(loader.dataset, batch_size={loader.batch_size}, drop_last={loader.drop_last})"
+        return
+    arguments = ["loader.dataset"]
+    if loader.batch_size is not None:
+        arguments += [f"batch_size={loader.batch_size}", f"drop_last={loader.drop_last}"]
+    elif loader.batch_sampler is not None:
+        arguments.append("batch_sampler=loader.batch_sampler")
+    else:
+        arguments += ["batch_size=1", "collate_fn=lambda batches: batches[0]"]
+    says_order = loader.batch_size is None and loader.batch_sampler is not None
+    if isinstance(loader.sampler, SequentialSampler) and not says_order:
+        arguments.append("shuffle=False")
+    elif not (says_order or isinstance(loader.sampler, RandomSampler) or isinstance(loader.dataset, IterableDataset)):
+        arguments.append("sampler=loader.sampler")
+    if loader.collate_fn not in (default_collate, default_convert):
+        arguments.append("collate_fn=loader.collate_fn")
+    if loader.worker_init_fn is not None:
+        arguments.append("worker_init_fn=loader.worker_init_fn")
+    raise TypeError(
+        f"a DataLoader makes batches itself, in an order and with workers of its own: pass its data set, {_CALL}"
+        f"({', '.join(arguments)}, num_processes={loader.num_workers})"
+    )
 
 
 def flag(what: str, value: Any) -> bool:

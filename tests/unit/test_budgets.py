@@ -13,11 +13,11 @@ import detaug
 #: Lines of each room's files, docstrings and blank lines too; ``.`` is the files that lie in no room.
 BUDGETS = {
     ".": 555,
-    "bench": 595,
+    "bench": 605,
     "cli": 1_090,
     "demo": 615,
     "doctor": 225,
-    "engine": 5_570,
+    "engine": 5_565,
     "kernels": 5_040,
     "ledger": 1_245,
     "loops": 305,
@@ -32,7 +32,7 @@ BUDGETS = {
     "remaking": 595,
     "reports": 360,
     "seeding": 1_145,
-    "sources": 1_315,
+    "sources": 1_505,
     "training": 2_085,
     "transforms": 7_575,
     "transport": 1_275,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, SubsetRandomSampler
 
 from detaug import DeterministicAugmenter
 
@@ -54,8 +55,12 @@ class Loader:
         ([], ValueError, "the data set (list) is empty"),
         (Samples(0), ValueError, "the data set (Samples) is empty"),
         ({"train": [1, 2], "test": [3]}, TypeError, FROM_DATASET + "data['train'], batch_size)"),
-        (DataLoader(Samples(), 3), TypeError, FROM_DATASET + "loader.dataset, batch_size=3, drop_last=False)"),
-        (Streaming(), TypeError, "an iterable data set goes to DeterministicAugmenter(data, transform, num_processes)"),
+        (
+            DataLoader(Samples(), 3),
+            TypeError,
+            FROM_DATASET + "loader.dataset, batch_size=3, drop_last=False, shuffle=False",
+        ),
+        (iter(range(3)), TypeError, "goes to DeterministicAugmenter(data, transform, num_processes) itself"),
         ((i for i in range(3)), TypeError, FROM_DATASET + "list(samples), batch_size)"),
         (lambda: Samples(), TypeError, FROM_DATASET + "list(samples), batch_size)"),
         (None, TypeError, "got None of type NoneType"),
@@ -157,6 +162,48 @@ def test_a_batch_larger_than_the_data_set_is_all_of_it_or_an_error_with_the_numb
         DeterministicAugmenter.from_dataset(Samples(5), 8, drop_last=True)
 
 
-def test_a_torch_loader_whose_workers_would_be_idle_is_told_of_from_dataset(caplog: pytest.LogCaptureFixture) -> None:
-    DeterministicAugmenter(DataLoader(Samples(), 2), None, 3, seed=1)
-    assert FROM_DATASET + "loader.dataset, batch_size=2, drop_last=False)" in caplog.text
+@pytest.mark.parametrize(
+    ("loader", "line"),
+    [
+        (DataLoader(Samples(), 2), "loader.dataset, batch_size=2, drop_last=False, shuffle=False, num_processes=0)"),
+        (
+            DataLoader(Samples(), 2, shuffle=True, drop_last=True, num_workers=3),
+            "loader.dataset, batch_size=2, drop_last=True, num_processes=3)",
+        ),
+        (
+            DataLoader(Samples(), 2, sampler=SubsetRandomSampler([1, 2]), collate_fn=list, worker_init_fn=print),
+            "sampler=loader.sampler, collate_fn=loader.collate_fn, worker_init_fn=loader.worker_init_fn, num_processes=0)",
+        ),
+        (
+            DataLoader(Samples(), batch_sampler=[[1], [2, 3]]),
+            "loader.dataset, batch_sampler=loader.batch_sampler, num_processes=0)",
+        ),
+        (DataLoader(Streaming(), 2), "loader.dataset, batch_size=2, drop_last=False, num_processes=0)"),
+        (
+            DataLoader(Samples(), None),
+            "loader.dataset, batch_size=1, collate_fn=lambda batches: batches[0], shuffle=False, num_processes=0)",
+        ),
+    ],
+)
+def test_a_torch_loader_is_answered_with_the_line_that_does_what_it_does(loader: Any, line: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        DeterministicAugmenter(loader, None, 0)
+    assert line in str(raised.value)
+    call = str(raised.value).partition("data set, ")[2]
+    with eval(call) as augmenter, warnings.catch_warnings():  # the line is Python
+        warnings.simplefilter("ignore")
+        expected = [numbers_of(batch) for batch in loader] if loader.num_workers == 0 else []
+        if expected and not isinstance(loader.sampler, SubsetRandomSampler):
+            assert [numbers_of(batch) for batch in augmenter] == expected
+
+
+def numbers_of(batch: Any) -> list[int]:
+    return [int(number) for number in np.atleast_1d(batch)]
+
+
+@pytest.mark.parametrize("argument", [{"shuffle": True}, {"sampler": [1]}, {"weights": [1]}, {"batch_sampler": [[1]]}])
+def test_an_iterable_data_set_has_an_order_of_its_own(argument: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"so that {next(iter(argument))}.* has no effect"):
+        DeterministicAugmenter.from_dataset(Streaming(), 2, **argument)
+    with pytest.raises(TypeError, match="how many samples has a batch"):
+        DeterministicAugmenter.from_dataset(Streaming())

@@ -1,0 +1,130 @@
+"""torch IterableDatasets: each stream is a worker of torch's in their eyes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from detaug import DeterministicAugmenter
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take, through_json
+
+LENGTH = 23
+
+
+class Sharded(IterableDataset[Any]):
+    """As torch's documentation has it: each worker takes its share; drawn from its seed and from the global generators."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        info = get_worker_info()
+        first, step, seed = (0, 1, 0) if info is None else (info.id, info.num_workers, info.seed)
+        assert info is None or info.dataset is self
+        own = random.Random(seed)
+        for index in range(first, LENGTH, step):
+            yield {"index": index, "own": own.random(), "drawn": torch.rand(2)}
+
+
+class Counted(Sharded):
+    def __len__(self) -> int:
+        return LENGTH
+
+
+class Shuffling(Sharded):
+    """Is told the epoch."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for item in super().__iter__():
+            yield {**item, "epoch": self.epoch}
+
+
+def indices(batches: Any) -> list[int]:
+    return [int(index) for batch in batches for index in batch["index"]]
+
+
+@pytest.mark.parametrize("kind", [Sharded, Counted, Shuffling])
+@pytest.mark.parametrize("num_streams", [1, 3])
+def test_each_item_comes_once_in_an_epoch_with_the_same_batches_for_any_workers(
+    make: Maker, kind: Any, num_streams: int
+) -> None:
+    runs = []
+    for n in (0, 2):
+        augmenter = make.from_dataset(kind(), 4, num_processes=n, num_streams=num_streams, seed=1)
+        epochs = [list(augmenter), list(augmenter)]
+        assert [sorted(indices(epoch)) for epoch in epochs] == [list(range(LENGTH))] * 2
+        assert not np.array_equal(epochs[0][0]["own"], epochs[1][0]["own"]), "two epochs have one seed"
+        runs.append([prints(epoch) for epoch in epochs])
+    assert runs[0] == runs[1]
+    assert runs[0][0] != runs[0][1]
+
+
+def test_its_batches_are_those_of_a_torch_loader_with_as_many_workers(make: Maker) -> None:
+    ours = make.from_dataset(Sharded(), 4, num_processes=2, num_streams=2, seed=1)
+    theirs = DataLoader(Sharded(), 4, num_workers=2, multiprocessing_context="fork")
+    assert [batch["index"].tolist() for batch in ours] == [batch["index"].tolist() for batch in theirs]
+
+
+def test_drop_last_leaves_the_short_batch_of_every_stream_out(make: Maker) -> None:
+    whole = make.from_dataset(Sharded(), 4, num_processes=0, num_streams=2, drop_last=True, seed=1)
+    assert [len(batch["index"]) for batch in whole] == [4] * 5
+    assert len(make.from_dataset(Counted(), 4, num_processes=0, seed=1)) == 6
+    assert len(make.from_dataset(Counted(), 4, num_processes=0, drop_last=True, seed=1)) == 5
+
+
+def test_a_resume_in_mid_epoch_and_a_replay_give_what_a_whole_run_gives(make: Maker) -> None:
+    def augmenter(n: int, **options: Any) -> DeterministicAugmenter:
+        return make.from_dataset(Sharded(), 4, num_processes=n, num_streams=3, seed=1, **options)
+
+    whole = augmenter(0)
+    expected = [prints(whole), prints(whole)]
+    first = augmenter(2)
+    assert prints(first) + prints(take(first, 2)) == expected[0] + expected[1][:2]
+    resumed = augmenter(3)
+    resumed.load_state_dict(through_json(first.state_dict()))
+    assert prints(resumed) == expected[1][2:]
+    assert prints([resumed.replay(1, 1)]) == [expected[1][1]]
+    ranks = [prints(augmenter(0, rank=rank, world_size=2, tail="uneven")) for rank in (0, 1)]
+    assert sorted(ranks[0] + ranks[1]) == sorted(expected[0])
+
+
+class Configured(IterableDataset[Any]):
+    """`worker_init_fn` says what a copy reads, as torch's documentation has it."""
+
+    first, last = 0, LENGTH
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.last))
+
+
+def configure(worker_id: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    share = -(-LENGTH // info.num_workers)
+    info.dataset.first, info.dataset.last = worker_id * share, min(LENGTH, (worker_id + 1) * share)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_worker_init_fn_configures_each_streams_copy(make: Maker, n: int) -> None:
+    augmenter = make.from_dataset(Configured(), 4, num_processes=n, num_streams=3, worker_init_fn=configure, seed=1)
+    assert sorted(int(i) for batch in augmenter for i in batch) == list(range(LENGTH))
+
+
+class ReadyBatches(Sharded):
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for item in super().__iter__():
+            yield {"index": [item["index"]]}
+
+
+def test_one_that_gives_batches_is_a_loader_whose_streams_share_them_out(make: Maker) -> None:
+    for n in (0, 2):
+        assert sorted(indices(make(ReadyBatches(), None, n, num_streams=3, seed=1))) == list(range(LENGTH))
