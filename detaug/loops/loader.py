@@ -107,6 +107,8 @@ class Epochs(DistributedSampler[Any]):
         #: The epoch of which a state was loaded, until a pass begins.
         self.rest: int | None = None
         self._rest_was_named = False
+        #: set_epoch has said which pass comes next, and that one has not begun.
+        self.is_named = False
 
     def __len__(self) -> int:
         return len(self.data_source)
@@ -117,6 +119,7 @@ class Epochs(DistributedSampler[Any]):
     def set_epoch(self, epoch: int) -> None:
         """The next pass is this epoch; the rest of it, directly after a state of it was loaded."""
         self._told = epoch
+        self.is_named = True
         epoch += self._later
         self._rest_was_named = self.rest == epoch
         if not self._rest_was_named:
@@ -126,6 +129,7 @@ class Epochs(DistributedSampler[Any]):
     def begin(self) -> tuple[int, bool]:
         """The epoch of the pass that begins now, and whether it is the rest of one."""
         rest, self.rest = self.rest, None
+        self.is_named = False
         if rest is not None and (self._rest_was_named or not self.data_source.augmenter._has_had_all_of_an_epoch):
             return rest, True
         epoch = self.epoch if self.fixed is None else self.fixed
@@ -268,11 +272,13 @@ class AugmenterLoader(DataLoader[Any]):
                 "where that one stands. For Accelerate: DataLoaderConfiguration(use_stateful_dataloader=True), or "
                 "skip_first_batches after load_state"
             )
-        epochs = self.batch_sampler.sampler
+        epochs, place = self.batch_sampler.sampler, self._place
+        if place is not None and epochs.is_named and epochs.epoch != place.epoch:
+            place = None  # that pass was left early, and the next one is to begin
         return {
-            "augmenter": self.dataset.augmenter._state(self._place).as_dict(),
+            "augmenter": self.dataset.augmenter._state(place).as_dict(),
             "next_epoch": epochs.epoch,
-            "in_epoch": self._place is not None or epochs.rest is not None,
+            "in_epoch": place is not None or epochs.rest is not None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ BUDGETS = {
     "engine": 5_565,
     "kernels": 5_040,
     "ledger": 1_245,
-    "loops": 305,
+    "loops": 310,
     "memory": 435,
     "nnunet": 5_015,
     "pictures": 240,

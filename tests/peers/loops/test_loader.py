@@ -124,6 +124,16 @@ def test_a_state_after_a_break_gives_the_rest_or_the_epoch_that_is_named() -> No
     assert seen(batches) == REFERENCE[2]
 
 
+@pytest.mark.parametrize("named", [2, 4])
+def test_a_state_between_the_naming_of_an_epoch_and_its_first_batch_gives_that_epoch(named: int) -> None:
+    batches = loader()
+    for _ in range(2):
+        next(passing := iter(batches))
+    del passing  # epochs 0 and 1 were left after a batch
+    batches.sampler.set_epoch(named)
+    assert seen(resumed(batches.state_dict())) == REFERENCE[named]
+
+
 def test_a_state_before_the_first_batch_gives_epoch_0() -> None:
     batches = loader()
     batches.load_state_dict(loader().state_dict())
