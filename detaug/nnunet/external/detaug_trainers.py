@@ -1,24 +1,15 @@
-"""Where nnU-Net finds detaug's trainers: it imports every module in the folders that ``nnUNet_extTrainer`` names.
+"""Where nnU-Net finds detaug's trainers: it imports every module in the folders that ``nnUNet_extTrainer`` names, and asks each for
+the trainer's name.
 
 Nothing is defined here: nnU-Net drops modules of such folders again, and classes of dropped modules do not pickle.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 from detaug.nnunet import trainers
-from detaug.nnunet.trainers import (
-    nnUNetTrainerDetAug,
-    nnUNetTrainerDetAugExt,
-    nnUNetTrainerDetAugFast,
-    nnUNetTrainerDeterministic,
-)
-
-__all__ = [
-    "nnUNetTrainerDetAug",
-    "nnUNetTrainerDetAugExt",
-    "nnUNetTrainerDetAugFast",
-    "nnUNetTrainerDeterministic",
-]
 
 
-def __getattr__(name: str) -> type:
-    """nnU-Net's variants of its trainer under our names, such as ``nnUNetTrainerDetAug_250epochs``."""
-    return trainers.trainer_named(name)  # type: ignore[no-any-return]
+def __getattr__(name: str) -> Any:
+    return getattr(trainers, name)

@@ -8,10 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.local.coordinator import LocalProcesses
 from detaug.nnunet.compatibility import is_nnunets_own
 from detaug.training.switches.modes import Changes
-from detaug.transforms.building.base import Transform
 
 logger = logging.getLogger("detaug")
 
@@ -77,22 +75,13 @@ def _described(loader: Any) -> str:
         return f"a {named(loader)}, left as it is"
     source = loader.generator
     transforms = getattr(source, "transforms", loader.transform)
-    workers = loader.num_processes
-    ours = isinstance(loader.executor, LocalProcesses)
-    where = f"{workers} worker{'s' * (workers != 1)}" if ours else type(loader.executor).__name__
-    return f"{named(source)} ({_whose(transforms)} transforms, {where}, guard and check on)"
+    where = type(loader.executor).__name__
+    return f"{named(source)} and {named(transforms)} ({where}, {loader.num_processes} processes, guard and check on)"
 
 
-def _whose(transforms: Any) -> str:
-    if isinstance(transforms, Transform):
-        return "detaug's"
-    stock = is_nnunets_own(type(transforms)) or type(transforms).__module__.startswith("batchgenerators")
-    return "batchgeneratorsv2's" if stock else f"your own {type(transforms).__name__}"
-
-
-def named(loader: Any) -> str:
-    """A loader's class: that of what makes the batches."""
-    kind = type(loader)
+def named(value: Any) -> str:
+    """The class of a loader, or of transforms."""
+    kind = type(value)
     return (
         kind.__name__
         if kind.__module__.startswith("detaug.") or is_nnunets_own(kind)

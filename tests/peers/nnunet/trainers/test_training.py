@@ -398,8 +398,8 @@ def test_nnunets_log_tells_what_the_training_is_made_of_and_what_was_found(
     made.run_training()
     log = Path(made.log_file).read_text()
     opening = (
-        "detaug: training from PatchSource (your own Troubled transforms, 2 workers, guard and check on); validation from "
-        "PatchSource (detaug's transforms, 1 worker, guard and check on); switches changed: "
+        f"detaug: training from PatchSource and {__name__}.Troubled (LocalProcesses, 2 processes, guard and check on); "
+        "validation from PatchSource and Compose (LocalProcesses, 1 processes, guard and check on); switches changed: "
     )
     assert log.count(opening) == 1
     assert "torch.compile off" in log, "on a CPU"
