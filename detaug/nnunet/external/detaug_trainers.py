@@ -1,5 +1,5 @@
-"""Where nnU-Net finds detaug's trainers: it imports every module in the folders that ``nnUNet_extTrainer`` names, and asks each for
-the trainer's name.
+"""Where nnU-Net finds detaug's trainers: it imports every module in the folders that ``nnUNet_extTrainer`` names, and asks each
+for the trainer's name.
 
 Nothing is defined here: nnU-Net drops modules of such folders again, and classes of dropped modules do not pickle.
 """
