@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
+import numpy as np
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -245,11 +246,13 @@ def _made(settings: Settings) -> HandedIn:
 
 
 def _demo() -> Any:
-    from detaug.demo.loader import MRIPatchLoader, enlarged, native_transforms
+    from detaug.demo.loader import MRIPatchLoader, enlarged
     from detaug.demo.mri import load_template
+    from detaug.nnunet import training_transforms
 
     patch = (DEMO_PATCH,) * 3
-    return MRIPatchLoader([load_template()], 2, enlarged(patch)), native_transforms(patch)
+    transform = training_transforms(patch, (-np.pi / 6, np.pi / 6), None, (0, 1, 2), False)
+    return MRIPatchLoader([load_template()], 2, enlarged(patch)), transform
 
 
 def _transform_times(settings: Settings) -> dict[str, float]:

@@ -103,34 +103,3 @@ def training_transforms(patch_size: Sequence[int]) -> Compose:
             GammaTransform(gamma_range=(0.7, 1.5), retain_stats=True, p_per_sample=0.3),
         ]
     )
-
-
-def native_transforms(patch_size: Sequence[int]) -> Any:
-    """The same kinds of augmentation as `training_transforms`, as often and as strong, of detaug's own transforms.
-
-    Not the same batches: images are interpolated linearly (as in nnU-Net v2) and not by cubic splines, and the elastic
-    deformation is batchgeneratorsv2's.
-    """
-    from detaug import transforms as native
-
-    return native.Compose(
-        [
-            native.SpatialTransform(
-                tuple(patch_size),
-                patch_center_dist_from_border=0,
-                random_crop=False,
-                p_elastic_deform=0.3,
-                p_rotation=0.5,
-                rotation=(-np.pi / 6, np.pi / 6),
-                p_scaling=0.5,
-                scaling=(0.8, 1.25),
-                padding_mode_image="zeros",
-                padding_value_image=-2.0,
-            ),
-            native.Mirror((0, 1, 2)),
-            native.RandomApply(native.GaussianNoise((0, 0.05)), 0.3),
-            native.RandomApply(native.GaussianBlur((0.5, 1.0)), 0.3),
-            native.RandomApply(native.MultiplicativeBrightness((0.75, 1.25), False), 0.3),
-            native.RandomApply(native.Gamma((0.7, 1.5), 0, False, 1, 1), 0.3),
-        ]
-    )

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
 from detaug.engine.warming import warm_up
@@ -214,8 +216,9 @@ def _template() -> Case:
 
 
 def _demo() -> Factory:
-    from detaug.demo.loader import MRIPatchLoader, enlarged, native_transforms
+    from detaug.demo.loader import MRIPatchLoader, enlarged
+    from detaug.nnunet import training_transforms
 
     size = (_DEMO_PATCH,) * 3
     loader = MRIPatchLoader([_template()], 1, enlarged(size))
-    return lambda: (loader, native_transforms(size))
+    return lambda: (loader, training_transforms(size, (-np.pi / 6, np.pi / 6), None, (0, 1, 2), False))

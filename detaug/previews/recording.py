@@ -9,16 +9,13 @@ from typing import Any
 
 from detaug.previews.views import View
 from detaug.transforms.building.base import Transform
-from detaug.transforms.building.stages import observed
+from detaug.transforms.building.stages import observed, shown_params
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.compose import RandomApply
 from detaug.transforms.foreign import ForeignTransform
 
 #: Keys from which noise is made, and where callables draw from: 64 bits that tell a reader nothing.
 _HIDDEN = ("key", "keys", "deferred_key", "apply_to_channel")
-
-#: Numbers of a list that are shown.
-_MOST = 12
 
 
 @dataclass(frozen=True)
@@ -88,26 +85,6 @@ def name_of(transform: Transform) -> str:
 
 
 def caption(params: Mapping[str, Any]) -> tuple[str, ...]:
-    """A line for each param that says something, numbers with three digits."""
-    lines = []
-    for name, value in params.items():
-        if name in _HIDDEN or value is None or (isinstance(value, (list, tuple, Mapping)) and not value):
-            continue
-        if isinstance(value, Mapping):
-            lines += [f"{name} {line}" for line in caption(value)]
-        else:
-            lines.append(f"{name} {_short(value)}")
-    return tuple(lines)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3g}"
-    if isinstance(value, (list, tuple)):
-        if len(value) == 1:
-            return _short(value[0])
-        shown = ", ".join(
-            f"({_short(each)})" if isinstance(each, (list, tuple)) else _short(each) for each in value[:_MOST]
-        )
-        return shown + (f", … {len(value)} in all" if len(value) > _MOST else "")
-    return str(value)
+    """A line for each param that says something."""
+    said = {name: value for name, value in params.items() if name not in _HIDDEN and value not in (None, [], (), {})}
+    return tuple(shown_params({name: value}) for name, value in said.items())

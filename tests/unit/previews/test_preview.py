@@ -79,7 +79,7 @@ def test_every_stage_is_seen_with_its_params_and_those_that_changed_nothing_are_
     assert preview.unchanging == ["RemoveLabel"]
     noisy = [step for sample in preview.samples for step in sample.steps if step.name == "GaussianNoise"]
     assert 0 < len(noisy) < 8, "it is applied to half of the samples"
-    assert all(step.caption[0].startswith("sigmas 0.") for step in noisy)
+    assert all(step.caption[0].startswith("sigmas=[0.") for step in noisy)
     assert not any("key" in line for step in noisy for line in step.caption)
     assert all(sample.before.shape == (1, 20, 18, 16) for sample in preview.samples)
     assert all(sample.steps[0].view.shape == (1, 12, 12, 12) for sample in preview.samples)
