@@ -4,7 +4,7 @@ A cluster's nodes need not share a folder: what the data set opens is an address
 copies to its own disk on first use (``simplecache``); other places, such as ``s3://``, are addressed in the same way. A case that
 is not there is an error that names the node.
 
-Needs ``pip install 'detaug[ray]'``.
+Needs ``pip install '.[ray]'``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 
 from detaug import BatchError, DeterministicAugmenter, current, fingerprint
+
+try:
+    import fsspec
+except ImportError:
+    raise SystemExit("this example needs fsspec and Ray: pip install fsspec 'ray>=2.40'") from None
 
 BATCH_SIZE = 2
 NAMES = [f"case_{number:03}" for number in range(12)]

@@ -1,6 +1,6 @@
 """Is a Lightning training reproducible, and does it go on from its checkpoint as if it had not been interrupted?
 
-It needs Lightning 2.6 or later: ``pip install 'detaug[peers]'``.
+It needs Lightning 2.6 or later: ``pip install pytorch-lightning``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from detaug.training import compare_trainings, make_deterministic, rng_state, se
 try:
     import lightning.pytorch as pl
 except ImportError:
-    import pytorch_lightning as pl  # type: ignore[no-redef]
+    try:
+        import pytorch_lightning as pl  # type: ignore[no-redef]
+    except ImportError:
+        raise SystemExit("this example needs Lightning: pip install pytorch-lightning") from None
 
 
 class Segmentation(pl.LightningModule):
