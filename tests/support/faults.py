@@ -92,20 +92,6 @@ def die(how: str) -> None:
         time.sleep(1)
 
 
-class KillsItself(RandomSampler):
-    """Its process dies at one step: the first time only, or whenever `always` is set."""
-
-    def __init__(self, step: int, flag: str, how: str = "SIGKILL", always: bool = False, **options: Any) -> None:
-        super().__init__(**options)
-        self._step, self._flag, self._how, self._always = step, flag, how, always
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        batch = super().generate_train_batch()
-        if detaug.current().step == self._step and (self._always or once(self._flag)):
-            die(self._how)
-        return batch
-
-
 class LethalToPickle:
     """Kills, once, the process that pickles it."""
 

@@ -65,13 +65,6 @@ def test_what_seedsequence_alone_takes_for_one_is_two(one, other):
     assert SeedTree(one).entropy != SeedTree(other).entropy
 
 
-def test_numpy_alone_does_alias():
-    assert (
-        np.random.SeedSequence(5).generate_state(2).tolist()
-        == np.random.SeedSequence([5, 0]).generate_state(2).tolist()
-    )
-
-
 seeds = st.one_of(st.integers(0, 2**70), st.lists(st.integers(0, 2**70), min_size=1, max_size=4))
 paths = st.lists(st.text(st.characters(exclude_characters="/", exclude_categories=("Cs",)), min_size=1), max_size=3)
 

@@ -156,7 +156,7 @@ def test_batches_of_a_worker_are_each_twice_in_a_row(make: Maker, put: Callable[
 
 
 OWN_CLASSES = """
-import collections, dataclasses, enum, sys
+import dataclasses, enum, sys
 import numpy as np, torch
 from detaug import DeterministicAugmenter, LocalProcesses
 
@@ -175,25 +175,12 @@ class Spacing:
 class Side(enum.Enum):
     LEFT = 1
 
-class Pair(collections.namedtuple("Pair", "x y")):
-    pass
-
 class Outer:
     class Inner:
         value = 3
 
 class Image(torch.Tensor):
     pass
-
-def make_reduced(value):
-    return Reduced(value)
-
-class Reduced:
-    def __init__(self, value):
-        self.value = value
-
-    def __reduce__(self):
-        return make_reduced, (self.value,)
 
 def local_class():
     @dataclasses.dataclass
@@ -213,8 +200,8 @@ class Loader:
         image = torch.ones(5000).as_subclass(Image)
         image.note = "n"
         return {"sample": Sample(np.zeros(5000, np.float32)), "list": [Sample(np.ones(3)), {"deep": (Spacing(1.0),)}],
-                "side": Side.LEFT, "pair": Pair(1, 2), "inner": Outer.Inner(), "image": image, "reduced": Reduced(4),
-                "local": self.local(5), "class": Sample, "function": make_reduced,
+                "side": Side.LEFT, "inner": Outer.Inner(), "image": image,
+                "local": self.local(5), "class": Sample,
                 "fields": [field.name for field in dataclasses.fields(Sample)]}
 """
 
@@ -227,11 +214,10 @@ with DeterministicAugmenter(Loader(), None, number, seed=1, executor=executor) a
         batch = next(augmenter)
         assert isinstance(batch["sample"], main.Sample) and batch["sample"].image.sum() == 0
         assert isinstance(batch["list"][0], Sample) and isinstance(batch["list"][1]["deep"][0], Spacing)
-        assert batch["side"] is Side.LEFT and type(batch["pair"]) is Pair and type(batch["inner"]) is Outer.Inner
+        assert batch["side"] is Side.LEFT and type(batch["inner"]) is Outer.Inner
         assert type(batch["image"]) is Image and batch["image"].note == "n" and batch["image"].sum() == 5000
-        assert type(batch["reduced"]) is Reduced and batch["reduced"].value == 4
         assert type(batch["local"]) is Local and batch["local"] == Local(5)
-        assert batch["class"] is Sample and batch["function"] is make_reduced
+        assert batch["class"] is Sample
         own = [field.name for field in dataclasses.fields(Sample)]
         assert batch["fields"] == own == ["image", "name", "tags"], own
         assert Sample.mode == ("train" if i == 0 else "val"), "a batch undid what the program did to its class"

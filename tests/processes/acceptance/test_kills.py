@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import signal
 import threading
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,39 +15,12 @@ from detaug import LocalProcesses
 from tests.support import witness
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
-from tests.support.faults import DiesInPickling, Gated, KillsItself
+from tests.support.faults import DiesInPickling, Gated
 from tests.support.loaders import Noise, RandomLoader, RandomSampler, Walker
 from tests.support.processes import descendants, wait_until
 from tests.support.witness import WITNESS, assert_made_by_workers
 
 pytestmark = pytest.mark.timeout(120)
-
-
-def everything_said(caplog: pytest.LogCaptureFixture, caught: list[warnings.WarningMessage]) -> str:
-    return "\n".join(
-        [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] + [str(w.message) for w in caught]
-    )
-
-
-def run_noting_warnings(augmenter: Any, n: int, caplog: pytest.LogCaptureFixture) -> tuple[list[Any], str]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        batches = take(augmenter, n)
-    return batches, everything_said(caplog, caught)
-
-
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGABRT", "exit"])
-def test_worker_that_dies_in_the_loader_is_replaced_with_a_warning(
-    make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
-) -> None:
-    expected = prints(take(make(RandomSampler(), Noise(), 0, seed=4), 12))
-    flag = tmp_path / "died"
-    augmenter = make(KillsItself(5, str(flag), how), Noise(), 2, seed=4)
-    batches, said = run_noting_warnings(augmenter, 12, caplog)
-    assert flag.exists(), "the worker did not die"
-    assert_made_by_workers("fork", batches)
-    assert prints(batches) == expected
-    assert ("7" if how == "exit" else how) in said
 
 
 def test_worker_that_dies_while_it_hands_its_batch_over_is_replaced(make: Maker, mark: str, tmp_path: Path) -> None:
@@ -59,23 +30,6 @@ def test_worker_that_dies_while_it_hands_its_batch_over_is_replaced(make: Maker,
     assert flag.exists()
     assert batches[4].pop("lethal").flag == str(flag)
     assert prints(batches) == expected
-
-
-@pytest.mark.parametrize("always_at", [0, 3])
-@pytest.mark.parametrize("how", ["SIGKILL", "exit"])
-def test_batch_that_always_kills_its_worker_ends_in_an_error_at_its_place(
-    make: Maker, mark: str, tmp_path: Path, how: str, always_at: int
-) -> None:
-    expected = prints(take(make(RandomSampler(), None, 0, seed=4, num_streams=2), always_at))
-    loader = KillsItself(always_at, str(tmp_path / "flag"), how, always=True)
-    augmenter = make(loader, None, 2, seed=4, num_streams=2, executor=LocalProcesses(max_restarts=2))
-    assert prints(take(augmenter, always_at)) == expected
-    with pytest.raises(RuntimeError, match="epoch 0") as caught:
-        next(augmenter)
-    message = str(caught.value).lower()
-    assert f"step {always_at}" in message
-    assert f"stream {always_at % 2}" in message
-    assert ("sigkill" if how == "SIGKILL" else "7") in message
 
 
 def victims_below(augmenter: Any, start_method: str) -> list[int]:

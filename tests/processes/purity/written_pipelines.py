@@ -29,8 +29,6 @@ from detaug import DeterministicAugmenter
 
 SHAPE = (1, 6, 6, 6)
 Made = tuple[Any, Any, dict[str, Any]]
-CORRECT: dict[str, Callable[[], Made]] = {}
-IMPURE: dict[str, Callable[[], Made]] = {}
 
 
 def volume(i: int) -> np.ndarray:
@@ -62,16 +60,6 @@ class Patches(DataLoader):
         return {"data": np.stack([volume(i) for i in chosen]), "case": np.array(chosen)}
 
 
-def correct(make: Callable[[], Any]) -> Callable[[], Any]:
-    CORRECT[make.__name__] = make
-    return make
-
-
-def impure(make: Callable[[], Any]) -> Callable[[], Any]:
-    IMPURE[make.__name__] = make
-    return make
-
-
 def augmenter(name: str, num_processes: int, **options: Any) -> DeterministicAugmenter:
     """One pipeline's, with the settings that a user gets by default."""
     source, transform, own = {**CORRECT, **IMPURE}[name]()
@@ -80,20 +68,6 @@ def augmenter(name: str, num_processes: int, **options: Any) -> DeterministicAug
         batch_size = options.pop("batch_size", 2)
         return DeterministicAugmenter.from_dataset(source, batch_size, transform=transform, **options)
     return DeterministicAugmenter(source, transform, **options)
-
-
-def on_data(function: Callable[[Any], Any]) -> Any:
-    return OnData(function)
-
-
-class OnData:
-    """Changes what is in "data"."""
-
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self.function = function
-
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        return {**batch, "data": self.function(batch["data"])}
 
 
 # --- correct ------------------------------------------------------------------------------------------------------------
@@ -109,11 +83,6 @@ class FrozenDistribution:
         return {"data": data * self.of.rvs(size=len(data))[:, None, None, None, None] + self.by_default.rvs(), **others}
 
 
-@correct
-def scipys_distributions_with_a_state_of_their_own() -> Made:
-    return Patches(), FrozenDistribution(), {}
-
-
 class CachedInItsClass(Volumes):
     loaded: ClassVar[dict[int, Any]] = {}
     alive: ClassVar[Any] = weakref.WeakValueDictionary()
@@ -126,20 +95,10 @@ class CachedInItsClass(Volumes):
         return {"data": case + other.numpy() * np.random.random()}
 
 
-@correct
-def caches_of_what_was_read_in_the_class_and_weak() -> Made:
-    return CachedInItsClass(), None, {}
-
-
-def nans_of_any_kind(data: Any) -> Any:
+def nans_of_any_kind(data: Any, **others: Any) -> Any:
     data = data.copy()
     data[data > 1.2] = np.array(0x7FC00000 + os.getpid() % 1000, np.uint32).view(np.float32)
-    return data
-
-
-@correct
-def nans_whose_other_bits_differ() -> Made:
-    return Patches(), on_data(nans_of_any_kind), {}
+    return {"data": data, **others}
 
 
 class OneBuffer(Volumes):
@@ -152,11 +111,6 @@ class OneBuffer(Volumes):
     def __getitem__(self, i: int) -> Any:
         np.copyto(self.buffer, volume(i))
         return {"data": self.buffer}
-
-
-@correct
-def a_data_set_that_gives_one_buffer_again_and_again() -> Made:
-    return OneBuffer(), None, {"collate_fn": lambda items: items[0], "batch_size": 1}
 
 
 class ThreadsOfItsOwn(Volumes):
@@ -172,45 +126,20 @@ class ThreadsOfItsOwn(Volumes):
         return {"data": np.concatenate(self.pools[os.getpid()].map(volume, [i, i + 1])) * np.random.random()}
 
 
-@correct
-def threads_that_read_in_order() -> Made:
-    return ThreadsOfItsOwn(), None, {}
-
-
 # --- impure -------------------------------------------------------------------------------------------------------------
 
 
 STEP: contextvars.ContextVar[int] = contextvars.ContextVar("step", default=0)
 
 
-def by_a_context_variable(data: Any) -> Any:
+def by_a_context_variable(data: Any, **others: Any) -> Any:
     STEP.set(STEP.get() + 1)
-    return data + STEP.get()
+    return {"data": data + STEP.get()}
 
 
-@impure
-def a_counter_in_a_context_variable() -> Made:
-    return Patches(), on_data(by_a_context_variable), {}
-
-
-def by_the_environment(data: Any) -> Any:
+def by_the_environment(data: Any, **others: Any) -> Any:
     os.environ["AUGMENTED"] = str(int(os.environ.get("AUGMENTED", "0")) + 1)
-    return data * float(os.environ["AUGMENTED"])
-
-
-@impure
-def a_counter_in_the_environment() -> Made:
-    return Patches(), on_data(by_the_environment), {}
-
-
-@impure
-def noise_of_itk_seeded_by_the_clock() -> Made:
-    def noisy(data: Any) -> Any:
-        return np.stack(
-            [sitk.GetArrayFromImage(sitk.AdditiveGaussianNoise(sitk.GetImageFromArray(x[0]), 1.0)) for x in data]
-        )
-
-    return Patches(), on_data(noisy), {}
+    return {"data": data * float(os.environ["AUGMENTED"])}
 
 
 class OnDisk:
@@ -226,11 +155,6 @@ class OnDisk:
         return {"data": data + number}
 
 
-@impure
-def a_counter_of_files() -> Made:
-    return Patches(), OnDisk(), {}
-
-
 class Spawns(Volumes):
     def __init__(self) -> None:
         super().__init__()
@@ -240,46 +164,38 @@ class Spawns(Volumes):
         return {"data": volume(i) + np.random.default_rng(self.sequence.spawn(1)[0]).random()}
 
 
-@impure
-def a_seed_sequence_that_counts_its_children() -> Made:
-    return Spawns(), None, {}
-
-
-class OneSeedForAll:
-    def __call__(self, data: Any, **others: Any) -> Any:
-        torch.manual_seed(0)
-        return {"data": torch.as_tensor(data) * 0 + torch.rand(SHAPE)}
-
-
-@impure
-def one_seed_for_every_batch() -> Made:
-    return Patches(), OneSeedForAll(), {}
-
-
-class Sobol:
-    def __init__(self) -> None:
-        self.points = scipy.stats.qmc.Sobol(3, scramble=True, rng=np.random.default_rng(1))
-
-    def __call__(self, data: Any, **others: Any) -> Any:
-        return {"data": data + self.points.random(1).sum()}
-
-
-@impure
-def points_of_a_sequence_in_a_transform() -> Made:
-    return Patches(), Sobol(), {}
-
-
 class Node:
     def __init__(self, weight: float) -> None:
         self.weight = weight
 
 
-def by_address(data: Any) -> Any:
+def by_address(data: Any, **others: Any) -> Any:
     nodes = [Node(w) for w in (0.1, 0.2, 0.3, 0.4)]
     weights = [node.weight for node in {*nodes}]
-    return data * np.float32(sum(w * 10**k for k, w in enumerate(weights)))
+    return {"data": data * np.float32(sum(w * 10**k for k, w in enumerate(weights)))}
 
 
-@impure
-def objects_in_the_order_of_their_addresses() -> Made:
-    return Patches(), on_data(by_address), {}
+def noise_by_the_clock(data: Any, **others: Any) -> Any:
+    images = [sitk.AdditiveGaussianNoise(sitk.GetImageFromArray(x[0]), 1.0) for x in data]
+    return {"data": np.stack([sitk.GetArrayFromImage(image) for image in images])}
+
+
+CORRECT: dict[str, Callable[[], Made]] = {
+    "SciPy's distributions with a state of their own": lambda: (Patches(), FrozenDistribution(), {}),
+    "caches of what was read, in the class and weak": lambda: (CachedInItsClass(), None, {}),
+    "NaNs whose other bits differ": lambda: (Patches(), nans_of_any_kind, {}),
+    "a data set that gives one buffer again and again": lambda: (
+        OneBuffer(),
+        None,
+        {"collate_fn": lambda items: items[0], "batch_size": 1},
+    ),
+    "threads that read in order": lambda: (ThreadsOfItsOwn(), None, {}),
+}
+IMPURE: dict[str, Callable[[], Made]] = {
+    "a counter in a context variable": lambda: (Patches(), by_a_context_variable, {}),
+    "a counter in the environment": lambda: (Patches(), by_the_environment, {}),
+    "noise of ITK, seeded by the clock": lambda: (Patches(), noise_by_the_clock, {}),
+    "a counter of files": lambda: (Patches(), OnDisk(), {}),
+    "a seed sequence that counts its children": lambda: (Spawns(), None, {}),
+    "objects in the order of their addresses": lambda: (Patches(), by_address, {}),
+}
