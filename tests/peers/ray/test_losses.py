@@ -232,16 +232,6 @@ class TestSeveralNodes:
             made.shutdown()
         assert "of 4 actors wait for a place" in caplog.text
 
-    def test_a_killed_raylet_takes_its_batches_along(self, nodes: Any) -> None:
-        other = nodes.add_node(num_cpus=4, object_store_memory=200 * 2**20)
-        nodes.wait_for_nodes()
-        nodes.connect()
-        with in_cluster(Slow(), num_processes=1, actors=3) as augmenter:
-            found = [fingerprint(next(augmenter)) for _ in range(8)]
-            other.kill_raylet()  # and with it the object store
-            found += [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow(delay=0))
-
     def test_nodes_without_memory_for_any_actor_are_an_error_that_names_them(self) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "tests.peers.ray.without_memory"],

@@ -52,17 +52,6 @@ ENDINGS = {
         aug.close()
         print("end")
     """,
-    "_finish as nnU-Net calls it": """
-        aug = augmenter()
-        {proof}
-        aug._finish()
-        print("end")
-    """,
-    "with": """
-        with augmenter() as aug:
-            {proof}
-        print("end")
-    """,
     "garbage collection of a cycle": """
         aug = augmenter()
         {proof}
@@ -162,17 +151,6 @@ def test_ctrl_c_while_a_batch_is_waited_for_gets_through(script: Callable[..., S
     assert run.read_line() == "ready"
     run.interrupt()
     ends_quietly(run, "ready", "interrupted")
-
-
-def test_ctrl_c_that_nobody_catches_shows_one_traceback(script: Callable[..., Script]) -> None:
-    run = script(INTERRUPTED.replace("except KeyboardInterrupt", "except ZeroDivisionError"), "fork")
-    assert run.read_line() == "ready"
-    run.interrupt()
-    run.finish()
-    assert run.lines == ["ready"]
-    assert run.err.count("Traceback") == 1
-    assert run.err.splitlines()[-1] == "KeyboardInterrupt"
-    run.assert_nobody_left()
 
 
 def test_terminated_program_leaves_nobody(script: Callable[..., Script], start_method: str) -> None:

@@ -1,8 +1,10 @@
-"""Arrays that a loader makes in the slot of their batch are not copied, and nobody else's bytes change by it."""
+"""Arrays that a loader makes in its batch's slot are not copied; nobody else's bytes change by it; slots are used again."""
 
 from __future__ import annotations
 
 import ctypes
+import resource
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +17,8 @@ from detaug.transport.slots import ParentSlots, WorkerSlots
 from detaug.transport.transfer import pack
 
 SIDES = (3, 50, 70)
+#: Free slots.
+KEPT = 4
 
 
 class Pair:
@@ -22,9 +26,9 @@ class Pair:
 
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.worker, self.parent = WorkerSlots(self.said.append), ParentSlots(keep=4)
+        self.worker, self.parent = WorkerSlots(self.said.append), ParentSlots(KEPT)
         allocate_with(self.worker.take)
-        self.made = 0
+        self.made = self.dropped = 0
 
     def send(self, make: Callable[[], Any]) -> Any:
         """What the parent gets of a batch."""
@@ -39,6 +43,7 @@ class Pair:
 
     def give_back(self) -> None:
         again, dropped = self.parent.take_returned()
+        self.dropped += len(dropped)
         self.worker.give_back(again)
         self.worker.drop(dropped)
 
@@ -208,3 +213,33 @@ def test_elsewhere_it_is_numpys(pair: Pair) -> None:
         empty((-1, 100_000))
     with pytest.raises(TypeError):
         empty((2.5, 100_000))  # type: ignore[list-item]
+
+
+def test_slots_are_filled_again_and_those_beyond_what_is_kept_are_dropped(pair: Pair) -> None:
+    def hold_at_once(batches: int) -> None:
+        held = [pair.send(lambda: {"data": np.arange(10_000)}) for _ in range(batches)]
+        held.clear()
+        pair.give_back()
+
+    for _ in range(3):
+        hold_at_once(KEPT)
+    assert (pair.made, pair.dropped) == (KEPT, 0)
+    hold_at_once(KEPT + 3)
+    assert (pair.made, pair.dropped) == (KEPT + 3, 3)
+    hold_at_once(KEPT)
+    assert pair.made == KEPT + 3
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pages are mapped one by one")
+def test_filling_a_slot_meets_no_unmapped_page(pair: Pair) -> None:
+    array = np.ones(4_000_000, np.uint8)
+    pages = array.nbytes // resource.getpagesize()
+    for _ in range(4):  # a new slot, which is mapped at once, and the same one again
+        slot = pair.worker.take(array.nbytes)
+        assert slot is not None
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        slot[:] = array
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < pages // 4
+        del slot
+        pair.worker.abandon()
+    assert pair.worker._made == 1
