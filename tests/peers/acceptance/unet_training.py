@@ -1,13 +1,11 @@
 """A small 3-D U-Net trained on real MRI with the training toolkit, stoppable and resumable at any step.
 
 The loop draws from every global generator: dropout from torch's, the weight of a step's loss from NumPy's and Python's.
-``python -m tests.peers.acceptance.unet_training CHECKPOINT`` goes on from there and prints the fingerprint of its last weights.
 """
 
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,7 +144,3 @@ def train_on(file: Path, num_processes: int) -> str:
             for _ in training.steps():
                 pass
         return training.weights()
-
-
-if __name__ == "__main__":
-    print(train_on(Path(sys.argv[1]), num_processes=2))
