@@ -22,9 +22,6 @@ START_METHODS = ("fork", "spawn", "forkserver")
 #: Where spawn's cases are always run: what the start method could change about batches, deaths of workers, and what travels.
 SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects", "test_bad_input"}
 
-#: Of those, the test of what reaches spawned workers in others too: a lambda, as a transform and in a data set's arguments.
-TRAVELS_WITH_OTHERS = "::test_loader_that_holds_a_lambda"
-
 
 def mark_rare_cases(items: list[pytest.Item]) -> None:
     """Mark as slow what repeats the claim of another case.
@@ -42,8 +39,7 @@ def mark_rare_cases(items: list[pytest.Item]) -> None:
     for item in items:
         parameters = getattr(item, "callspec", None)
         values = [] if parameters is None else [each for each in parameters.params.values() if isinstance(each, str)]
-        rarely = item.path.stem not in SPAWN_ALWAYS or _test_of(item).endswith(TRAVELS_WITH_OTHERS)
-        rarely = rarely or (parameters is not None and parameters.params.get("n") in (1, 5))
+        rarely = item.path.stem not in SPAWN_ALWAYS or (parameters is not None and parameters.params.get("n") in (1, 5))
         if "forkserver" in values or ("spawn" in values and rarely):
             item.add_marker(pytest.mark.slow)
 

@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -128,15 +127,6 @@ class HangsOnce(RandomSampler):
     def generate_train_batch(self) -> dict[str, Any]:
         if detaug.current().step == self._step and once(self._flag):
             threading.Event().wait()
-        return super().generate_train_batch()
-
-
-class Exits(RandomLoader):
-    """Calls sys.exit, as a command line tool misused as a library does."""
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        if detaug.current().step == 2:
-            sys.exit(3)
         return super().generate_train_batch()
 
 

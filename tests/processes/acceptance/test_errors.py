@@ -11,7 +11,7 @@ import pytest
 from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
-from tests.support.faults import Exits, RaisesAt, ReaderError, UnpicklableError
+from tests.support.faults import RaisesAt, ReaderError, UnpicklableError
 from tests.support.loaders import Noise, RandomLoader
 from tests.support.witness import assert_made_by_workers
 
@@ -112,15 +112,6 @@ def test_replay_of_the_failing_step_raises_the_error_here(make: Maker, kind: str
         augmenter.replay(0, 2)
     frames = {frame.name for frame in traceback.extract_tb(caught.value.__traceback__)}
     assert "read_the_broken_case" in frames, "the debugger can walk into the frame that raised"
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_loader_that_exits_the_interpreter_ends_in_an_error_not_in_silence(make: Maker, n: int) -> None:
-    augmenter = make(Exits(), None, n, seed=1, executor=LocalProcesses(max_restarts=1))
-    take(augmenter, 2)
-    with pytest.raises((Exception, SystemExit)) as caught:
-        next(augmenter)
-    assert not isinstance(caught.value, StopIteration)
 
 
 def test_local_exception_class_is_the_same_class_here(make: Maker, start_method: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from detaug import DeterministicAugmenter, LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
-from tests.support.loaders import IndexLoader, Noise, RandomSampler, Walker
+from tests.support.loaders import Noise, RandomSampler, Walker
 from tests.support.witness import assert_made_by_workers
 
 BATCHES = 6
@@ -40,20 +40,6 @@ def test_state_of_any_step_of_the_second_epoch_resumes_exactly(make: Maker, mark
         if n and rest:
             assert_made_by_workers("fork", rest)
         make.close()
-
-
-@pytest.mark.parametrize("k", [0, 3, BATCHES])
-def test_loops_go_on_after_the_state_as_they_would_have_without_it(make: Maker, k: int) -> None:
-    def loops(augmenter: DeterministicAugmenter) -> list[list[str]]:
-        return [prints(augmenter) for _ in range(3)]
-
-    uninterrupted = make(RandomSampler(), Noise(), 2, **OPTIONS)
-    take(uninterrupted, k)
-    state = uninterrupted.state_dict()
-    resumed = make(RandomSampler(), Noise(), 2, **OPTIONS)
-    resumed.load_state_dict(through_json(state))
-    assert (resumed.epoch, resumed.step) == (uninterrupted.epoch, uninterrupted.step)
-    assert loops(resumed) == loops(uninterrupted)
 
 
 def test_state_is_plain_ints_and_strings(make: Maker) -> None:
@@ -114,22 +100,6 @@ def test_resumed_training_loop_of_the_design_sees_the_same_batches(make: Maker, 
         second = make(RandomSampler(), Noise(), n, **options)
         second.load_state_dict(through_json(first.state_dict()))
         assert begun + train(second) == whole, f"stopped after {k} batches"
-        make.close()
-
-
-def test_finite_loader_resumes_in_mid_epoch(make: Maker) -> None:
-    def new(n: int) -> DeterministicAugmenter:
-        return make(IndexLoader(23, 2, 3, return_incomplete=True), None, n, seed=5)
-
-    whole = [list(each) for each in (new(0),) * 3]
-    for k in (0, 5, 11):
-        first = new(2)
-        list(first)
-        begun = take(first, k)
-        second = new(2)
-        second.load_state_dict(through_json(first.state_dict()))
-        assert begun + list(second) == whole[1]
-        assert list(second) == whole[2]
         make.close()
 
 

@@ -47,16 +47,6 @@ def test_local_class_as_loader_and_transform(make: Maker, start_method: str) -> 
     assert [batch["step"] for batch in batches] == list(range(6))
 
 
-def test_loader_that_holds_a_lambda(make: Maker, start_method: str) -> None:
-    loader = RandomLoader()
-    loader.preprocess = lambda x: x + 1
-    batches = take(
-        make(loader, lambda **b: {"y": loader.preprocess(b["numpy"]), "x": b["numpy"]}, 1, seed=1,
-             executor=LocalProcesses(start_method=start_method)), 2)  # fmt: skip
-    for batch in batches:
-        assert np.array_equal(batch["y"], batch["x"] + 1)
-
-
 def test_dataset_of_a_local_class_with_a_lambda_to_collate(make: Maker, start_method: str) -> None:
     class LocalDataset:
         def __len__(self) -> int:
