@@ -32,6 +32,7 @@ from detaug.ledger.lines import Key
 from detaug.ledger.writing import LedgerWriter
 from detaug.loops.loader import VALIDATION_NAMES, AugmenterLoader
 from detaug.pipeline import identity
+from detaug.pipeline.calling import WAYS, called
 from detaug.pipeline.loader_states import LoaderStates, read_states
 from detaug.pipeline.plan import TAILS, BatchKey
 from detaug.pipeline.producer import Pipeline, StreamEnded
@@ -60,7 +61,7 @@ class DeterministicAugmenter:
 
     Args:
         data_loader: a batchgenerators loader (nnU-Net's too), an iterator, an iterable, or a callable that makes one.
-        transform: called as ``transform(**batch)`` on every batch; None for none. Before workers start, ``warm_up()``
+        transform: called on every batch, as `call` says; None for none. Before workers start, ``warm_up()``
             of it (or of transforms in it and in the loader) is called here, so that workers compile nothing.
         num_processes: worker processes; 0 makes every batch in this process when it is asked for.
         num_cached: batches kept ready beyond the one each process works on.
@@ -85,6 +86,9 @@ class DeterministicAugmenter:
             steps are of.
         on_error: "raise", or `Skip` to leave out (and log) batches whose loader or transform raises.
         version: change it when code changes behind the same class names, so that older state dicts are refused.
+        call: how the transform takes a batch that is a dict: "kwargs" is ``transform(**batch)``, "dict" ``transform(batch)``,
+            "args" ``transform(*batch.values())``, or ``transform(*batch)`` for a list or tuple. None: "dict" for transforms
+            of MONAI, torchvision and TorchIO, known by class, else "kwargs". Any other batch is the only argument.
         keep: names of attributes that go on from batch to batch although transforms start each one as they were handed in:
             caches (an atlas that is read on first use), and what cannot be copied (an open file, an inference session).
             They are shared as they are, so that a batch may depend on others through them.
@@ -128,6 +132,7 @@ class DeterministicAugmenter:
         tail: str = "drop",
         on_error: str | Skip = "raise",
         version: str = "",
+        call: str | None = None,
         keep: Sequence[str] = (),
         check: Check | int | bool = True,
         executor: Executor | None = None,
@@ -150,7 +155,7 @@ class DeterministicAugmenter:
         self.batches_per_epoch = arguments.optional_positive("batches_per_epoch", batches_per_epoch)
         self.on_error = _on_error(on_error)
         self.version = arguments.text("version", version)
-        self.transform = arguments.transform(transform)
+        self.transform = called(arguments.transform(transform), call and arguments.one_of("call", call, WAYS))
         self.pin_memory = bool(pin_memory)
         self.wait_time = wait_time
         self.keep = arguments.names("keep", keep)

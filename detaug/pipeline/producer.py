@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from detaug.pipeline.calling import transform_name
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, LoaderStates, NotPlain
 from detaug.pipeline.streams import StreamCopy, StreamEnded
 from detaug.purity.copy_cost import CopyCost
@@ -352,8 +353,8 @@ def _call(transform: Any, item: Any) -> Any:
     except Exception as error:
         if isinstance(error, TypeError) and isinstance(item, Mapping) and _does_not_fit(error, item):
             raise TypeError(
-                f"{error}. A batch that is a dict is passed as keyword arguments, transform(**batch), as batchgenerators does; a "
-                "transform that takes the dict itself goes into a function: def as_keywords(**batch): return transform(batch)"
+                f"{error}. A batch that is a dict is passed as keyword arguments, transform(**batch), as batchgenerators does; "
+                'for a transform that takes the dict itself pass call="dict", for one of positional arguments call="args"'
             ) from error
         raise
     if made is None and item is not None:
@@ -367,7 +368,7 @@ def _call(transform: Any, item: Any) -> Any:
 def _name_of(transform: Any) -> str:
     code = getattr(transform, "__code__", None)
     where = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
-    return f"{getattr(transform, '__qualname__', type(transform).__name__)}{where}"
+    return f"{transform_name(transform)}{where}"
 
 
 def _does_not_fit(error: TypeError, batch: Mapping[Any, Any]) -> bool:
