@@ -21,6 +21,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from detaug.engine import failures
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.error_record import describe
@@ -30,7 +32,6 @@ from detaug.errors import BatchError, ReproducibilityError
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
-from detaug.transport.pinning import gpu_to_pin_for, pin
 
 logger = logging.getLogger("detaug")
 
@@ -73,7 +74,8 @@ class PrefetchingEngine:
         self._owner = os.getpid()
         self.say_once = work.pipeline.say_once  # every worker says it
         self._skip_log = SkipLog()
-        self._gpu = gpu_to_pin_for(work.pin_memory)
+        # Where pinning was asked for: a thread has a current device of its own.
+        self._gpu = torch.cuda.current_device() if work.pin_memory and torch.cuda.is_available() else None
         self._deaths: dict[BatchKey, int] = {}
         self._missing: set[int] = set()  # indices of workers whose streams others have
 
@@ -276,10 +278,31 @@ class PrefetchingEngine:
     def _unpacked(self, task: Task, open_batch: Callable[[], Any]) -> Outcome:
         try:
             batch = open_batch()
-            return Delivered(pin(batch) if self._gpu is not None else batch)
+            return Delivered(_pin(batch) if self._gpu is not None else batch)
         except Exception as error:
             where = "in the parent process, which could not take the batch in"
             return self._failure(failures.error_of(describe(error), task.key, self._work.places, where, error))
 
     def _describe_task(self, task: Task) -> str:
         return failures.describe_batch(task.key, self._work.places)
+
+
+def _pin(batch: Any) -> Any:
+    """Copy every CPU tensor of nested dicts, lists and tuples into torch's pinned allocator.
+
+    The slots themselves are not registered: an asynchronous copy may still be reading one when its last array is
+    collected, and torch's allocator does not track foreign memory.
+    """
+    if isinstance(batch, torch.Tensor):
+        return batch.pin_memory() if batch.device.type == "cpu" and not batch.is_pinned() else batch
+    if isinstance(batch, dict):
+        for key in batch:
+            batch[key] = _pin(batch[key])
+        return batch
+    if isinstance(batch, list):
+        batch[:] = [_pin(item) for item in batch]
+        return batch
+    if isinstance(batch, tuple):
+        pinned = [_pin(item) for item in batch]
+        return type(batch)(*pinned) if hasattr(batch, "_fields") else type(batch)(pinned)
+    return batch

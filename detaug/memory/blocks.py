@@ -1,4 +1,5 @@
-"""Anonymous shared memory: made, sent as a descriptor, mapped, and unmapped when nothing views it any more.
+"""Anonymous shared memory: made, sent as a descriptor, mapped, and unmapped when nothing views it any more; and where the buffers
+of a batch lie in it.
 
 ``mmap.mmap`` keeps a duplicate of the descriptor open as long as the mapping lives; a user who holds a thousand batches
 would run out of descriptors. So the C library's mmap is called directly, and the descriptor closed once mapped.
@@ -12,7 +13,8 @@ import mmap
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,10 @@ import numpy as np
 from detaug.memory.limits import LimitReached, explained
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+#: Arrays start at multiples of this many bytes: a cache line, and enough for every vector width.
+ALIGNMENT = 64
+_PAGE = 4096
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -161,3 +167,40 @@ class BlockView:
     def bytes(self) -> Bytes:
         """It as uint8; its views keep this one."""
         return np.asarray(self)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets of some buffers in one block.
+
+    Attributes:
+        offsets: where each buffer begins, bytes, in the order given.
+        size: bytes needed in all.
+    """
+
+    offsets: tuple[int, ...]
+    size: int
+
+
+def lay_out(sizes: Sequence[int]) -> Layout:
+    """Put buffers of these sizes (bytes) one after the other, each aligned, none overlapping another."""
+    offsets = []
+    end = 0
+    for size in sizes:
+        if size < 0:
+            raise ValueError(f"a buffer cannot have {size} bytes")
+        start = round_up(end, ALIGNMENT)
+        offsets.append(start)
+        end = start + size
+    return Layout(tuple(offsets), end)
+
+
+def round_up(number: int, multiple: int) -> int:
+    """The smallest multiple that is not below `number`."""
+    return -(-number // multiple) * multiple
+
+
+def capacity_for(size: int) -> int:
+    """How large a block to make for a batch of `size` bytes: an eighth more, in whole pages, so that batches whose size
+    varies a little can use each other's blocks. The surplus costs address space and no memory until it is touched."""
+    return round_up(max(size + size // 8, 1), _PAGE)

@@ -1,8 +1,10 @@
-"""What a child process settles for itself: signals, its parent's death, threads. Standard library only at import."""
+"""What a child process settles for itself: signals, its parent's death, its streams, what its own children leave behind. Standard
+library only."""
 
 from __future__ import annotations
 
 import ctypes
+import io
 import os
 import select
 import signal
@@ -13,9 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LINUX = sys.platform.startswith("linux")
 _hooked = False
+_MOST_GENERATIONS = 10
+_PATIENCE = 0.5  # seconds; what waits in the kernel ends later by itself
+_replaced: list[Any] = []  # kept for good: closing one would wait for its lock
 
 #: Signals for the training process. Schedulers send them to whole process groups; a worker leaves them
 #: to the parent, which may want to save a checkpoint first.
@@ -186,6 +191,94 @@ def run_and_exit(function: Callable[[], Any]) -> None:
             sys.stderr.flush()
         finally:
             os._exit(code)
+
+
+def adopt_orphans() -> None:
+    """From now on, what a dead worker leaves behind becomes this process's child, as it otherwise would init's."""
+    if _LINUX:
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill_orphans(workers: set[int]) -> None:
+    """Kill the children of this process that are not `workers`: what the loaders of dead workers had started.
+
+    A pool or subprocess of a loader is of no use without it, and would often wait forever on pipes that its siblings
+    hold open. A daemon that has moved to its own session stays.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    for _ in range(_MOST_GENERATIONS):  # the children of those that are killed come next
+        orphans = [pid for pid in _children() if pid not in workers and _in_this_session(pid)]
+        if not orphans:
+            return
+        for pid in orphans:
+            kill(pid)
+        while not all(has_ended(pid) for pid in orphans):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.001)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a child has, which is reaped then."""
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def _children() -> list[int]:
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+
+
+def _in_this_session(pid: int) -> bool:
+    try:
+        return os.getsid(pid) == os.getsid(0)
+    except OSError:
+        return False
+
+
+def renew_standard_streams() -> None:
+    """Write to the same files through new objects.
+
+    A thread of the parent that was printing at the moment of the fork holds its stream's lock, and no thread of the child
+    will ever release it: the first ``print`` would wait forever. What the parent has not yet written out stays the
+    parent's, too. Streams that are no files (a notebook's) are left as they are.
+    """
+    for name in ("stdout", "stderr"):
+        old = getattr(sys, name)
+        new = _same_file(old)
+        if new is None:
+            continue
+        _replaced.append(old)
+        for attribute in (name, f"__{name}__"):
+            if getattr(sys, attribute) is old:
+                setattr(sys, attribute, new)
+        _redirect_logging(old, new)
+
+
+def _same_file(old: Any) -> io.TextIOWrapper | None:
+    if not isinstance(old, io.TextIOWrapper):
+        return None
+    try:
+        file = open(old.fileno(), "wb", closefd=False)  # noqa: SIM115
+    except (OSError, ValueError):  # in memory, or closed
+        return None
+    # Line by line: a worker may be killed at any moment, and its last words are wanted then.
+    return io.TextIOWrapper(file, encoding=old.encoding, errors=old.errors, line_buffering=True)
+
+
+def _redirect_logging(old: Any, new: io.TextIOWrapper) -> None:
+    logging = sys.modules.get("logging")
+    if logging is None:
+        return
+    for reference in list(logging._handlerList):
+        handler = reference()
+        if getattr(handler, "stream", None) is old:
+            handler.stream = new
 
 
 def signal_name(exitcode: int) -> str:

@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from detaug.memory.blocks import Mapping, create, reserve
-from detaug.memory.layout import lay_out
+from detaug.memory.blocks import Mapping, create, lay_out, reserve
 
 Array = np.ndarray[Any, Any]
 

@@ -261,11 +261,6 @@ class Transforms:
         """A batch was made with it."""
         self._kept = _kept(used.copy.parts, self._pristine.keep)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that are copied for every batch."""
-        return 0 if self.pure else self._template.nbytes
-
 
 def is_pure(template: Template) -> bool:
     """Whether nothing that was met can change: detaug's own transforms and plain data."""

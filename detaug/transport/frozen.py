@@ -22,8 +22,7 @@ import cloudpickle
 import numpy as np
 import torch
 
-from detaug.memory.blocks import Bytes, Mapping, create, reserve
-from detaug.memory.layout import lay_out
+from detaug.memory.blocks import Bytes, Mapping, create, lay_out, reserve
 from detaug.purity.bulk import MOST_BYTES, PrivateBlock
 from detaug.purity.references import parts_of
 from detaug.transport.tensors import reduce_tensor

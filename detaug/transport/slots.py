@@ -28,8 +28,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detaug.memory.batch_memory import Span
-from detaug.memory.blocks import BlockView, Bytes, Mapping, create, reserve
-from detaug.memory.layout import ALIGNMENT, Layout, capacity_for, lay_out, round_up
+from detaug.memory.blocks import (
+    ALIGNMENT,
+    BlockView,
+    Bytes,
+    Layout,
+    Mapping,
+    capacity_for,
+    create,
+    lay_out,
+    reserve,
+    round_up,
+)
 from detaug.memory.limits import LimitReached, explained
 from detaug.transport.transfer import Packed, unpack
 

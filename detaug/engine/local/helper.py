@@ -22,17 +22,19 @@ from collections.abc import Callable
 from detaug.engine.local import messages
 from detaug.memory.limits import explained
 from detaug.processes.control import (
+    adopt_orphans,
     die_with,
+    has_ended,
     kill,
+    kill_orphans,
     leave_signals_to_the_parent,
     open_pidfd,
+    renew_standard_streams,
     run_and_exit,
     send_signal,
     signals_held_back,
 )
-from detaug.processes.descendants import adopt_orphans, has_ended, kill_orphans
 from detaug.processes.interpreters import Surrounding, code_of
-from detaug.processes.standard_streams import renew_standard_streams
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.importing import forget_imports_of_other_threads
 

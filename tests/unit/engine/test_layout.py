@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detaug.memory.layout import ALIGNMENT, capacity_for, lay_out
+from detaug.memory.blocks import ALIGNMENT, capacity_for, lay_out
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=30))
