@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from threadpoolctl import ThreadpoolController
@@ -31,8 +31,8 @@ def keep_one_thread() -> None:
         # first of all: it starts its thread pool, and tells OpenMP, which torch uses as well, to have that many threads
         sys.modules["numba"].set_num_threads(1)
     torch.set_num_threads(1)
-    for library in _libraries():
-        library.set(1)
+    for _, set_number in _libraries().values():
+        set_number(1)
     for pool in _pools().lib_controllers:
         if pool.get_num_threads() != 1:  # to set it starts OpenBLAS's threads, which spin for tens of milliseconds
             pool.set_num_threads(1)
@@ -65,12 +65,12 @@ def one_thread() -> Iterator[None]:
         _hold_environment(stack)
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
-        for library in _libraries():
-            stack.callback(library.set, library.get())
-            library.set(1)
+        for number, set_number in _libraries().values():
+            stack.callback(set_number, number())
+            set_number(1)
         pools = _pools()
         stack.enter_context(pools.limit(limits=1))
-        known, modules = {library.name for library in _libraries()}, len(sys.modules)
+        known, modules = set(_libraries()), len(sys.modules)
         try:
             yield
         finally:
@@ -109,51 +109,41 @@ def _pools() -> ThreadpoolController:
 
 def _free_new_libraries(known: set[str], before: ThreadpoolController) -> None:
     cores = os.cpu_count() or 1
-    for library in _libraries():
-        if library.name not in known:
-            library.set(cores)
+    for name, (_, set_number) in _libraries().items():
+        if name not in known:
+            set_number(cores)
     paths = {pool.filepath for pool in before.lib_controllers}
     for pool in ThreadpoolController().lib_controllers:
         if pool.filepath not in paths:
             pool.set_num_threads(cores)
 
 
-class _Library(NamedTuple):
-    """One that threadpoolctl does not know.
-
-    Attributes:
-        name: the module.
-        get, set: its number of threads.
-    """
-
-    name: str
-    get: Callable[[], int]
-    set: Callable[[int], Any]
+#: Of a library that threadpoolctl does not know: what gives its number of threads, and what sets it.
+_Threads = tuple[Callable[[], int], Callable[[int], Any]]
 
 
-def _libraries() -> list[_Library]:
+def _libraries() -> dict[str, _Threads]:
     """Those that are loaded. Half-imported ones have not all of their functions yet; the environment holds for them."""
-    found = []
+    found = {}
     for name, look in _KNOWN.items():
-        module = sys.modules.get(name)
-        if module is not None:
+        if name in sys.modules:
             with contextlib.suppress(AttributeError):
-                found.append(_Library(name, *look(module)))
+                found[name] = look(sys.modules[name])
     return found
 
 
-def _of_itk(base: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
+def _of_itk(base: Any) -> _Threads:
     return base.GetGlobalDefaultNumberOfThreads, base.SetGlobalDefaultNumberOfThreads
 
 
-def _numba(module: Any) -> tuple[Callable[[], int], Callable[[int], Any]]:
+def _numba(module: Any) -> _Threads:
     if not module.np.ufunc.parallel._is_initialized:
         # To ask would start its threads in the user's process, and a process forked from it could run none.
         raise AttributeError
     return module.get_num_threads, module.set_num_threads
 
 
-_KNOWN: dict[str, Callable[[Any], tuple[Callable[[], int], Callable[[int], Any]]]] = {
+_KNOWN: dict[str, Callable[[Any], _Threads]] = {
     "numba": _numba,
     # 0: no parallel framework at all. 1 would end its pool's threads, for which a forked process would wait forever.
     "cv2": lambda module: (module.getNumThreads, lambda number: module.setNumThreads(0 if number == 1 else number)),

@@ -1,6 +1,6 @@
 """What pickle writes for arrays and tensors, so that their bytes travel as buffers beside the pickle.
 
-NumPy and torch do that for their own classes alone, or not at all; a subclass (MetaTensor, memmap, a masked array) they
+NumPy and torch do that for their own classes alone, or not at all; a subclass (MetaTensor, memmap) they
 copy several times and write into the pickle. Here the bytes go out of band, and everything else goes through the
 class's own way of being pickled. A class that has a way of its own for the bytes as well keeps it.
 """
@@ -56,17 +56,9 @@ def _reduce_subclass_of_array(array: _Array) -> Any:
     kind = type(array)
     if array.dtype.hasobject:
         return NotImplemented
-    if kind is np.ma.MaskedArray:
-        return _rebuild_masked, (array.data, array.mask, array._fill_value, array._hardmask)  # type: ignore[attr-defined]
     if all(getattr(kind, name, None) == getattr(np.ndarray, name, None) for name in _PICKLING):
         return np.ndarray.view, (np.asarray(array), kind)
     return NotImplemented
-
-
-def _rebuild_masked(data: _Array, mask: Any, fill_value: Any, hard: bool) -> Any:
-    masked = np.ma.MaskedArray(data, mask=mask, copy=False, hard_mask=hard)
-    masked._fill_value = fill_value  # type: ignore[attr-defined]  # the default one must stay unset
-    return masked
 
 
 def _reduce_subclass_of_tensor(tensor: torch.Tensor) -> Any:
