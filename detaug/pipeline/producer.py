@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -131,7 +132,6 @@ class Producer:
         self._told_epoch: int | None = None
         self._streams: dict[int, StreamCopy] = {}
         self._in_use: tuple[LoaderCopy, TransformCopy] | None = None
-        self._watch: Callable[[str, Any], None] | None = None
         self._used: TransformCopy | None = None
         self._states = states
         self._takes_states = states is not None and states.enabled
@@ -158,11 +158,8 @@ class Producer:
             StreamEnded: there is no such batch.
             Exception: whatever the loader or the transform raises.
         """
-        self._watch = watch
-        if self._guard is not None:
-            with self._guard.watching():
-                return self._make(epoch, step, transform)
-        return self._make(epoch, step, transform)
+        with nullcontext() if self._guard is None else self._guard.watching():
+            return self._make(epoch, step, transform, watch)
 
     def objects(self) -> dict[str, Any]:
         """What the batch that is being made is made with: "source", "data_loader", "transform".
@@ -173,11 +170,6 @@ class Producer:
         source = self._pristine.source if loader is None else loader.source
         transform = self._pristine.transform if transforms is None else transforms.transform
         return {"source": source, "data_loader": source.loader, "transform": transform}
-
-    def _tell_transforms(self, epoch: int, loader: LoaderCopy) -> None:
-        if self._transforms.is_due(epoch):
-            self._seed_epoch(epoch)
-            self._transforms.tell_epoch(epoch, loader)
 
     def make_reported(self, epoch: int, step: int) -> tuple[Any, BatchReport]:
         """The batch, and fingerprints that another making of it is compared with. Errors as `make`."""
@@ -196,15 +188,9 @@ class Producer:
     def make_restored(self, epoch: int, step: int, state: LoaderState) -> dict[str, str]:
         """Fingerprints of the loader's part of that batch, by a copy that was restored from that state. Errors as `make`,
         and CannotRestore."""
-        copy = self._restored(self._branch.batch(epoch, step), state)
-        raw: dict[str, str] = {}
-        streams, takes_states = self._streams, self._takes_states
-        self._streams, self._takes_states = {state.stream: copy}, False
-        try:
-            self.make(epoch, step, transform=False, watch=lambda _, item: raw.update(prints_of(item)))
-        finally:
-            self._streams, self._takes_states = streams, takes_states
-        return raw
+        batch = self._branch.batch(epoch, step)
+        copy = self._restored(batch, state)
+        return prints_of(self._from_stream(batch, copy, self._fresh_transforms(epoch, copy.loader)))
 
     def explain(self, epoch: int, step: int) -> Explanation:
         """How that batch comes to be in this process as it is now."""
@@ -216,7 +202,7 @@ class Producer:
         a copy that was stepped forward is what a pristine one would become."""
         self._loader = None
 
-    def _make(self, epoch: int, step: int, transform: bool) -> Any:
+    def _make(self, epoch: int, step: int, transform: bool, watch: Callable[[str, Any], None] | None) -> Any:
         self.loader_state = self.state_before = None
         batch = self._branch.batch(epoch, step)
         if self._stateless:
@@ -225,19 +211,17 @@ class Producer:
             stream = self._stream(batch)
             loader = stream.loader
         began = time.perf_counter()
-        self._tell_transforms(epoch, loader)
-        transforms = self._transforms.fresh(loader)
+        transforms = self._fresh_transforms(epoch, loader)
         copied = time.perf_counter()
         self._in_use = loader, transforms
-        transforms.put_into(loader.source.loader)
         if self._stateless:
             item = self._from_stateless(batch, loader, transforms)
         else:
             item = self._from_stream(batch, stream, transforms)
             if self._takes_states:
                 self._take_state(stream)
-        if self._watch is not None:
-            self._watch("data_loader", item)
+        if watch is not None:
+            watch("data_loader", item)
         if transforms.transform is not None and transform:
             item = own(item)
             with making(batch):
@@ -247,6 +231,15 @@ class Producer:
         self._used = transforms
         self._cost.add(copied - began, time.perf_counter() - copied, transforms)
         return item
+
+    def _fresh_transforms(self, epoch: int, loader: LoaderCopy) -> TransformCopy:
+        """Those for one batch that this loader gives, which holds its own from now on."""
+        if self._transforms.is_due(epoch):
+            self._seed_epoch(epoch)
+            self._transforms.tell_epoch(epoch, loader)
+        transforms = self._transforms.fresh(loader)
+        transforms.put_into(loader.source.loader)
+        return transforms
 
     # --- stateless loaders ------------------------------------------------------------------------------------------
 
@@ -323,7 +316,8 @@ class Producer:
         except Exception:
             raise
         except BaseException:  # Ctrl-C in the middle of the loader: its state is unknown
-            del self._streams[batch.stream]
+            if self._streams.get(batch.stream) is copy:
+                del self._streams[batch.stream]
             raise
 
     # --- generators -------------------------------------------------------------------------------------------------
