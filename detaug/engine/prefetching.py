@@ -180,8 +180,9 @@ class PrefetchingEngine:
         if os.getpid() != self._owner or self._closing:
             return  # a fork of the user's process has no business with our workers
         self._await_checks(_CLOSE_PATIENCE)
-        self._closing = True
+        self._closing = True  # first: the thread that is woken looks for it
         self._wake()
+        # Without the lock, which the thread takes on its way out. A collected augmenter is closed by whatever thread collects it.
         if threading.current_thread() is not self._thread:
             self._thread.join()
         if isinstance(self._fatal, ReproducibilityError) and not self._fatal_is_told:
@@ -206,13 +207,14 @@ class PrefetchingEngine:
 
     def fail(self, error: BaseException) -> None:
         """There can be no more batches."""
-        self._fatal = error
+        self._fatal = error  # first: who is told looks for it
         self._tell_user()
 
     def _failure(self, error: BatchError) -> Outcome:
         return left_out(error, self._schedule.max_skips) if self._work.skip_errors else Failed(error)
 
     def _finish(self, task: Task, outcome: Outcome) -> None:
+        # The user may have moved since the task was given out: the schedule then drops what it does not want.
         with self._lock:
             self._schedule.finish(task.key, outcome)
 

@@ -183,6 +183,7 @@ class Coordinator(PrefetchingEngine):
             return
         if exitcode == -signal.SIGKILL and not worker.leaving:
             worker.leaving = self._memory_kills.what_happened()
+        # Only the batch that it had begun may be to blame; the one that waited behind it has not been looked at.
         self._blame(tasks.pop(begun), worker.name, worker.leaving, exitcode, peak)
         self._lose(tasks)
 
@@ -237,6 +238,7 @@ class Coordinator(PrefetchingEngine):
             wanted = task.key in self._schedule.wanted()
             if not wanted:
                 self._schedule.lose(task.key)
+        # If the user moves between here and `finish`, the outcome is dropped there, and its arrays give the slot back.
         if wanted:
             if len(worker.tasks) < _TASKS:
                 self._assign()  # before its batch is unpacked here

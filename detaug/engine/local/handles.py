@@ -106,6 +106,8 @@ class Worker:
         """
         if not self.tasks:
             self._begin()
+        # Ahead of the message: if the worker is gone, what it was to make is found among its tasks and made by another. At most
+        # two tasks are under way, so the socket has room: a worker that is stopped does not hold up this thread.
         self.tasks.append(task)
         self.channel.send(messages.Make(*task.key, task.probe, *self.slots.take_returned(), state, self.index))
 

@@ -72,6 +72,8 @@ class _Helper:
                 events = self._poll.poll(None if blocking else _POLL_SECONDS * 1000)
                 if self._parent_is_gone(events):
                     return
+                # Ahead of the parent's wishes: a signal goes only to a pid that is still its worker's, for the kernel gives no
+                # pid to another process before it is reaped.
                 self._reap()
                 # One at a time: a worker started meanwhile would inherit the descriptors that came with the others.
                 for message, descriptor in self._control.receive_ready(1):

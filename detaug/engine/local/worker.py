@@ -134,6 +134,7 @@ class _Worker:
     def _make(self, epoch: int, step: int, probe: bool) -> tuple[messages.Answer, int | None]:
         """The answer to a task, and the descriptor of its slot where that is a new one."""
         self._job.settings.renew()
+        # Before anything of the user's runs: if that ends this process, the parent reads which batch it was.
         self._whereabouts.begun[0] += 1
         self._made += not probe
         try:
@@ -154,7 +155,9 @@ class _Worker:
     def _batch(self, epoch: int, step: int) -> tuple[messages.Answer, int | None]:
         key, job = BatchKey(epoch, step), self._job
         batch, check = make_to_check(self._producer, key, self._made, job.check_every, job.noted)
-        if check is not None:
+        if (
+            check is not None
+        ):  # ahead of the batch: once the user has it, the epoch's end waits for checks that are known of
             self._channel.send(messages.Report(check))
         state, packed = self._producer.loader_state, pack(batch)
         whole, batch = [batch], None  # a buffer may be memory that an object of the batch frees: an ITK image's
