@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.seeding.libraries import loaded_libraries, seed_libraries
+from detaug.seeding.libraries import LIBRARY_BYTES, seed_libraries
 
 logger = logging.getLogger("detaug")
 
@@ -221,8 +221,7 @@ def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
     `torch.default_generator` is used and not `torch.manual_seed`, which would reach for CUDA in every worker, and of
     whose argument torch's generator takes only 32 bits.
     """
-    libraries = loaded_libraries()
-    words = random_bytes(sequence, _GLOBAL_BYTES + libraries.nbytes)
+    words = random_bytes(sequence, _GLOBAL_BYTES + LIBRARY_BYTES)
     write_python_random(random._inst, words[:MT19937_BYTES])
     numpys = np.random.mtrand._rand
     if type(numpys._bit_generator) is np.random.MT19937:
@@ -230,8 +229,7 @@ def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
     else:  # numpy.random.set_bit_generator put another kind in place
         seed_random_state(numpys, sequence)
     write_torch_words(torch.default_generator, words[2 * MT19937_BYTES : _GLOBAL_BYTES])
-    if libraries.nbytes:
-        seed_libraries(libraries, words[_GLOBAL_BYTES:])
+    seed_libraries(words[_GLOBAL_BYTES:])
 
 
 def seed_global_generators(sequence: np.random.SeedSequence) -> None:

@@ -12,7 +12,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,40 +20,13 @@ _MT19937_WORDS = 624
 #: OpenCV's four bytes and MONAI's 32 come before Numba's two states.
 _NUMBA_NUMPY = slice(40, 40 + 4 * _MT19937_WORDS)
 _NUMBA_PYTHON = slice(_NUMBA_NUMPY.stop, _NUMBA_NUMPY.stop + 4 * _MT19937_WORDS)
-_BYTES = _NUMBA_PYTHON.stop
+#: What `seed_libraries` takes.
+LIBRARY_BYTES = _NUMBA_PYTHON.stop
 
 
-class Libraries(NamedTuple):
-    """What this process has loaded of them.
-
-    Attributes:
-        opencv, numba, monai: None where it is not loaded.
-    """
-
-    opencv: Any
-    numba: Any
-    monai: Any
-
-    @property
-    def nbytes(self) -> int:
-        """How many random bytes `seed_libraries` takes, if any library is there."""
-        return 0 if self == _NONE else _BYTES
-
-
-_NONE = Libraries(None, None, None)
-
-
-def loaded_libraries() -> Libraries:
-    """Those that have such generators."""
-    modules = sys.modules
-    if "cv2" in modules or "numba._helperlib" in modules or "monai.transforms.transform" in modules:
-        return Libraries(_opencv(), _numba(), _monai())
-    return _NONE
-
-
-def seed_libraries(libraries: Libraries, words: bytes) -> None:
+def seed_libraries(words: bytes) -> None:
     """Seed their generators, in the calling thread. Which others are loaded changes no library's bytes."""
-    opencv, numba, monai = libraries
+    opencv, numba, monai = _opencv(), _numba(), _monai()
     if opencv is not None:
         opencv.setRNGSeed(struct.unpack_from("=i", words)[0])  # 32 bits, signed: all that it takes
     if monai is not None:
