@@ -12,6 +12,7 @@ from detaug.lazy_exports import lazily
 from detaug.versions import __version__
 
 if TYPE_CHECKING:
+    from detaug import nnunet, ray, training, transforms  # noqa: F401
     from detaug.engine.augmenter import DeterministicAugmenter
     from detaug.engine.in_process import InThisProcess
     from detaug.engine.local.coordinator import LocalProcesses
@@ -56,11 +57,15 @@ __getattr__, __dir__ = lazily(
         "detaug.engine.options": ("Check", "Skip"),
         "detaug.errors": ("BatchError", "ReproducibilityError", "StateMismatch", "WorkerDied"),
         "detaug.fingerprints": ("fingerprint",),
+        "detaug.nnunet": ("nnunet",),
         "detaug.previews": ("preview",),
+        "detaug.ray": ("ray",),
         "detaug.seeding.current": ("current",),
         "detaug.seeding.reseeders": ("register_reseeder",),
         "detaug.seeding.tree": ("SeedTree",),
+        "detaug.training": ("training",),
         "detaug.training.seeding": ("seed_everything",),
+        "detaug.transforms": ("transforms",),
         "detaug.verification": ("verify",),
     },
 )

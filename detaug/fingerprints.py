@@ -16,11 +16,13 @@ import struct
 import sys
 from collections.abc import Callable
 from pathlib import PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 import xxhash
+
+if TYPE_CHECKING:
+    import torch
 
 _Update = Callable[[Any], Any]
 _ITEMS_AT_A_TIME = 65_536
@@ -34,15 +36,15 @@ _NANS: dict[Any, tuple[int, int]] = {
     "e": _HALF,
     "f": _SINGLE,
     "d": _DOUBLE,
-    torch.float16: _HALF,
-    torch.float32: _SINGLE,
-    torch.float64: _DOUBLE,
-    torch.complex32: _HALF,
-    torch.complex64: _SINGLE,
-    torch.complex128: _DOUBLE,
-    torch.bfloat16: (0x7F80, 0x7FC0),
-    torch.float8_e5m2: (0x7C, 0x7F),
-    torch.float8_e4m3fn: (0x7E, 0x7F),
+    "torch.float16": _HALF,
+    "torch.float32": _SINGLE,
+    "torch.float64": _DOUBLE,
+    "torch.complex32": _HALF,
+    "torch.complex64": _SINGLE,
+    "torch.complex128": _DOUBLE,
+    "torch.bfloat16": (0x7F80, 0x7FC0),
+    "torch.float8_e5m2": (0x7C, 0x7F),
+    "torch.float8_e4m3fn": (0x7E, 0x7F),
 }
 
 
@@ -67,6 +69,8 @@ def fingerprint(batch: Any) -> str:
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
     """The values of a quantized, sparse or nested tensor as a strided one, which has a fingerprint."""
+    import torch
+
     tensor = tensor.detach()
     if tensor.is_nested:
         return torch.cat([part.reshape(-1) for part in tensor.unbind()])
@@ -75,11 +79,16 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_dense() if tensor.layout != torch.strided else tensor
 
 
+def _is_torchs(value: Any, *names: str) -> bool:
+    """Whether it is an instance of these classes of torch, which takes seconds to import: where it is not loaded, nothing is."""
+    return isinstance(value, tuple(getattr(sys.modules.get("torch"), name, ()) for name in names))
+
+
 def _feed(update: _Update, value: Any, where: str) -> None:
     kind = type(value)
     if kind is np.ndarray or isinstance(value, np.ndarray):
         _feed_array(update, value, where)
-    elif isinstance(value, torch.Tensor):
+    elif _is_torchs(value, "Tensor"):
         _feed_tensor(update, value, where)
     elif isinstance(value, dict):
         _tag(update, "dict", value, dict)
@@ -240,6 +249,8 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
 
 
 def _feed_tensor(update: _Update, tensor: torch.Tensor, where: str) -> None:
+    import torch
+
     _tag(update, "tensor", tensor, torch.Tensor)
     if tensor.layout != torch.strided or tensor.is_nested:
         raise TypeError(
@@ -249,7 +260,8 @@ def _feed_tensor(update: _Update, tensor: torch.Tensor, where: str) -> None:
     if tensor.is_quantized or tensor.device.type == "meta":
         kind = "quantized (take int_repr(), or dequantize())" if tensor.is_quantized else "on the device 'meta'"
         raise TypeError(f"cannot fingerprint {where}: only tensors with plain bytes are supported, this one is {kind}")
-    _text(update, str(tensor.dtype))
+    dtype = str(tensor.dtype)
+    _text(update, dtype)
     _count(update, tensor.ndim)
     for size in tensor.shape:
         _count(update, size)
@@ -258,9 +270,9 @@ def _feed_tensor(update: _Update, tensor: torch.Tensor, where: str) -> None:
         with torch._C.DisableTorchFunctionSubclass():
             flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
             data = flat.view(torch.uint8).numpy()
-        if tensor.dtype in _NANS:
+        if dtype in _NANS:
             bits = data.view(f"u{tensor.element_size() // (2 if tensor.dtype.is_complex else 1)}")
-            _feed_numbers(update, bits, *_NANS[tensor.dtype])
+            _feed_numbers(update, bits, *_NANS[dtype])
         else:
             update(data.data)
 
@@ -294,7 +306,7 @@ def _feed_scalar(update: _Update, value: Any, where: str) -> None:
     elif isinstance(value, PurePath):
         _text(update, "path")
         _text(update, value.as_posix())
-    elif isinstance(value, (torch.dtype, torch.device)):
+    elif _is_torchs(value, "dtype", "device"):
         _text(update, str(value))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         _tag(update, "dataclass", value, object)

@@ -26,4 +26,4 @@ def lazily(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable
         setattr(sys.modules[package], name, value)
         return value
 
-    return get, lambda: sorted(sys.modules[package].__all__)
+    return get, lambda: sorted({*sys.modules[package].__all__, *homes})

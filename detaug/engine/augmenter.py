@@ -10,7 +10,9 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, Generic, NoReturn
+
+from typing_extensions import TypeVar
 
 from detaug.engine import arguments
 from detaug.engine.checking import Checks
@@ -48,8 +50,11 @@ from detaug.transport.importing import check_not_imported_by_worker
 
 logger = logging.getLogger("detaug")
 
+#: What the pipeline's batches are, for type checkers: ``aug: DeterministicAugmenter[dict[str, np.ndarray]] = ...``.
+Batch = TypeVar("Batch", default=Any)
 
-class DeterministicAugmenter:
+
+class DeterministicAugmenter(Generic[Batch]):
     """Batches from worker processes, in one fixed order and with the same bytes whatever the workers do.
 
     Takes the place of batchgenerators' ``NonDetMultiThreadedAugmenter`` (same positional arguments) and keeps the
@@ -310,7 +315,7 @@ class DeterministicAugmenter:
 
     # --- batches ----------------------------------------------------------------------------------------------------
 
-    def __iter__(self) -> DeterministicAugmenter:
+    def __iter__(self) -> DeterministicAugmenter[Batch]:
         """The augmenter itself, at the batch that is due.
 
         Where the epoch's last batch has been taken and its end not been seen, as by ``for _ in range(len(augmenter)):
@@ -323,7 +328,7 @@ class DeterministicAugmenter:
         self._health.loop_begins(self._schedule.position.taken)
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         """The batch that is due.
 
         Raises:
@@ -344,7 +349,8 @@ class DeterministicAugmenter:
         if self._rank_seeds is not None:
             self._rank_seeds.compare()
         try:
-            return engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
+            batch: Batch = engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
+            return batch
         except StopIteration:
             end = self._schedule.ended
             if end is not None:
@@ -376,7 +382,7 @@ class DeterministicAugmenter:
     def _saw_the_end(self, ledger: LedgerWriter) -> None:
         ledger.epoch_ended()
 
-    def next(self) -> Any:
+    def next(self) -> Batch:
         """As ``next(augmenter)``: batchgenerators has it under this name as well."""
         return self.__next__()
 
@@ -412,7 +418,7 @@ class DeterministicAugmenter:
             epoch = 0
         return AugmenterLoader.of(self, None if epoch is None else arguments.epoch(epoch))
 
-    def replay(self, epoch: int, step: int) -> Any:
+    def replay(self, epoch: int, step: int) -> Batch:
         """Make a batch again, in this process and with the same bytes; the running stream does not notice.
 
         Args:
@@ -428,7 +434,8 @@ class DeterministicAugmenter:
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
         try:
-            return Replayer(self._pipeline, self._job(), self._loader_states).make(key)
+            batch: Batch = Replayer(self._pipeline, self._job(), self._loader_states).make(key)
+            return batch
         except StreamEnded:
             raise ValueError(f"there is no step {key.step} in epoch {key.epoch}: its stream ends before it") from None
 

@@ -12,12 +12,12 @@ import detaug
 
 #: Lines of each room's files, docstrings and blank lines too; ``.`` is the files that lie in no room.
 BUDGETS = {
-    ".": 555,
+    ".": 570,
     "bench": 605,
     "cli": 1_090,
     "demo": 585,
     "doctor": 225,
-    "engine": 5_605,
+    "engine": 5_615,
     "kernels": 5_040,
     "ledger": 1_245,
     "loops": 310,
