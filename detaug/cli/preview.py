@@ -52,7 +52,8 @@ def preview(
 
     MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments, as for `detaug
     verify`: it returns (loader, transform), a map-style data set, or a DeterministicAugmenter. The samples are those that
-    a training with this seed gets. Without it, a demo is drawn: a pipeline on an MRI that comes with nilearn.
+    a training with this seed gets, and with the augmenter's name if it returns one: name="train" draws other numbers than no
+    name. Without it, a demo is drawn: a pipeline on an MRI that comes with nilearn.
 
     The exit status is 2 where there is no pipeline with images.
     """

@@ -112,7 +112,8 @@ def preview(
     if not rows:
         raise UnusableError(f"the loader gives no batch at epoch {epoch}, step {step}")
     view = rows[0].before
-    subtitle = f"seed {seed} · channel {channel} of {view.shape[0]}, {view.dtype}"
+    name = f"name {made.name}" if made.name else "no name"
+    subtitle = f"seed {seed} · {name} · channel {channel} of {view.shape[0]}, {view.dtype}"
     last = "as delivered" if made.transform is None else f"after {name_of(made.transform)}"
     return Preview(title, subtitle, rows[:samples], last)
 

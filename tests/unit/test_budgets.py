@@ -14,7 +14,7 @@ import detaug
 BUDGETS = {
     ".": 570,
     "bench": 605,
-    "cli": 1_090,
+    "cli": 1_100,
     "demo": 585,
     "doctor": 225,
     "engine": 5_615,

@@ -12,6 +12,11 @@ from detaug.cli.nnunet.export import export
 from detaug.cli.nnunet.verify import verify
 from detaug.cli.options import CannotRun
 
+_DEFAULT = """\
+detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what that trains, nnU-Net's own
+nnUNetTrainer, which is not reproducible: name nnUNetTrainerDetAug, or nnUNetTrainerDeterministic.
+"""
+
 
 @click.group(short_help="Trainers for nnU-Net v2, and a proof that they are reproducible.")
 def nnunet() -> None:
@@ -55,10 +60,15 @@ def train(arguments: tuple[str, ...]) -> None:
         parser.add_argument(name, nargs="?")
     parser.add_argument("-p", default="nnUNetPlans")
     asked, _ = parser.parse_known_args(arguments)
+    helped = {"-h", "--help"} & set(arguments)
+    if helped:
+        click.echo(_DEFAULT)
     try:
-        if asked.fold is not None and not {"-h", "--help"} & set(arguments):
+        if asked.fold is not None and not helped:
             planned(asked.dataset, asked.configuration, asked.p)
         train_command(arguments)
+    except SystemExit as leaving:  # argparse's: after its help, or what is wrong with the arguments
+        raise click.exceptions.Exit(leaving.code if isinstance(leaving.code, int) else 2) from None
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         raised_in = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)][-1]
         if isinstance(error, UnusableError) or (raised_in.startswith("detaug.") and not isinstance(error, BatchError)):

@@ -55,6 +55,14 @@ def refused(nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     return run
 
 
+def test_help_names_the_trainers_to_ask_for() -> None:
+    done = CliRunner().invoke(main, ["nnunet", "train", "--help"])
+    assert done.exit_code == 0, done.output
+    assert "Without -tr it trains what that trains" in done.stdout
+    assert "nnUNetTrainerDetAug" in done.stdout
+    assert "usage: nnUNetv2_train" in done.stdout
+
+
 @pytest.mark.parametrize("folders", [None, str(SHORT)])
 def test_detaugs_trainers_are_found_whatever_nnunet_exttrainer_names(
     refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, folders: str | None
