@@ -37,8 +37,16 @@ def expected() -> Callable[[type], list[str]]:
     return of
 
 
-def run_twice_and_compare(
-    make: Maker, loader: type, n: int, start_method: str, tmp_path: Path, expected: list[str]
+@pytest.mark.parametrize("loader", [RandomSampler, Walker])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_processes_start_method_and_delays_do_not_change_the_batches(
+    make: Maker,
+    mark: str,
+    loader: type,
+    n: int,
+    start_method: str,
+    tmp_path: Path,
+    expected: Callable[[type], list[str]],
 ) -> None:
     for run in range(
         2 if start_method == "fork" else 1
@@ -46,36 +54,10 @@ def run_twice_and_compare(
         meeting = tmp_path / f"meeting-{run}"
         meeting.mkdir()
         slow = loader(delay=0.02, meeting=str(meeting), parties=n)
-        batches = all_epochs(
-            make(slow, Noise(delay=0.02), n, executor=LocalProcesses(start_method=start_method), **OPTIONS)
-        )
+        batches = all_epochs(make(slow, Noise(delay=0.02), n, executor=LocalProcesses(start_method), **OPTIONS))
         assert_made_by_workers(start_method, batches, at_least=n)
-        assert prints(batches) == expected, f"run {run}"
+        assert prints(batches) == expected(loader), f"run {run}"
         make.close()
-
-
-@pytest.mark.parametrize("n", [1, 2, 5])
-def test_processes_start_method_and_delays_do_not_change_the_batches_of_a_stateless_loader(
-    make: Maker, mark: str, n: int, start_method: str, tmp_path: Path, expected: Callable[[type], list[str]]
-) -> None:
-    run_twice_and_compare(make, RandomSampler, n, start_method, tmp_path, expected(RandomSampler))
-
-
-@pytest.mark.parametrize(
-    ("n", "method"),
-    [
-        (2, "fork"),
-        (5, "fork"),
-        *(
-            pytest.param(n, method, marks=pytest.mark.slow)
-            for n, method in [(1, "fork"), (2, "spawn"), (2, "forkserver")]
-        ),
-    ],
-)
-def test_processes_start_method_and_delays_do_not_change_the_batches_of_a_stateful_loader(
-    make: Maker, mark: str, n: int, method: str, tmp_path: Path, expected: Callable[[type], list[str]]
-) -> None:
-    run_twice_and_compare(make, Walker, n, method, tmp_path, expected(Walker))
 
 
 @pytest.mark.parametrize("num_cached", [1, 2, 20])

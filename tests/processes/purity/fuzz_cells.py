@@ -6,7 +6,6 @@ depend on what was drawn before, but for generators that detaug seeds; used inco
 
 from __future__ import annotations
 
-import functools
 import random
 from collections import deque
 from collections.abc import Callable
@@ -277,19 +276,6 @@ def closure_over_a_generator(correct: bool, size: int) -> Draw:
     return lambda: float(generator.random())
 
 
-def _step(counts: list[int], generator: random.Random, correct: bool) -> float:
-    counts[0] += 1
-    return generator.random() + (0 if correct else counts[0])
-
-
-def partial(correct: bool, size: int) -> Draw:
-    return functools.partial(_step, [0], random.Random(size), correct=correct)
-
-
-def bound_method(correct: bool, size: int) -> Draw:
-    return Counting(correct, size).draw
-
-
 CELLS: dict[str, Callable[[bool, int], Any]] = {
     "counter": Counting,
     "list shuffled in place": Shuffled,
@@ -310,8 +296,6 @@ CELLS: dict[str, Callable[[bool, int], Any]] = {
     "set_epoch": ToldEpochs,
     "closure": closure,
     "closure over a generator": closure_over_a_generator,
-    "partial": partial,
-    "bound method": bound_method,
 }
 
 #: Elements: around powers of two and thousands, and more than 64 kB of numbers.

@@ -147,44 +147,12 @@ def test_no_more_than_the_window_is_under_way(window, start):
     assert keys == [BatchKey(2, start + i) for i in range(window)]
 
 
-def test_the_next_epoch_is_begun_once_the_last_step_is_known():
-    schedule = Schedule(Plan(1), 4, 2, True, limit=3)
-    schedule.position = Position(0, 2, 2)
-    assert list(schedule.wanted()) == [(0, 2), (1, 0), (1, 1), (1, 2)]
-
-
-def test_an_epoch_of_no_batches_ends_at_once_and_stops_nothing():
-    schedule = Schedule(Plan(1, num_steps=0), 4, 2, True)
-    assert schedule.wanted() == {}
-    assert schedule.due()[1] == EpochEnd(Position(1, 0, 0))
-
-
-def test_a_lost_task_is_the_next_to_be_given_out():
-    schedule = Schedule(Plan(1), 4, 2, True)
-    first, second = schedule.next_for(0), None
-    schedule.start(first.key)
-    second = schedule.next_for(1)
-    schedule.start(second.key)
-    schedule.lose(first.key)
-    assert schedule.next_for(1) == first
-
-
 def test_a_stream_stays_with_its_worker_and_any_worker_takes_a_stateless_step():
     bound = Schedule(Plan(4), 8, 2, stateless=False)
     assert bound.next_for(0).key.step == 0
     assert bound.next_for(1).key.step == 1
     free = Schedule(Plan(4), 8, 2, stateless=True)
     assert free.next_for(0) == free.next_for(1)
-
-
-def test_what_is_no_longer_wanted_is_dropped():
-    schedule = Schedule(Plan(1), 2, 1, True)
-    schedule.finish(BatchKey(0, 1), Delivered("kept"))
-    schedule.finish(BatchKey(0, 5), Delivered("outside the window"))
-    assert list(schedule.outcomes) == [BatchKey(0, 1)]
-    schedule.position = schedule.start_of(7)
-    schedule.wanted()
-    assert schedule.outcomes == {}
 
 
 def test_a_skipped_step_uses_its_place_up_and_a_failed_one_stays_due():
