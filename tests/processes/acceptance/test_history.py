@@ -45,11 +45,3 @@ def test_loader_and_transform_are_used_as_they_were_handed_in(make: Maker, n: in
     loader._turn = 50
     transform.calls = 50
     assert prints(take(augmenter, 10)) == expected
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_loader_handed_in_half_way_goes_on_from_there(make: Maker, n: int) -> None:
-    loader = Walker()
-    loader._turn = 7
-    batches = take(make(loader, None, n, seed=1, num_streams=2), 4)
-    assert [batch["turn"] for batch in batches] == [8, 8, 9, 9]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
-from tests.support.loaders import Noise, RandomLoader, Samples
+from tests.support.loaders import Noise, RandomLoader
 
 
 def first(make: Maker, **options: Any) -> list[str]:
@@ -34,20 +34,6 @@ def test_seed_that_is_drawn_is_logged_and_readable_and_gives_the_same_batches_ag
 def test_two_drawn_seeds_differ(make: Maker) -> None:
     seeds = {str(make(RandomLoader(), None, 0).seed) for _ in range(20)}
     assert len(seeds) == 20
-
-
-def test_seed_from_the_environment_is_used_when_none_is_given(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = first(make, seed=4711)
-    monkeypatch.setenv("DETAUG_SEED", "4711")
-    assert make(RandomLoader(), None, 0).seed == 4711
-    assert first(make) == expected
-    assert make.from_dataset(Samples(), 2, num_processes=0).seed == 4711
-
-
-def test_seed_given_goes_before_the_environment(make: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DETAUG_SEED", "4711")
-    assert make(RandomLoader(), None, 0, seed=0).seed == 0
-    assert first(make, seed=1) != first(make)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])
