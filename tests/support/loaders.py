@@ -37,13 +37,10 @@ def draws(batch_size: int = 2) -> dict[str, Any]:
 class RandomLoader(SlimDataLoaderBase):
     """Endless, keeps nothing between batches; what it gives comes from random draws alone."""
 
-    def __init__(self, batch_size: int = 2, delay: float = 0.0, meeting: str | None = None, parties: int = 1) -> None:
+    def __init__(self, batch_size: int = 2) -> None:
         super().__init__(None, batch_size)
-        self._delay, self._meeting, self._parties = delay, meeting, parties
 
     def generate_train_batch(self) -> dict[str, Any]:
-        meet(self._meeting, self._parties)
-        dawdle(self._delay)
         return {**draws(self.batch_size), WITNESS: witness()}
 
 
