@@ -39,7 +39,6 @@ from detaug.pipeline.loader_states import LoaderStates, read_states
 from detaug.pipeline.plan import TAILS, BatchKey
 from detaug.pipeline.producer import Pipeline, StreamEnded
 from detaug.processes.control import interrupts_deferred
-from detaug.processes.interpreters import mention_random_hashes
 from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.current import SeedBranch
 from detaug.seeding.ranks import check_all_are_known, common_seed, known_place
@@ -662,8 +661,6 @@ class DeterministicAugmenter(Generic[Batch]):
         self._settings = ProcessSettings.here()
         self._rank_seeds = RankSeeds.if_any(self.rank, self.world_size, self.name, self.seed)
         warm_up(self.transform, self._source.loader)
-        if self.executor.travels:
-            mention_random_hashes()
         if self.ledger is not None and self._ledger is None:
             header = weakref.WeakMethod(self._ledger_header)  # the finalizer must not keep this object alive
             self._ledger = LedgerWriter(self.ledger, lambda: header()())  # type: ignore[misc]

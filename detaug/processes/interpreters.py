@@ -5,15 +5,11 @@ Standard library only: a helper for "spawn" starts in milliseconds.
 
 from __future__ import annotations
 
-import logging
 import os
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
-from functools import cache
-
-logger = logging.getLogger("detaug")
 
 #: Libraries read these when they are loaded, which may be long after a worker was started.
 THREAD_VARIABLES = (
@@ -140,16 +136,3 @@ def known_hash_seed() -> int | None:
     except OSError:  # another system
         text = os.environ.get("PYTHONHASHSEED", "")
     return int(text) if text.isdecimal() else None
-
-
-@cache
-def mention_random_hashes() -> None:
-    """Say, once in a process, that batches made here and in fresh workers may differ in the order of sets."""
-    if known_hash_seed() is None:
-        logger.info(
-            "workers of this start method are interpreters with PYTHONHASHSEED=%d; this one hashes strings at random. "
-            "A pipeline that goes through a set of strings would give one order in the workers, in every run, and "
-            "another one here (replay, num_processes=0). Start this program with PYTHONHASHSEED=%d to have one.",
-            _FIXED_HASH_SEED,
-            _FIXED_HASH_SEED,
-        )
