@@ -1,29 +1,35 @@
 """A batch as a small pickle and the large buffers beside it: `pack` and `unpack`.
 
-Pickle's protocol 5 hands large buffers out instead of writing them; `bulk` makes arrays and tensors of every class do
-that, `script_classes` the script's own classes come back as themselves. So a batch may be any picklable object, numpy
-comes back as numpy, tensors as tensors, and the same object twice in a batch is the same object twice on the other
-side.
+Pickle's protocol 5 hands large buffers out instead of writing them; `reduce_bulk` makes arrays and tensors of every class do
+that. So a batch may be any picklable object, numpy comes back as numpy, tensors as tensors, and the same object twice in a
+batch is the same object twice on the other side.
+
+A fresh interpreter does not run the user's script; cloudpickle sends it the script's classes by value. Sent back by value, a
+class would come in as a second one, or overwrite the attributes of the parent's own. So what came from the parent goes back as
+a name, and as the number under which cloudpickle tracks it in both processes (for local classes, which no name finds).
 """
 
 from __future__ import annotations
 
 import io
 import pickle
+import sys
+import types
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from cloudpickle import cloudpickle
 
 from detaug.memory.blocks import Bytes
-from detaug.transport.bulk import reduce_bulk
 from detaug.transport.frozen import why_not_picklable
 from detaug.transport.importing import loads
-from detaug.transport.script_classes import reduce_by_name
+from detaug.transport.tensors import reduce_bulk
 
 #: Buffers below this size (bytes) travel in the pickle.
 _SMALL = 512
+_SCRIPT = ("__main__", "__mp_main__")
 
 
 @dataclass
@@ -42,7 +48,7 @@ class Packed:
 class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         reduced = reduce_bulk(obj)
-        return reduced if reduced is not NotImplemented else reduce_by_name(obj)
+        return reduced if reduced is not NotImplemented else _reduce_by_name(obj)
 
 
 def pack(batch: Any) -> Packed:
@@ -87,3 +93,47 @@ def _error_of(value: Any) -> Exception | None:
     except Exception as error:
         return error
     return None
+
+
+def _reduce_by_name(obj: Any) -> Any:
+    """What pickle is to write for a class or function that only the script has, else NotImplemented."""
+    if isinstance(obj, type):
+        number: str | None = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj)
+        if number is None or _importable(obj):
+            return NotImplemented
+        return find_in_script, (obj.__module__, obj.__qualname__, number)
+    if isinstance(obj, types.FunctionType) and obj.__module__ in _SCRIPT and "<" not in obj.__qualname__:
+        return NotImplemented if _importable(obj) else (find_in_script, (obj.__module__, obj.__qualname__, None))
+    return NotImplemented
+
+
+def find_in_script(module: str, qualname: str, number: str | None) -> Any:
+    """The script's class or function of that name, or the class that cloudpickle tracks under `number`.
+
+    Raises:
+        AttributeError: this process has neither.
+    """
+    found = _named(module, qualname)
+    if found is not None and (number is None or isinstance(found, type)):
+        return found
+    found = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number)
+    if found is None:
+        raise AttributeError(
+            f"the batch holds {module}.{qualname}, which the calling process no longer has: a class of the batch must "
+            "exist there under that name for as long as the augmenter is used"
+        )
+    return found
+
+
+def _importable(obj: Any) -> bool:
+    return _named(obj.__module__, obj.__qualname__) is obj
+
+
+def _named(module: str, qualname: str) -> Any:
+    """What stands under the name, None if nothing does."""
+    found: Any = sys.modules.get(module)
+    if found is None and module == "__mp_main__":
+        found = sys.modules.get("__main__")
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found

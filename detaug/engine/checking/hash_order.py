@@ -85,8 +85,6 @@ class HashOrder:
 
     def seconds_to_next_look(self) -> float | None:
         """When `go_on` will find something to do though no batch is made; None: not before one is."""
-        if self._checks.knows_hash_order:
-            return None
         starts_soon = self._is_suspect or (self._check is None and self._checks.for_other_hashes() is not None)
         return _LOOK_EVERY if starts_soon or self._process is not None else None
 

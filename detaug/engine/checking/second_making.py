@@ -65,7 +65,8 @@ class Checking:
 
     def seconds_to_next_look(self) -> float | None:
         """When `go_on` will find something to do though nothing else happens; None: not before something does."""
-        return self._hash_order.seconds_to_next_look() if self._hash_order is not None else None
+        hash_order = None if self.checks.knows_hash_order else self._hash_order
+        return None if hash_order is None else hash_order.seconds_to_next_look()
 
     def reported(self, check: CheckedBatch) -> None:
         """A worker has made a batch that may be made again."""

@@ -12,7 +12,7 @@ from detaug.ray import RayExecutor
 
 NAMES = (
     "data_loader transform num_processes num_cached seeds pin_memory wait_time seed name batches_per_epoch num_streams "
-    "stateless rank world_size tail on_error version keep check executor ledger"
+    "stateless rank world_size tail on_error version call keep check executor ledger"
 )
 
 

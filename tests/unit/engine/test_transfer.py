@@ -131,6 +131,8 @@ BULKY = {
     "array subclass with gaps": lambda: np.zeros((50, 60)).view(Plain)[::2, ::3],
     "matrix": lambda: np.zeros((50, 60)).view(np.matrix),
     "record array": lambda: np.rec.array([(1, 2.5)] * 600, dtype=[("a", "i4"), ("b", "f8")]),
+    "masked array": lambda: np.ma.masked_greater(np.arange(5000.0), 7),
+    "masked array without a mask": lambda: np.ma.masked_array(np.arange(5000.0)),
 }
 
 
@@ -153,7 +155,7 @@ def test_what_is_sent_comes_back_in_its_class(what):
     if isinstance(batch, np.ndarray):
         assert (back.dtype, back.shape, back.flags.writeable) == (batch.dtype, batch.shape, True)
         assert back.flags.f_contiguous == batch.flags.f_contiguous
-        assert (back == batch).all()
+        assert np.ma.allequal(back, batch) if isinstance(batch, np.ma.MaskedArray) else (back == batch).all()
     else:
         assert (back.dtype, back.shape, back.layout, back.requires_grad) == (
             batch.dtype, batch.shape, batch.layout, batch.requires_grad)  # fmt: skip
