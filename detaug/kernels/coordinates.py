@@ -15,7 +15,8 @@ from detaug.kernels.compiling import inlined
 
 # How values between voxels are made, and what lies outside the source.
 NEAREST, LINEAR, CUBIC = 0, 1, 2
-CONSTANT, BORDER, REFLECTION = 0, 1, 2
+# HELD: as ITK has it, values are held for half a voxel beyond the outermost centres, and farther out is the constant.
+CONSTANT, BORDER, REFLECTION, HELD = 0, 1, 2, 3
 
 _CUBIC = -0.75  # Keys' parameter as torch's grid_sample has it
 
@@ -28,10 +29,6 @@ PITCH = 640
 
 # Rows are made tile by tile, of as many planes as lines: what they read of the source stays in the second-level cache.
 _TILE = 32
-
-# A piece that changes less along an axis is not divided by its change.
-_SLOPE = 1e-3
-
 
 # What `layout` has behind the three extents.
 LINE, PLANE, ORIGIN = 3, 4, 5
@@ -113,6 +110,12 @@ def place_piece(
     # A cubic kernel draws on one voxel more at either side.
     margin = 1 if mode == CUBIC else 0
     place_row(rows, patch_map, i, j, begin, length)
+    low, high = 0, length
+    # A bent piece may come back.
+    if straight & (padding == CONSTANT):
+        low, high = _touching_part(rows, length, shape, margin, flat)
+    elif padding == HELD:
+        low, high = _held_part(rows, length, shape, flat)
     start, stop = 0, 0
     # Pairs are found by 32-bit indices, and an axis of one voxel has none.
     few = 1 + 2 * margin
@@ -120,11 +123,8 @@ def place_piece(
         if (padding != CONSTANT) & (mode == LINEAR):
             bring_inside(rows, length, shape, padding, align_corners, flat)
         start, stop = _inner_part(rows, length, shape, margin, flat, straight)
-    low, high = 0, length
-    # A bent piece may come back.
-    if straight & (padding == CONSTANT):
-        low, high = _touching_part(rows, length, shape, margin, flat)
-    if stop == start:
+    start, stop = max(start, low), min(stop, high)
+    if stop <= start:
         start = stop = low
     return start, stop, low, high
 
@@ -167,8 +167,6 @@ def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, stra
     limit_y = np.float64(shape[1] - 1 - margin)
     limit_z = np.float64(shape[2] - 1 - margin)
     start, stop = 0, length
-    if straight:
-        start, stop = _part_between(rows, length, least, limit_x, limit_y, limit_z, flat)
     while start < stop and _is_outside(rows, start, least, limit_x, limit_y, limit_z, flat):
         start += 1
     while stop > start and _is_outside(rows, stop - 1, least, limit_x, limit_y, limit_z, flat):
@@ -180,27 +178,6 @@ def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, stra
         if outside > 0:
             return 0, 0
     return start, stop
-
-
-@inlined
-def _part_between(rows: Any, length: Any, least: Any, limit_x: Any, limit_y: Any, limit_z: Any, flat: Any) -> Any:
-    """A part of a straight piece outside of which no voxel is between the limits, at most a few voxels too long."""
-    first: Any = 0
-    last: Any = length
-    for axis in range(1 if flat else 0, 3):
-        limit = limit_x if axis == 0 else (limit_y if axis == 1 else limit_z)
-        begin = rows[axis * PITCH]
-        end = rows[axis * PITCH + length - 1]
-        if ((begin < least) & (end < least)) | ((begin > limit) & (end > limit)):
-            return 0, 0
-        rise = end - begin
-        if abs(rise) > _SLOPE:
-            one = (least - begin) / rise * np.float64(length - 1)
-            other = (limit - begin) / rise * np.float64(length - 1)
-            # Rounding moves these by far less than the voxel that is added.
-            first = max(first, np.int64(max(min(one, other), 0.0)) - 1)
-            last = min(last, np.int64(min(max(one, other), np.float64(length))) + 2)
-    return first, max(first, last)
 
 
 @inlined
@@ -254,15 +231,24 @@ def touches_nothing(rows: Any, k: Any, shape: Any, margin: Any, flat: Any) -> An
 @inlined
 def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -> Any:
     """The part ``low, high`` of a straight piece beyond which no voxel has a neighbour inside the source."""
-    least = np.float64(-1 - margin)
-    low, high = _part_between(
-        rows, length, least, np.float64(shape[0] + margin), np.float64(shape[1] + margin),
-        np.float64(shape[2] + margin), flat,
-    )  # fmt: skip
+    low, high = 0, length
     while low < high and touches_nothing(rows, low, shape, margin, flat):
         low += 1
     while high > low and touches_nothing(rows, high - 1, shape, margin, flat):
         high -= 1
+    return low, high
+
+
+@inlined
+def _held_part(rows: Any, length: Any, shape: Any, flat: Any) -> Any:
+    """The part ``low, high`` of a straight piece that lies on voxels of the source, their upper faces excluded."""
+    low, high = 0, length
+    for axis in range(1 if flat else 0, 3):
+        row, end = rows[axis * PITCH :], np.float64(shape[axis]) - 0.5
+        while low < high and not ((row[low] >= -0.5) & (row[low] < end)):
+            low += 1
+        while low < high and not ((row[high - 1] >= -0.5) & (row[high - 1] < end)):
+            high -= 1
     return low, high
 
 

@@ -75,38 +75,17 @@ def _curve_of_piece(
     a5 = polynomial[5]
     a6 = polynomial[6]
     a7 = polynomial[7]
-    deep = _u32(0)
     for i in range(count):
         base = (source[i] - origin) / width
         base = base if base > _ZERO else _ZERO
         bits = _u32(bits_of_float(base) - _SQRT_HALF_BITS)
-        place = _u32(_u32(_u32(bits + _ONE_BITS) >> _u32(23)) & _u32(127))
-        places[i] = place
-        deep = _u32(deep | _u32(_u32(place - _u32(1)) < _u32(121)))
+        places[i] = _u32(_u32(_u32(bits + _ONE_BITS) >> _u32(23)) & _u32(127))
         f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
         f_2 = f * f
         q = ((a0 + a1 * f) + (a2 + a3 * f) * f_2) + ((a4 + a5 * f) + (a6 + a7 * f) * f_2) * (f_2 * f_2)
         out[i] = _ONE + f * q
-    s0 = scales[127]
-    s1 = scales[126]
-    s2 = scales[125]
-    s3 = scales[124]
-    s4 = scales[123]
-    s5 = scales[122]
-    if deep == 0:
-        # no exponent below these six: comparisons, which vectors do, instead of a table, which they do not
-        for i in range(count):
-            place = places[i]
-            scale = s0 if place == _u32(127) else _ZERO
-            scale = s1 if place == _u32(126) else scale
-            scale = s2 if place == _u32(125) else scale
-            scale = s3 if place == _u32(124) else scale
-            scale = s4 if place == _u32(123) else scale
-            scale = s5 if place == _u32(122) else scale
-            out[i] *= scale
-    else:
-        for i in range(count):
-            out[i] *= scales[np.uint64(places[i])]  # unsigned: a signed index would be tested for its sign
+    for i in range(count):
+        out[i] *= scales[np.uint64(places[i])]  # unsigned: a signed index would be tested for its sign
 
 
 @kernel(

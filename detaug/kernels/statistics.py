@@ -46,32 +46,6 @@ def mean_and_deviation(sums: Any, squares: Any, pivot: Any, count: Any) -> Any:
     return pivot + mean, math.sqrt(around_the_mean / max(count - 1, 1))
 
 
-_ROWS = 4
-
-
-@inlined
-def _widen_by_rows(values: Any, lowest: Any, highest: Any) -> None:
-    """Exactly ``4 * LANES`` values against the least and the largest of their lanes.
-
-    Four at a time: of one alone, the compiler makes a store on a condition, and no vectors.
-    """
-    for i in range(LANES):
-        a = values[i]
-        b = values[LANES + i]
-        c = values[2 * LANES + i]
-        d = values[3 * LANES + i]
-        low = lowest[i]
-        low = a if a < low else low
-        low = b if b < low else low
-        low = c if c < low else low
-        lowest[i] = d if d < low else low
-        high = highest[i]
-        high = a if a > high else high
-        high = b if b > high else high
-        high = c if c > high else high
-        highest[i] = d if d > high else high
-
-
 @kernel("UniTuple(float64, 4)(float32[::1])")
 def moments(values: Any) -> Any:
     """Minimum, maximum, mean and standard deviation; the mean is not finite where one of the values is not."""
@@ -81,12 +55,7 @@ def moments(values: Any) -> Any:
     highest = np.full(LANES, values[0], np.float32)
     pivot = _f64(values[0])
     count = values.shape[0]
-    whole = count - count % (_ROWS * LANES)
-    for start in range(0, whole, _ROWS * LANES):
-        _widen_by_rows(values[start : start + _ROWS * LANES], lowest, highest)
-        for row in range(start, start + _ROWS * LANES, LANES):
-            add_to_lanes(values[row : row + LANES], pivot, sums, squares)
-    for start in range(whole, count, LANES):
+    for start in range(0, count, LANES):
         piece = values[start : start + LANES]
         add_to_lanes(piece, pivot, sums, squares)
         for i in range(piece.shape[0]):

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.labels import replace_label
+from detaug.kernels.labels import pick, replace_label
+from detaug.transforms.building import memory
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import UNSIGNED, as_list, channels, finite, representable
 from detaug.transforms.building.gate import takes
@@ -169,6 +170,8 @@ class DownsampleSegForDS(_LabelTransform):
         count, *space = shapes["segmentation"]
         return {**shapes, "segmentation": [(count, *(size or space)) for size in self._sizes(tuple(space))]}
 
+    kernels = (pick,)
+
     def _sizes(self, space: tuple[int, ...]) -> tuple[tuple[int, ...] | None, ...]:
         """The spatial shape of each copy, None for the segmentation itself."""
         return _sizes_of_levels(tuple(self.ds_scales), space)
@@ -199,9 +202,11 @@ def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
 
 
 def _smaller(labels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    for axis, n in enumerate(size, start=1):
-        labels = labels.take(nearest(labels.shape[axis], n), axis)
-    return labels
+    result = memory.empty((len(labels), *size), labels.dtype)
+    bits, lift = UNSIGNED[labels.itemsize], (1,) * (3 - len(size))  # a plane is a volume of one slice
+    source, copy = (each.view(bits).reshape(len(each), *lift, *each.shape[1:]) for each in (labels, result))
+    pick(source, *map(nearest, source.shape[1:], copy.shape[1:]), copy)
+    return result
 
 
 @lru_cache(maxsize=256)

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.coordinates import CONSTANT, layout
+from detaug.kernels.coordinates import CONSTANT
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import draws
-from detaug.transforms.building.affine import Matrix, applied, identity, rotation_and_scaling
+from detaug.transforms.building.affine import Matrix, applied, identity, resample_channel, rotation_and_scaling
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, finite, probability
 from detaug.transforms.building.gate import MATRIX, PLACE, each_axis, nothing, optional, takes
 from detaug.transforms.building.workspace import Workspace
-
-_NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 
 
 class ChannelMisalignment(ImageTransform):
@@ -143,21 +141,11 @@ def _misalign(source: np.ndarray, destination: np.ndarray, affine: Matrix | None
 
 def _resampled(source: np.ndarray, affine: Matrix, first: Sequence[int], inside: Sequence[slice]) -> np.ndarray:
     """The part of the squeezed and turned channel that begins at voxel ``first``."""
-    lift = 3 - source.ndim
-    size = [part.stop - part.start for part in inside]
-    result = np.empty((1, *(1,) * lift, *size), np.float32)
+    result = np.empty([part.stop - part.start for part in inside], np.float32)
     middle = [(n - 1) / 2 for n in source.shape]
     from_middle = applied(affine, [f - m for f, m in zip(first, middle, strict=True)])
-    matrix, offset = np.eye(3), np.zeros(3)
-    matrix[lift:, lift:] = affine
-    offset[lift:] = [value + m for value, m in zip(from_middle, middle, strict=True)]
-    space = (*(1,) * lift, *source.shape)
-    shape = layout(space, (0, 0, 0), space)
-    planes = result.shape[1]
-    resample_images(
-        source.reshape(1, -1), result, shape, matrix, offset, _NO_DISPLACEMENT, 0, planes, CONSTANT, 0.0, False, lift == 1
-    )  # fmt: skip
-    return result.reshape(size)
+    resample_channel(source, result, affine, [f + m for f, m in zip(from_middle, middle, strict=True)], CONSTANT, 0.0)
+    return result
 
 
 def _deviations(name: str, wanted: Sequence[float]) -> list[float]:

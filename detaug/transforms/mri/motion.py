@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.coordinates import layout
+from detaug.kernels.coordinates import HELD
 from detaug.kernels.limits import least_and_largest
 from detaug.kernels.line_filter import filter_lines
-from detaug.kernels.resampling import resample_held
+from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import checks, draws, memory
-from detaug.transforms.building.affine import applied, rotation_and_scaling
+from detaug.transforms.building.affine import applied, resample_channel, rotation_and_scaling
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import (
@@ -127,7 +127,7 @@ class Motion(ImageTransform):
         for c, source, destination in workspace.chosen_channels(motions):
             _move(source, destination, motions[c])
 
-    kernels = (least_and_largest, resample_held, filter_lines)
+    kernels = (least_and_largest, resample_images, filter_lines)
 
 
 def _moves(motion: Params) -> bool:
@@ -167,20 +167,13 @@ def _stretches(n: int, times: Sequence[float]) -> list[np.ndarray]:
 def _resample(
     source: np.ndarray, destination: np.ndarray, angles: Sequence[float], translation: Sequence[float], outside: float
 ) -> None:
-    dims = source.ndim
-    lift = 3 - dims
-    turned = rotation_and_scaling(angles, (1.0,) * dims)
+    turned = rotation_and_scaling(angles, (1.0,) * source.ndim)
     middle = [(n - 1) / 2 for n in source.shape]
     back = applied(turned, middle)
-    matrix, offset = np.eye(3), np.zeros(3)
-    matrix[lift:, lift:] = turned
-    offset[lift:] = [m + t - b for m, t, b in zip(middle, translation, back, strict=True)]
-    extents = (*(1,) * lift, *source.shape)
+    offset = [m + t - b for m, t, b in zip(middle, translation, back, strict=True)]
     for along, n in enumerate(source.shape):
-        if n == 1:  # the kernel reads pairs of voxels
+        if n == 1:  # pairs of voxels are read: its only one is there twice, -0.5 to 0.5 becoming -0.5 to 1.5
             source = np.repeat(source, 2, along)
-    there = (*(1,) * lift, *source.shape)
-    resample_held(
-        source.reshape(-1), destination.reshape(extents), np.array(extents, np.int64), layout(there, (0, 0, 0), there),
-        matrix, offset, np.float32(outside), lift == 1,
-    )  # fmt: skip
+            turned[along] = [2 * value for value in turned[along]]
+            offset[along] = 2 * offset[along] + 0.5
+    resample_channel(source, destination, turned, offset, HELD, outside)
