@@ -1,7 +1,7 @@
 """Compiles kernels ahead of time, in several interpreters at once, announces it, and shows the progress.
 
-Each interpreter is given one kernel after another and leaves the compiled code in the cache on disk. One that fails or is
-killed costs what it was at: the caller compiles whatever is missing.
+Each interpreter is given its kernels and leaves the compiled code in the cache on disk. Where one fails or is killed, the
+caller compiles what is missing.
 """
 
 from __future__ import annotations
@@ -11,13 +11,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
-from queue import SimpleQueue
-from typing import Any
 
 from detaug.kernels.compiling import Kernel, all_kernels, is_kept
 from detaug.reports.progress import Progress, progress
@@ -25,7 +20,7 @@ from detaug.reports.progress import Progress, progress
 logger = logging.getLogger("detaug")
 
 #: Imports are resolved as here, wherever the package lies.
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from detaug.kernels.ahead import serve; serve()"
+_PROGRAM = "import sys; sys.path[:] = {path!r}; from detaug.kernels.ahead import serve; serve(sys.argv[1:])"
 _SECONDS = 1.1  # that an idle core compiles a kernel, on average
 _WORTH = 3  # kernels to compile: an interpreter takes about as long to start
 
@@ -73,46 +68,32 @@ def _processes_for(number: int) -> int:
 
 
 def _compile_in_interpreters(kernels: Iterable[Kernel], processes: int, shown: Progress) -> None:
-    # The longest first, so that no interpreter is left alone with one of them at the end.
+    # The longest first, so that the interpreters have about as much to do.
     lengths = {each.name: len(each.dispatcher.py_func.__code__.co_code) * len(each.signatures) for each in kernels}
-    waiting = deque(sorted(lengths, key=lengths.__getitem__, reverse=True))
-    done: SimpleQueue[str] = SimpleQueue()  # a kernel's name; an empty one from an interpreter that has ended
-    program = _PROGRAM.format(path=sys.path)
+    names = sorted(lengths, key=lengths.__getitem__, reverse=True)
+    command, told = [sys.executable, "-c", _PROGRAM.format(path=sys.path)], os.pipe()
     interpreters = [
-        subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, stderr=-3, text=True, bufsize=1)
-        for _ in range(processes)
+        subprocess.Popen(
+            [*command, *names[n::processes]], stdin=subprocess.DEVNULL, stdout=told[1], stderr=subprocess.DEVNULL
+        )
+        for n in range(processes)
     ]
-    feeding = [threading.Thread(target=_feed, args=(each, waiting, done)) for each in interpreters]
+    os.close(told[1])
     try:
-        for thread in feeding:
-            thread.start()
-        for _ in range(processes):
-            while name := done.get():
+        with open(told[0]) as lines:  # until all interpreters have ended
+            for line in lines:
                 shown.advance()
-                shown.update(f"compiled {name}")
+                shown.update(f"compiled {line.strip()}")
     finally:  # also by Ctrl-C: nobody waits for them then
-        waiting.clear()
         for each in interpreters:
             each.kill()
-        for thread in feeding:
-            thread.join()
+            each.wait()
 
 
-def _feed(interpreter: Any, waiting: deque[str], done: SimpleQueue[str]) -> None:
-    with suppress(OSError, IndexError), interpreter:  # it is gone, or another thread has taken the last one
-        while waiting:
-            name = waiting.popleft()
-            interpreter.stdin.write(name + "\n")
-            if not interpreter.stdout.readline():
-                break
-            done.put(name)
-    done.put("")
-
-
-def serve() -> None:
-    """Such an interpreter: compiles each kernel that it is told, and answers with a line."""
+def serve(names: Iterable[str]) -> None:
+    """Such an interpreter: compiles its kernels, and says so of each by a line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's, who ends this process
     by_name = {each.name: each for each in all_kernels()}
-    for line in sys.stdin:
-        by_name[line.strip()].compile()
-        print(line.strip(), flush=True)
+    for name in names:
+        by_name[name].compile()
+        print(name, flush=True)

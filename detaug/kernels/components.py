@@ -8,75 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from detaug.kernels.compiling import inlined, kernel
-
-_ONE = np.uint64(1)
-_NONE = np.uint64(0)
-
-
-# Every 6 neighbouring bits of this number differ: multiplied by a power of two, its upper ones tell which.
-_DE_BRUIJN = 0x03F79D71B4CB0A89
-_PLACE = np.zeros(64, np.int64)
-for _place in range(64):
-    _PLACE[((_DE_BRUIJN << _place) & 0xFFFFFFFFFFFFFFFF) >> 58] = _place
-_FACTOR = np.uint64(_DE_BRUIJN)
-
-
-@inlined
-def _lowest(bits: Any) -> Any:
-    """The place of the lowest bit that is set."""
-    alone = bits & (np.uint64(~bits) + _ONE)
-    return _PLACE[np.uint64(np.uint64(alone * _FACTOR) >> np.uint64(58))]
-
-
-@kernel("int64(uint64[:, ::1], int64[::1])")
-def count_runs(bits: Any, first_run: Any) -> Any:
-    """Set ``first_run[r]`` to the number of runs in rows before row r (of ``bits``, see `detaug.kernels.bits`), for all
-    rows and one beyond; returns the number of all.
-    """
-    total = 0
-    for row in range(bits.shape[0]):
-        first_run[row] = total
-        before = _NONE
-        for word in range(bits.shape[1]):
-            value = bits[row, word]
-            # a run begins at a set bit that has none below it
-            begins = value & np.uint64(~np.uint64(np.uint64(value << _ONE) | before))
-            while begins != _NONE:
-                begins &= begins - _ONE
-                total += 1
-            before = value >> np.uint64(63)
-    first_run[bits.shape[0]] = total
-    return total
-
-
-@kernel("void(uint64[:, ::1], int64, int64[::1], int64[::1], int64[::1])")
-def find_runs(bits: Any, voxels: Any, first_run: Any, begin: Any, end: Any) -> None:
-    """Set voxels ``begin[i]`` (included) to ``end[i]`` of every run, counted within its row."""
-    for row in range(bits.shape[0]):
-        opened = first_run[row]
-        closed = first_run[row]
-        if opened == first_run[row + 1]:
-            continue
-        before = _NONE
-        for word in range(bits.shape[1]):
-            value = bits[row, word]
-            below = np.uint64(value << _ONE) | before
-            begins = value & np.uint64(~below)
-            while begins != _NONE:
-                begin[opened] = 64 * word + _lowest(begins)
-                opened += 1
-                begins &= begins - _ONE
-            ends = below & np.uint64(~value)
-            while ends != _NONE:
-                end[closed] = 64 * word + _lowest(ends)
-                closed += 1
-                ends &= ends - _ONE
-            before = value >> np.uint64(63)
-        if closed < opened:
-            end[closed] = voxels
 
 
 @inlined
@@ -109,6 +41,8 @@ def join_runs(n0: Any, n1: Any, first_run: Any, begin: Any, end: Any, component:
 
     Args:
         n0, n1: rows of the volume along its first two axes.
+        first_run: the number of runs in rows before each row, and of all.
+        begin, end: of each run, voxels within its row, the end excluded.
         component: one per run. sizes: as long, of which the first are used.
     """
     parent = component

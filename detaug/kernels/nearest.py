@@ -28,7 +28,7 @@ from detaug.kernels.coordinates import (
 
 
 @inlined
-def _find_piece(rows: Any, length: Any, shape: Any, flat: Any, places: Any) -> None:
+def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
     """The index of each voxel's nearest one in the source, as a float64; negative where that is outside."""
     plane = np.float64(shape[PLANE])
     line = np.float64(shape[LINE])
@@ -36,13 +36,6 @@ def _find_piece(rows: Any, length: Any, shape: Any, flat: Any, places: Any) -> N
     last_x = np.float64(shape[0] - 1)
     last_y = np.float64(shape[1] - 1)
     last_z = np.float64(shape[2] - 1)
-    if flat:
-        for k in range(length):
-            y = nearest_voxel(rows[PITCH + k])
-            z = nearest_voxel(rows[2 * PITCH + k])
-            inside = (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
-            places[k] = y * line + (z - origin) if inside else -1.0
-        return
     for k in range(length):
         x = nearest_voxel(rows[k])
         y = nearest_voxel(rows[PITCH + k])
@@ -79,7 +72,7 @@ def resample_nearest(
             place_row(rows, patch_map, i, j, begin, size)
             if padding != CONSTANT:
                 bring_inside(rows, size, shape, padding, align_corners, flat)
-            _find_piece(rows, size, shape, flat, places)
+            _find_piece(rows, size, shape, places)
             for c in range(source.shape[0]):
                 voxels = source[c]
                 line = out[c, i, j, begin : begin + size]

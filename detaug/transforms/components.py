@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.bits import packed
-from detaug.kernels.components import count_runs, find_runs, join_runs, set_component
+from detaug.kernels.components import join_runs, set_component
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, finite, probability
@@ -74,17 +73,18 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
                 other = image[draws.choice(rng, others)]
                 set_component(*runs, chosen, image.shape[-1], np.float32(1), other.reshape(-1))
 
-    kernels = (count_runs, find_runs, join_runs, set_component)
+    kernels = (join_runs, set_component)
 
 
 def find_components(channel: np.ndarray) -> tuple[list[int], tuple[np.ndarray, ...]]:
     """The components of what is not 0 in a C-contiguous float32 plane or volume, in the order in which the first voxel of
     each is met: how many voxels each has, and their runs, as `set_component` takes them."""
-    voxels = channel.shape[-1]
     n0, n1 = channel.shape[:2] if channel.ndim == 3 else (1, channel.shape[0])
-    bits = packed(channel.reshape(n0 * n1, voxels) != 0)
-    first_run = np.empty(len(bits) + 1, dtype=np.int64)
-    begin, end, component, sizes = np.empty((4, count_runs(bits, first_run)), dtype=np.int64)
-    find_runs(bits, voxels, first_run, begin, end)
+    mask = (channel != 0).reshape(n0 * n1, -1)
+    edges = np.diff(mask.view(np.int8), axis=1, prepend=np.int8(0), append=np.int8(0))
+    rows, begin = np.divmod(np.flatnonzero(edges > 0), edges.shape[1])
+    end = np.flatnonzero(edges < 0) % edges.shape[1]
+    first_run = np.searchsorted(rows, np.arange(n0 * n1 + 1))
+    component, sizes = np.empty((2, len(rows)), np.int64)
     count = join_runs(n0, n1, first_run, begin, end, component, sizes)
     return sizes[:count].tolist(), (first_run, begin, end, component)

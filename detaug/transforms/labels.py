@@ -130,9 +130,8 @@ class MaskImage(Transform):
         (channel,) = channels("channel_idx_in_seg", [self.channel_idx_in_seg], len(labels))
         masked = set(channels("apply_to_channels", self.apply_to_channels, len(workspace["image"])))
         outside = labels[channel] < 0
-        for _, source, destination in workspace.chosen_channels(masked if outside.any() else ()):
-            np.copyto(destination, source)
-            destination[outside] = self.set_outside_to
+        for c in masked if outside.any() else ():
+            np.copyto(workspace.writable("image")[c], np.float32(self.set_outside_to), where=outside)
 
 
 class DownsampleSegForDS(_LabelTransform):

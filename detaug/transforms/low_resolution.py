@@ -93,8 +93,8 @@ class SimulateLowResolution(ImageTransform):
         in_place = workspace.owns("image")
         for c, before, after in plane_channels(workspace, coarse):
             tables = _tables(shape, coarse[c])
-            if in_place and _reads_what_is_written(tables[0]):
-                before = before.copy()  # only where a channel becomes finer, not coarser
+            if in_place and len(tables[0][0]) > len(tables[0][1]):
+                before = before.copy()  # where it becomes finer, planes are read behind the first that needs them
             down_and_up(before, after, *tables[0], *tables[1], *tables[2])
 
     kernels = (down_and_up,)
@@ -120,13 +120,6 @@ def sampling_table(n: int, coarse: int) -> Table:
 def _tables(shape: Sequence[int], coarse: Sequence[int]) -> tuple[Table, Table, Table]:
     tables = [sampling_table(n, m) for n, m in zip(shape, coarse, strict=True)]
     return per_axis(tables, axes_of_volume(shape), _ONE_VOXEL)
-
-
-def _reads_what_is_written(table: Table) -> bool:
-    """Whether a coarse plane's source lies behind the first output plane that needs it."""
-    nearest, lower, _ = table
-    first_needed = np.searchsorted(lower + 1, np.arange(len(nearest)))
-    return bool((nearest < first_needed).any())
 
 
 def _as_float32(value: float) -> float:
