@@ -8,9 +8,12 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 import pytest
 
+import detaug
 from detaug.errors import BatchError
 from detaug.memory.limits import LimitReached
 from tests.processes.engine.misbehaving import MeetsALimit
@@ -18,9 +21,15 @@ from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import RandomLoader
 from tests.support.processes import Script, descendants, open_descriptors
-from tests.unit.engine.test_slots_under_limits import Kilobytes
 
 pytestmark = pytest.mark.timeout(60)
+
+
+class Kilobytes(RandomLoader):
+    """Batches that are too large for a message."""
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"data": np.random.random((100, 100)), "step": detaug.current().step}
 
 
 @pytest.mark.parametrize(
