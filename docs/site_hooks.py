@@ -13,6 +13,8 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from detaug.versions import __version__
+
 _REPOSITORY = Path(__file__).parents[1]
 _TREE = os.environ.get("DETAUG_REPO_URL", "").rstrip("/")
 
@@ -23,7 +25,8 @@ _LINK = re.compile(r"\[([^\]]*)\]\(((?!https?:|#)[^)\s]+)\)")
 
 
 def on_config(config: Any) -> Any:
-    """The links to the repository that the theme makes."""
+    """The version, and the links to the repository that the theme makes."""
+    config.copyright = f"detaug {__version__}"
     if _TREE:
         config.repo_url, config.edit_uri = _TREE, "edit/main/docs/"
     return config
@@ -68,10 +71,18 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return _LINK.sub(_outside, markdown)
 
 
+def _title(target: str) -> str:
+    """Of a page of `docs/`: its first heading, or the heading that the link names."""
+    page, _, anchor = target.partition("#")
+    headings = re.findall(r"^#+ (.+)$", (_REPOSITORY / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE)
+    named = [each for each in headings if re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") == anchor]
+    return str((named or headings)[0])
+
+
 def _outside(link: re.Match[str]) -> str:
     text, target = link[1], link[2]
     if not target.startswith("../"):
-        return link[0]
+        return f"[{_title(target)}]({target})" if text == target.partition("#")[0] else link[0]
     path = target.removeprefix("../")
     if path in _PAGES:
         return f"[{text}]({_PAGES[path]})"
