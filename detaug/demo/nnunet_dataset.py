@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from detaug.nnunet.compatibility import variables
 from detaug.reports.atomic_files import write_text
 
 #: Where nnU-Net looks for its folders. They have to be set before nnunetv2 is imported by versions that read them once.
@@ -25,18 +26,10 @@ def nnunet_folders(root: Path) -> Iterator[Path]:
     Args:
         root: an existing folder; ``raw``, ``preprocessed`` and ``results`` are made in it.
     """
-    before = {name: os.environ.get(name) for name in _FOLDERS}
-    for name, folder in _FOLDERS.items():
+    for folder in _FOLDERS.values():
         (root / folder).mkdir(exist_ok=True)
-        os.environ[name] = str(root / folder)
-    try:
+    with variables(**{name: str(root / folder) for name, folder in _FOLDERS.items()}):
         yield root
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def write_raw_dataset(

@@ -33,6 +33,18 @@ def switched_on(variable: str) -> bool:
     return value == "1"
 
 
+@contextmanager
+def variables(**values: str) -> Iterator[None]:
+    """Inside, these environment variables are set; afterwards the environment is as it was."""
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 class UnsupportedNNUNet(RuntimeError):
     """The installed nnU-Net is not a version that detaug's trainers support."""
 
@@ -133,18 +145,13 @@ def train_command(arguments: Sequence[str]) -> None:
     """
     from nnunetv2.run import run_training as nnunet
 
-    original_arguments, folders = sys.argv, os.environ.get(EXTERNAL_VARIABLE)
+    original_arguments = sys.argv
     sys.argv = ["nnUNetv2_train", *arguments]
-    os.environ[EXTERNAL_VARIABLE] = trainer_folders()  # which the processes of other ranks inherit
-    try:
-        with trainers_found_through(lambda trainer: trainer):
+    try:  # the processes of other ranks inherit the variable
+        with variables(**{EXTERNAL_VARIABLE: trainer_folders()}), trainers_found_through(lambda trainer: trainer):
             nnunet.run_training_entry()
     finally:
         sys.argv = original_arguments
-        if folders is None:
-            del os.environ[EXTERNAL_VARIABLE]
-        else:
-            os.environ[EXTERNAL_VARIABLE] = folders
 
 
 @contextmanager

@@ -16,7 +16,14 @@ from detaug.engine.inspection import inspected
 from detaug.errors import StateMismatch
 from detaug.ledger.header import Record, portable
 from detaug.ledger.reading import read_header
-from detaug.nnunet.compatibility import NoTrainer, check_nnunet_version, external_trainer, trainer_folders
+from detaug.nnunet.compatibility import (
+    EXTERNAL_VARIABLE,
+    NoTrainer,
+    check_nnunet_version,
+    external_trainer,
+    trainer_folders,
+    variables,
+)
 from detaug.nnunet.trainers.output_folder import CHECKPOINTS, ledger_in, read_checkpoint
 from detaug.nnunet.trainers.run_record import RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
@@ -166,14 +173,8 @@ def _loaders(
 def _results_elsewhere() -> Iterator[None]:
     """Inside, what a trainer writes about itself goes to a folder that vanishes, no ledger is kept, and detaug's trainers are
     found."""
-    before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="detaug-", ignore_cleanup_errors=True) as results:
         link_predictions(Path(results))
-        os.environ.update(nnUNet_results=results, nnUNet_extTrainer=trainer_folders(), nnUNet_wandb_enabled="0")
-        os.environ["nnUNet_n_proc_DA"] = "0"
-        os.environ.pop("DETAUG_LEDGER", None)
-        try:
+        here = {"nnUNet_results": results, EXTERNAL_VARIABLE: trainer_folders(), "DETAUG_LEDGER": "0"}
+        with variables(**here, nnUNet_wandb_enabled="0", nnUNet_n_proc_DA="0"):
             yield
-        finally:
-            os.environ.clear()
-            os.environ.update(before)

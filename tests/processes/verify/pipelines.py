@@ -347,9 +347,6 @@ def _broken(**batch: Any) -> Batch:
     raise ValueError("this transform cannot be used")
 
 
-not_callable = 5
-
-
 def line_of(name: str) -> int:
     """The number of the line of that class that is marked as the fault."""
     lines = Path(__file__).read_text().splitlines()

@@ -97,13 +97,6 @@ def test_wrong_use_is_answered_with_what_is_wrong(arguments: tuple[str, ...], me
     assert message in " ".join(done.output.split())
 
 
-def test_wrong_use_exits_with_2() -> None:
-    done = detaug("tests.processes.verify.pipelines:nothing")
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "there is no 'nothing' in tests.processes.verify.pipelines; it has " in " ".join(done.stderr.split())
-    assert done.stdout == ""
-
-
 def test_help_answers_without_torch() -> None:
     code = """
 import sys

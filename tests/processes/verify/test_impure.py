@@ -22,8 +22,8 @@ def verdicts(result: Result) -> dict[str, str]:
     return {row.what: row.verdict for row in result.rows}
 
 
-def test_data_set_with_correct_caches_is_equal_in_every_row() -> None:
-    result = verified(impure.AllCaches)
+def test_data_set_with_a_correct_cache_is_equal_in_every_row() -> None:
+    result = verified(impure.OneShard)
     assert set(verdicts(result).values()) == {"equal"}, str(result)
     assert result.causes == ()
 
@@ -31,17 +31,6 @@ def test_data_set_with_correct_caches_is_equal_in_every_row() -> None:
 def test_state_of_transforms_is_repaired_by_copies() -> None:
     result = verified(partial(impure.transformed, *impure.MADE_PURE))
     assert set(verdicts(result).values()) == {"equal"}, str(result)
-
-
-def test_state_of_classes_and_modules_is_not_equal() -> None:
-    result = verified(partial(impure.transformed, *impure.NOT_EQUAL))
-    assert not result.ok
-    found = verdicts(result)
-    assert found["each batch alone in a fresh process, in epochs 0 and 2"] == "different"
-    assert found["made twice, after other batches"] == "different"
-    assert found["made twice"] == "equal"
-    assert result.cause is not None
-    assert impure.NOT_EQUAL[0].__name__ in str(result.cause.difference)
 
 
 def test_loader_that_shuffles_its_list_is_different_where_it_is_declared_stateless() -> None:
@@ -54,11 +43,6 @@ def test_loader_that_shuffles_its_list_is_different_where_it_is_declared_statele
 
 def shuffling(items: int) -> Any:
     return DeterministicAugmenter(impure.ShufflesItsList(items), None, 0, stateless=True)
-
-
-def test_generators_of_a_data_set_in_unlikely_places_are_seeded() -> None:
-    result = verified(impure.Noisy)
-    assert set(verdicts(result).values()) == {"equal"}, str(result)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import detaug
-from detaug.verification import Result, UnusableError, verify
+from detaug.verification import Result, verify
 from tests.processes.verify import pipelines
 
 QUICK: dict[str, Any] = {"batches": 4, "processes": [2], "start_methods": ["fork"], "hash_seeds": ()}
@@ -35,13 +35,6 @@ def assert_equal_in_every_row(result: Result) -> None:
     assert {row.verdict for row in result.rows} == {"equal"}
     assert result.causes == ()
     assert all(row.batches > 0 for row in result.rows)
-
-
-def test_declaring_a_stateful_loader_stateless_is_shown_to_be_wrong() -> None:
-    def declared() -> detaug.DeterministicAugmenter:
-        return detaug.DeterministicAugmenter(*pipelines.stateful(), 0, stateless=True)
-
-    assert not verify(declared, **QUICK).ok
 
 
 @pytest.mark.slow
@@ -99,27 +92,6 @@ def test_progress_is_told_of_every_row() -> None:
     result = verify(pipelines.sound, **QUICK, progress=lambda *what: told.append(what))
     assert {row.what for row in result.rows} <= {what for what, _, _ in told}
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
-
-
-@pytest.mark.parametrize(
-    ("factory", "message"),
-    [
-        (pipelines.no_pair, r"must return \(loader, transform\)"),
-        (pipelines.fails, "this transform cannot be used"),
-        (lambda: (5, None), "data_loader must be"),
-        (lambda: ([object()], None), "cannot be"),
-        (lambda: ([], None), "no batch"),
-        ("tests.processes.verify.pipelines", "not of the form"),
-        ("tests.processes.verify.nowhere:sound", "there is no module"),
-        ("tests.processes.verify.pipelines:nothing", "there is no 'nothing'"),
-        ("tests.processes.verify.pipelines:not_callable", "not callable"),
-        ("nowhere/pipelines.py:sound", "there is no file"),
-        (5, "must be callable"),
-    ],
-)
-def test_what_is_no_pipeline_is_refused_with_the_reason(factory: Any, message: str) -> None:
-    with pytest.raises(UnusableError, match=message):
-        verify(factory, **QUICK)
 
 
 @pytest.mark.parametrize("option", [{"batches": 0}, {"processes": [-1]}, {"start_methods": ["thread"]}, {"seed": -1}])

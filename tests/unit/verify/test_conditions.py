@@ -91,37 +91,6 @@ def test_the_clock_does_not_go_on_because_somebody_times_the_garbage_collector()
         gc.callbacks.remove(timed)
 
 
-def test_only_the_calls_from_one_line_are_changed() -> None:
-    def two() -> tuple[bytes, bytes]:
-        first = os.urandom(8)
-        second = urandom(8)
-        return first, second
-
-    with under(Conditions()) as sites:
-        still = two()
-    drew = list(sites["randomness"])
-    assert [site.file for site in drew] == [__file__, __file__]
-    assert drew[0].line + 1 == drew[1].line
-    with under(Conditions(randomness=1, only=drew[1])):
-        changed = two()
-    assert changed[0] == still[0]
-    assert changed[1] != still[1]
-
-
-def test_a_line_that_is_told_another_time_leaves_the_time_of_the_others() -> None:
-    def two() -> tuple[float, float]:
-        first = perf_counter()
-        second = time.time()
-        return first, second
-
-    with under(Conditions()) as sites:
-        still = two()
-    with under(Conditions(clock=1, only=next(iter(sites["clock"])))):
-        changed = two()
-    assert changed[0] != still[0]
-    assert changed[1] == still[1]
-
-
 def test_everything_is_put_back_also_after_an_exception() -> None:
     before = os.urandom, urandom, time.time, perf_counter, os.listdir, random.Random.seed
     with pytest.raises(ValueError, match="in the middle"):
@@ -160,26 +129,6 @@ def test_module_that_took_the_place_of_another_is_found(tmp_path: Path, monkeypa
             answers.append(module.read())
         del sys.modules["imported_twice"]  # as many modules as before once it is there again
     assert answers[0] == answers[1]
-
-
-def test_folders_are_listed_in_another_order_however_they_are_listed(tmp_path: Path) -> None:
-    for number in range(9):
-        (tmp_path / f"case_{number}").touch()
-
-    def listings() -> list[list[str]]:
-        with os.scandir(tmp_path) as scan:
-            scanned = [entry.name for entry in scan]
-        listed = os.listdir(tmp_path)
-        return [scanned, listed, [file.name for file in tmp_path.iterdir()], next(os.walk(tmp_path))[2]]
-
-    with under(Conditions()):
-        still = listings()
-    with under(Conditions(folders=1)) as sites:
-        changed = listings()
-    names = sorted(os.listdir(tmp_path))
-    assert all(listing == names for listing in still)
-    assert all(listing != names and sorted(listing) == names for listing in changed)
-    assert {site.file for site in sites["folders"]} == {__file__}
 
 
 def test_standard_librarys_own_clock_goes_on() -> None:

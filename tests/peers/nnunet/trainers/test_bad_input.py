@@ -85,17 +85,6 @@ def test_a_byte_that_flips_while_it_trains_is_named_with_its_case(
     assert isinstance(raised.value, BatchError)
 
 
-def test_a_whole_data_set_starts(copied: Path) -> None:
-    with pytest.raises(Trained):
-        start(copied)
-
-
-def test_a_folder_that_is_not_there(copied: Path) -> None:
-    shutil.rmtree(copied)
-    with pytest.raises((ValueError, OSError), match="nnUNetPlans_3d_fullres"):
-        start(copied)
-
-
 def test_another_version_of_nnunet(nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = tmp_path / "site" / "nnunetv2-3.1.dist-info" / "METADATA"
     metadata.parent.mkdir(parents=True)

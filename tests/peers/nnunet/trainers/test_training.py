@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from batchgeneratorsv2.transforms.utils.compose import ComposeTransforms
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
@@ -171,15 +170,6 @@ def test_switches_are_right_wherever_nnunet_computes(nnunet_environment: Path, m
     made.network(torch.zeros(1, 1, 28, 28, 28))
 
 
-def test_cublas_is_set_unless_the_user_has(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    new_trainer(nnunet_environment, ShortDetAug).initialize()
-    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
-    new_trainer(nnunet_environment, ShortDetAug).initialize()
-    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"
-
-
 def test_torch_has_a_fixed_number_of_threads_on_a_cpu(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,26 +258,6 @@ def test_a_trainer_gets_as_many_batches_as_it_asks_for(
         resumed.load_state_dict(state)
         resumed.set_epoch(1)
         assert fingerprint(next(resumed)) == following
-
-
-def test_trainers_of_other_people_keep_what_they_changed(nnunet_environment: Path) -> None:
-    class Own(Short):
-        def get_dataloaders(self) -> Any:
-            train, val = super().get_dataloaders()
-            train.data_loader.oversample_foreground_percent = 1.0
-            return train, val
-
-        @staticmethod
-        def get_training_transforms(*arguments: Any, **options: Any) -> Any:
-            return nnUNetTrainer.get_training_transforms(*arguments, **options)
-
-    class Theirs(DetAugLoading, Own):
-        pass
-
-    train, _ = loaders(new_trainer(nnunet_environment, Theirs))
-    assert train.generator.oversample_foreground_percent == 1.0
-    assert isinstance(train.generator.transforms, ComposeTransforms)
-    assert next(train)["data"].shape == (2, 1, 28, 28, 28)
 
 
 def test_pipelines_of_nnunets_variants_are_detaugs() -> None:
