@@ -154,25 +154,6 @@ def test_a_cascade_trains_to_the_same_bytes(nnunet_kind: Callable[[str], Path], 
 
 
 @pytest.mark.slow
-def test_pretrained_weights_are_taken_and_the_rest_is_seeded(nnunet_root: Path, tmp_path: Path) -> None:
-    before = Run(nnunet_root, tmp_path / "before", environment={"SHORT_EPOCHS": "1"})
-    before.train(SHORT_VALIDATION="0")
-    file = str(before.folder / "checkpoint_final.pth")
-    final = []
-    for name, processes in (("one", 2), ("other", 0)):
-        run = Run(nnunet_root, tmp_path / name, environment={"SHORT_EPOCHS": "1"})
-        assert "Loading pretrained weights" in run.train(
-            "-pretrained_weights", file, seed=3, processes=processes, SHORT_VALIDATION="0"
-        )
-        final.append(checkpoints(run.folder)["checkpoint_final.pth"])
-    killed = Run(nnunet_root, tmp_path / "killed", environment={"SHORT_EPOCHS": "1"})
-    killed.train_until_killed(0, "-pretrained_weights", file, seed=3)
-    assert set(checkpoints(killed.folder)) == {"checkpoint_latest.pth"}
-    killed.train("--c", seed=None, SHORT_VALIDATION="0")
-    assert final[0] == final[1] == checkpoints(killed.folder)["checkpoint_final.pth"]
-
-
-@pytest.mark.slow
 def test_a_cluster_trains_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> None:
     """``DETAUG_EXECUTOR`` alone has a Ray cluster make the batches; killed there, the training goes on without one."""
     pytest.importorskip("ray")

@@ -6,7 +6,6 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -52,35 +51,6 @@ class InAnObject(ShortDeterministic):
         outcome = super().train_step(batch)
         self.shadow.update()
         return outcome
-
-
-class Counts(ShortDeterministic):
-    """An array that only grows, made in the first step."""
-
-    seen: Any = None
-
-    def train_step(self, batch: Any) -> Any:
-        self.seen = np.zeros(3) if self.seen is None else self.seen + 1
-        return super().train_step(batch)
-
-
-class LossOfItsOwn(ShortDeterministic):
-    """A loss that keeps a running mean in a buffer."""
-
-    def _build_loss(self) -> Any:
-        return Smoothed(super()._build_loss())
-
-
-class Smoothed(torch.nn.Module):
-    def __init__(self, loss: Any) -> None:
-        super().__init__()
-        self.loss = loss
-        self.register_buffer("mean", torch.zeros(()))
-
-    def forward(self, output: Any, target: Any) -> Any:
-        loss = self.loss(output, target)
-        self.mean = 0.9 * self.mean + 0.1 * loss.detach()
-        return loss
 
 
 class SavesItsAverage(Average):
@@ -144,8 +114,6 @@ def told(root: Path, trainer: type) -> list[str]:
     [
         pytest.param(Average, "(average; 46 in all, the first average.", marks=SLOW),
         (InAnObject, "(shadow; 46 in all, the first shadow.values.0)"),
-        pytest.param(Counts, "(seen; 1 in all, the first seen)", marks=SLOW),
-        pytest.param(LossOfItsOwn, "(loss; 1 in all, the first loss._buffers.mean)", marks=SLOW),
     ],
 )
 def test_what_no_file_holds_is_told_once_by_name(nnunet_environment: Path, trainer: type, named: str) -> None:
