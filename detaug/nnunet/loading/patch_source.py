@@ -36,7 +36,8 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
     Hand it to a `DeterministicAugmenter` as its loader, with no transform. It keeps nothing between batches.
 
     Args:
-        data: the folder of a preprocessed configuration, or one of nnU-Net's own data set objects of it.
+        data: the folder of a preprocessed configuration, or one of nnU-Net's own data set objects of it (for a cascade, or some of
+            the cases).
         batch_size: samples per batch.
         patch_size: what is cut for the transforms, voxels along (X, Y, Z), or (Y, Z) for planes of volumes; larger than
             `final_patch_size` where the transforms turn and scale.
@@ -48,8 +49,6 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         pad_sides: further voxels around every case that patches may reach into.
         transforms: `detaug.nnunet.training_transforms` and the like, applied to every sample. Any other callable with
             batchgeneratorsv2's calling convention works as well; it is handed the whole enlarged patch.
-        identifiers: names of the cases to use, where `data` is a folder; None: all.
-        previous_stage: the folder with the previous stage's segmentations, where `data` is a folder, for a cascade.
 
     A batch is ``{"data": (B, C, X, Y, Z) float32, "target": labels or a list of them, highest resolution first, "keys":
     identifiers}``, tensors, without the X axis for 2-D patches. Without transforms labels are int16.
@@ -70,11 +69,8 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         pad_sides: Sequence[int] | None = None,
         probabilistic_oversampling: bool = False,
         transforms: Any = None,
-        *,
-        identifiers: Sequence[str] | None = None,
-        previous_stage: str | Path | None = None,
     ) -> None:
-        cases = _case_folder(data, identifiers, previous_stage)
+        cases = _case_folder(data)
         super().__init__(
             cases, positive_int("batch_size", batch_size), 1, None, True, False, True, sampling_probabilities
         )
@@ -177,13 +173,11 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         return bool(number >= round(self.batch_size * (1 - self.oversample_foreground_percent)))
 
 
-def _case_folder(data: Any, identifiers: Sequence[str] | None, previous_stage: str | Path | None) -> CaseFolder:
+def _case_folder(data: Any) -> CaseFolder:
     if isinstance(data, CaseFolder):
         return data
     if isinstance(data, (str, Path)):
-        return CaseFolder(data, identifiers, previous_stage)
-    if identifiers is not None or previous_stage is not None:
-        raise ValueError("identifiers and previous_stage go with a folder; nnU-Net's data set object has them itself")
+        return CaseFolder(data)
     try:
         return CaseFolder(data.source_folder, data.identifiers, data.folder_with_segs_from_previous_stage)
     except AttributeError:

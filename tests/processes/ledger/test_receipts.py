@@ -65,17 +65,6 @@ def test_a_receipt_says_what_was_run_and_how_it_ends(tmp_path: Path) -> None:
     assert detaug("receipt", ledger).output == json.dumps({**found, "checkpoints": {}}, indent=1) + "\n"
 
 
-def test_equal_runs_have_equal_receipts_with_any_interruption(tmp_path: Path) -> None:
-    with augmenter(tmp_path / "resumed.jsonl") as made:
-        state = [take(made, 3), made.state_dict()][1]
-        take(made, 2)
-    with augmenter(tmp_path / "resumed.jsonl") as made:
-        made.load_state_dict(state)
-        take(made, 9)
-    straight = run(tmp_path / "straight.jsonl")
-    assert receipts.make_receipt(tmp_path / "resumed.jsonl") == receipts.make_receipt(straight)
-
-
 def test_a_receipt_in_the_middle_of_an_epoch_is_checked_when_the_ledger_has_grown(tmp_path: Path) -> None:
     with augmenter(tmp_path / "run.jsonl") as made:
         take(made, 6)

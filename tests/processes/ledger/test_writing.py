@@ -70,13 +70,6 @@ def test_the_digest_is_sha256_over_the_run_and_its_batches_as_documented(path: P
     assert sum_up(path).digest == hashed.hexdigest()
 
 
-def test_two_runs_have_equal_digests_and_another_seed_another(tmp_path: Path) -> None:
-    first = digest(run(tmp_path / "a.jsonl"))
-    assert digest(run(tmp_path / "b.jsonl")) == first
-    assert digest(run(tmp_path / "c.jsonl", seed=2)) != first
-    assert digest(run(tmp_path / "d.jsonl", loader=Draws(2.0))) != first
-
-
 @pytest.mark.parametrize(
     "batch",
     [
@@ -234,18 +227,6 @@ def test_another_runs_ledger_is_put_aside(path: Path, caplog: pytest.LogCaptureF
     name, ending = path.name.split(".", 1)
     assert seeds == {path.name: 3, f"{name}.1.{ending}": 1, f"{name}.2.{ending}": 2}
     assert f"was the ledger of another run (other seed), and is {path.with_name(f'{name}.1.{ending}')}" in caplog.text
-
-
-def test_a_loaded_state_with_another_seed_begins_another_ledger(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    state = augmenter(None, seed=7).state_dict()
-    with augmenter(tmp_path / "run.jsonl", seed=None) as made:
-        take(made, 1)
-        made.load_state_dict(state)
-        take(made, 1)
-    assert lines(tmp_path / "run.jsonl")[0]["seed"] == 7
-    assert len(lines(tmp_path / "run.1.jsonl")) == 2
 
 
 @pytest.mark.parametrize(
