@@ -36,8 +36,8 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
     Hand it to a `DeterministicAugmenter` as its loader, with no transform. It keeps nothing between batches.
 
     Args:
-        data: the folder of a preprocessed configuration, or one of nnU-Net's own data set objects of it (for a cascade, or some of
-            the cases).
+        data: the folder of a preprocessed configuration, or one of nnU-Net's own data set objects of it (for a cascade, or some
+            of the cases).
         batch_size: samples per batch.
         patch_size: what is cut for the transforms, voxels along (X, Y, Z), or (Y, Z) for planes of volumes; larger than
             `final_patch_size` where the transforms turn and scale.
