@@ -308,14 +308,6 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
 
     def _tell_what_it_is_made_of(self) -> None:
         loaders = {"training": self.dataloader_train, "validation": self.dataloader_val}
-        for name, loader in loaders.items():
-            if not isinstance(loader, DeterministicAugmenter):
-                logger.warning(
-                    "%s.get_dataloaders gives a %s for %s, which is left as it is: its batches are what it makes them",
-                    type(self).__name__,
-                    named(loader),
-                    name,
-                )
         threads = torch.get_num_threads() if self.device.type == "cpu" else None
         self.print_to_log_file(opening_line(loaders, self._switched or Changes(), self._do_i_compile(), threads))
 

@@ -72,7 +72,7 @@ def opening_line(loaders: Mapping[str, Any], changes: Changes, compiles: bool, t
 
 def _described(loader: Any) -> str:
     if not isinstance(loader, DeterministicAugmenter):
-        return f"a {named(loader)}, left as it is"
+        return f"a {named(loader)}, left as it is (its batches are what it makes them)"
     source = loader.generator
     transforms = getattr(source, "transforms", loader.transform)
     where = type(loader.executor).__name__
