@@ -19,7 +19,6 @@ from rich.console import Console
 from benchmarks.command import common_options, measure_rows
 from benchmarks.engine.systems import SYSTEMS, installed
 from benchmarks.headline.__main__ import keep
-from benchmarks.nodes.__main__ import main as nodes_command
 from benchmarks.nodes.needs import Gpu, Machines, cores, gigabytes_per_second, nodes
 from benchmarks.report import Check, Row, ratio_check, show
 from benchmarks.tables.__main__ import BLOCK, COMPUTED, PAGES, RESULTS, TABLES, draw, kept, table_of, with_tables
@@ -94,29 +93,6 @@ class TestNodes:
         assert nodes(1.91, gpu, machines) == 2
         assert nodes(0.1, gpu, replace(machines, own_cores=0)) == 1
         assert gigabytes_per_second(25e6, gpu, 8) == pytest.approx(2.0)
-
-    def test_the_table_shows_every_assumption(self, tmp_path: Path) -> None:
-        given = ["--measured", "0.821", "0.103", "--gpu", "H200=60", "--slowdown", "2.5", "--node-cores", "32"]
-        arguments = [*given, "--json", str(tmp_path / "nodes.json")]
-        done = CliRunner().invoke(nodes_command, arguments, env={"COLUMNS": "200"})
-        assert done.exit_code == 0, done.output
-        text = " ".join(done.stdout.split())
-        for said in (
-            "0.821 CPU seconds with nnU-Net's loader and transforms, 0.103 with detaug's (given); all of it 2.5 times as long",
-            "4 of its own for each GPU, of which the training takes 1; a CPU node has 32",
-            "A100: step of 131 ms, measured by a user",
-            "H100, at least: step of 80 ms, assumed",
-            "H200: step of 60 ms, given",
-        ):
-            assert said in text
-        rows = json.loads((tmp_path / "nodes.json").read_text())["rows"]
-        assert [row["gpu"] for row in rows] == ["A100", "H100, at least", "H100, at most", "H200"]
-        assert rows[0]["cores"]["nnU-Net"] == pytest.approx(2.5 * 0.821 / 0.131)
-
-    def test_a_gpu_without_a_number_is_refused(self) -> None:
-        done = CliRunner().invoke(nodes_command, ["--measured", "1", "1", "--gpu", "H200"])
-        assert done.exit_code == 2
-        assert "'H200' is not like H200=60" in done.output
 
 
 def test_one_command_line_leads_to_all() -> None:
