@@ -12,7 +12,7 @@ from detaug.ledger.notes import differing, is_mute, prints_of
 from detaug.ledger.reading import records
 from detaug.remaking.pipelines import CannotRemake, Remaker
 from detaug.transforms import Transform
-from detaug.transforms.building.memory import LazyVolume
+from detaug.transforms.building.lazy_volumes import LazyVolume
 from detaug.transforms.building.stages import observed
 from detaug.transforms.building.workspace import Workspace
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.rearranging import flip_in_place
-from detaug.transforms.building import draws, memory
+from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import UNSIGNED, axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
@@ -256,7 +256,7 @@ def _mirrored(wanted: tuple[int, ...], dims: int) -> AxisMap:
 def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:
     if not wanted.is_in_order():
         array = workspace.contiguous(key).transpose(0, *(axis + 1 for axis in wanted.order))
-        result = memory.empty(array.shape, array.dtype)
+        result = np.empty(array.shape, array.dtype)
         result[...] = np.flip(array, tuple(axis for axis, flipped in enumerate(wanted.flipped, start=1) if flipped))
         workspace.put(key, result)
         return

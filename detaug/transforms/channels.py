@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from detaug.transforms.building import memory
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import as_list, channels, finite
 from detaug.transforms.building.gate import takes
@@ -45,7 +44,7 @@ class MoveSegAsOneHotToData(Transform):
         (channel,) = channels("source_channel_idx", [self.source_channel_idx], len(labels))
         if self.all_labels:
             image = workspace["image"]
-            result = memory.empty((len(image) + len(self.all_labels), *labels.shape[1:]), dtype=np.float32)
+            result = np.empty((len(image) + len(self.all_labels), *labels.shape[1:]), dtype=np.float32)
             result[: len(image)] = image
             for label, added in zip(self.all_labels, result[len(image) :], strict=True):
                 added[...] = labels[channel] == label
@@ -105,7 +104,7 @@ class MoveChannels(Transform):
                     f"{self.source_key} and {self.target_key} differ in their spatial shape: {moved.shape[1:]} "
                     f"and {target.shape[1:]}"
                 )
-            result = memory.empty((len(target) + len(moved), *target.shape[1:]), dtype=self._dtype(target, moved))
+            result = np.empty((len(target) + len(moved), *target.shape[1:]), dtype=self._dtype(target, moved))
             result[: len(target)] = target
             result[len(target) :] = moved
             workspace.put(self.target_key, result)

@@ -10,7 +10,7 @@ import numpy as np
 from detaug.kernels.limits import least_and_largest
 from detaug.kernels.regions import fill_evenly, shuffle
 from detaug.kernels.threefry import key_words
-from detaug.transforms.building import draws, memory
+from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, random_scalar
 from detaug.transforms.building.gate import KEY, many, needed_if, takes
@@ -102,7 +102,7 @@ class CoarseDropout(_Regions):
                     _fill(channel, corners, low, high, key, c * len(holes) + h)
             return
         source = workspace.image()
-        image = memory.empty_like(source)
+        image = np.empty_like(source)
         low, high = self._copied_and_range(source, source)
         everything = [0] * (image.ndim - 1), list(image.shape[1:])
         for c, channel in enumerate(image):

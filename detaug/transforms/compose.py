@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -24,13 +23,13 @@ Part = tuple[tuple[int, ...], Transform, Params]
 class _Composition(Transform):
     """A transform made of transforms, which look after themselves."""
 
-    @abstractmethod
     def parts(self) -> list[Transform]:
         """All transforms that it may apply."""
+        raise NotImplementedError
 
-    @abstractmethod
     def applied(self, params: Params) -> list[Part]:
         """Those that these params apply, in order."""
+        raise NotImplementedError
 
     def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
         return self.draw(rng, shapes, {})  # it has no scalar of its own that could want the image

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from detaug.transforms.building import draws, memory
+from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import finite, one_of, representable, spatial_size
 from detaug.transforms.building.gate import check_params, each_axis, takes, whole_number
-from detaug.transforms.building.memory import read_around
+from detaug.transforms.building.lazy_volumes import read_around
 from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import in_space, move_points, original_space, spatial_shape
@@ -55,7 +55,7 @@ def crop_array(
         return common, True
     inside = [(low - s, high - s) for low, high, s in zip(lows, highs, starts, strict=True)]
     if pad_mode == "constant":
-        padded = memory.empty((len(array), *wanted), array.dtype)
+        padded = np.empty((len(array), *wanted), array.dtype)
         padded[...] = representable("the padding value", value, array.dtype)
         padded[(slice(None), *(slice(begin, end) for begin, end in inside))] = common
         return padded, False

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.labels import pick, replace_label
-from detaug.transforms.building import memory
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import UNSIGNED, as_list, channels, finite, representable
 from detaug.transforms.building.gate import takes
@@ -201,7 +200,7 @@ def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
 
 
 def _smaller(labels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    result = memory.empty((len(labels), *size), labels.dtype)
+    result = np.empty((len(labels), *size), labels.dtype)
     bits, lift = UNSIGNED[labels.itemsize], (1,) * (3 - len(size))  # a plane is a volume of one slice
     source, copy = (each.view(bits).reshape(len(each), *lift, *each.shape[1:]) for each in (labels, result))
     pick(source, *map(nearest, source.shape[1:], copy.shape[1:]), copy)

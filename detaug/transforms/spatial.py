@@ -242,8 +242,8 @@ class SpatialTransform(Transform):
         if "keypoints" in workspace or "bbox" in workspace:
             move_points(workspace, len(space), patch.points_to_patch)
         window = self._read_needed(workspace, patch)
-        images = {key: workspace.image(key) for key in IMAGE_KEYS if key in workspace}
-        labels = workspace.labels() if "segmentation" in workspace else None
+        images = {key: workspace.contiguous(key) for key in IMAGE_KEYS if key in workspace}
+        labels = workspace.contiguous("segmentation") if "segmentation" in workspace else None
         new_images, new_labels = patch.resample(
             list(images.values()), (self.mode_image, self.padding_mode_image, value),
             labels, (self.mode_seg, self.border_mode_seg, label, self.seg_tiebreak), window,

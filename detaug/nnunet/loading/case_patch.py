@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from detaug.nnunet.loading.opened_files import reading
-from detaug.transforms.building import memory
-from detaug.transforms.building.memory import Between, LazyVolume
+from detaug.transforms.building.lazy_volumes import Between, LazyVolume
 
 
 class CasePatch(LazyVolume):
@@ -40,14 +39,14 @@ class CasePatch(LazyVolume):
         self.dtype = np.dtype(dtype)
 
     def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
-        array = memory.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
+        array = np.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
         self._read_into(array, starts, stops)
         return array
 
     def read_parts(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
         if self._flat:
             return self.read(starts, stops)
-        array = memory.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
+        array = np.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
         for first, last in self._layers(starts[0], stops[0]):
             lows, highs = between(first, last)
             if all(low < high for low, high in zip(lows, highs, strict=True)):
@@ -92,7 +91,7 @@ def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.
     if target.dtype == stored.dtype and target.flags.c_contiguous:
         stored.get_slice_numpy(target, bounds)
     else:
-        part = memory.empty(target.shape, stored.dtype)
+        part = np.empty(target.shape, stored.dtype)
         stored.get_slice_numpy(part, bounds)
         target[...] = part
 

@@ -9,7 +9,6 @@ the first one is read.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -35,7 +34,7 @@ Shapes = Mapping[str, Any]
 _DEFERRED = "deferred_key"
 
 
-class Transform(ABC):
+class Transform:
     """A transform of one sample: ``image``, ``segmentation``, ``regression_target``, ``keypoints``, ``bbox``.
 
     Subclasses implement `change`; those that have params also `draw`, those whose output has another shape than their
@@ -52,9 +51,9 @@ class Transform(ABC):
         else it is empty."""
         return {}
 
-    @abstractmethod
     def change(self, workspace: Workspace, params: Params) -> None:
         """Apply params in a workspace."""
+        raise NotImplementedError(f"{type(self).__name__} has no method change")
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         """The shapes after the transform."""
@@ -221,7 +220,7 @@ def _applied(
 
 
 def _apply_and_compare(transform: Transform, workspace: Workspace, params: Params) -> None:
-    if not isinstance(params, (dict, Mapping)):
+    if type(params) is not dict and not isinstance(params, Mapping):
         raise TypeError(f"params of {type(transform).__name__} must be a dict, as sample gives it, got {params!r}")
     if _DEFERRED in params:
         # a user's callable wants the image: only now is there one

@@ -253,12 +253,12 @@ def representable(name: str, value: float, dtype: np.dtype[Any]) -> Any:
     Raises:
         ValueError: no element of it can be that value.
     """
-    if dtype.kind == "f":
-        return value
-    low, high = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
-    if value != int(value) or not low <= value <= high:
+    with np.errstate(invalid="ignore"):
+        held = np.asarray(value).astype(dtype)
+    if dtype.kind != "f" and held != value:
+        whole = "0 and 1" if dtype.kind == "b" else f"whole numbers from {np.iinfo(dtype).min} to {np.iinfo(dtype).max}"
         raise ValueError(
-            f"{name} is {value!r}, which an array of dtype {dtype} cannot hold: it has whole numbers from {low} to "
-            f"{high}. Convert it first, e.g. with .astype(numpy.int16), or take another value"
+            f"{name} is {value!r}, which an array of dtype {dtype} cannot hold: it has {whole}. Convert it first, e.g. with "
+            ".astype(numpy.int16), or take another value"
         )
-    return np.asarray(value).astype(dtype)
+    return held

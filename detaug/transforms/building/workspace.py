@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.transforms.building import memory
 from detaug.transforms.building.checks import checked_array
-from detaug.transforms.building.memory import LazyVolume
+from detaug.transforms.building.lazy_volumes import LazyVolume
 
 # The keys whose values are arrays of shape (channels, *space).
 IMAGE_KEYS = ("image", "regression_target")
@@ -54,7 +53,7 @@ class Workspace:
 
     def __getitem__(self, key: str) -> Any:
         value = self._arrays[key]
-        if type(value) is not np.ndarray and isinstance(value, LazyVolume):  # an abstract class is slow to ask
+        if isinstance(value, LazyVolume):
             value = value.read_all()
             self.put(key, value)
         return value
@@ -119,7 +118,7 @@ class Workspace:
         array: np.ndarray = self[key]
         kind = _FLOAT32 if key in IMAGE_KEYS else array.dtype
         if array.dtype != kind or not array.flags.c_contiguous:
-            own = memory.empty(array.shape, kind)
+            own = np.empty(array.shape, kind)
             own[...] = array
             self.put(key, own)
             return own
@@ -129,7 +128,7 @@ class Workspace:
         """The array, C-contiguous (and float32 if it is an image), to be changed in place: copied first if it is not owned."""
         array = self.contiguous(key)
         if key not in self._owned:
-            own = memory.empty_like(array)
+            own = np.empty_like(array)
             own[...] = array
             self.put(key, own)
             return own
@@ -144,7 +143,7 @@ class Workspace:
         source = self.contiguous(key)
         if key in self._owned:
             return source, source
-        destination = memory.empty_like(source)
+        destination = np.empty_like(source)
         self.put(key, destination)
         return source, destination
 

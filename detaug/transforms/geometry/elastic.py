@@ -23,7 +23,6 @@ from detaug.kernels.normals import add_normals
 from detaug.kernels.scalars import cosine, exponential, sine
 from detaug.kernels.statistics import mean
 from detaug.kernels.threefry import key_words
-from detaug.transforms.building import memory
 
 # A frequency that the filter weakens to less than 2**-30 is left out, and so are voxels whose weights add up to less.
 _NEGLIGIBLE_BITS = 30.0
@@ -138,7 +137,7 @@ class _Narrow:
 
 
 def _white_noise(shape: tuple[int, ...], key: int, stream: int) -> np.ndarray:
-    noise = memory.empty(shape, np.float32)
+    noise = np.empty(shape, np.float32)
     noise[...] = 0
     flat = noise.reshape(-1)
     add_normals(flat, flat, np.float32(1), *key_words(key), np.uint32(stream))

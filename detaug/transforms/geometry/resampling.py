@@ -15,7 +15,6 @@ from detaug.kernels.cubic import resample_cubic
 from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
 from detaug.kernels.nearest import resample_nearest
 from detaug.kernels.resampling import resample_images
-from detaug.transforms.building import memory
 from detaug.transforms.building.affine import Matrix, applied, identity, inverse
 from detaug.transforms.geometry.elastic import DisplacementField
 from detaug.transforms.geometry.points import map_points
@@ -201,14 +200,14 @@ class PatchMap:
         matrix = np.eye(3)
         matrix[lift:, lift:] = self._matrix
         offset = np.array([0.0] * lift + self._offset)
-        new_images = [memory.empty((len(image), *out_shape), np.float32) for image in images]
+        new_images = [np.empty((len(image), *out_shape), np.float32) for image in images]
         codes = new_codes = None
         if labels is not None:
             border = label_mode[1]
             codes, pad, decode = as_int16(
                 labels, label_mode[2] if BORDER_MODES[border] == coordinates.CONSTANT else None
             )
-            new_codes = memory.empty((len(labels), *out_shape), np.int16)
+            new_codes = np.empty((len(labels), *out_shape), np.int16)
         layout = (self._align_corners, lift == 1)
         for first, last, displacement in self._parts(out_shape[0]):
             where = (shape, matrix, offset, displacement, first, last)

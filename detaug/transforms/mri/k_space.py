@@ -16,7 +16,7 @@ from detaug.kernels.line_filter import filter_lines
 from detaug.kernels.spectrum import from_k_space, keep_ball, largest_magnitude, plane_columns, to_k_space
 from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.kernels.waves import add_waves
-from detaug.transforms.building import checks, draws, memory
+from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import (
@@ -292,7 +292,7 @@ def _extents(space: Sequence[int]) -> tuple[int, int, int]:
 def _largest_in_k_space(channel: np.ndarray) -> float:
     n0, n1, n2 = _extents(channel.shape)
     first, second, third = (plan_of(n) for n in (n0, n1, n2))
-    spectrum = memory.empty((n0 // 2 + 1, 2, plane_columns(n1, n2)), np.float32)
+    spectrum = np.empty((n0 // 2 + 1, 2, plane_columns(n1, n2)), np.float32)
     to_k_space(flat_planes(channel), n2, first.radices, first.twiddles, first.row, spectrum)
     found: float = largest_magnitude(spectrum, n1, n2, second.radices, second.twiddles, third.radices, third.twiddles)
     return found
@@ -305,7 +305,7 @@ def _cut_off(source: np.ndarray, destination: np.ndarray, limit: int) -> None:
     squares0 = _squares(n0, np.arange(n0 // 2 + 1))
     squares1, squares2 = _squares(n1, second.frequency), _squares(n2, third.frequency)
     kept = int((squares0.min(0) + squares1.min() + squares2.min() <= limit).sum())
-    spectrum = memory.empty((kept, 2, plane_columns(n1, n2)), np.float32)
+    spectrum = np.empty((kept, 2, plane_columns(n1, n2)), np.float32)
     along_x = first.radices, first.twiddles, first.row
     to_k_space(flat_planes(source), n2, *along_x, spectrum)
     keep_ball(

@@ -12,7 +12,7 @@ from detaug.kernels.coordinates import HELD
 from detaug.kernels.limits import least_and_largest
 from detaug.kernels.line_filter import filter_lines
 from detaug.kernels.resampling import resample_images
-from detaug.transforms.building import checks, draws, memory
+from detaug.transforms.building import checks, draws
 from detaug.transforms.building.affine import applied, resample_channel, rotation_and_scaling
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
@@ -138,7 +138,7 @@ def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
     """One channel; both may be one array."""
     stretches = _stretches(source.shape[motion["axis"]], motion["times"])
     seen = [(position, stretch) for position, stretch in enumerate(stretches) if stretch.any()]
-    volumes = memory.empty((len(seen), *source.shape), np.float32)
+    volumes = np.empty((len(seen), *source.shape), np.float32)
     outside = float(least_and_largest(flat_planes(source))[0])
     for volume, (position, _) in zip(volumes, seen, strict=True):
         if position == 0:

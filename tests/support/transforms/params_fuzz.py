@@ -15,13 +15,13 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
 from detaug import SeedTree, fingerprint
 from detaug.kernels.statistics import order_statistics
-from detaug.transforms.building import memory
 from tests.support.transforms.every_transform import EVERY
 from tests.support.transforms.golden import sample
 
@@ -74,8 +74,8 @@ class Guarded:
     def __init__(self) -> None:
         self._memory: list[tuple[np.ndarray, int]] = []
 
-    def empty(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
-        kind, wanted = np.dtype(dtype), tuple(map(int, shape))
+    def empty(self, shape: int | Sequence[int], dtype: Any = np.float64) -> np.ndarray:
+        kind, wanted = np.dtype(dtype), tuple(np.atleast_1d(shape).tolist())
         size = math.prod(wanted) * kind.itemsize
         memory = np.full(size + 2 * _GUARD, _SENTINEL, np.uint8)
         self._memory.append((memory, size))
@@ -94,14 +94,12 @@ class Guarded:
 
 
 @contextmanager
-def guarded_buffers() -> Iterator[Guarded]:
-    """Results of transforms lie between guards, too."""
-    guarded, before = Guarded(), memory.empty
-    memory.empty = guarded.empty
-    try:
+def guarded_arrays() -> Iterator[Guarded]:
+    """Whatever is allocated with NumPy lies between guards, results of transforms too."""
+    guarded = Guarded()
+    like = lambda array: guarded.empty(array.shape, array.dtype)  # noqa: E731
+    with patch.object(np, "empty", guarded.empty), patch.object(np, "empty_like", like):
         yield guarded
-    finally:
-        memory.empty = before
 
 
 def error_of(call: Callable[[], Any]) -> Exception | None:
@@ -130,7 +128,7 @@ def fuzz(name: str, dims: int, rounds: int, seed: int) -> tuple[int, int]:
     before = fingerprint(given)
     for n in range(rounds):
         params = mutated(rng.choice(drawn), rng, others) if n >= len(drawn) else drawn[n]
-        with guarded_buffers() as guarded, warnings.catch_warnings():
+        with guarded_arrays() as guarded, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             arrays = {key: guarded.copy(array) for key, array in given.items()}
             found = error_of(lambda arrays=arrays, params=params: transform.apply(arrays, params))

@@ -27,7 +27,7 @@ def test_every_transform_is_on_the_page() -> None:
     classes = {
         each.__name__
         for each in (getattr(t, name) for name in t.__all__)
-        if inspect.isclass(each) and issubclass(each, t.Transform) and not inspect.isabstract(each)
+        if inspect.isclass(each) and issubclass(each, t.Transform) and each.change is not t.Transform.change
     }
     shown = {entry.name for entry in gallery.entries()}
     assert shown | set(gallery.WITHOUT_PICTURES) == classes

@@ -41,7 +41,7 @@ def test_table_has_every_transform() -> None:
     classes = {
         each.__name__
         for each in (getattr(t, name) for name in t.__all__)
-        if inspect.isclass(each) and issubclass(each, t.Transform) and not inspect.isabstract(each)
+        if inspect.isclass(each) and issubclass(each, t.Transform) and each.change is not t.Transform.change
     }
     assert classes - covered == set()
 

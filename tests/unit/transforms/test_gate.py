@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import pkgutil
@@ -41,7 +40,7 @@ def test_every_transform_says_what_params_it_takes() -> None:
     without = [
         each.__name__
         for each in every_class()
-        if not inspect.isabstract(each) and not hasattr(each.change, "checks") and each.__name__ != "_Undone"
+        if each.change is not t.Transform.change and not hasattr(each.change, "checks") and each.__name__ != "_Undone"
     ]
     assert without == []
 

@@ -11,7 +11,7 @@ import pytest
 from detaug import SeedTree
 from detaug.nnunet import training_transforms, validation_transforms
 from detaug.transforms import CenterCrop, GaussianNoise, Mirror, SpatialTransform
-from detaug.transforms.building.memory import Between, LazyVolume
+from detaug.transforms.building.lazy_volumes import Between, LazyVolume
 
 
 class Recorded(LazyVolume):
