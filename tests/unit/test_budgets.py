@@ -12,7 +12,7 @@ import detaug
 
 #: Lines of each room's files, docstrings and blank lines too; ``.`` is the files that lie in no room.
 BUDGETS = {
-    ".": 570,
+    ".": 685,
     "bench": 605,
     "cli": 1_100,
     "demo": 580,
@@ -20,7 +20,7 @@ BUDGETS = {
     "engine": 5_610,
     "kernels": 4_850,
     "ledger": 1_245,
-    "loops": 310,
+    "loops": 555,
     "memory": 435,
     "nnunet": 4_990,
     "pictures": 240,

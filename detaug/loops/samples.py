@@ -1,0 +1,124 @@
+"""detaug's transforms in a plain torch Dataset, and called as Albumentations' are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from detaug.seeding.tree import SeedTree, spawn_key_element
+from detaug.transforms.building.base import Transform
+from detaug.transforms.building.calls import generator_of_this_sample
+
+
+class Augmented(Dataset[Any]):
+    """A data set whose samples are transformed; sample i of an epoch is the same in every process and for any DataLoader.
+
+    Args:
+        dataset: gives dicts, such as ``{"image": (C, X, Y[, Z]), "segmentation": ...}``.
+        transform: is called as ``transform(**sample, rng=generator)``: any of `detaug.transforms`, or `ChannelsLast`.
+        seed: the Generator of sample i is that of (epoch, i) in its seed tree.
+    """
+
+    def __init__(self, dataset: Any, transform: Callable[..., Any], seed: int | Sequence[int]) -> None:
+        self.dataset = dataset
+        self.transform = transform
+        self._tree = SeedTree(seed)
+        # Shared, so that workers that live from epoch to epoch (persistent_workers) read it too.
+        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next pass, 0 at first. Call it before every pass."""
+        self._epoch.fill_(spawn_key_element("epoch", epoch))
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        """Sample `index`, from 0 on. TypeError: the data set gives no dict."""
+        number = index + len(self) if index < 0 else index
+        sample = self.dataset[number]
+        if not isinstance(sample, Mapping):
+            raise TypeError(
+                f"Augmented needs samples that are dicts, such as {{'image': ..., 'segmentation': ...}}, and "
+                f"{type(self.dataset).__name__} gives {type(sample).__name__}"
+            )
+        return self.transform(**sample, rng=self._tree.generator(int(self._epoch), number))
+
+
+class ChannelsLast:
+    """A transform of planes, called as an Albumentations pipeline: ``pipeline(image=..., mask=...)`` gives a dict.
+
+    Args:
+        transform: of `detaug.transforms`, whose axes are (X, Y) = (H, W).
+    """
+
+    def __init__(self, transform: Transform) -> None:
+        self.transform = transform
+
+    def __call__(
+        self, *, image: Any, mask: Any = None, rng: np.random.Generator | None = None, **others: Any
+    ) -> dict[str, Any]:
+        """Sample params and apply them.
+
+        Args:
+            image: ``(H, W, C)`` or ``(H, W)``, uint8 or another number; what comes out has the same dtype, rounded and
+                clipped where that is an integer.
+            mask: ``(H, W)``, labels.
+            rng: see `detaug.transforms.building.base.Transform`.
+
+        Raises:
+            TypeError: targets that it does not transform (``masks``, ``bboxes``, ``keypoints``), or that are unknown.
+        """
+        if others:
+            raise TypeError(
+                f"ChannelsLast transforms image and mask, and would leave {', '.join(others)} where they are. Pass one mask; for "
+                "points and boxes call the transform itself, with keypoints=... or bbox=..."
+            )
+        channels = image[..., None] if image.ndim == 2 else image
+        arrays = {"image": np.ascontiguousarray(np.moveaxis(channels, -1, 0))}
+        if mask is not None:
+            arrays["segmentation"] = np.ascontiguousarray(mask[None])
+        made = of_any_dtype(self.transform, arrays, dict.fromkeys(arrays), rng)
+        moved = np.ascontiguousarray(np.moveaxis(made["image"], 0, -1))
+        result = {"image": moved[..., 0] if image.ndim == 2 else moved}
+        return result if mask is None else {**result, "mask": made["segmentation"][0]}
+
+
+def of_any_dtype(
+    transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str | None], rng: np.random.Generator | None
+) -> dict[str, Any]:
+    """A transform applied to one sample whose images may be integers, to which they return.
+
+    Args:
+        arrays: NumPy's, or plain tensors.
+        roles: of the arrays, where they have other names (see `detaug.transforms.Compose`); None: that of the name.
+        rng: None: see `detaug.transforms.building.base.Transform`.
+    """
+    known = {name: role or name for name, role in roles.items()}
+    given = {name: _in_floats(array) if known[name] == "image" else array for name, array in arrays.items()}
+    if rng is None:
+        rng = generator_of_this_sample(type(transform).__name__)
+    made = transform.of_sample(given, known, rng)
+    return {name: _in_dtype_of(array, made[name]) for name, array in arrays.items()}
+
+
+def _in_floats(array: Any) -> Any:
+    if isinstance(array, torch.Tensor):
+        return array if array.is_floating_point() else array.float()
+    return array if array.dtype.kind == "f" else array.astype(np.float32)
+
+
+def _in_dtype_of(given: Any, made: Any) -> Any:
+    if isinstance(made, list) or made.dtype == given.dtype:  # a list: deep supervision's levels
+        return made
+    values = made.numpy() if isinstance(made, torch.Tensor) else made
+    kind = given.numpy().dtype if isinstance(given, torch.Tensor) else given.dtype
+    if kind.kind in "iu":
+        limits = np.iinfo(kind)
+        values = np.clip(np.rint(values), limits.min, limits.max)
+    values = values.astype(kind)
+    return torch.from_numpy(values) if isinstance(made, torch.Tensor) else values
