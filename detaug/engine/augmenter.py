@@ -370,7 +370,8 @@ class DeterministicAugmenter(Generic[Batch]):
                 raise
             try:
                 waited = time.perf_counter() - asked
-                position = self._schedule.before(self._schedule.position)
+                position = self._schedule.taken
+                assert position is not None
                 step = self._schedule.key_at(position).step
                 ledger.delivered(Key(position.epoch, position.step), step, noted[1], waited, self._health.restarts)
             except BaseException:  # Ctrl-C just now: the batch is still due
@@ -546,7 +547,6 @@ class DeterministicAugmenter(Generic[Batch]):
             self._schedule = self._new_schedule()
         self._loader_states.load(loader_states)
         self._move(position)
-        self._schedule.set_skips(loaded.skipped)
         self._health.epoch_begins(position.taken)
         self._loaded_epoch = position.epoch
         self._rest_is_wanted = False
@@ -610,7 +610,7 @@ class DeterministicAugmenter(Generic[Batch]):
             num_streams=self.num_streams,
             pipeline=self._declared,
             loader_states=self._loader_states.as_text(BatchKey(position.epoch, position.step)),
-            skipped=self._schedule.skips_before(position),
+            skipped=position.skipped,
             before=position.before if position.before or self._schedule.plan.phase_of(position.step) else None,
         )
 
@@ -702,7 +702,6 @@ class DeterministicAugmenter(Generic[Batch]):
             engine.close()
         before, self._schedule = self._schedule, self._new_schedule()
         self._schedule.position = before.position
-        self._schedule.set_skips(before.skips_before(before.position))
 
     # --- what engines and ledgers are given -------------------------------------------------------------------------
 

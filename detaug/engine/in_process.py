@@ -142,7 +142,8 @@ class InProcess:
 
     def put_back(self, batch: Any) -> None:
         with _making:
-            self._schedule.put_back(self._schedule.before(self._schedule.position), Delivered(batch))
+            assert self._schedule.taken is not None
+            self._schedule.put_back(self._schedule.taken, Delivered(batch))
 
     def move(self, position: Position) -> None:
         with _making:

@@ -147,7 +147,8 @@ class PrefetchingEngine:
 
     def put_back(self, batch: Any) -> None:
         """The batch that `next` has just given is due again."""
-        self._put_back(self._schedule.before(self._schedule.position), Delivered(batch))
+        assert self._schedule.taken is not None
+        self._put_back(self._schedule.taken, Delivered(batch))
 
     def _put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         with self._lock:

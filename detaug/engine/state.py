@@ -139,7 +139,7 @@ class State:
         """
         before = self.before or 0
         if (rank, world_size) == (self.rank, self.world_size):
-            return Position(self.epoch, self.step, self.taken, before)
+            return Position(self.epoch, self.step, self.taken, before, self.skipped)
         first, taken = self.step - self.rank, before + self.taken * self.world_size
         if self.world_size > 1 and taken < first:
             raise StateMismatch(
@@ -153,5 +153,5 @@ class State:
                 "whether the other ranks have had theirs. Load rank 0's state, which is always enough for all."
             )
         if world_size == self.world_size:
-            return Position(self.epoch, first + rank, self.taken, before)
-        return Position(self.epoch, first + rank, 0, taken)
+            return Position(self.epoch, first + rank, self.taken, before, self.skipped)
+        return Position(self.epoch, first + rank, 0, taken, self.skipped)

@@ -24,12 +24,14 @@ class Position(NamedTuple):
         epoch, step: what is due next.
         taken: steps of this rank that were handed out (or skipped) in this epoch, since there are as many ranks as now.
         before: batches that all ranks took in this epoch when there were more or fewer ranks.
+        skipped: how many steps of this rank were skipped in a row directly before it, those of earlier epochs too.
     """
 
     epoch: int
     step: int
     taken: int
     before: int = 0
+    skipped: int = 0
 
 
 class Task(NamedTuple):

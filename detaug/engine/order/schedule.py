@@ -64,12 +64,10 @@ class Schedule:
         self.stateless = stateless
         self._wraps_at = plan.wraps_at
         self.ended: Position | None = None  # where the last epoch was over that was taken to its end
+        self.taken: Position | None = None  # where the batch was that was taken last
         self._settled: Position | None = None
         self.end_after(limit)
         self.max_skips = max_skips
-        # How many steps were skipped directly before a position, of the few that it may stand at now; 0 before any other.
-        self._skips: dict[Position, int] = {}
-        self._passed: list[Skipped] = []
         self.probing = probing and plan.world_size > 1
         self.position = self.start_of(0)
         self.outcomes: dict[BatchKey, Outcome] = {}
@@ -169,50 +167,25 @@ class Schedule:
 
     def take(self) -> Taken:
         """Take what is due, if it is there: the position moves past it."""
-        position, outcome = self.due()
+        before, (position, outcome) = self.position, self.due()
+        steps = range(before.step, position.step, self.plan.world_size)
+        passed = [self.outcomes.get(self.key_at(before._replace(step=step))) for step in steps]
         self.hand_out(position, outcome)
-        return Taken(position, outcome, self.take_passed())
+        return Taken(position, outcome, [each for each in passed if isinstance(each, Skipped)])
 
     def hand_out(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         """What was due is taken: the position moves behind it, or past gaps and skipped steps only where it is a failure
         or not known. It moves last of all."""
-        if self._skips or position != self.position:
-            self._count_skips(position, outcome)
         if isinstance(outcome, Delivered):
             then = self.after(position)
             self.outcomes.pop(self.key_at(position), None)
+            self.taken = position
             self.position = then
         elif isinstance(outcome, EpochEnd):
             self.ended = position
             self.position = outcome.then
         elif position != self.position:
             self.position = position
-
-    def skips_before(self, position: Position) -> int:
-        """How many steps of this rank were skipped in a row directly before it, those of earlier epochs too."""
-        return self._skips.get(position, 0)
-
-    def set_skips(self, number: int) -> None:
-        """So many were skipped directly before the position, as a state dict says."""
-        self._skips = {self.position: number} if number else {}
-
-    def take_passed(self) -> list[Skipped]:
-        """The skipped steps that were passed since the last call, in order."""
-        passed, self._passed = self._passed, []
-        return passed
-
-    def _count_skips(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
-        old, skips = self.position, self.skips_before(self.position)
-        known = {old: skips}
-        for step in range(old.step, position.step, self.plan.world_size):
-            skipped = self.outcomes.get(self.key_at(old._replace(step=step)))
-            if isinstance(skipped, Skipped):
-                self._passed.append(skipped)
-                skips += 1
-        known[position] = skips
-        if isinstance(outcome, EpochEnd):
-            known[outcome.then] = skips
-        self._skips = {place: number for place, number in known.items() if number}
 
     def put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         """What `hand_out` took, or was about to, is due again."""
@@ -235,7 +208,6 @@ class Schedule:
     def due(self) -> tuple[Position, Outcome | EpochEnd | None]:
         """The next step that is no gap, and its outcome; None while it is not known. Changes nothing."""
         position = self.position
-        skips = self.skips_before(position)
         while True:
             end = self._end_at(position)
             if end is not None:
@@ -248,27 +220,22 @@ class Schedule:
                 return position, None
             outcome = self.outcomes.get(key)
             if isinstance(outcome, Skipped):
-                skips += 1
-                if self.max_skips is not None and skips > self.max_skips and outcome.error is not None:
+                skipped = position.skipped + 1
+                if self.max_skips is not None and skipped > self.max_skips and outcome.error is not None:
                     return position, Failed(outcome.error)
-                position = self.after(position)
+                position = self.after(position)._replace(skipped=skipped)
                 continue
             return position, outcome
 
     def after(self, position: Position) -> Position:
         """The position behind a step that was handed out."""
-        epoch, step, taken, before = position
-        return Position(epoch, step + self.plan.world_size, taken + 1, before)
+        return Position(position.epoch, position.step + self.plan.world_size, position.taken + 1, position.before)
 
     def end_after(self, limit: int | None) -> None:
         """From now on an epoch has so many batches over all ranks; None: it has no end but the loader's."""
         self._settled = None
         self.limit = limit
         self._share = None if limit is None else self.plan.share_of(limit)
-
-    def before(self, position: Position) -> Position:
-        """The inverse of `after`."""
-        return position._replace(step=position.step - self.plan.world_size, taken=position.taken - 1)
 
     def is_over(self, position: Position) -> bool:
         """Whether this rank has no more in that epoch, by numbers that are known beforehand."""
@@ -283,7 +250,7 @@ class Schedule:
         if not over and self._ends.epochs:
             end = self._ends.epochs_end(position.epoch, self.plan.phase_of(position.step))
             over = end is not None and position.step >= end
-        return EpochEnd(self.start_of(position.epoch + 1)) if over else None
+        return EpochEnd(self.start_of(position.epoch + 1)._replace(skipped=position.skipped)) if over else None
 
     def _round_known(self, position: Position) -> bool:
         return all(BatchKey(position.epoch, step) in self.outcomes for step in self._round_of(position))

@@ -121,10 +121,10 @@ class ReferenceSchedule:
             outcome = self.outcomes.get(key)
             if not isinstance(outcome, Skipped):
                 return position, outcome
-            position = self.after(position)
+            position = self.after(position)._replace(skipped=position.skipped + 1)
 
     def after(self, position: Position) -> Position:
-        return position._replace(step=position.step + self.plan.world_size, taken=position.taken + 1)
+        return position._replace(step=position.step + self.plan.world_size, taken=position.taken + 1, skipped=0)
 
     def hand_out(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         if isinstance(outcome, Delivered):
@@ -159,7 +159,7 @@ class ReferenceSchedule:
                 }
                 if all(stream in ended for stream in own):
                     over = position.step > max(self.plan.step_of(stream, ended[stream] - 1) for stream in own)
-        return EpochEnd(Position(position.epoch + 1, self.plan.rank, 0)) if over else None
+        return EpochEnd(Position(position.epoch + 1, self.plan.rank, 0, 0, position.skipped)) if over else None
 
     def _share(self, batches: int) -> int:
         """Of the batches 0 ... batches - 1, dealt out one by one, and what becomes of the last round."""
