@@ -160,9 +160,8 @@ class Schedule:
             self.finish(key, Failed(_ended_too_soon(key, self._wraps_at)))
             return
         self.in_flight.discard(key)
-        position = self.position
-        if key.epoch >= position.epoch:
-            self._ends.note(key, self.plan.phase_of(position.step) if position.epoch == key.epoch else 0)
+        if key.epoch >= self.position.epoch:
+            self._ends.note(key)
             self._settled = None
 
     def take(self) -> Taken:
