@@ -36,24 +36,6 @@ def making(dataset: Any, **options: Any) -> Make:
     )
 
 
-class OneShard:
-    """Shards of seven items, of which the last one that was read is kept."""
-
-    def __init__(self) -> None:
-        self.shard: np.ndarray[Any, Any] | None = None
-        self.shard_id = -1
-
-    def __len__(self) -> int:
-        return ITEMS
-
-    def __getitem__(self, index: int) -> int:
-        shard, place = divmod(index, 7)
-        if self.shard is None or shard != self.shard_id:
-            self.shard = np.arange(7 * shard, 7 * shard + 7)
-            self.shard_id = shard
-        return int(self.shard[place])
-
-
 class LeastRecentlyUsed:
     """A dict and the list of its keys, which must stay in step."""
 
@@ -134,7 +116,7 @@ class Computed(PlaceForEach):
         return self.table[index]
 
 
-CACHES = (OneShard, LeastRecentlyUsed, PlaceForEach, Preallocated, OfAMethod, Computed)
+CACHES = (LeastRecentlyUsed, PlaceForEach, Preallocated, OfAMethod, Computed)
 #: Whose memory workers share, and of which they have a copy each.
 SHARED, COPIED = Preallocated, LeastRecentlyUsed
 
@@ -144,7 +126,7 @@ def test_a_data_set_with_a_cache_gives_every_item_once(kind: type, processes: tu
     assert_every_item_once(run_all_ways(making(kind()), processes))
 
 
-@pytest.mark.parametrize(("kind", "processes"), in_workers_too((OneShard, LeastRecentlyUsed, Preallocated), (SHARED,)))
+@pytest.mark.parametrize(("kind", "processes"), in_workers_too((LeastRecentlyUsed, Preallocated), (SHARED,)))
 def test_a_cache_that_was_filled_before_it_was_handed_in_is_right_as_well(
     kind: type, processes: tuple[int, ...]
 ) -> None:
@@ -185,14 +167,14 @@ class Atlas:
 def test_keep_lets_a_transforms_cache_stay(tmp_path: Path) -> None:
     diary = tmp_path / "read"
     for keep, times in (((), 12), (("atlas",), 1)):
-        with making(OneShard(), transform=Atlas(diary), keep=keep, check=False)(num_processes=0) as augmenter:
+        with making(PlaceForEach(), transform=Atlas(diary), keep=keep, check=False)(num_processes=0) as augmenter:
             assert _items(list(augmenter)) == list(range(ITEMS))
         assert diary.read_text().count("read") == times
         diary.unlink()
 
 
 def test_a_kept_cache_is_right_in_all_ways(tmp_path: Path) -> None:
-    assert_every_item_once(run_all_ways(making(OneShard(), transform=Atlas(tmp_path / "read"), keep=("atlas",))))
+    assert_every_item_once(run_all_ways(making(PlaceForEach(), transform=Atlas(tmp_path / "read"), keep=("atlas",))))
 
 
 class Cases:

@@ -34,12 +34,13 @@ def _plain(samples: list[Any]) -> list[Any]:
     return samples
 
 
-def in_a_data_set(draw: Any) -> Make:
+def in_a_data_set(draw: Any, transform: Any = None) -> Make:
     return lambda num_processes: DeterministicAugmenter.from_dataset(
         Items(draw),
         BATCH,
         seed=6,
         collate_fn=_plain,
+        transform=transform,
         num_processes=num_processes,
         check=check_every(num_processes),
     )
@@ -54,15 +55,7 @@ class Adds:
 
 
 def as_transform(draw: Any) -> Make:
-    return lambda num_processes: DeterministicAugmenter.from_dataset(
-        Items(_zero),
-        BATCH,
-        seed=6,
-        collate_fn=_plain,
-        transform=Adds(draw),
-        num_processes=num_processes,
-        check=check_every(num_processes),
-    )
+    return in_a_data_set(_zero, Adds(draw))
 
 
 def _zero() -> float:

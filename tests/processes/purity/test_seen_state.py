@@ -128,7 +128,7 @@ class Adds(Step):
     """What a cell draws, which depends on what it drew before."""
 
     def __init__(self, kind: str) -> None:
-        self.cell = CELLS[kind](False, 20_000)
+        self.cell = CELLS[kind](False, 20_000 if "buffer" in kind else 600)  # buffers of more than 64 kB
 
     def draw(self) -> float:
         return float(self.cell())
