@@ -227,7 +227,17 @@ def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
     for n, cpu in enumerate(cpus):
         axes.barh(0, 0, color=COLOURS[n % len(COLOURS)], label=cpu)
     axes.legend(frameon=False, loc="lower right", fontsize=9)
-    figure.savefig(file, dpi=100, metadata={"Software": None})
+    figure.savefig(file, dpi=100, metadata={"Software": None, "Comment": drawn(results)})
+
+
+def drawn(results: Sequence[dict[str, Any]]) -> str:
+    """What the picture shows, as text: it lies in the picture's file, by which a test knows that it is of these results."""
+    found = [
+        f"{cpu}: {shown}: {' '.join(map(_number, speed(check)))}"
+        for name, against, shown, _ in TABLES["headline"]
+        for cpu, _, check in machines(results, name, against)
+    ]
+    return "; ".join(found).encode("ascii", "replace").decode()
 
 
 @click.command(cls=Command)

@@ -25,7 +25,7 @@ from detaug.cli.warmup import warmup
 
 @click.group(
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 120},
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100},
 )
 @click.version_option(package_name="detaug")
 def main() -> None:

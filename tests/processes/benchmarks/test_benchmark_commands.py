@@ -14,6 +14,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 from rich.console import Console
 
 from benchmarks.command import common_options, measure_rows
@@ -21,7 +22,19 @@ from benchmarks.engine.systems import SYSTEMS, installed
 from benchmarks.headline.__main__ import keep
 from benchmarks.nodes.needs import Gpu, Machines, cores, gigabytes_per_second, nodes
 from benchmarks.report import Check, Row, ratio_check, show
-from benchmarks.tables.__main__ import BLOCK, COMPUTED, PAGES, RESULTS, TABLES, draw, kept, table_of, with_tables
+from benchmarks.tables.__main__ import (
+    BLOCK,
+    COMPUTED,
+    PAGES,
+    PICTURE,
+    RESULTS,
+    TABLES,
+    draw,
+    drawn,
+    kept,
+    table_of,
+    with_tables,
+)
 from detaug.bench.measuring import Ratio
 from detaug.cli.options import Command, Target
 
@@ -121,6 +134,11 @@ def test_the_pages_tables_are_what_the_kept_results_give() -> None:
         assert len(blocks) == page.count("<!-- table") == page.count("<!-- end of the table"), file.name
         found += blocks
     assert set(found) == {*TABLES, *COMPUTED}
+
+
+def test_the_front_pages_picture_is_of_the_same_results() -> None:
+    assert Image.open(PICTURE).info["Comment"] == drawn(kept()), "python -m benchmarks tables"
+    assert drawn(kept()[:1]) != drawn(kept())
 
 
 #: A number that is a multiple or a share; not the × of a shape (128×128, 2 × 64).
