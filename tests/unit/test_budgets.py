@@ -34,7 +34,7 @@ BUDGETS = {
     "seeding": 1_115,
     "sources": 1_505,
     "training": 2_085,
-    "transforms": 7_500,
+    "transforms": 7_435,
     "transport": 1_230,
     "verification": 1_680,
     "watching": 350,

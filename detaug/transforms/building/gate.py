@@ -195,7 +195,6 @@ def number(least: float = -_LARGEST, most: float = _LARGEST, *, above: float | N
         if not least <= value <= most:
             raise _wrong(ValueError, allowed, value)
 
-    check.limits = (least, most)  # type: ignore[attr-defined]
     return check
 
 
@@ -266,20 +265,11 @@ def fields(**checks: Check) -> Check:
 def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check:
     """A list (a tuple, an array) with as many elements as are wanted, each of which a check takes."""
 
-    limits = getattr(check, "limits", None)
-
     def check_all(given: Given, value: Any) -> None:
         wanted = length(given) if callable(length) else length
         if type(value) is list and len(value) >= least and (wanted is None or len(value) == wanted):
-            if check is anything or not value:
+            if check is anything:
                 return
-            if limits is not None:  # nearly always they are floats
-                low, high = limits
-                for each in value:
-                    if type(each) is not float or not low <= each <= high:
-                        break
-                else:
-                    return
         elif not isinstance(value, (list, tuple, np.ndarray)) or (isinstance(value, np.ndarray) and not value.ndim):
             raise _wrong(TypeError, "be a list", value)
         given.is_plain &= not isinstance(value, np.ndarray)

@@ -40,48 +40,32 @@ def map_points(points: np.ndarray, matrix: Sequence[Sequence[float]], offset: Se
     return result
 
 
-def map_keypoints(keypoints: np.ndarray, dims: int, function: PointMap) -> np.ndarray:
-    """Keypoints under a function that takes and gives (N, dims) float64 arrays.
+def map_rows(key: str, rows: np.ndarray, dims: int, function: PointMap) -> np.ndarray:
+    """``keypoints`` or ``bbox`` under a function that takes and gives (N, dims) float64 arrays. Boxes become those around their
+    mapped corners; rows with a NaN or an infinity are unchanged.
 
     Raises:
         TypeError, ValueError: see `checked_points`.
     """
-    return _finite_rows_mapped("keypoints", keypoints, dims, function)
-
-
-def map_boxes(boxes: np.ndarray, dims: int, function: PointMap) -> np.ndarray:
-    """Boxes under a function that takes and gives (N, dims) float64 arrays: the boxes around their mapped corners.
-
-    Raises:
-        TypeError, ValueError: see `checked_points`.
-    """
-
-    def around_corners(rows: np.ndarray) -> np.ndarray:
-        ends = rows.reshape(-1, 2, dims)
-        corners = [
-            function(np.stack([ends[:, end, axis] for axis, end in enumerate(which)], axis=1))
-            for which in product((0, 1), repeat=dims)
-        ]
-        return np.concatenate((reduce(np.minimum, corners), reduce(np.maximum, corners)), axis=1)
-
-    return _finite_rows_mapped("bbox", boxes, dims, around_corners)
-
-
-def _finite_rows_mapped(key: str, rows: np.ndarray, dims: int, function: PointMap) -> np.ndarray:
-    """`function` of the rows without NaN and infinities, in float64; the other rows are unchanged."""
     checked_points(key, rows, dims)
     finite = np.isfinite(rows).all(axis=1)
     result = rows.astype(rows.dtype if rows.dtype.kind == "f" else np.float32)
     if finite.any():
-        result[finite] = function(rows[finite].astype(np.float64))
+        ends = rows[finite].astype(np.float64).reshape(finite.sum(), -1, dims)
+        corners = [
+            function(np.stack([ends[:, end, axis] for axis, end in enumerate(which)], axis=1))
+            for which in product(range(ends.shape[1]), repeat=dims)
+        ]
+        around = [reduce(np.minimum, corners), reduce(np.maximum, corners)]
+        result[finite] = np.concatenate(around, axis=1)[:, : rows.shape[1]]  # a point's corner is itself
     return result
 
 
 def move_points(workspace: Workspace, dims: int, function: PointMap) -> None:
     """Apply a map of points to the ``keypoints`` and the ``bbox`` of a workspace, where it has them."""
-    for key, mapped in (("keypoints", map_keypoints), ("bbox", map_boxes)):
+    for key in ("keypoints", "bbox"):
         if key in workspace:
-            workspace.put(key, mapped(workspace[key], dims, function))
+            workspace.put(key, map_rows(key, workspace[key], dims, function))
 
 
 def checked_points(key: str, rows: np.ndarray, dims: int) -> None:

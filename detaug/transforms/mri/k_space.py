@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -302,8 +303,7 @@ def _cut_off(source: np.ndarray, destination: np.ndarray, limit: int) -> None:
     """Keep of a channel's k-space what is in a ball; both may be one array."""
     n0, n1, n2 = _extents(source.shape)
     first, second, third = (plan_of(n) for n in (n0, n1, n2))
-    squares0 = _squares(n0, np.arange(n0 // 2 + 1))
-    squares1, squares2 = _squares(n1, second.frequency), _squares(n2, third.frequency)
+    squares0, squares1, squares2 = _squares(n0, True), _squares(n1, False), _squares(n2, False)
     kept = int((squares0.min(0) + squares1.min() + squares2.min() <= limit).sum())
     spectrum = np.empty((kept, 2, plane_columns(n1, n2)), np.float32)
     along_x = first.radices, first.twiddles, first.row
@@ -315,7 +315,10 @@ def _cut_off(source: np.ndarray, destination: np.ndarray, limit: int) -> None:
     from_k_space(spectrum, n2, *along_x, flat_planes(destination))
 
 
-def _squares(n: int, frequencies: np.ndarray) -> np.ndarray:
-    """(2, frequencies): of twice the distance from the middle of n coefficients, for each frequency and for its negative."""
+@lru_cache(maxsize=64)
+def _squares(n: int, in_order: bool) -> np.ndarray:
+    """(2, frequencies): of twice the distance from the middle of n coefficients, for each frequency and for its negative; those
+    from 0 to n // 2, or all in the plan's order."""
+    frequencies = np.arange(n // 2 + 1) if in_order else plan_of(n).frequency
     both = [(2 * shifted(n, each) - (n - 1)) ** 2 for each in (frequencies, -frequencies)]
     return np.stack(both).astype(np.int32)
