@@ -48,7 +48,13 @@ def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
 SLOW = {"verify.md", "loader.md"}
 
 #: Pages whose blocks need a package that not everybody has.
-NEEDS = {"nnunet.md": "nnunetv2", "loader.md": "nnunetv2", "transforms.md": "nnunetv2", "cluster.md": "ray"}
+NEEDS = {
+    "elsewhere.md": "torchio",
+    "nnunet.md": "nnunetv2",
+    "loader.md": "nnunetv2",
+    "transforms.md": "nnunetv2",
+    "cluster.md": "ray",
+}
 
 
 def program(page: Path) -> str:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from PIL import Image
+from torch.utils.data import IterableDataset, SubsetRandomSampler
 
+from detaug import DeterministicAugmenter
 from detaug.bench import benching
-from detaug.bench.systems import SYSTEMS, NotForThis, _endless
+from detaug.bench.systems import SYSTEMS, NotForThis, _endless, torch_loader
 from detaug.cli import main
+from detaug.verification.handed_in import call_factory
 
 PIPELINES = """
 import numpy as np
@@ -160,3 +165,38 @@ def test_numbers_of_a_busy_machine_say_so() -> None:
 
     assert "Other programs kept 1.5 of 2 cores busy" in notes(1.5)
     assert "Other programs" not in notes(0.0) + notes(None)
+
+
+class Numbers:
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+class Streamed(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(7))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "options", "sizes", "allowed"),
+    [
+        (Numbers(), {"batch_size": 4, "shuffle": False}, [4, 4, 1], range(9)),
+        (Numbers(), {"batch_size": 4, "drop_last": True}, [4, 4], range(9)),
+        (Numbers(), {"batch_size": 2, "sampler": SubsetRandomSampler([1, 5, 7])}, [2, 1], {1, 5, 7}),
+        (Numbers(), {"batch_size": 4, "weights": [0, 1, 1, 0, 0, 0, 0, 0, 0]}, [4, 4, 1], {1, 2}),
+        (Numbers(), {"batch_sampler": [[1, 2], [3], [4, 5, 6]]}, [2, 1, 3], range(1, 7)),
+        (Streamed(), {"batch_size": 3}, [3, 3, 1], range(7)),
+    ],
+    ids=["stored", "drop_last", "sampler", "weights", "batch_sampler", "iterable"],
+)
+def test_torchs_loader_is_given_the_same_samples_in_batches_of_the_same_sizes(
+    dataset: Any, options: dict[str, Any], sizes: list[int], allowed: Any
+) -> None:
+    made = call_factory(lambda: DeterministicAugmenter.from_dataset(dataset, num_processes=0, seed=1, **options))
+    with torch_loader(made, 1) as batches:
+        taken = [batch.tolist() for batch in islice(batches, len(sizes))]
+    assert [len(batch) for batch in taken] == sizes
+    assert {number for batch in taken for number in batch} <= set(allowed)
