@@ -24,7 +24,10 @@ _replaced: list[Any] = []  # kept for good: closing one would wait for its lock
 
 #: Signals for the training process. Schedulers send them to whole process groups; a worker leaves them
 #: to the parent, which may want to save a checkpoint first.
-_LEFT_TO_THE_PARENT = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT")
+_LEFT_TO_THE_PARENT: tuple[int, ...] = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT),
+)
 
 
 def leave_signals_to_the_parent() -> None:
@@ -37,22 +40,18 @@ def leave_signals_to_the_parent() -> None:
     # If the program ignored it, or reaped all children in a handler, the exit status of workers would be lost.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     global _hooked
-    for name in _LEFT_TO_THE_PARENT:
-        signal.signal(getattr(signal, name), _take_no_notice)
+    for number in _LEFT_TO_THE_PARENT:
+        signal.signal(number, _take_no_notice)
     if not _hooked:
         _hooked = True
         os.register_at_fork(after_in_child=_default_signals)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _left_signals())
-
-
-def _left_signals() -> list[int]:
-    return [getattr(signal, name) for name in _LEFT_TO_THE_PARENT]
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEFT_TO_THE_PARENT)
 
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
     """A process started inside meets none of the parent's signals before it calls `leave_signals_to_the_parent`."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _left_signals())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _LEFT_TO_THE_PARENT)
     try:
         yield
     finally:
@@ -71,8 +70,7 @@ def interrupts_deferred() -> Iterator[None]:
         return
     pending: list[tuple[Any, int, Any]] = []
     previous: dict[int, Any] = {}
-    for name in _LEFT_TO_THE_PARENT:
-        number = getattr(signal, name)
+    for number in _LEFT_TO_THE_PARENT:
         handler = signal.getsignal(number)
         if callable(handler):
             previous[number] = handler
@@ -91,8 +89,7 @@ def _take_no_notice(number: int, frame: Any) -> None:
 
 
 def _default_signals() -> None:
-    for name in _LEFT_TO_THE_PARENT:
-        number = getattr(signal, name)
+    for number in _LEFT_TO_THE_PARENT:
         if signal.getsignal(number) is _take_no_notice:
             signal.signal(number, signal.SIG_DFL)
 

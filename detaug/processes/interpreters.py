@@ -54,11 +54,7 @@ class Surrounding:
     @staticmethod
     def here(hash_seed: int | None = None) -> Surrounding:
         """That of this process, now; with another hash seed than its own."""
-        try:
-            folder: str | None = os.getcwd()
-        except OSError:
-            folder = None
-        return Surrounding(worker_environment(hash_seed), folder, tuple(map(str, sys.argv)) or ("",))
+        return Surrounding(worker_environment(hash_seed), _folder(), tuple(map(str, sys.argv)) or ("",))
 
     def start(self, code: str, descriptors: tuple[int, ...], quiet: bool = False) -> subprocess.Popen[bytes]:
         """Run `code` in a new interpreter that inherits these descriptors. `quiet`: what it prints is not seen."""
@@ -107,16 +103,17 @@ def worker_environment(hash_seed: int | None = None) -> dict[str, str]:
     return {
         **kept,
         **dict.fromkeys(THREAD_VARIABLES, "1"),
-        "PYTHONPATH": os.pathsep.join(path or _folder() for path in sys.path),
+        "PYTHONPATH": os.pathsep.join(path or _folder() or os.devnull for path in sys.path),
         "PYTHONHASHSEED": str(_FIXED_HASH_SEED if hash_seed is None else hash_seed),
     }
 
 
-def _folder() -> str:
+def _folder() -> str | None:
+    """The current one; None: it is gone, and so is what could be imported from it."""
     try:
         return os.getcwd()
-    except OSError:  # it is gone, and so is what could be imported from it
-        return os.devnull
+    except OSError:
+        return None
 
 
 def known_hash_seed() -> int | None:
