@@ -10,7 +10,6 @@ from detaug.engine.checking.checks import (
     is_checked,
     make_again,
     make_to_check,
-    remark_on_process,
 )
 
 __all__ = [
@@ -22,5 +21,4 @@ __all__ = [
     "is_checked",
     "make_again",
     "make_to_check",
-    "remark_on_process",
 ]

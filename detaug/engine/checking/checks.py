@@ -14,6 +14,7 @@ slow ones a little at a time, for a known share of the throughput.
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -168,8 +169,7 @@ class Checks:
     Attributes:
         done, informative, different: how many were made again, how many of these could show what is carried from batch to
             batch, and how many differed.
-        about_process: keys that were left out of the last comparison, for they hold the number of the process.
-        about_states: what the last comparison said of the loader's states; empty: nothing.
+        remarks: what the last comparison says beside a difference, each with its level for the log.
         knows_hash_order: it is known whether batches depend on the hash seed, cannot be, or is not to be.
     """
 
@@ -177,8 +177,7 @@ class Checks:
         self, ignore: tuple[str, ...], num_streams: int, stateless: bool, states: LoaderStates, every: int = 0
     ) -> None:
         self.done = self.informative = self.different = 0
-        self.about_process: tuple[str, ...] = ()
-        self.about_states = ""
+        self.remarks: list[tuple[str, int]] = []
         self.knows_hash_order = not every
         self._ignore = ignore
         self._num_streams = num_streams
@@ -302,7 +301,7 @@ class Checks:
         states = self._states
         self.done += 1
         self.informative += check.is_informative
-        self.about_process, self.about_states = (), ""
+        self.remarks = []
         difference = None
         if again.report is not None:
             # Making it has failed, which it did not the first time.
@@ -311,17 +310,18 @@ class Checks:
         if again.refused and states.trusted:
             # A worker that is refused steps forward, so that its batches are right.
             states.distrust()
-            self.about_states = f"{again.refused}; its streams are stepped forward instead"
+            self.remarks.append((f"{again.refused}; its streams are stepped forward instead", logging.WARNING))
         if difference is None and again.restored is not None and states.trusted:
             keys = differing_keys(check.report.raw, again.restored, (*self._ignore, *check.report.process))
             if not keys:
                 states.verified = True
             elif not states.used:
                 states.distrust()
-                self.about_states = _said_of_states(check.key, keys) + (
+                advice = (
                     " Its streams are stepped forward instead, as without these methods. Do not go on from state dicts that "
                     "were taken before now."
                 )
+                self.remarks.append((_said_of_states(check.key, keys) + advice, logging.WARNING))
             else:
                 difference = Difference(check, keys, True, check.number <= _FIRST_BATCHES, True, True)
         if difference is not None:
@@ -330,7 +330,12 @@ class Checks:
         return difference
 
     def _compare(self, check: CheckedBatch, again: BatchReport, went_on: bool) -> Difference | None:
-        self.about_process = _about_process(check.report, again)
+        if names := _about_process(check.report, again):
+            told = (
+                f"batches hold the number of the process that made them, under {', '.join(map(repr, names))}: it differs from "
+                f"run to run, and is not checked. check=Check(ignore={names!r}) says that this is meant"
+            )
+            self.remarks.append((told, logging.INFO))
         keys, raw = self.differing(check.report, again)
         if not keys:  # keys of the raw batch alone do not reach the user
             return None
@@ -385,16 +390,6 @@ class Checks:
 def _about_process(one: BatchReport, other: BatchReport) -> tuple[str, ...]:
     """What holds the number of its process both times is about the process, and no result of the pipeline's."""
     return tuple(name for name in one.process if name in other.process)
-
-
-def remark_on_process(names: tuple[str, ...]) -> str:
-    """A remark on keys that hold a process number; empty if there are none."""
-    if not names:
-        return ""
-    return (
-        f"batches hold the number of the process that made them, under {', '.join(map(repr, names))}: it differs from run to "
-        f"run, and is not checked. check=Check(ignore={names!r}) says that this is meant"
-    )
 
 
 @dataclass

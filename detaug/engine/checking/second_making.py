@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from detaug.engine.checking.checks import Again, CheckedBatch, Checks, Inquiry, remark_on_process
+from detaug.engine.checking.checks import Again, CheckedBatch, Checks, Inquiry
 from detaug.engine.checking.hash_order import HashOrder
 from detaug.purity.reports import Explanation
 
@@ -95,10 +95,8 @@ class Checking:
         if check is None:
             return
         difference = self.checks.compare(check, again)
-        if said := remark_on_process(self.checks.about_process):
-            self._engine.say_once(said, logging.INFO)
-        if self.checks.about_states:
-            self._engine.say_once(self.checks.about_states)
+        for said, level in self.checks.remarks:
+            self._engine.say_once(said, level)
         if difference is None:
             return
         self._inquiry, self._asked = Inquiry(difference), False
