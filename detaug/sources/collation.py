@@ -53,15 +53,34 @@ def default_collate(samples: list[Any], in_place: bool) -> Any:
     functions = dict(default_collate_fn_map)
     meta_tensor = getattr(sys.modules.get("monai.data.meta_tensor"), "MetaTensor", None)
     if meta_tensor is not None:
-        from monai.data.utils import collate_meta_tensor_fn
-
-        functions[meta_tensor] = collate_meta_tensor_fn
+        functions[meta_tensor] = _collate_meta_tensors
     if in_place and functions.get(torch.Tensor) is collate_tensor_fn:
         functions[torch.Tensor] = _stack
     several = (Mapping,) if meta_tensor is None else (Mapping, meta_tensor)
     if all(isinstance(sample, list) and all(isinstance(each, several) for each in sample) for sample in samples):
         samples = [each for sample in samples for each in sample]  # a random crop's, of each item
     return collate(samples, collate_fn_map=functions)
+
+
+def _collate_meta_tensors(tensors: list[Any], *, collate_fn_map: Any = None) -> Any:
+    """As MONAI's; but transforms are known by their class, and not by the address of the copy that this process called: so
+    they are the same wherever the batch is made, and the user's own can invert them."""
+    from monai.data.utils import collate_meta_tensor_fn
+
+    batch = collate_meta_tensor_fn(tensors, collate_fn_map=collate_fn_map)  # type: ignore[no-untyped-call]
+    batch.applied_operations = _without_addresses(batch.applied_operations)
+    return batch
+
+
+def _without_addresses(operations: Any) -> Any:
+    from monai.utils.enums import TraceKeys
+
+    if isinstance(operations, list):
+        return [_without_addresses(each) for each in operations]
+    if not isinstance(operations, dict):
+        return operations
+    known = {key: _without_addresses(value) for key, value in operations.items()}
+    return {**known, TraceKeys.ID: TraceKeys.NONE} if TraceKeys.ID in known else known
 
 
 def _stack(tensors: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:

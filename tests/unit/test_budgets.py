@@ -32,7 +32,7 @@ BUDGETS = {
     "remaking": 595,
     "reports": 360,
     "seeding": 1_115,
-    "sources": 1_505,
+    "sources": 1_520,
     "training": 2_085,
     "transforms": 7_435,
     "transport": 1_230,
