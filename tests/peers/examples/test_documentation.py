@@ -52,7 +52,7 @@ NEEDS = {
     "elsewhere.md": "torchio",
     "nnunet.md": "nnunetv2",
     "loader.md": "nnunetv2",
-    "transforms.md": "nnunetv2",
+    "own-transforms.md": "batchgeneratorsv2",
     "cluster.md": "ray",
 }
 
