@@ -28,6 +28,7 @@ from detaug.nnunet.compatibility import (
 )
 from detaug.nnunet.trainers.output_folder import CHECKPOINTS, read_checkpoint, write_checkpoint
 from detaug.nnunet.trainers.run_record import KEY, differences, shown
+from detaug.pictures.charts import figure_of
 from detaug.reports.progress import Progress
 
 #: What nnU-Net's predictor reads besides checkpoints.
@@ -235,17 +236,14 @@ def plot(found: Comparison, file: Path) -> None:
 
     Raises:
         OSError: the file cannot be written. ValueError: its suffix is no format of matplotlib's.
+        NotInstalled: matplotlib is not.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     names = [
         name
         for name, values in found.curves.items()
         if any(map(len, values)) and all(np.ndim(each) == 0 and each is not None for each in chain(*values))
     ]
-    figure = Figure(figsize=(8, 0.6 + 2.1 * len(names)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = figure_of(found.checkpoint, 8, 0.6 + 2.1 * len(names))
     for axes, name in zip(figure.subplots(len(names), sharex=True, squeeze=False)[:, 0], names, strict=True):
         for label, values, width in zip(("A", "B"), found.curves[name], (3.0, 1.2), strict=True):
             axes.plot(range(len(values)), values, linewidth=width, label=label)

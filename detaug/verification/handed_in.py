@@ -60,17 +60,10 @@ class HandedIn:
         Raises:
             TypeError, ValueError: these do not go with the pipeline.
         """
-        options: dict[str, Any] = {
-            "seed": self.seed,
-            "name": self.name,
-            "num_streams": self.num_streams,
-            "batches_per_epoch": self.batches_per_epoch,
-            "keep": self.keep,
-            "check": False,
-            "rank": 0,
-            "world_size": 1,
-        }
-        return DeterministicAugmenter(self.source, self.transform, processes, **{**options, **others})
+        own = ("seed", "name", "num_streams", "batches_per_epoch", "keep")
+        options: dict[str, Any] = {name: getattr(self, name) for name in own}
+        options |= {"check": False, "rank": 0, "world_size": 1, **others}
+        return DeterministicAugmenter(self.source, self.transform, processes, **options)
 
 
 def call_factory(factory: Factory, stateless: bool | None = None, batches_per_epoch: int | None = None) -> HandedIn:

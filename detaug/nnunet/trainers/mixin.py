@@ -316,9 +316,8 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             self._unsaved = UnsavedState(self)
         self._unsaved.training_goes_on(Path(self.output_folder))
         self._set_switches()
-        for loader in (self.dataloader_train, self.dataloader_val):
-            if isinstance(loader, DeterministicAugmenter):
-                loader.set_epoch(self.current_epoch)
+        for loader in self._augmenters():
+            loader.set_epoch(self.current_epoch)
         self._seed_globals(f"epoch/rank/{self.local_rank}", self.current_epoch)
         super().on_train_epoch_start()
 
@@ -326,7 +325,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         if self._unsaved is not None:
             self._unsaved.training_goes_on(Path(self.output_folder))
         super().on_train_end()
-        self.print_to_log_file(checks_line((self.dataloader_train, self.dataloader_val)))
+        self.print_to_log_file(checks_line(self._augmenters()))
         self._close_loaders()
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
@@ -340,10 +339,13 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             handle.remove()
         self._set_switches()
 
+    def _augmenters(self) -> list[DeterministicAugmenter]:
+        loaders = (self.dataloader_train, self.dataloader_val)
+        return [each for each in loaders if isinstance(each, DeterministicAugmenter)]
+
     def _close_loaders(self) -> None:
-        for loader in (self.dataloader_train, self.dataloader_val):
-            if isinstance(loader, DeterministicAugmenter):
-                loader.close()
+        for loader in self._augmenters():
+            loader.close()
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 

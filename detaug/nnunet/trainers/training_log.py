@@ -41,9 +41,9 @@ def detaugs_log_to(write: Callable[..., None]) -> Iterator[None]:
         logger.setLevel(before)
 
 
-def checks_line(loaders: Iterable[Any]) -> str:
+def checks_line(loaders: Iterable[DeterministicAugmenter]) -> str:
     """For the log, at the training's end: how far the run-time check went."""
-    told = [loader.stats() for loader in loaders if isinstance(loader, DeterministicAugmenter)]
+    told = [loader.stats() for loader in loaders]
     made, checked, informative = (sum(each[name] for each in told) for name in ("batches", "checked", "informative"))
     return (
         f"detaug: {checked} of {made} batches were made twice and compared; {informative} of these could have shown state that "
