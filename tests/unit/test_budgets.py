@@ -36,7 +36,7 @@ BUDGETS = {
     "training": 2_085,
     "transforms": 7_435,
     "transport": 1_230,
-    "verification": 1_680,
+    "verification": 1_670,
     "watching": 350,
 }
 
