@@ -27,9 +27,6 @@ PIECE = 512
 # use vectors; no multiple of 512, or the parts would push each other, and the source's voxels, out of the first-level cache.
 PITCH = 640
 
-# Rows are made tile by tile, of as many planes as lines: what they read of the source stays in the second-level cache.
-_TILE = 32
-
 # What `layout` has behind the three extents.
 LINE, PLANE, ORIGIN = 3, 4, 5
 
@@ -78,21 +75,6 @@ class Sampling(NamedTuple):
     padding: Any
     align_corners: Any
     flat: Any
-
-
-@inlined
-def rows_in_tiles(planes: Any, lines: Any) -> Any:
-    """How many numbers `row_in_tiles` takes; those of incomplete tiles lie outside of the patch."""
-    deep = min(planes, _TILE)
-    return -(-planes // deep) * -(-lines // _TILE) * deep * _TILE
-
-
-@inlined
-def row_in_tiles(number: Any, planes: Any, lines: Any) -> Any:
-    """Plane and line of a row, counted tile by tile."""
-    deep, across = min(planes, _TILE), -(-lines // _TILE)
-    tile, within = number // (deep * _TILE), number % (deep * _TILE)
-    return tile // across * deep + within // _TILE, tile % across * _TILE + within % _TILE
 
 
 @inlined

@@ -22,8 +22,6 @@ from detaug.kernels.coordinates import (
     Map,
     Sampling,
     place_piece,
-    row_in_tiles,
-    rows_in_tiles,
     tap_piece,
 )
 from detaug.kernels.pointers import load_float_pair
@@ -110,11 +108,8 @@ def resample_cubic(
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, CUBIC, padding, align_corners, flat)
     line, plane = np.intp(shape[LINE]), np.intp(shape[PLANE])
-    for number in range(rows_in_tiles(last - first, out.shape[2])):
-        i, j = row_in_tiles(number, last - first, out.shape[2])
-        i += first
-        if (i >= last) | (j >= out.shape[2]):
-            continue
+    for row in range(first * out.shape[2], last * out.shape[2]):
+        i, j = row // out.shape[2], row % out.shape[2]
         for begin in range(0, out.shape[3], PIECE):
             length = min(PIECE, out.shape[3] - begin)
             start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])

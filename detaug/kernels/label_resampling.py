@@ -24,8 +24,6 @@ from detaug.kernels.coordinates import (
     Sampling,
     nearest_voxel,
     place_piece,
-    row_in_tiles,
-    rows_in_tiles,
     split_piece,
     tap_piece,
     touches_nothing,
@@ -271,11 +269,8 @@ def resample_labels(
     nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
     for c in range(source.shape[0]):
         channel = source[c]
-        for number in range(rows_in_tiles(last - first, out.shape[2])):
-            i, j = row_in_tiles(number, last - first, out.shape[2])
-            i += first
-            if (i >= last) | (j >= out.shape[2]):
-                continue
+        for row in range(first * out.shape[2], last * out.shape[2]):
+            i, j = row // out.shape[2], row % out.shape[2]
             for begin in range(0, out.shape[3], PIECE):
                 size = min(PIECE, out.shape[3] - begin)
                 line = out[c, i, j, begin : begin + size]

@@ -1,9 +1,9 @@
 """Binary dilation by a footprint whose rows along the last axis are runs of voxels, each within the next wider one: balls
 and disks.
 
-A volume is (n0, n1, words) of bits (`detaug.kernels.bits`). The rows of the volume are dilated along themselves by one run
-after another, from the narrowest, and after each they are joined to the result wherever the footprint has such a row: one
-operation for 64 voxels and one row of the footprint.
+A volume is (n0, n1, words) of bits, 64 voxels in a word: voxel 0 of a row is the lowest bit of its first word. The rows of
+the volume are dilated along themselves by one run after another, from the narrowest, and after each they are joined to the
+result wherever the footprint has such a row: one operation for 64 voxels and one row of the footprint.
 """
 
 from __future__ import annotations
@@ -15,6 +15,19 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 
 _NONE = np.uint64(0)
+
+
+def packed(mask: np.ndarray) -> np.ndarray:
+    """(..., voxels) bool as (..., words) uint64."""
+    found = np.packbits(mask, axis=-1, bitorder="little")
+    whole = np.zeros((*mask.shape[:-1], -(-mask.shape[-1] // 64) * 8), np.uint8)
+    whole[..., : found.shape[-1]] = found
+    return whole.view(np.uint64)
+
+
+def unpacked(bits: np.ndarray, voxels: int) -> np.ndarray:
+    """The way back, for rows of that many voxels."""
+    return np.unpackbits(bits.view(np.uint8), axis=-1, count=voxels, bitorder="little").view(bool)
 
 
 @inlined

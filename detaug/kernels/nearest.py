@@ -22,8 +22,6 @@ from detaug.kernels.coordinates import (
     bring_inside,
     nearest_voxel,
     place_row,
-    row_in_tiles,
-    rows_in_tiles,
 )
 
 
@@ -62,11 +60,8 @@ def resample_nearest(
     rows = np.empty(3 * PITCH, np.float64)
     places = np.empty(PIECE, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
-    for number in range(rows_in_tiles(last - first, out.shape[2])):
-        i, j = row_in_tiles(number, last - first, out.shape[2])
-        i += first
-        if (i >= last) | (j >= out.shape[2]):
-            continue
+    for row in range(first * out.shape[2], last * out.shape[2]):
+        i, j = row // out.shape[2], row % out.shape[2]
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
             place_row(rows, patch_map, i, j, begin, size)

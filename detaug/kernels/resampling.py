@@ -18,8 +18,6 @@ from detaug.kernels.coordinates import (
     Map,
     Sampling,
     place_piece,
-    row_in_tiles,
-    rows_in_tiles,
     split_piece,
     tap_piece,
     touches_nothing,
@@ -128,11 +126,8 @@ def resample_images(
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
-    for number in range(rows_in_tiles(last - first, out.shape[2])):
-        i, j = row_in_tiles(number, last - first, out.shape[2])
-        i += first
-        if (i >= last) | (j >= out.shape[2]):
-            continue
+    for row in range(first * out.shape[2], last * out.shape[2]):
+        i, j = row // out.shape[2], row % out.shape[2]
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
             start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])

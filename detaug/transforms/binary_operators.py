@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.kernels.bits import packed, unpacked
-from detaug.kernels.morphology import dilate
+from detaug.kernels.morphology import dilate, packed, unpacked
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, probability, random_scalar

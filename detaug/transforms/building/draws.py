@@ -146,16 +146,12 @@ def asks_for(wanted: Any, name: str) -> bool:
 def _arguments(function: Callable[..., Any]) -> tuple[set[str], bool]:
     """The names of its arguments, and whether it takes any others. To look costs as much as a small transform."""
     try:
-        return _arguments_of_hashable(function)
-    except TypeError:  # not hashable
         return _inspected(function)
+    except TypeError:  # not hashable
+        return _inspected.__wrapped__(function)
 
 
 @lru_cache(maxsize=256)
-def _arguments_of_hashable(function: Callable[..., Any]) -> tuple[set[str], bool]:
-    return _inspected(function)
-
-
 def _inspected(function: Callable[..., Any]) -> tuple[set[str], bool]:
     try:
         declared = inspect.signature(function).parameters.values()
