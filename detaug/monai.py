@@ -35,18 +35,16 @@ class Wrap(Randomizable, MapTransform):
         self.roles = {name: role for name, role in checked_keys(keys).items() if role is not None}
         MapTransform.__init__(self, list(self.roles), allow_missing_keys)
         self.transform = transform
-        self._words: Any = None
 
     def randomize(self, data: Any = None) -> None:
-        """Draw the seed of the next call's Generator: 128 bits."""
-        self._words = self.R.randint(0, 2**32, size=4, dtype=np.uint32)
+        """Make the next call's Generator, from 128 drawn bits."""
+        self._generator = make_generator(np.random.SeedSequence(self.R.randint(0, 2**32, 4, np.uint32).tolist()))
 
     def __call__(self, data: Mapping[Any, Any]) -> dict[Any, Any]:
         self.randomize()
         names = list(self.key_iterator(data))
         arrays = {name: _plain(data[name]) for name in names}
-        generator = make_generator(np.random.SeedSequence(self._words.tolist()))
-        made = of_any_dtype(self.transform, arrays, {name: self.roles[name] for name in names}, generator)
+        made = of_any_dtype(self.transform, arrays, {name: self.roles[name] for name in names}, self._generator)
         return {**data, **{name: _as_given(made[name], data[name]) for name in names}}
 
 

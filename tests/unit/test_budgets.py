@@ -12,7 +12,7 @@ import detaug
 
 #: Lines of each room's files, docstrings and blank lines too; ``.`` is the files that lie in no room.
 BUDGETS = {
-    ".": 685,
+    ".": 680,
     "bench": 605,
     "cli": 1_100,
     "demo": 580,
