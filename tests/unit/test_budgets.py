@@ -18,7 +18,7 @@ BUDGETS = {
     "demo": 580,
     "doctor": 225,
     "engine": 5_570,
-    "kernels": 4_805,
+    "kernels": 4_790,
     "ledger": 1_245,
     "loops": 555,
     "memory": 435,
