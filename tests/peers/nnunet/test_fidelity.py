@@ -37,15 +37,6 @@ def test_intervals_are_students_and_welchs() -> None:
     assert (difference.low, difference.high) == pytest.approx((welch.low, welch.high))
 
 
-def test_every_beginning_of_the_study_is_balanced() -> None:
-    planned = missing([], ["a", "b", "c"], ARMS, 5)
-    assert len(planned) == len(set(planned)) == 30
-    for length in range(len(planned)):
-        counts = [sum(task == name and arm == which for _, task, arm in planned[:length])
-                  for name in "abc" for which in ARMS]  # fmt: skip
-        assert max(counts) - min(counts) <= 1
-
-
 def test_study_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
     assert results.read(file) == []

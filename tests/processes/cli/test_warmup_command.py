@@ -95,21 +95,3 @@ def test_kernels_whose_source_changed_are_compiled_anew(
         assert warmup(installation, tmp_path)[:2] == (1, compiled[0] - 1)
     finally:
         source.write_text(before)
-
-
-@pytest.mark.parametrize("chosen", ["HOME", pytest.param("XDG_CACHE_HOME", marks=pytest.mark.slow)])
-def test_read_only_installation_keeps_code_in_the_users_cache_folder(
-    installation: Path, tmp_path: Path, chosen: str
-) -> None:
-    # permissions would not keep the superuser out, so a file stands where the folder would be made
-    site = tmp_path / "site"
-    shutil.copytree(installation, site, ignore=shutil.ignore_patterns("__pycache__"))
-    (site / "detaug" / "kernels" / "__pycache__").touch()
-    home = tmp_path / "home"
-    compiled, _, folder = warmup(site, home, **({} if chosen == "HOME" else {chosen: str(tmp_path / "chosen")}))
-    assert compiled > 0
-    if chosen == "HOME":
-        assert folder.is_relative_to(home)
-    else:
-        assert folder == tmp_path / "chosen" / "detaug"
-    assert list(folder.rglob("*.nbc"))

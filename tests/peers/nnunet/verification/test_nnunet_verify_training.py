@@ -30,11 +30,8 @@ LAYER = "encoder.stages.1.0.convs.0"
 #: Trainer -> what is said of it: kind, name, epoch, phase, step.
 FAULTS = {
     "UnseededTransform": ("data", "data", 0, "training", 0),
-    "UnseededValidation": ("data", "data", 0, "validation", 0),
     "UnseededWeights": ("initial weights", f"{LAYER}.conv.weight", 0, "", None),
-    "NoisyForward": ("outcome", "outcome['loss']", 0, "training", 0),
     "NoisyGradient": ("weights", f"{LAYER}.conv.weight", 0, "training", 0),
-    "NoisyOptimizer": ("weights", f"{LAYER}.conv.weight", 0, "training", 0),
     "ForgetsMomentum": ("resume", "momentum_buffer of encoder.stages.0.0.convs.0.conv.weight", 1, "", None),
     "ForgetsTeacher": ("resume", TEACHERS, 1, "", None),
     "ForgetsCount": ("resume", "outcome['loss']", 1, "training", 0),

@@ -30,12 +30,6 @@ class UnseededTransform(nnUNetTrainerDeterministic):
         return _NoisyTransforms(nnUNetTrainerDeterministic.get_training_transforms(*arguments, **options))
 
 
-class UnseededValidation(nnUNetTrainerDeterministic):
-    @staticmethod
-    def get_validation_transforms(*arguments, **options):
-        return _NoisyTransforms(nnUNetTrainerDeterministic.get_validation_transforms(*arguments, **options))
-
-
 class ForgetsTeacher(nnUNetTrainerDeterministic):
     """The weights are drawn to those of a teacher, their moving average, which is in no checkpoint."""
 
@@ -71,30 +65,11 @@ class UnseededWeights(nnUNetTrainerDeterministic):
             weights += noise(weights)
 
 
-class NoisyForward(nnUNetTrainerDeterministic):
-    def initialize(self):
-        super().initialize()
-        layer = self.network.encoder.stages[1][0].convs[0].norm
-        layer.register_forward_hook(lambda module, inputs, output: output + noise(output))
-
-
 class NoisyGradient(nnUNetTrainerDeterministic):
     def initialize(self):
         super().initialize()
         weights = self.network.encoder.stages[1][0].convs[0].conv.weight
         weights.register_hook(lambda gradient: gradient + noise(gradient))
-
-
-class NoisyOptimizer(nnUNetTrainerDeterministic):
-    def configure_optimizers(self):
-        optimizer, scheduler = super().configure_optimizers()
-        optimizer.register_step_post_hook(self._disturb)
-        return optimizer, scheduler
-
-    def _disturb(self, *_):
-        with torch.no_grad():
-            weights = self.network.encoder.stages[1][0].convs[0].conv.weight
-            weights += noise(weights)
 
 
 class ForgetsMomentum(nnUNetTrainerDeterministic):
