@@ -20,7 +20,7 @@ _LINUX = sys.platform.startswith("linux")
 _hooked = False
 _MOST_GENERATIONS = 10
 _PATIENCE = 0.5  # seconds; what waits in the kernel ends later by itself
-_replaced: list[Any] = []  # kept for good: closing one would wait for its lock
+_replaced: dict[int, Any] = {}  # by id; kept for good: closing one would wait for its lock
 
 #: Signals for the training process. Schedulers send them to whole process groups; a worker leaves them
 #: to the parent, which may want to save a checkpoint first.
@@ -250,11 +250,18 @@ def renew_standard_streams() -> None:
         new = _same_file(old)
         if new is None:
             continue
-        _replaced.append(old)
+        _replaced[id(old)] = old
         for attribute in (name, f"__{name}__"):
             if getattr(sys, attribute) is old:
                 setattr(sys, attribute, new)
         _redirect_logging(old, new)
+
+
+def is_standard_stream(value: Any) -> bool:
+    """Whether it is one of this process, or one that `renew_standard_streams` has put another in the place of."""
+    if value is sys.stdin or value is sys.stdout or value is sys.stderr or id(value) in _replaced:
+        return True
+    return value is not None and (value is sys.__stdin__ or value is sys.__stdout__ or value is sys.__stderr__)
 
 
 def _same_file(old: Any) -> io.TextIOWrapper | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from detaug.processes.control import is_standard_stream
 from detaug.purity.reducing import LOCKS
 from detaug.purity.references import is_the_users_own, parts_of, walk
 from detaug.purity.template import CannotCopy, Template
@@ -97,7 +97,7 @@ def held_open(path: str, value: Any) -> tuple[str, Any, str] | None:
     """What a process would share with its forks below a value: (path, object, what that is)."""
 
     def is_looked_into(part: Any) -> bool:
-        return type(part).__module__ != "logging" and not _is_standard_stream(part)
+        return type(part).__module__ != "logging" and not is_standard_stream(part)
 
     for where, part in walk({path: value}, into=is_looked_into):
         if (what := _shared_by_forks(part)) is not None:
@@ -105,13 +105,8 @@ def held_open(path: str, value: Any) -> tuple[str, Any, str] | None:
     return None
 
 
-def _is_standard_stream(value: Any) -> bool:
-    streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
-    return any(value is each for each in streams)
-
-
 def _shared_by_forks(value: Any) -> str | None:
-    if _is_standard_stream(value):
+    if is_standard_stream(value):
         return None
     for kind in type(value).__mro__:
         if (what := _HANDLES.get(_name_of(kind))) is not None:

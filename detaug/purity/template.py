@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import pickle
 import random
-import sys
 import threading
 import types
 from collections.abc import Callable, Collection, Iterable
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.processes.control import is_standard_stream
 from detaug.purity.bulk import BULK_BYTES, BulkStore
 from detaug.purity.reducing import BY_REFERENCE, REDUCERS, Kept, is_shared_function, reduce_by_class, reduce_tensor
 from detaug.purity.references import attributes_of
@@ -177,7 +177,7 @@ class _Pickler(pickle.Pickler):
             return self._reference(obj)
         if isinstance(obj, np.memmap) and not obj.dtype.hasobject:
             return self._reference(obj)  # what is written to it goes to the file, or nowhere
-        if obj is sys.stdout or obj is sys.stderr or obj is sys.stdin:
+        if is_standard_stream(obj):
             return self._reference(obj)
         return None
 

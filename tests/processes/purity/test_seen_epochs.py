@@ -11,6 +11,7 @@ from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBa
 
 from detaug import DeterministicAugmenter, Skip
 from detaug.errors import BatchError
+from tests.processes.engine.test_surroundings import run_python
 from tests.processes.purity.ways import BATCHES, OneOf, Then, in_workers_too, listening, making, run_all_ways
 
 # --- set_epoch that changes what it finds -------------------------------------------------------------------------------
@@ -312,3 +313,31 @@ def test_iterators_in_a_loader_are_copied_with_their_position() -> None:
     found.assert_right()
     assert found.epoch("2 workers", 0)[:2] == [[1, 1], [2, 2]]
     assert next(loader) == [1, 1]
+
+
+WRITES = """
+import sys
+from detaug import DeterministicAugmenter
+
+class Writes:
+    epoch = 0
+
+    def __init__(self):
+        self.out, self.log = sys.stdout, sys.stderr
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __call__(self, batch):
+        print("made", file=self.log)
+        return {"data": batch + 10 * self.epoch}
+
+with DeterministicAugmenter.from_dataset(list(range(4)), 2, shuffle=False, transform=Writes(), num_processes=2) as augmenter:
+    for epoch in range(2):
+        print([batch["data"].tolist() for batch in augmenter])
+"""
+
+
+def test_what_is_told_of_the_epoch_may_hold_standard_streams() -> None:
+    """Workers have others in the place of the program's."""
+    assert run_python(WRITES) == "[[0, 1], [2, 3]]\n[[10, 11], [12, 13]]\n"
