@@ -25,7 +25,7 @@ from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.options import Check, Skip
 from detaug.engine.order.outcomes import Position
 from detaug.engine.order.schedule import Schedule
-from detaug.engine.shared_seeds import RankSeeds
+from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longer_running
 from detaug.engine.state import State
 from detaug.engine.warming import warm_up
 from detaug.errors import ReproducibilityError
@@ -660,6 +660,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._check_ranks()
         self._settings = ProcessSettings.here()
         self._rank_seeds = RankSeeds.if_any(self.rank, self.world_size, self.name, self.seed)
+        mention_same_numbers(self, self._tree.entropy, self._declared)
         warm_up(self.transform, self._source.loader)
         if self.ledger is not None and self._ledger is None:
             header = weakref.WeakMethod(self._ledger_header)  # the finalizer must not keep this object alive
@@ -695,6 +696,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def _finish(self, timeout: float = 10, force: bool = False) -> None:
         """End the workers and forget what was prefetched (as batchgenerators has it); `next` starts them again."""
         engine, self._engine = self._engine, None
+        no_longer_running(self)
         if self._finalizer is not None:
             self._finalizer.detach()
             self._finalizer = None
@@ -709,6 +711,10 @@ class DeterministicAugmenter(Generic[Batch]):
     def _branch(self) -> SeedBranch:
         """Where in the seed tree its batches are."""
         return SeedBranch(self._tree, self.num_streams)
+
+    def _draws_like(self, entropy: tuple[int, ...], rank: int, declared: Sequence[str]) -> bool:
+        """Whether another pipeline would get the random numbers that this one gets."""
+        return (tuple(self._tree.entropy), self.rank) == (entropy, rank) and self._declared != list(declared)
 
     def _work(self) -> Work:
         return Work(

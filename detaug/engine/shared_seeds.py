@@ -1,20 +1,30 @@
-"""Ranks of one training that should share a seed and do not."""
+"""Augmenters that should share a seed and do not (ranks), and those that share one and should not (train and val)."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import weakref
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 
 from detaug.seeding.ranks import process_group
 from detaug.seeding.tree import Seed
 
+if TYPE_CHECKING:
+    from detaug.engine.augmenter import DeterministicAugmenter
+
+logger = logging.getLogger("detaug")
+
 #: After so many batches the other ranks are not asked for any more: some make no such augmenter.
 _ASKED_AT_MOST = 32
 
+_started: weakref.WeakSet[DeterministicAugmenter] = weakref.WeakSet()
+_said: set[tuple[int, ...]] = set()
 _comparisons: Counter[str] = Counter()
 
 
@@ -64,3 +74,29 @@ class RankSeeds:
                 "ranks; rank= and world_size= see to it that each rank gets its own batches."
             )
         self._left = 0 if len(seeds) == len(self._keys) else self._left - 1
+
+
+def mention_same_numbers(augmenter: DeterministicAugmenter, entropy: Sequence[int], declared: Sequence[str]) -> None:
+    """Warn once where another pipeline that is running in this process draws the very same random numbers.
+
+    A second augmenter of the same pipeline is taken for a repetition on purpose.
+    """
+    key = tuple(entropy)
+    for other in list(_started):
+        if other is not augmenter and other._draws_like(key, augmenter.rank, declared) and key not in _said:
+            _said.add(key)
+            which = f"the name {augmenter.name!r}" if augmenter.name else "no name"
+            logger.warning(
+                "two augmenters of this program, one of %s and one of %s, draw the same random numbers, batch by batch: both "
+                'have seed %s and %s. Give each a name of its own, e.g. name="train" and name="val".',
+                type(other.generator).__name__,
+                type(augmenter.generator).__name__,
+                augmenter.seed,
+                which,
+            )
+    _started.add(augmenter)
+
+
+def no_longer_running(augmenter: DeterministicAugmenter) -> None:
+    """It was closed."""
+    _started.discard(augmenter)

@@ -80,7 +80,8 @@ class Compose(_Composition):
         transforms: what is applied, in order.
         keys: what the keys of a call are, where they have other names than the roles: ``{"image": "image", "label":
             "segmentation"}``. Roles are ``image``, ``segmentation``, ``regression_target``, ``keypoints`` and ``bbox``; for
-            whole batches also ``data``, ``seg`` and ``target``; None: what is left as it is. Two names cannot have one role.
+            whole batches also ``data``, ``seg`` and ``target``; None: what is left as it is. Several names may have one role:
+            such arrays (images of one spatial shape, say) are joined along their channels while they are transformed.
         dim: how many spatial axes samples must have, 2 or 3. None: as many as the transforms' patch size says, if one has.
 
     Params: ``{"transforms": [params of each]}``.

@@ -15,6 +15,7 @@ import torch
 
 from detaug.seeding.current import current
 from detaug.transforms.building import draws
+from detaug.transforms.building.checks import checked_array
 
 if TYPE_CHECKING:
     from detaug.transforms.building.base import Transform
@@ -76,31 +77,20 @@ def sample_roles(arrays: Mapping[str, Any], keys: Keys) -> dict[str, str]:
     """The role of each of a sample's keys that has one.
 
     Raises:
-        ValueError: a key without a role holds an array that should have one, or two keys have one role.
+        ValueError: a key without a role holds an array that should have one.
     """
-    return _roles(arrays, keys, {role: role for role in ROLES}, lambda value: value)
+    roles = {name: name for name in arrays if name in ROLES and name not in keys}
+    roles |= _declared(arrays, keys)
+    _refuse_unknown(arrays, roles, keys, ROLES, lambda value: value)
+    return roles
 
 
 def batch_roles(batch: Mapping[str, Any], keys: Keys) -> dict[str, str]:
     """The role of each of a batch's keys that has one and holds something. Raises as `sample_roles`."""
-    roles = _roles(batch, keys, BATCH_ROLES, lambda value: value[0])
+    roles = {name: BATCH_ROLES[name] for name in batch if name in BATCH_ROLES and name not in keys}
+    roles |= _declared(batch, keys)
+    _refuse_unknown(batch, roles, keys, tuple(BATCH_ROLES), lambda value: value[0])
     return {name: role for name, role in roles.items() if batch[name] is not None}
-
-
-def _roles(
-    arrays: Mapping[str, Any], keys: Keys, known: Mapping[str, str], one_sample: Callable[[Any], Any]
-) -> dict[str, str]:
-    roles = {name: known[name] for name in arrays if name in known and name not in keys}
-    roles |= {name: BATCH_ROLES.get(role, role) for name, role in keys.items() if role is not None and name in arrays}
-    found: dict[str, str] = {}
-    for name, role in roles.items():
-        if arrays[name] is not None and found.setdefault(role, name) != name:
-            raise ValueError(
-                f"{found[role]} and {name} are both {role}: join them along their channels and pass one array, as "
-                f"numpy.concatenate([{found[role]}, {name}]) makes it"
-            )
-    _refuse_unknown(arrays, roles, keys, known, one_sample)
-    return roles
 
 
 def check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None) -> None:
@@ -132,18 +122,39 @@ def check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims: 
 def by_role(
     arrays: Mapping[str, Any], roles: Mapping[str, str], function: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Call a function of a sample under its roles, and give the result under the caller's names."""
+    """Call a function of a sample under its roles, and give the result under the caller's names.
+
+    Several arrays of one role are one array meanwhile: joined along their first axis (channels, or rows of points).
+
+    Raises:
+        ValueError: arrays of one role that cannot be joined, or came back with another number of channels.
+    """
     if all(name == role for name, role in roles.items()) and all(name in roles or name not in ROLES for name in arrays):
         return function(dict(arrays))
-    names = {role: name for name, role in roles.items() if arrays[name] is not None}
-    left = {name: value for name, value in arrays.items() if value is None or (name not in roles and name in ROLES)}
-    sample = {name: value for name, value in arrays.items() if name not in roles and name not in left}
-    sample |= {role: arrays[name] for role, name in names.items()}
-    found = {**{names.get(key, key): value for key, value in function(sample).items()}, **left}
-    return {**{name: found[name] for name in arrays if name in found}, **found}
+    groups: dict[str, list[str]] = {}
+    for name, role in roles.items():
+        if arrays[name] is not None:
+            groups.setdefault(role, []).append(name)
+    untouched = [name for name in arrays if name not in roles]
+    sample = {name: arrays[name] for name in untouched if name not in ROLES}
+    for role, names in groups.items():
+        sample[role] = arrays[names[0]] if len(names) == 1 else _joined(role, {name: arrays[name] for name in names})
+    result = function(sample)
+    found = {
+        name: arrays[name] for name in arrays if name not in sample and (name in untouched or arrays[name] is None)
+    }
+    for role, names in groups.items():
+        value = result.pop(role)
+        found |= {names[0]: value} if len(names) == 1 else _parted(role, value, {name: arrays[name] for name in names})
+    found |= {name: value for name, value in result.items() if name not in found}
+    return {name: found[name] for name in [*(n for n in arrays if n in found), *(n for n in found if n not in arrays)]}
 
 
 _EXAMPLE = 'keys={"image": "image", "label": "segmentation"}'
+
+
+def _declared(arrays: Mapping[str, Any], keys: Keys) -> dict[str, str]:
+    return {name: BATCH_ROLES.get(role, role) for name, role in keys.items() if role is not None and name in arrays}
 
 
 def _refuse_unknown(
@@ -192,6 +203,37 @@ def _shapes_in(value: Any) -> list[tuple[int, ...]]:
     """Of an array, or of the arrays in a list of them."""
     items = value if isinstance(value, (list, tuple)) else [value]
     return [tuple(item.shape) for item in items if isinstance(item, (np.ndarray, torch.Tensor))]
+
+
+def _joined(role: str, arrays: Mapping[str, Any]) -> np.ndarray:
+    checked = {name: checked_array(role, value) for name, value in arrays.items()}
+    names = ", ".join(checked)
+    if len({array.shape[1:] for array in checked.values()}) > 1:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in checked.items())
+        raise ValueError(f"arrays of one role ({role}) must have one spatial shape, got {shapes}")
+    if role == "segmentation" and len({array.dtype for array in checked.values()}) > 1:
+        dtypes = ", ".join(f"{name} {array.dtype}" for name, array in checked.items())
+        raise ValueError(f"{names} are all segmentation, so they must have one dtype, got {dtypes}")
+    return np.concatenate(list(checked.values()))
+
+
+def _parted(role: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    if isinstance(value, list):  # deep supervision's levels
+        levels = [_parted(role, level, given) for level in value]
+        return {name: [level[name] for level in levels] for name in given}
+    counts = [len(array) for array in given.values()]
+    if sum(counts) != len(value):
+        raise ValueError(
+            f"{', '.join(given)} are all {role}, {sum(counts)} channels together, and the pipeline made {len(value)} of "
+            "them: which of them belong to which name is unknown. Pass them as one array"
+        )
+    found: dict[str, Any] = {}
+    for (name, array), part in zip(given.items(), np.split(value, np.cumsum(counts)[:-1]), strict=True):
+        as_tensor = isinstance(array, torch.Tensor)
+        kind = array.numpy().dtype if as_tensor else array.dtype
+        part = np.ascontiguousarray(part, kind if role in ("image", "regression_target") else None)
+        found[name] = torch.from_numpy(part) if as_tensor else part
+    return found
 
 
 def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None) -> dict[str, Any]:

@@ -158,11 +158,36 @@ def test_batches_of_an_augmenter() -> None:
             assert fingerprint(next(theirs)["seg"]) == fingerprint(next(named)["label"])
 
 
-def test_two_arrays_of_one_role_are_an_error_that_says_what_to_pass() -> None:
-    pipeline = mirror(keys={"t1": "image", "t2": "image"})
-    with pytest.raises(ValueError, match=r"t1 and t2 are both image.*numpy.concatenate\(\[t1, t2\]\)"):
-        pipeline(t1=IMAGE, t2=IMAGE, rng=rng())
-    assert set(pipeline(t1=IMAGE, t2=None, rng=rng())) == {"t1", "t2"}
+def test_several_images_of_one_shape_are_transformed_alike() -> None:
+    keys = {"t1": "image", "t2": "image", "label": "segmentation", "previous": "segmentation"}
+    pipeline = training_transforms(**{**SHARED, "rotation": 0.4, "ds_scales": [1, 0.5]}, keys=keys)
+    both = np.concatenate([IMAGE, IMAGE + 1, 2 - IMAGE])
+    expected = training_transforms(**{**SHARED, "rotation": 0.4, "ds_scales": [1, 0.5]})(
+        image=both, segmentation=np.concatenate([LABELS, LABELS]), rng=rng()
+    )
+    made = pipeline(
+        previous=LABELS, label=torch.from_numpy(LABELS), t2=both[1:].astype(np.float16), t1=IMAGE, rng=rng(),
+    )  # fmt: skip
+    assert list(made) == ["previous", "label", "t2", "t1"]
+    assert made["t1"].dtype == np.float32
+    assert made["t2"].dtype == np.float16
+    assert np.array_equal(made["t1"], expected["image"][:1])
+    assert np.allclose(made["t2"], expected["image"][1:], atol=0.02)
+    assert isinstance(made["label"][1], torch.Tensor)
+    for level in range(2):
+        assert np.array_equal(made["label"][level].numpy(), expected["segmentation"][level][:1])
+        assert np.array_equal(made["previous"][level], expected["segmentation"][level][1:])
+
+
+def test_several_arrays_of_one_role_that_cannot_be_joined_are_an_error() -> None:
+    pipeline = mirror(keys={"t1": "image", "t2": "image", "a": "segmentation", "b": "segmentation"})
+    with pytest.raises(ValueError, match=r"one spatial shape, got t1 \(1, 12, 10, 8\), t2 \(1, 11, 10, 8\)"):
+        pipeline(t1=IMAGE, t2=IMAGE[:, 1:], rng=rng())
+    with pytest.raises(ValueError, match="one dtype, got a int16, b uint8"):
+        pipeline(a=LABELS, b=LABELS.astype(np.uint8), rng=rng())
+    move = t.Compose([t.MoveSegAsOneHotToData(0, [1, 2])], keys={"t1": "image", "t2": "image"})
+    with pytest.raises(ValueError, match="t1, t2 are all image, 2 channels together, and the pipeline made 4"):
+        move(t1=IMAGE, t2=IMAGE, segmentation=np.concatenate([LABELS, LABELS]), rng=rng())
 
 
 def test_none_leaves_an_array_as_it_is() -> None:
