@@ -73,6 +73,13 @@ class _Composition(Transform):
         return [each for transform in self.parts() for each in transform.kernels]
 
 
+def _has_params_for_each(composition: Any, params: Any) -> bool:
+    if type(params) is not dict or len(params) != 1:
+        return False
+    own = params.get("transforms")
+    return type(own) is list and len(own) == len(composition.transforms)
+
+
 class Compose(_Composition):
     """Transforms one after another.
 
@@ -121,7 +128,7 @@ class Compose(_Composition):
             shapes = transform.output_shapes(shapes, own)
         return {"transforms": params}
 
-    @takes(transforms=many(anything, lambda given: len(given.transform.transforms)))
+    @takes(_has_params_for_each, transforms=many(anything, lambda given: len(given.transform.transforms)))
     def change(self, workspace: Workspace, params: Params) -> None:
         self._apply_parts(workspace, params)
 
@@ -136,6 +143,13 @@ class Compose(_Composition):
             first, *rest = transform.described(own)
             lines += [f"{number + 1:4}  {first}", *(f"      {line}" for line in rest)]
         return lines
+
+
+def _is_as_sampled(_: Any, params: Any) -> bool:
+    if type(params) is not dict:
+        return False
+    applied = params.get("apply_transform")
+    return (applied is False and len(params) == 1) or (applied is True and len(params) == 2 and "params" in params)
 
 
 class RandomApply(_Composition):
@@ -153,7 +167,11 @@ class RandomApply(_Composition):
             return {"apply_transform": False}
         return {"apply_transform": True, "params": self.transform.sample(rng, shapes)}
 
-    @takes(apply_transform=flag, params=needed_if(lambda given: given.params["apply_transform"], anything))
+    @takes(
+        _is_as_sampled,
+        apply_transform=flag,
+        params=needed_if(lambda given: given.params["apply_transform"], anything),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         self._apply_parts(workspace, params)
 

@@ -62,8 +62,14 @@ class Refused(Exception):
         self.kind, self.path = kind, ""
 
 
-def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
+def _is_empty(_: Any, params: Any) -> bool:
+    return type(params) is dict and not params
+
+
+def takes(usual: Callable[[Any, Any], bool] | None = None, /, **checks: Check) -> Callable[[Callable[..., None]], Any]:
     """For `Transform.change`: the params that it takes, all of them, and what each may be.
+
+    ``usual``: whether params of a transform are those that most samples have, which need no look.
 
     A subclass with a `change` of its own may hand over further ones.
 
@@ -72,10 +78,14 @@ def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
             refuses, and a param that the transform does not know.
     """
 
+    if not checks:
+        usual = _is_empty
+
     def decorate(change: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(change)
         def gated(self: Any, workspace: Any, params: Any) -> None:
-            if not check_params(self, params, workspace.shapes, checks, type(self).change is gated):
+            is_usual = usual is not None and usual(self, params)
+            if not is_usual and not check_params(self, params, workspace.shapes, checks, type(self).change is gated):
                 params = _as_plain(params)
             change(self, workspace, params)
 
