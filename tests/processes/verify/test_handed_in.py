@@ -125,6 +125,7 @@ def test_a_seed_given_to_verify_comes_before_the_augmenters() -> None:
     ("factory", "message"),
     [
         (lambda: Squares(0), "is empty"),
+        (lambda: ([], None), "no batch"),
         (Endless, r"returned Endless: return \(it, None\)"),
         (lambda: (1, 2, 3), "it returned tuple of 3"),
         (lambda: [{"data": 1}], r"return \(it, None\)"),
