@@ -95,8 +95,8 @@ def console_lines() -> list[Any]:
 @pytest.fixture
 def console(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     """A folder with the pipeline that the pages speak of, and an environment with `detaug` on the PATH."""
-    script = tmp_path / "bin" / "detaug"
-    script.parent.mkdir()
+    script = tmp_path / ".venv" / "bin" / "detaug"
+    script.parent.mkdir(parents=True)
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m detaug "$@"\n')
     script.chmod(0o755)
     package = tmp_path / "my_package"
