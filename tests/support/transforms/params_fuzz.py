@@ -120,6 +120,8 @@ def fuzz(name: str, dims: int, rounds: int, seed: int) -> tuple[int, int]:
     """
     rng = random.Random(f"{name} {dims} {seed}")
     transform = EVERY[name](dims)
+    for kernel in transform.kernels:
+        kernel.compile()  # Numba knows no other numpy.empty
     given = sample(1, SHAPES[dims])
     shapes = {key: array.shape for key, array in given.items()}
     drawn = [transform.sample(SeedTree(seed).generator(0, n), shapes) for n in range(4)]
