@@ -190,7 +190,9 @@ class Producer:
         and CannotRestore."""
         batch = self._branch.batch(epoch, step)
         copy = self._restored(batch, state)
-        return prints_of(self._from_stream(batch, copy, self._fresh_transforms(epoch, copy.loader)))
+        raw = prints_of(self._from_stream(batch, copy, self._fresh_transforms(epoch, copy.loader)))
+        self._in_use = None
+        return raw
 
     def explain(self, epoch: int, step: int) -> Explanation:
         """How that batch comes to be in this process as it is now."""
@@ -213,7 +215,6 @@ class Producer:
         began = time.perf_counter()
         transforms = self._fresh_transforms(epoch, loader)
         copied = time.perf_counter()
-        self._in_use = loader, transforms
         if self._stateless:
             item = self._from_stateless(batch, loader, transforms)
         else:
@@ -238,6 +239,7 @@ class Producer:
             self._seed_epoch(epoch)
             self._transforms.tell_epoch(epoch, loader)
         transforms = self._transforms.fresh(loader)
+        self._in_use = loader, transforms  # what watches the next line asks for `objects` where it returns
         transforms.put_into(loader.source.loader)
         return transforms
 
