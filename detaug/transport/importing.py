@@ -53,8 +53,16 @@ def forget_imports_of_other_threads() -> None:
 
 
 def is_anybody_importing() -> bool:
-    """Whether a thread of this process is importing a module, as far as Python tells."""
-    return bool(_locks_of_imports())
+    """Whether a thread of this process is importing a module: its stack says so."""
+    return any(_imports(frame) for frame in sys._current_frames().values())
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "_find_and_load" and frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _locks_of_imports() -> Any:

@@ -35,7 +35,7 @@ BUDGETS = {
     "sources": 1_520,
     "training": 2_085,
     "transforms": 7_470,
-    "transport": 1_230,
+    "transport": 1_235,
     "verification": 1_670,
     "watching": 350,
 }

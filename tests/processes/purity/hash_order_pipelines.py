@@ -22,7 +22,8 @@ class Numbers:
 
 
 def takes_a_sets_order(**batch):
-    return {**batch, "names": list({"flair", "t1", "t1ce", "t2"})}
+    """Of so many names that no two hash seeds give one order: of four, one program in fifty has the first interpreter's."""
+    return {**batch, "names": list({f"case_{number}" for number in range(20)})}
 
 
 def seeds_from_a_text(**batch):
