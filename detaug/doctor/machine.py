@@ -21,7 +21,8 @@ from detaug.training.switches.table import chosen_switches
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 PACKAGES = """
-torch numpy scipy numba llvmlite batchgenerators batchgeneratorsv2 nnunetv2 dynamic-network-architectures monai lightning
+torch numpy scipy numba llvmlite batchgenerators batchgeneratorsv2 nnunetv2 dynamic-network-architectures monai torchio lightning
+pytorch-lightning
 """
 
 #: Of the environment's variables, those that change results, speed or the number of processes.
