@@ -13,10 +13,10 @@ from detaug.versions import __version__
 
 if TYPE_CHECKING:
     from detaug import nnunet, ray, training, transforms  # noqa: F401
+    from detaug.engine.arguments import Check, Skip
     from detaug.engine.augmenter import DeterministicAugmenter
     from detaug.engine.in_process import InThisProcess
     from detaug.engine.local.coordinator import LocalProcesses
-    from detaug.engine.options import Check, Skip
     from detaug.errors import BatchError, ReproducibilityError, StateMismatch, WorkerDied
     from detaug.fingerprints import fingerprint
     from detaug.previews import preview
@@ -54,7 +54,7 @@ __getattr__, __dir__ = lazily(
         "detaug.engine.augmenter": ("DeterministicAugmenter",),
         "detaug.engine.in_process": ("InThisProcess",),
         "detaug.engine.local.coordinator": ("LocalProcesses",),
-        "detaug.engine.options": ("Check", "Skip"),
+        "detaug.engine.arguments": ("Check", "Skip"),
         "detaug.errors": ("BatchError", "ReproducibilityError", "StateMismatch", "WorkerDied"),
         "detaug.fingerprints": ("fingerprint",),
         "detaug.nnunet": ("nnunet",),

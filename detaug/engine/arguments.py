@@ -1,4 +1,5 @@
-"""Checks of what users pass to the augmenter: what was wrong, the value seen, what is allowed."""
+"""What users pass to the augmenter: its groups of arguments, `Check` and `Skip` (executors have their own), and what is refused
+of all arguments, with the value seen and what is allowed."""
 
 from __future__ import annotations
 
@@ -6,12 +7,13 @@ import math
 import multiprocessing
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from detaug.ledger.writing import check_place, path_of_rank
-from detaug.seeding.tree import SEED_VARIABLE, non_negative_int, positive_int, spawn_key_element
+from detaug.seeding.tree import non_negative_int, positive_int, spawn_key_element
 
 START_METHODS = ("fork", "spawn", "forkserver")
 
@@ -37,17 +39,10 @@ def text(what: str, value: Any) -> str:
     return value
 
 
-def names(what: str, value: Any) -> tuple[str, ...]:
-    """Several attribute names."""
-    if isinstance(value, str) or not all(isinstance(each, str) and each.isidentifier() for each in value):
-        raise TypeError(f"{what} must be a list or tuple of attribute names, got {value!r}")
-    return tuple(value)
-
-
-def keys(what: str, value: Any) -> tuple[str, ...]:
-    """Several keys of a batch."""
-    if isinstance(value, str) or not all(isinstance(each, str) for each in value):
-        raise TypeError(f"{what} must be a list or tuple of a batch's keys, got {value!r}")
+def strings(what: str, value: Any, of: str, allowed: Callable[[str], bool] = lambda _: True) -> tuple[str, ...]:
+    """Several strings, `of` a kind."""
+    if isinstance(value, str) or not all(isinstance(each, str) and allowed(each) for each in value):
+        raise TypeError(f"{what} must be a list or tuple of {of}, got {value!r}")
     return tuple(value)
 
 
@@ -131,7 +126,7 @@ def limits_of_workers(executor: Any) -> None:
 
 
 def executor(value: Any) -> Any:
-    """What starts an engine."""
+    """What has an `detaug.engine.executor.Executor`'s methods."""
     if isinstance(value, type) or not all(hasattr(value, name) for name in ("travels", "num_workers", "start")):
         raise TypeError(
             f"executor must be LocalProcesses(...), InThisProcess(), RayExecutor(...) or None, got {value!r}"
@@ -183,6 +178,92 @@ def old_style_seeds(seeds: Any, seed: Any, num_processes: int, num_streams: Any)
     return [non_negative_int(f"seeds[{i}]", entry) for i, entry in enumerate(listed)]
 
 
-def seed_will_be_drawn(seed: Any, old_style: Any) -> bool:
-    """Whether neither the caller nor the environment names a seed."""
-    return seed is None and old_style is None and not os.environ.get(SEED_VARIABLE)
+@dataclass(frozen=True)
+class Check:
+    """The run-time check: batches are made a second time, and what draws from the operating system is reported.
+
+    ``check=20`` is ``check=Check(every=20)``, ``check=False`` is ``check=Check(every=0)``.
+
+    Args:
+        every: the second, fourth, eighth ... batch of each worker, and then one in so many, is made a second time, from a
+            pristine copy in another process, and compared, for at most about 1 % of the workers' time or 0.4 s
+            (docs/purity.md); 1: every batch is, whatever it costs; 0: none.
+        ignore: keys of a batch that may differ from one making to the next, such as a process number. A ledger,
+            `detaug verify` and `detaug check` leave them out as well.
+        on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn", or None: an error
+            among a worker's first batches, a warning later, when a training is under way.
+        guard: report generators that are created without a seed while batches are made, with the line that does it.
+
+    Raises:
+        TypeError, ValueError: an argument cannot be right, or `on_mismatch` is given although no batch is compared.
+    """
+
+    every: int = 100
+    ignore: Sequence[str] = ()
+    on_mismatch: str | None = None
+    guard: bool = False
+
+    def __post_init__(self) -> None:
+        count("Check's every", self.every)
+        object.__setattr__(self, "ignore", strings("Check's ignore", self.ignore, "a batch's keys"))
+        if self.on_mismatch is not None:
+            one_of("Check's on_mismatch", self.on_mismatch, ("raise", "warn"))
+            if not self.every:
+                raise ValueError(
+                    f"on_mismatch={self.on_mismatch!r} has no effect with every=0, which compares no batch: leave it out, or "
+                    "pass another every="
+                )
+        if not isinstance(self.guard, bool):
+            raise TypeError(f"Check's guard must be True or False, got {self.guard!r}")
+
+    @classmethod
+    def of(cls, value: Any) -> Check:
+        """What the augmenter's argument ``check`` means: itself, its `every`, True (as by default) or False (none).
+
+        Raises:
+            TypeError, ValueError: it means nothing.
+        """
+        if isinstance(value, Check):
+            return value
+        if isinstance(value, bool):
+            return cls() if value else cls(every=0)
+        try:
+            return cls(every=count("check", value))
+        except TypeError:
+            raise TypeError(
+                f"check must be Check(every=..., ignore=..., on_mismatch=..., guard=...), an integer (its every), True or "
+                f"False, got {value!r}"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Skip:
+    """``on_error=Skip()``: batches whose loader or transform raises are left out, the same ones in every run, and logged.
+
+    Args:
+        most: how many batches of this rank in a row may be left out, also across epochs. The next one that fails
+            raises; it is the same one with any number of processes and after a resume. None: any number.
+
+    Raises:
+        TypeError, ValueError: `most` is no such number.
+    """
+
+    #: A batch in a hundred that cannot be made is a bad case; a hundred in a row are a broken pipeline.
+    most: int | None = 100
+
+    def __post_init__(self) -> None:
+        if self.most is not None:
+            count("Skip's most", self.most)
+
+    @staticmethod
+    def of(value: Any) -> str | Skip:
+        """What the augmenter's argument ``on_error`` means: itself, or "raise".
+
+        Raises:
+            ValueError: it means nothing.
+        """
+        if isinstance(value, Skip):
+            return value
+        if value == "raise":
+            return "raise"
+        raise ValueError(f'on_error must be "raise" or Skip(most=...), got {value!r}')

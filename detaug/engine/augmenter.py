@@ -15,6 +15,7 @@ from typing import Any, Generic, NoReturn
 from typing_extensions import TypeVar
 
 from detaug.engine import arguments
+from detaug.engine.arguments import Check, Skip
 from detaug.engine.checking import Checks
 from detaug.engine.epoch_lengths import EpochLengths
 from detaug.engine.executor import Engine, Executor, Job, Work
@@ -22,7 +23,6 @@ from detaug.engine.failures import Places
 from detaug.engine.health import Health, idle_told
 from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.local.coordinator import LocalProcesses
-from detaug.engine.options import Check, Skip
 from detaug.engine.order.outcomes import Position
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longer_running
@@ -157,12 +157,12 @@ class DeterministicAugmenter(Generic[Batch]):
         self._ranks_are_given = world_size is not None
         self.tail = arguments.one_of("tail", tail, TAILS)
         self.batches_per_epoch = arguments.optional_positive("batches_per_epoch", batches_per_epoch)
-        self.on_error = _on_error(on_error)
+        self.on_error = Skip.of(on_error)
         self.version = arguments.text("version", version)
         self.transform = called(arguments.transform(transform), call and arguments.one_of("call", call, WAYS))
         self.pin_memory = bool(pin_memory)
         self.wait_time = wait_time
-        self.keep = arguments.names("keep", keep)
+        self.keep = arguments.strings("keep", keep, "attribute names", str.isidentifier)
         self.check = Check.of(check)
         if executor is None:
             executor = LocalProcesses() if self.num_processes else InThisProcess()
@@ -205,7 +205,7 @@ class DeterministicAugmenter(Generic[Batch]):
             self.tail,
             self._goes_beyond,
         )
-        self._drawn = arguments.seed_will_be_drawn(seed, old_style)
+        self._drawn = seed is None and old_style is None and not os.environ.get(SEED_VARIABLE)
         tree = SeedTree(old_style if old_style is not None else seed)
         self._tree = tree.child(name) if arguments.text("name", name) else tree
         if self._drawn and self.world_size > 1:
@@ -214,6 +214,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._pipeline = Pipeline(self._source, self.transform, self.executor.travels, self.keep)
         self._loader_states = LoaderStates(self._source, self.num_streams)
         self._health = Health()
+        self._is_told = False  # that the loop waits
         self._checks = Checks(
             tuple(self.check.ignore), self.num_streams, self._source.stateless, self._loader_states, self.check.every
         )
@@ -324,7 +325,6 @@ class DeterministicAugmenter(Generic[Batch]):
         position = self._schedule.position
         if not self._rest_is_wanted and position.taken + position.before > 0 and not self._closed:
             self._pass_over_the_end()
-        self._health.loop_begins(self._schedule.position.taken)
         return self
 
     def __next__(self) -> Batch:
@@ -339,6 +339,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._loaded_epoch = None
         self._rest_is_wanted = False
         engine = self._engine
+        taken = None if engine is not None else self._schedule.position.taken
         if engine is None:
             self._start()
             engine = self._engine
@@ -348,7 +349,12 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._rank_seeds is not None:
             self._rank_seeds.compare()
         try:
+            asked = time.perf_counter()
             batch: Batch = engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
+            if taken is None:
+                self._health.waited += time.perf_counter() - asked
+            else:  # the start of processes is no waiting, and not of the epoch's time
+                self._health.epoch_begins(taken)
             return batch
         except StopIteration:
             end = self._schedule.ended
@@ -445,8 +451,7 @@ class DeterministicAugmenter(Generic[Batch]):
         ``checked``, ``mismatches``: batches that were made a second time, and how many of them differed; ``informative``: those
         of them in which what is carried from batch to batch can show (docs/purity.md). ``batches``,
         ``seconds``: what the loop has taken, and the time that its epochs took; ``waited``: seconds of these that it waited for
-        a batch (they grow only where none lies ready). ``restarts``, ``retirements``: processes that died, or were replaced
-        for their memory.
+        batches. ``restarts``, ``retirements``: processes that died, or were replaced for their memory.
         """
         checks, told = self._checks, self._health.as_dict(self._schedule.position.taken)
         return {"checked": checks.done, "informative": checks.informative, "mismatches": checks.different, **told}
@@ -455,16 +460,11 @@ class DeterministicAugmenter(Generic[Batch]):
         """Tell if the loop had to wait for it, and what would help."""
         epoch = self._health.epoch_ends(end.taken)
         self._health.epoch_begins(self._schedule.position.taken)
-        if epoch is None or not epoch.is_slow:
-            return
-        source = self._source
-        streams = None if source.stateless else self.num_streams
-        text = f"{epoch.told(end.epoch)}: {epoch.what_helps(self._num_workers, streams, self.num_cached)}"
-        if self._health.is_told:
-            logger.info("%s", text)
-            return
-        self._health.is_told = True
-        logger.warning("%s", text)
+        if epoch.is_slow:
+            streams = None if self._source.stateless else self.num_streams
+            what_helps = epoch.what_helps(self._num_workers, streams, self.num_cached)
+            logger.log(logging.INFO if self._is_told else logging.WARNING, "%s: %s", epoch.told(end.epoch), what_helps)
+            self._is_told = True
 
     # --- position ---------------------------------------------------------------------------------------------------
 
@@ -562,7 +562,6 @@ class DeterministicAugmenter(Generic[Batch]):
         """To its first batch, also directly after `load_state_dict`."""
         self._loaded_epoch = None
         self.set_epoch(epoch)
-        self._health.loop_begins(self._schedule.position.taken)
 
     def _seek(self, epoch: int, step: int) -> bool:
         """Go to a batch. False: it is none of this rank's."""
@@ -671,7 +670,6 @@ class DeterministicAugmenter(Generic[Batch]):
             engine = self._engine = self.executor.start(work)
             if engine.prefetches:
                 self._finalizer = weakref.finalize(self, engine.close)
-        self._health.epoch_begins(self._schedule.position.taken)
 
     def _check_ranks(self) -> None:
         """More ranks than are known of, and not on the user's word, would all get the same batches."""
@@ -785,11 +783,3 @@ class DeterministicAugmenter(Generic[Batch]):
             f"<{type(self).__name__} of {self._source.class_name}: {self._num_workers} workers ({type(self.executor).__name__}), "
             f"seed {self.seed}, epoch {self.epoch}, step {self.step}>"
         )
-
-
-def _on_error(value: Any) -> str | Skip:
-    if isinstance(value, Skip):
-        return value
-    if value == "raise":
-        return "raise"
-    raise ValueError(f'on_error must be "raise" or Skip(most=...), got {value!r}')

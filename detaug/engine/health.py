@@ -1,14 +1,10 @@
-"""How a run is: what its loop has waited for batches, what its processes have done, and what would help.
-
-Nothing is measured where a batch lies ready: the user's threads count the time that they sleep, the engine's thread the work
-that answers tell of.
-"""
+"""How a run is: what its loop has waited for batches, what its processes have done, and what would help."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from detaug.processes import cores
 
@@ -20,99 +16,56 @@ _BUSY = 0.85
 
 @dataclass
 class Health:
-    """What is counted. The user's threads write `waited` and `starting`, the engine's thread all else.
+    """What is counted. The user's threads write `waited`, `batches` and `seconds`, the engine's thread all else.
 
     Attributes:
-        waited: seconds that the user's threads have waited for batches, once the first one was there.
-        starting: seconds until the first batch of each engine was there.
-        makes: the engine has made something: until then nobody waits because it is slow.
+        waited: seconds that the user's threads have waited for batches, but for the first one of each engine.
         worked: seconds that batches took, in all processes together.
-        restarts: processes that have died and were replaced.
-        retirements: those that were replaced because of their memory.
+        restarts, retirements: processes that died, or exceeded their memory, and were replaced.
         batches, seconds: of the epochs that have ended.
-        is_told: the user has been told once that the loop waits.
     """
 
     waited: float = 0.0
-    starting: float = 0.0
-    makes: bool = False
     worked: float = 0.0
     restarts: int = 0
     retirements: int = 0
     batches: int = 0
     seconds: float = 0.0
-    is_told: bool = False
-    _epoch: _Mark | None = None
-
-    def has_waited(self, seconds: float, makes: bool) -> None:
-        """A user's thread has slept so long; `makes`: as it was when it began to."""
-        if makes:
-            self.waited += seconds
-        else:
-            self.starting += seconds
-
-    def has_worked(self, seconds: float) -> None:
-        """A process has made a batch."""
-        self.makes = True
-        self.worked += seconds
+    _began: tuple[float, int, float, float] | None = None
 
     def epoch_begins(self, taken: int) -> None:
         """Of an epoch so many batches have been taken before."""
-        self._epoch = _Mark(time.perf_counter(), taken, self.waited, self.starting, self.worked)
+        self._began = time.perf_counter(), taken, self.waited, self.worked
 
-    def loop_begins(self, taken: int) -> None:
-        """The user comes back: what lay between two loops is no epoch's time."""
-        if self._epoch is not None and self._epoch.taken == taken:
-            self.epoch_begins(taken)
-
-    def epoch_ends(self, taken: int) -> Epoch | None:
-        """So many of it have been taken now. None: it was not seen to begin, or nothing was taken."""
-        epoch, self._epoch = self._so_far(taken), None
-        if epoch is not None:
+    def epoch_ends(self, taken: int) -> Epoch:
+        """So many of it have been taken now."""
+        epoch, self._began = self._so_far(taken), None
+        if epoch.batches:  # else the time was nobody's
             self.batches += epoch.batches
             self.seconds += epoch.seconds
         return epoch
 
-    def _so_far(self, taken: int) -> Epoch | None:
-        mark = self._epoch
-        if mark is None or taken <= mark.taken:
-            return None
-        seconds = time.perf_counter() - mark.clock - (self.starting - mark.starting)
-        return Epoch(taken - mark.taken, seconds, self.waited - mark.waited, self.worked - mark.worked)
+    def _so_far(self, taken: int) -> Epoch:
+        if self._began is None:
+            return Epoch(0, 0.0, 0.0, 0.0)
+        clock, before, waited, worked = self._began
+        return Epoch(max(0, taken - before), time.perf_counter() - clock, self.waited - waited, self.worked - worked)
 
     def as_dict(self, taken: int) -> dict[str, Any]:
         """What `DeterministicAugmenter.stats` tells; `taken` batches of the epoch that is going on."""
         epoch = self._so_far(taken)
         return {
-            "batches": self.batches + (0 if epoch is None else epoch.batches),
-            "seconds": self.seconds + (0.0 if epoch is None else epoch.seconds),
+            "batches": self.batches + epoch.batches,
+            "seconds": self.seconds + epoch.seconds,
             "waited": self.waited,
             "restarts": self.restarts,
             "retirements": self.retirements,
         }
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """Where an epoch began."""
-
-    clock: float
-    taken: int
-    waited: float
-    starting: float
-    worked: float
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """An epoch, or what of it was seen.
-
-    Attributes:
-        batches: that were taken.
-        seconds: that it took, without the start of processes.
-        waited: seconds of these that the loop waited.
-        worked: seconds of all processes' work.
-    """
+class Epoch(NamedTuple):
+    """An epoch, or what of it was seen: batches that were taken, seconds that it took, seconds that the loop waited, and seconds
+    of all processes' work."""
 
     batches: int
     seconds: float

@@ -175,8 +175,7 @@ class InProcess:
         seconds = time.perf_counter() - began
         self._work.checks.worked(seconds)
         if not task.probe:
-            self._work.health.has_worked(seconds)
-            self._work.health.has_waited(seconds, makes=True)
+            self._work.health.worked += seconds
         if check is not None:
             self._checking.reported(check)
         self._checking.go_on()

@@ -61,7 +61,6 @@ class PrefetchingEngine:
     def __init__(self, work: Work, max_restarts: int) -> None:
         self._work = work
         self._max_restarts = max(1, max_restarts)
-        work.health.makes = False
         self._schedule = work.schedule
         self._lock = threading.Lock()
         # C code throughout, so that an interrupt in the user's thread finds it whole.
@@ -84,10 +83,6 @@ class PrefetchingEngine:
     def _wake(self, always: bool = True) -> None:
         """Have the engine's thread look at what has changed. `always`: also if it has been woken and not looked yet."""
         raise NotImplementedError
-
-    def _sleep(self, position: Position) -> None:
-        """Until there may be an outcome for that position, or something else has changed."""
-        self._news.get()
 
     # --- the user's thread ----------------------------------------------------------------------------------------
 
@@ -132,9 +127,7 @@ class PrefetchingEngine:
                     raise self._told(fatal)
                 if self._closing:
                     raise RuntimeError("the augmenter was closed while its next batch was awaited")
-                asked, makes = time.perf_counter(), self._work.health.makes
-                self._sleep(taken.position)
-                self._work.health.has_waited(time.perf_counter() - asked, makes)
+                self._news.get()
         except BaseException:  # Ctrl-C just now: the batch is still due
             if taken is not None:
                 self._put_back(taken.position, taken.outcome)

@@ -183,7 +183,7 @@ class RayEngine(PrefetchingEngine):
         task = actor.calls.pop(ticket)
         actor.since = time.monotonic()
         self._work.checks.worked(made.seconds)
-        self._work.health.has_worked(made.seconds)
+        self._work.health.worked += made.seconds
         for text in made.logs:
             self.say_once(text)
         self._take_batch(actor, task, made)

@@ -7,9 +7,9 @@ from bdb import BdbQuit
 from collections.abc import Mapping
 from typing import Any
 
+from detaug.engine.arguments import Check
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
-from detaug.engine.options import Check
 from detaug.errors import UnusableError
 from detaug.ledger.header import portable
 from detaug.ledger.notes import prints_of

@@ -216,7 +216,7 @@ class Coordinator(PrefetchingEngine):
         task = worker.answered()
         self._checking.checks.worked(seconds)
         if not isinstance(answer, messages.Exists):
-            self._work.health.has_worked(seconds)
+            self._work.health.worked += seconds
         if self._deaths:
             self._deaths.pop(task.key, None)
         match answer:

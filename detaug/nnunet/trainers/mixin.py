@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
+from detaug.engine.arguments import Check
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.executor import Executor
 from detaug.engine.inspection import inspected
-from detaug.engine.options import Check
 from detaug.ledger.header import portable
 from detaug.nnunet.compatibility import (
     AVERAGES,

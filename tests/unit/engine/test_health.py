@@ -1,33 +1,11 @@
-"""What is counted of a run, and what is advised."""
+"""Which epochs are told of, and what is advised."""
 
 from __future__ import annotations
 
 import pytest
 
 from detaug.engine import health
-from detaug.engine.health import Epoch, Health
-
-
-def test_waiting_counts_once_the_first_batch_was_made_and_starting_does_not() -> None:
-    counted = Health()
-    counted.has_waited(5.0, counted.makes)
-    counted.has_worked(0.5)
-    counted.has_waited(0.25, counted.makes)
-    counted.has_worked(0.5)
-    assert (counted.starting, counted.as_dict(0)["waited"], counted.worked) == (5.0, 0.25, 1.0)
-
-
-def test_an_epoch_is_what_was_seen_of_it() -> None:
-    counted = Health()
-    assert counted.epoch_ends(3) is None, "it was not seen to begin"
-    counted.epoch_begins(7)
-    counted.has_waited(0.5, makes=True)
-    epoch = counted.epoch_ends(10)
-    assert epoch is not None
-    assert (epoch.batches, epoch.waited) == (3, 0.5)
-    counted.epoch_begins(0)
-    assert counted.epoch_ends(0) is None, "nothing was taken"
-    assert counted.as_dict(0)["batches"] == 3
+from detaug.engine.health import Epoch
 
 
 @pytest.mark.parametrize(
