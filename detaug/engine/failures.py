@@ -1,19 +1,148 @@
-"""From what went wrong in a worker to the error that a user reads."""
+"""An exception on its way from a worker, whatever it is, to the error that a user reads."""
 
 from __future__ import annotations
 
+import os
+import pickle
 import signal
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from detaug.engine.error_record import ErrorRecord, rebuild
+import cloudpickle
+
+import detaug
 from detaug.errors import BatchError, WorkerDied, batch_error
+from detaug.memory.limits import advice_for
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
 from detaug.seeding.current import SeedBranch
+from detaug.sources import DatasetSource
+from detaug.transport.importing import loads
 
+#: An exception that holds more (bytes), such as its batch, is sent without itself.
+_LARGEST_EXCEPTION = 16_000
+
+_OURS = str(Path(detaug.__file__).parent) + os.sep
+#: Of our own methods, those that say which transform it was.
+_TELLING = ("draw", "change")
 _CRASHES = signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT
 _MOST_INDICES = 32  # that a message names
+
+
+@dataclass(frozen=True)
+class ErrorRecord:
+    """An exception that can be sent.
+
+    Attributes:
+        summary: its class and message.
+        methods: the loader's and transforms' methods on the way to it, outermost first.
+        traceback: as text.
+        users_part: of the traceback, what is not detaug's own code, with one line for what is; without the summary.
+        pickled: the exception, or what of it can be pickled (see `rebuild`); None: nothing.
+        advice: the limit of the system that it speaks of, if it does, as met in the process that raised it.
+        index: the item of a data set that was being fetched; None: none, or several at once.
+    """
+
+    summary: str
+    methods: str
+    traceback: str
+    pickled: bytes | None
+    advice: str = ""
+    users_part: str = ""
+    index: int | None = None
+
+
+def describe(error: BaseException) -> ErrorRecord:
+    """Take an exception down. Fails for none: not for those that cannot be printed, nor those that do not pickle."""
+    try:
+        summary = "".join(traceback.format_exception_only(type(error), error)).strip()
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        users_part = _users_part(error)
+    except Exception as worse:  # a broken __str__
+        summary = text = f"{type(error).__name__} (which cannot be printed: {type(worse).__name__})"
+        users_part = ""
+    return ErrorRecord(summary, _methods(error), text, _pickled(error), advice_for(error), users_part, _index(error))
+
+
+def _users_part(error: BaseException) -> str:
+    shown = traceback.TracebackException(type(error), error, error.__traceback__)
+    chain, ours = [shown], 0
+    for each in chain:
+        chain += [other for other in (each.__cause__, each.__context__) if other is not None]
+        if each.stack:
+            # The place where it was raised is told in any case.
+            kept = [frame for frame in each.stack if not frame.filename.startswith(_OURS)]
+            if kept[-1:] != each.stack[-1:]:
+                kept.append(each.stack[-1])
+            ours += len(each.stack) - len(kept)
+            each.stack[:] = kept
+    text = "".join(shown.format(chain=True)).removesuffix("".join(shown.format_exception_only()))
+    return f"{text}  ... {ours} frame{'' if ours == 1 else 's'} of detaug" if ours else text.rstrip("\n")
+
+
+def _index(error: BaseException) -> int | None:
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code is DatasetSource.fetch.__code__:
+            index = frame.f_locals.get("index")
+            return index if isinstance(index, int) else None
+    return None
+
+
+def _methods(error: BaseException) -> str:
+    """``"Compose.__call__ > GammaTransform.__call__"``: which transform of a composition it was."""
+    found: list[str] = []
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        owner = frame.f_locals.get("self")
+        if owner is not None and (frame.f_code.co_name in _TELLING or not frame.f_code.co_filename.startswith(_OURS)):
+            found.append(f"{type(owner).__name__}.{frame.f_code.co_name}")
+    return " > ".join(found)
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    try:
+        whole = pickle.dumps(("whole", error))
+        pickle.loads(whole)  # many classes pickle and cannot be rebuilt
+        if len(whole) <= _LARGEST_EXCEPTION:
+            return whole
+    except Exception:
+        pass
+    try:
+        parts = (type(error), _picklable(error.args), dict(_picklable(list(error.__dict__.items()))))
+        data = cloudpickle.dumps(("parts", parts))
+        return bytes(data) if len(data) <= _LARGEST_EXCEPTION else None
+    except Exception:
+        return None
+
+
+def _picklable(items: Any) -> Any:
+    kept = []
+    for item in items:
+        try:
+            pickle.loads(pickle.dumps(item))
+        except Exception:
+            continue
+        kept.append(item)
+    return tuple(kept) if isinstance(items, tuple) else kept
+
+
+def rebuild(record: ErrorRecord) -> BaseException | None:
+    """The exception; one made of its class and what could be sent of it, where its own constructor cannot be used."""
+    if record.pickled is None:
+        return None
+    try:
+        how, what = loads(record.pickled)
+        if how == "whole":
+            return what if isinstance(what, BaseException) else None
+        kind, args, attributes = what
+        error: BaseException = kind.__new__(kind)
+        error.args = args
+        error.__dict__.update(attributes)
+        return error
+    except Exception:
+        return None
 
 
 @dataclass(frozen=True)
@@ -35,31 +164,24 @@ def error_of(
     """The error for an exception in a loader or transform; `original` where it was raised in this process."""
     if original is None:
         original = rebuild(record)
-    error = batch_error(original, _message(record, key, places, where))
-    error.original = original
-    error.__suppress_context__ = True
-    if original is not None and not isinstance(error, type(original)):
-        error.__cause__ = original  # else the error is what it was, and its text would be shown twice
-    _placed(error, key, places, record.traceback)
-    if record.index is not None:
-        error.indices = (record.index,)
-    return error
-
-
-def _message(record: ErrorRecord, key: BatchKey, places: Places, where: str) -> str:
     raised_in = f"raised in {record.methods}\n" if record.methods else ""
     advice = f"{record.advice}\n" if record.advice else ""
     fetching = f"fetching item {record.index} of the data set for" if record.index is not None else "making"
     users_part = f"\n{record.users_part}\n\n" if record.users_part else ""
-    return (
-        f"{record.summary}\n"
-        f"{users_part}"
-        f"{advice}"
-        f"{raised_in}"
-        f"while {fetching} {describe_batch(key, places)} {where}\n"
-        f"seed path: {places.branch.line(*key)}\n"
-        f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})"
+    text = (
+        f"{record.summary}\n{users_part}{advice}{raised_in}while {fetching} {describe_batch(key, places)} {where}\n"
+        f"{_how_to_make_again(key, places)}"
     )
+    error = batch_error(original, text)
+    error.original = original
+    error.__suppress_context__ = True
+    if original is not None and not isinstance(error, type(original)):
+        error.__cause__ = original  # else the error is what it was, and its text would be shown twice
+    error.worker_traceback = record.traceback
+    _place(error, key, places)
+    if record.index is not None:
+        error.indices = (record.index,)
+    return error
 
 
 def died(key: BatchKey, places: Places, times: int, exitcode: int | None, peak: int, why: str) -> WorkerDied:
@@ -68,7 +190,7 @@ def died(key: BatchKey, places: Places, times: int, exitcode: int | None, peak: 
     memory = f"; the last one's memory had peaked at {peak / 2**20:.0f} MiB" if peak else ""
     advice = f" It was {why.rstrip('.')}." if why else ""
     how = "" if exitcode is None else f", the last with {signal_name(exitcode)}"
-    if exitcode == -9 and not why:
+    if exitcode == -signal.SIGKILL and not why:
         advice = " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
     crashed = exitcode in [-each for each in _CRASHES]
     warning = (
@@ -77,12 +199,18 @@ def died(key: BatchKey, places: Places, times: int, exitcode: int | None, peak: 
     error = WorkerDied(
         f"{describe_batch(key, places)} ended {times} worker{'s' if times > 1 else ''} in a row"
         f"{how}{memory}.{advice}\n"
-        f"seed path: {places.branch.line(*key)}\n"
-        f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step}){warning}"
+        f"{_how_to_make_again(key, places)}{warning}"
     )
     error.exitcode = exitcode
-    _placed(error, key, places, "")
+    _place(error, key, places)
     return error
+
+
+def _how_to_make_again(key: BatchKey, places: Places) -> str:
+    return (
+        f"seed path: {places.branch.line(*key)}\n"
+        f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})"
+    )
 
 
 def describe_batch(key: BatchKey, places: Places) -> str:
@@ -96,9 +224,7 @@ def describe_batch(key: BatchKey, places: Places) -> str:
     return f"epoch {key.epoch}, step {key.step} ({detail})"
 
 
-def _placed(error: BatchError, key: BatchKey, places: Places, worker_traceback: str) -> BatchError:
+def _place(error: BatchError, key: BatchKey, places: Places) -> None:
     error.epoch, error.step = key
     error.stream = key.step % places.branch.num_streams
-    error.worker_traceback = worker_traceback
     error.indices = tuple(places.indices(key)) if places.indices is not None else ()
-    return error

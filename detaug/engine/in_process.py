@@ -15,7 +15,6 @@ from detaug.engine import failures
 from detaug.engine.checking import CheckedBatch, make_again, make_to_check
 from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.second_making import Checking
-from detaug.engine.error_record import describe
 from detaug.engine.executor import Job, Work
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Outcome, Position, SkipLog, Task, left_out
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
@@ -195,7 +194,7 @@ class InProcess:
             return _own_copy(batch), check, producer.loader_state
 
     def _failure(self, task: Task, original: Exception) -> Outcome:
-        error = failures.error_of(describe(original), task.key, self._work.places, "in this process", original)
+        error = failures.error_of(failures.describe(original), task.key, self._work.places, "in this process", original)
         return left_out(error, self._schedule.max_skips) if self._work.skip_errors else Failed(error)
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`: what is asked for is done at once

@@ -25,7 +25,6 @@ import torch
 
 from detaug.engine import failures
 from detaug.engine.checking.second_making import Checking
-from detaug.engine.error_record import describe
 from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, SkipLog, Taken, Task, left_out
 from detaug.errors import BatchError, ReproducibilityError
@@ -277,7 +276,7 @@ class PrefetchingEngine:
             return Delivered(_pin(batch) if self._gpu is not None else batch)
         except Exception as error:
             where = "in the parent process, which could not take the batch in"
-            return self._failure(failures.error_of(describe(error), task.key, self._work.places, where, error))
+            return self._failure(failures.error_of(failures.describe(error), task.key, self._work.places, where, error))
 
     def _describe_task(self, task: Task) -> str:
         return failures.describe_batch(task.key, self._work.places)

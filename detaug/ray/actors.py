@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from detaug.engine.checking import Again, CheckedBatch, make_again, make_to_check
-from detaug.engine.error_record import ErrorRecord, describe
 from detaug.engine.executor import Job
+from detaug.engine.failures import ErrorRecord, describe
 from detaug.engine.warming import warm_up
 from detaug.memory.blocks import Bytes
 from detaug.memory.limits import private_memory

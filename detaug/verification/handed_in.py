@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.error_record import describe
+from detaug.engine.failures import describe
 from detaug.engine.inspection import inspected
 from detaug.errors import UnusableError
 from detaug.sources import DatasetSource, Source, resolve_source

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from detaug.engine.error_record import describe
+from detaug.engine.failures import describe
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
 from detaug.fingerprints import fingerprint

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
-from detaug.engine.error_record import describe
+from detaug.engine.failures import describe
 from detaug.errors import UnusableError
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.progress import Progress

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from detaug.engine.checking import Again, CheckedBatch
-    from detaug.engine.error_record import ErrorRecord
+    from detaug.engine.failures import ErrorRecord
     from detaug.pipeline.loader_states import LoaderState
     from detaug.pipeline.plan import BatchKey
     from detaug.purity.reports import Explanation

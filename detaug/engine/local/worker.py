@@ -11,8 +11,8 @@ from collections import deque
 from contextlib import suppress
 
 from detaug.engine.checking import make_again, make_to_check
-from detaug.engine.error_record import describe
 from detaug.engine.executor import Job
+from detaug.engine.failures import describe
 from detaug.engine.local import messages
 from detaug.memory.batch_memory import allocate_with
 from detaug.memory.limits import private_memory
