@@ -79,8 +79,8 @@ class PrefetchingEngine:
 
     # --- what a subclass says
 
-    def _wake(self, always: bool = True) -> None:
-        """Have the engine's thread look at what has changed. `always`: also if it has been woken and not looked yet."""
+    def _wake(self) -> None:
+        """Have the engine's thread look at what has changed."""
         raise NotImplementedError
 
     # --- the user's thread ----------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class PrefetchingEngine:
                 for skipped in taken.passed:
                     self._skip_log.say(skipped)
                 if moved:
-                    self._wake(always=False)  # the window has moved with the position
+                    self._wake()  # the window has moved with the position
                 if isinstance(outcome, Delivered) and isinstance(fatal, ReproducibilityError):
                     raise self._told(fatal)
                 if isinstance(outcome, Delivered):

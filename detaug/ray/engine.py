@@ -56,7 +56,6 @@ class RayEngine(PrefetchingEngine):
         super().__init__(work, settings.max_restarts)
         self._settings = settings
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._woken = False
         self._tickets = 0
         self._losses: dict[BatchKey, int] = {}
         self._checking = Checking(work.checks, work.on_mismatch, self)
@@ -72,10 +71,8 @@ class RayEngine(PrefetchingEngine):
 
     # --- the user's thread
 
-    def _wake(self, always: bool = True) -> None:
-        if always or not self._woken:
-            self._woken = True
-            self._events.put(None)
+    def _wake(self) -> None:
+        self._events.put(None)
 
     def worker_pids(self, ready: bool = False) -> list[int]:
         """The processes of actors on this node; Ray tells of them once they have set themselves up."""
@@ -106,9 +103,7 @@ class RayEngine(PrefetchingEngine):
         except queue.Empty:
             return
         while True:
-            if event is None:
-                self._woken = False
-            else:
+            if event is not None:
                 self._pool.take(event)
             try:
                 event = self._events.get_nowait()

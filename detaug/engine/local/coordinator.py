@@ -100,7 +100,7 @@ class Coordinator(PrefetchingEngine):
         self._memory_kills = MemoryKills()
         hash_order = HashOrder(work.pipeline, work.job, work.checks)
         self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
-        self._pool = Pool(work, settings, self)
+        self._pool = Pool(work, settings, self, self._checking)
         try:
             self._pool.start()
             self._thread = threading.Thread(target=self._run, name="detaug-coordinator", daemon=True)
@@ -116,8 +116,8 @@ class Coordinator(PrefetchingEngine):
 
     # --- the user's thread ---------------------------------------------------------------------------------------
 
-    def _wake(self, always: bool = True) -> None:
-        self._pool.wake(always)
+    def _wake(self) -> None:
+        self._pool.wake()
 
     def worker_pids(self, ready: bool = False) -> list[int]:
         """The workers that are alive now; with `ready` only those that have set themselves up."""
@@ -234,23 +234,20 @@ class Coordinator(PrefetchingEngine):
                 self._finish(task, self._failure(failures.error_of(record, task.key, self._work.places, where)))
 
     def _take_slot(self, worker: Worker, task: Task, contents: SlotContents, descriptor: int | None) -> None:
-        with self._lock:
-            wanted = task.key in self._schedule.wanted()
-            if not wanted:
-                self._schedule.lose(task.key)
-        # If the user moves between here and `finish`, the outcome is dropped there, and its arrays give the slot back.
-        if wanted:
-            if len(worker.tasks) < _TASKS:
-                self._assign()  # before its batch is unpacked here
-            self._open(worker, task, contents, descriptor)
-        else:
-            worker.slots.refuse(descriptor, contents)
-
-    def _open(self, worker: Worker, task: Task, contents: SlotContents, descriptor: int | None) -> None:
         def take_over() -> Any:
             worker.slots.map(contents, descriptor)
             return worker.slots.open(contents)
 
+        with self._lock:
+            wanted = task.key in self._schedule.wanted()
+            if not wanted:
+                self._schedule.lose(task.key)
+        if not wanted:
+            worker.slots.refuse(descriptor, contents)
+            return
+        # If the user moves between here and `finish`, the outcome is dropped there, and its arrays give the slot back.
+        if len(worker.tasks) < _TASKS:
+            self._assign()  # before its batch is unpacked here
         outcome = self._unpacked(task, take_over)
         if isinstance(outcome, Delivered):
             outcome = Delivered(outcome.batch, worker.slots.hand_over(contents))
@@ -273,28 +270,6 @@ class Coordinator(PrefetchingEngine):
         with contextlib.suppress(ChannelClosed):
             worker.channel.send(messages.Explain(*check.key))
         return True
-
-    def reported(self, worker: Worker, message: messages.Report | messages.Checked | messages.Explained) -> None:
-        """What the run-time check needs to know has come."""
-        match message:
-            case messages.Report(check):
-                self._checking.reported(check._replace(worker=worker.number))
-            case messages.Checked(again, seconds):
-                self._checking.made_again(again, seconds)
-            case messages.Explained(explanation):
-                self._checking.explained(explanation, worker.number)
-
-    def checker_ready(self) -> None:
-        """The process that makes batches again can be told what to make."""
-        self._checking.go_on()
-
-    def checker_took(self, seconds: float) -> None:
-        """A process that was forked for a check has ended, and has cost so much processor time in all."""
-        self._checking.checks.paid(seconds)
-
-    def checker_lost(self) -> None:
-        """It is gone, and what it was to make is not made."""
-        self._checking.give_up()
 
 
 def given_out(schedule: Schedule, workers: Sequence[Worker], yet_to_join: int) -> Iterator[tuple[Worker, Task]]:

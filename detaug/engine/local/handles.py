@@ -259,21 +259,13 @@ class Helper:
             theirs.close()
         return ours
 
-    def signal_worker(self, number: int, which: int) -> None:
-        """Send a worker a signal. The helper does it, which knows whether the pid still is that worker's."""
-        self.control.send(messages.Signal(number, which))
-
-    def kill(self) -> None:
-        """It does not answer. The kernel kills its workers with it."""
-        kill(self.pid)
-
     def stop(self) -> None:
         """End it and its workers, and reap it."""
         with contextlib.suppress(ChannelClosed):
             self.control.send(messages.Quit())
         self.control.close()
         if not wait_for_end(self.pid, _QUIT_SECONDS, self.pidfd):
-            self.kill()
+            kill(self.pid)
             wait_for_end(self.pid, _QUIT_SECONDS, self.pidfd)
         if self.pidfd is not None:
             os.close(self.pidfd)

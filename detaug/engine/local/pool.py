@@ -15,11 +15,12 @@ import time
 from typing import TYPE_CHECKING
 
 from detaug.engine import arguments
+from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.local import messages
 from detaug.engine.local.handles import Helper, StallWatch, Worker, keep_from_helpers, leave_to_helpers, start_helper
 from detaug.memory.limits import explained
-from detaug.processes.control import signal_name
+from detaug.processes.control import kill, signal_name
 from detaug.processes.interpreters import Surrounding
 from detaug.processes.whereabouts import Whereabouts
 from detaug.transport.channel import ChannelClosed
@@ -55,13 +56,14 @@ class Pool:
         work: what the workers make.
         settings: of the processes.
         coordinator: is told what happens, by `wait` and `look_for_stalls`.
+        checking: is told what happens to checks.
 
     Attributes:
         workers: those that fill a place, by number.
         helper: from which they are started.
     """
 
-    def __init__(self, work: Work, settings: LocalProcesses, coordinator: Coordinator) -> None:
+    def __init__(self, work: Work, settings: LocalProcesses, coordinator: Coordinator, checking: Checking) -> None:
         self.workers: dict[int, Worker] = {}
         self.helper: Helper | None = None
         self._work = work
@@ -70,8 +72,14 @@ class Pool:
         # Twice a worker's share of the window, for some get ahead of others, and two batches that the user holds.
         self._slots_kept = 2 * (work.schedule.window // work.num_processes + 2)
         self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor, until `start`
-        self._waker = _Waker()
+        try:
+            self._wakes, self._wake = socket.socketpair()
+        except OSError as error:
+            raise explained(error, "the workers cannot be started") from error
+        self._wakes.setblocking(False)
+        self._wake.setblocking(False)
         self._coordinator = coordinator
+        self._checking = checking
         self._checker: Worker | None = None
         self._forked_checkers: set[int] = set()  # numbers of those that have yet to end
         self._stalls = StallWatch(settings.stall_timeout, self, coordinator)
@@ -87,7 +95,7 @@ class Pool:
             RuntimeError, OSError: they cannot be started. Call `stop` nevertheless.
         """
         self._selector = selectors.DefaultSelector()  # each descriptor with the function that takes in what comes
-        self._selector.register(self._waker, selectors.EVENT_READ, self._waker.drain)
+        self._selector.register(self._wakes, selectors.EVENT_READ, lambda: self._wakes.recv(4096))
         keep_from_helpers(self._selector)
         self._start_all()
 
@@ -100,11 +108,14 @@ class Pool:
         if self.helper is not None:
             self.helper.stop()
         self._selector.close()
-        self._waker.close()
+        self._wakes.close()
+        self._wake.close()
 
-    def wake(self, always: bool) -> None:
-        """End `wait`; from any thread. `always`: also where an earlier call has not ended it yet."""
-        self._waker.wake(always)
+    def wake(self) -> None:
+        """End `wait`; from any thread."""
+        # It may be full of wakes already, or closed by the thread that would read it.
+        with contextlib.suppress(OSError):
+            self._wake.send(b"!")
 
     def wait(self, most: float | None = None) -> None:
         """Tell what has happened, in order, as soon as something has; nothing after `most` seconds."""
@@ -205,7 +216,7 @@ class Pool:
                 worker.whereabouts = Whereabouts(descriptor) if descriptor is not None else None
                 self._start_failures = self._helper_losses = 0
                 if worker is self._checker:
-                    self._coordinator.checker_ready()
+                    self._checking.go_on()
                 else:
                     self._coordinator.ready(worker)
             case messages.Retiring(private):
@@ -214,10 +225,14 @@ class Pool:
                 self._start_worker(worker.index)
             case messages.Log(text):
                 self._coordinator.say_once(text)
-            case messages.Report() | messages.Checked() | messages.Explained():
-                if worker.number in self._forked_checkers:  # for this answer alone
-                    self._end_checker()
-                self._coordinator.reported(worker, message)
+            case messages.Report(check):
+                self._checking.reported(check._replace(worker=worker.number))
+            case messages.Checked(again, seconds):
+                self._answered_check(worker)
+                self._checking.made_again(again, seconds)
+            case messages.Explained(explanation):
+                self._answered_check(worker)
+                self._checking.explained(explanation, worker.number)
             case messages.Broken(record):
                 why = f"a worker could not set up the pipeline: {record.summary}\n\n{record.users_part}"
                 self._coordinator.fail(RuntimeError(why))
@@ -236,7 +251,7 @@ class Pool:
             try:
                 self._checker = self._new_worker(_NO_PLACE)
             except OSError:  # without descriptors to spare a check is not what they are for
-                self._coordinator.checker_lost()
+                self._checking.give_up()
             if self._checker is not None and self._start_method == "fork":
                 self._forked_checkers.add(self._checker.number)
         if self._checker is None or not self._checker.ready:
@@ -247,8 +262,11 @@ class Pool:
             return False  # the helper will say that it ended
         return True
 
+    def _answered_check(self, worker: Worker) -> None:
+        if worker.number in self._forked_checkers:  # it was forked for this answer alone
+            self._end_checker()
+
     def _end_checker(self) -> None:
-        """It has answered, or is lost."""
         if self._checker is not None:
             self._mute(self._checker)
             self._checker.close()
@@ -256,15 +274,15 @@ class Pool:
 
     def _lose_checker(self) -> None:
         self._end_checker()
-        self._coordinator.checker_lost()
+        self._checking.give_up()
 
     # --- what `StallWatch` asks for
 
     def signal(self, worker: Worker, which: int) -> None:
-        """Have the helper send it a signal."""
+        """Have the helper send it a signal: it knows whether the pid still is that worker's."""
         assert self.helper is not None
         with contextlib.suppress(ChannelClosed):
-            self.helper.signal_worker(worker.number, which)
+            self.helper.control.send(messages.Signal(worker.number, which))
 
     def abandon(self, worker: Worker) -> None:
         """It cannot be killed."""
@@ -275,7 +293,7 @@ class Pool:
         """It does not answer."""
         assert self.helper is not None
         logger.warning("the helper process (pid %d) does not answer and is killed", self.helper.pid)
-        self.helper.kill()
+        kill(self.helper.pid)  # and the kernel its workers with it
 
     # --- the helper
 
@@ -302,7 +320,7 @@ class Pool:
         worker = self._worker(message.number)
         if isinstance(message, messages.Exited) and message.number in self._forked_checkers:
             self._forked_checkers.discard(message.number)
-            self._coordinator.checker_took(message.seconds)
+            self._checking.checks.paid(message.seconds)
         if worker is None:
             return
         match message:
@@ -345,46 +363,3 @@ class Pool:
             self._coordinator.fail(RuntimeError(how))
         else:
             self._start_all()
-
-
-class _Waker:
-    """How the user's threads wake the coordinator's, which waits in ``select``: a socket pair. One thread waits and drains.
-
-    Raises:
-        LimitReached: (an OSError) there are no descriptors for it.
-    """
-
-    def __init__(self) -> None:
-        try:
-            self._read, self._write = socket.socketpair()
-        except OSError as error:
-            raise explained(error, "the workers cannot be started") from error
-        self._read.setblocking(False)
-        self._write.setblocking(False)
-        self._woken = False
-
-    def fileno(self) -> int:
-        """What is readable once the waker was used."""
-        return self._read.fileno()
-
-    def wake(self, always: bool) -> None:
-        """`always`: also where an earlier wake was not seen yet. Ctrl-C may have come between its note and its write."""
-        if self._woken and not always:
-            return
-        self._woken = True
-        # It may be full of wakes already, or closed by the thread that would read it.
-        with contextlib.suppress(OSError):
-            self._write.send(b"!")
-
-    def drain(self) -> None:
-        """Take note of all wakes so far."""
-        with contextlib.suppress(BlockingIOError):
-            self._read.recv(4096)
-        # After the read: a thread that finds the note still there has changed something before the coordinator looks at
-        # it, which comes next.
-        self._woken = False
-
-    def close(self) -> None:
-        """Give the descriptors back; waking has no effect from now on."""
-        self._read.close()
-        self._write.close()
