@@ -133,29 +133,6 @@ def make_again(
     return Again(report, restored)
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Two makings of a batch that differ.
-
-    Attributes:
-        check: the batch.
-        keys: in which keys.
-        in_loader: the loader's part differs already.
-        early: it was among its worker's first batches.
-        restored: the second one was made by a loader that was restored from a state.
-        went_on: so may be the first.
-        hashes: both were made in fresh interpreters, with different hash seeds.
-    """
-
-    check: CheckedBatch
-    keys: list[str]
-    in_loader: bool
-    early: bool
-    restored: bool = False
-    went_on: bool = False
-    hashes: bool = False
-
-
 class Checks:
     """Which batches are checked, and what has come of it.
 
@@ -393,35 +370,84 @@ def _about_process(one: BatchReport, other: BatchReport) -> tuple[str, ...]:
 
 
 @dataclass
-class Inquiry:
-    """What is known so far of why two makings differ.
+class Difference:
+    """Two makings of a batch that differ, and what is known of why.
 
     Attributes:
-        difference: what differs.
-        live: from the worker that made the first one; None: not yet told.
-        fresh: from a pristine copy.
+        check: the batch.
+        keys: in which keys.
+        in_loader: the loader's part differs already.
+        early: it was among its worker's first batches.
+        restored: the second one was made by a loader that was restored from a state.
+        went_on: so may be the first.
+        hashes: both were made in fresh interpreters, with different hash seeds.
+        live, fresh: how the batch comes to be in the worker that made it, and in a pristine copy; None: not yet told.
     """
 
-    difference: Difference
+    check: CheckedBatch
+    keys: list[str]
+    in_loader: bool
+    early: bool
+    restored: bool = False
+    went_on: bool = False
+    hashes: bool = False
     live: Explanation | None = None
     fresh: Explanation | None = None
-
-    def text(self) -> str:
-        """The message for the user."""
-        if self.live is None or self.fresh is None:
-            return describe(self.difference, "", [])
-        return describe(self.difference, *what_diverged(self.live, self.fresh))
 
     def error(self) -> ReproducibilityError:
         """The error for the user."""
         error = ReproducibilityError(self.text())
-        error.epoch, error.step = self.difference.check.key
-        error.keys = tuple(self.difference.keys)
+        error.epoch, error.step = self.check.key
+        error.keys = tuple(self.keys)
         return error
 
-    def is_error(self, on_mismatch: str | None) -> bool:
-        """Whether it is raised, not only said."""
-        return on_mismatch == "raise" or (on_mismatch is None and self.difference.early)
+    def text(self) -> str:
+        """The message for the user."""
+        if self.restored:
+            return _said_of_states(self.check.key, self.keys) + (
+                " This run went on from such a state, so its batches may differ from those of an uninterrupted one. Save all "
+                "that a batch depends on, or remove one of the two methods."
+            )
+        batch = f"epoch {self.check.key.epoch}, step {self.check.key.step}"
+        keys = ", ".join(map(repr, self.keys[:5]))
+        if self.hashes:
+            return (
+                f"{batch} depends on the hash seed: made in two fresh interpreters that differ in PYTHONHASHSEED alone, it "
+                f"differs in {keys}. What differs first is what the {'loader' if self.in_loader else 'transform'} gives.\n"
+                "It goes through a set of strings in the set's order, or takes hash(text) for a number. PYTHONHASHSEED is not "
+                "set, so other runs of this program may give other batches. Go through sorted(names), and take "
+                "zlib.crc32(text.encode()) for a number; or start the program with PYTHONHASHSEED=0. " + _advice("")
+            )
+        stage, changed = what_diverged(self.live, self.fresh) if self.live and self.fresh else ("", [])
+        who = ("the loader" if self.in_loader else "the transform") + (f" ({stage})" if stage else "")
+        again = "made again from a pristine copy of the pipeline, it differs in"
+        lines = [f"{batch} is not reproducible: {again} {keys}. What differs first is what {who} gives."]
+        if changed:
+            where = f"in worker {self.check.worker}" if self.check.worker else "in this process"
+            lines.append(f"Changed {where} by earlier batches: {'; '.join(changed[:4])}.")
+        if self.in_loader:
+            lines.append(
+                "The loader is taken for stateless, or reads something that changes. If it carries something from batch to "
+                "batch, pass stateless=False; if not, draw from detaug.current().generator and keep nothing that a batch "
+                "depends on."
+            )
+            if self.went_on:
+                lines.append(
+                    "It went on from a state of its own: its state_dict may leave something out that a batch depends on."
+                )
+        else:
+            lines.append(
+                "It keeps something that copies of the transform share (a variable of a class or module), or draws from a "
+                "generator that no seed governs. Draw from detaug.current().generator, or keep the state in the object."
+            )
+        return "\n".join([*lines, _advice(" (a process number, a time)")])
+
+
+def _advice(examples: str) -> str:
+    return (
+        f"`detaug verify MODULE:FACTORY` narrows it down. Keys that may differ{examples}: check=Check(ignore=(...)); to go on "
+        'nevertheless: check=Check(on_mismatch="warn"); without checks: check=False.'
+    )
 
 
 def _said_of_states(key: BatchKey, keys: list[str]) -> str:
@@ -429,57 +455,3 @@ def _said_of_states(key: BatchKey, keys: list[str]) -> str:
         f"the loader's state_dict / load_state_dict leave something out: epoch {key.epoch}, step {key.step}, made by a copy that "
         f"was restored from a state, is not reproducible and differs in {', '.join(map(repr, keys[:5]))}."
     )
-
-
-def describe(difference: Difference, stage: str, changed: list[str]) -> str:
-    """The message for a difference.
-
-    Args:
-        difference: what differs.
-        stage: the first transform whose result differs; empty if that is not known.
-        changed: values that had changed in the worker, in words.
-    """
-    check = difference.check
-    keys = ", ".join(repr(key) for key in difference.keys[:5])
-    batch = f"epoch {check.key.epoch}, step {check.key.step}"
-    if difference.restored:
-        return _said_of_states(check.key, difference.keys) + (
-            " This run went on from such a state, so its batches may differ from those of an uninterrupted one. Save all that a "
-            "batch depends on, or remove one of the two methods."
-        )
-    if difference.hashes:
-        return (
-            f"{batch} depends on the hash seed: made in two fresh interpreters that differ in PYTHONHASHSEED alone, it differs "
-            f"in {keys}. What differs first is what the {'loader' if difference.in_loader else 'transform'} gives.\n"
-            "It goes through a set of strings in the set's order, or takes hash(text) for a number. PYTHONHASHSEED is not set, "
-            "so other runs of this program may give other batches. Go through sorted(names), and take zlib.crc32(text.encode()) "
-            "for a number; or start the program with PYTHONHASHSEED=0. `detaug verify MODULE:FACTORY` narrows it down. Keys that "
-            "may differ: check=Check(ignore=(...)); to go on nevertheless: "
-            'check=Check(on_mismatch="warn"); without checks: check=False.'
-        )
-    where = f"in worker {check.worker}" if check.worker else "in this process"
-    who = "the loader" if difference.in_loader else "the transform"
-    who += f" ({stage})" if stage else ""
-    again = "made again from a pristine copy of the pipeline, it differs in"
-    lines = [f"{batch} is not reproducible: {again} {keys}. What differs first is what {who} gives."]
-    if changed:
-        lines.append(f"Changed {where} by earlier batches: {'; '.join(changed[:4])}.")
-    if difference.in_loader:
-        lines.append(
-            "The loader is taken for stateless, or reads something that changes. If it carries something from batch to batch, "
-            "pass stateless=False; if not, draw from detaug.current().generator and keep nothing that a batch depends on."
-        )
-        if difference.went_on:
-            lines.append(
-                "It went on from a state of its own: its state_dict may leave something out that a batch depends on."
-            )
-    else:
-        lines.append(
-            "It keeps something that copies of the transform share (a variable of a class or module), or draws from a "
-            "generator that no seed governs. Draw from detaug.current().generator, or keep the state in the object."
-        )
-    lines.append(
-        "`detaug verify MODULE:FACTORY` narrows it down. Keys that may differ (a process number, a time): "
-        'check=Check(ignore=(...)); to go on nevertheless: check=Check(on_mismatch="warn"); without checks: check=False.'
-    )
-    return "\n".join(lines)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from detaug.engine.checking.checks import Again, CheckedBatch, Checks, Inquiry
+from detaug.engine.checking.checks import Again, CheckedBatch, Checks, Difference
 from detaug.engine.checking.hash_order import HashOrder
 from detaug.purity.reports import Explanation
 
@@ -27,7 +27,7 @@ class Asks(Protocol):
         """There can be no more batches."""
 
     def ask_to_make_again(self, check: CheckedBatch, stepped: bool) -> bool:
-        """Have a checker make that batch, see `detaug.engine.checking.make_again`. False: there is none that can be asked now."""
+        """Have a checker make that batch, see `make_again`. False: there is none that can be asked now."""
 
     def ask_to_explain(self, check: CheckedBatch) -> bool:
         """Have a checker say how that batch comes to be in it. False: as above."""
@@ -55,13 +55,13 @@ class Checking:
         self._engine = engine
         self._check: CheckedBatch | None = None
         self._asked = False  # the checker
-        self._inquiry: Inquiry | None = None
+        self._difference: Difference | None = None  # of which more is asked
         self._worker_answers = False  # or has yet to
 
     @property
     def under_way(self) -> bool:
         """Whether an answer is on its way, or a check will be made at once."""
-        return self._check is not None or self._inquiry is not None or self.checks.waits
+        return self._check is not None or self._difference is not None or self.checks.waits
 
     def seconds_to_next_look(self) -> float | None:
         """When `go_on` will find something to do though nothing else happens; None: not before something does."""
@@ -78,13 +78,13 @@ class Checking:
         """Have made again what is due."""
         hash_order = None if self.checks.knows_hash_order else self._hash_order
         if hash_order is not None and (difference := hash_order.go_on()) is not None:
-            self._tell(Inquiry(difference))
-        if self._inquiry is None and self._check is None:
+            self._tell(difference)
+        if self._difference is None and self._check is None:
             self._check, self._asked = self.checks.next(), False
         if self._asked:
             return
-        if self._inquiry is not None:
-            self._asked = self._engine.ask_to_explain(self._inquiry.difference.check)
+        if self._difference is not None:
+            self._asked = self._engine.ask_to_explain(self._difference.check)
         elif self._check is not None:
             self._asked = self._engine.ask_to_make_again(self._check, self.checks.is_stepped(self._check))
 
@@ -99,52 +99,50 @@ class Checking:
             self._engine.say_once(said, level)
         if difference is None:
             return
-        self._inquiry, self._asked = Inquiry(difference), False
         if difference.restored:
-            self._conclude()  # where the two part is known
+            self._tell(difference)  # where the two part is known
             return
+        self._difference, self._asked = difference, False
         self._worker_answers = self._engine.ask_worker_to_explain(check)
         self.go_on()
 
     def explained(self, explanation: Explanation, worker: int | None) -> None:
         """That worker has said how the batch came to be; None: the checker has."""
-        if self._inquiry is None:
+        if self._difference is None:
             return
-        if worker == self._inquiry.difference.check.worker:
-            self._inquiry.live = explanation
+        if worker == self._difference.check.worker:
+            self._difference.live = explanation
         else:
-            self._inquiry.fresh = explanation
-        self._conclude_if_all_is_known()
+            self._difference.fresh = explanation
+        self._conclude()
 
     def lost(self, worker: int) -> None:
         """That worker is gone, and tells nothing any more."""
-        if self._inquiry is not None and worker == self._inquiry.difference.check.worker:
+        if self._difference is not None and worker == self._difference.check.worker:
             self._worker_answers = False
-            self._conclude_if_all_is_known()
+            self._conclude()
 
     def give_up(self) -> None:
         """The checker is gone: leave its batch out, and report what is known."""
         self._check, self._asked = None, False
-        if self._inquiry is not None:
-            self._conclude()
+        self._conclude(anyway=True)
 
     def close(self) -> None:
         """Nothing more is wanted."""
         if self._hash_order is not None:
             self._hash_order.close()
 
-    def _conclude_if_all_is_known(self) -> None:
-        assert self._inquiry is not None
-        if self._inquiry.fresh is not None and (self._inquiry.live is not None or not self._worker_answers):
-            self._conclude()
+    def _conclude(self, anyway: bool = False) -> None:
+        """Tell of the difference, once all is known."""
+        difference = self._difference
+        if difference is not None and (
+            anyway or (difference.fresh is not None and (difference.live is not None or not self._worker_answers))
+        ):
+            self._difference = None
+            self._tell(difference)
 
-    def _conclude(self) -> None:
-        inquiry, self._inquiry = self._inquiry, None
-        assert inquiry is not None
-        self._tell(inquiry)
-
-    def _tell(self, inquiry: Inquiry) -> None:
-        if inquiry.is_error(self._on_mismatch):
-            self._engine.fail(inquiry.error())
+    def _tell(self, difference: Difference) -> None:
+        if self._on_mismatch == "raise" or (self._on_mismatch is None and difference.early):
+            self._engine.fail(difference.error())
         else:
-            logger.warning("%s", inquiry.text())
+            logger.warning("%s", difference.text())
