@@ -16,7 +16,7 @@ from typing_extensions import TypeVar
 
 from detaug.engine import arguments
 from detaug.engine.arguments import Check, Skip
-from detaug.engine.checking import Checks
+from detaug.engine.checking.checks import Checks
 from detaug.engine.epoch_lengths import EpochLengths
 from detaug.engine.executor import Engine, Executor, Job, Work
 from detaug.engine.failures import Places

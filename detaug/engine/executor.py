@@ -1,13 +1,11 @@
 """The contract between the augmenter and what makes its batches: in this process, in processes of this machine, elsewhere.
 
 The augmenter knows what is to be made (`Work`); an `Executor` starts an `Engine` for it. A batch's bytes follow from the
-work alone, so an executor may choose where and when each is made, and nothing else. All of them share the `Schedule`, which
-says what is to be made next, what is due, and what becomes of the position. `tests/support/executor_suite.py` is the
+work alone, so an executor may choose where and when each is made, and nothing else. `tests/support/executor_suite.py` is the
 suite that every executor passes.
 
-An engine that makes batches ahead derives from `detaug.engine.prefetching.PrefetchingEngine`, which has all of the contract but
-`close` and `worker_pids`. An executor for other machines is a room of its own, as `detaug.ray` is; what workers of this machine
-and actors of a cluster do is the same: a `Producer` makes a batch, and `detaug.transport.transfer` packs it.
+An engine that makes batches ahead derives from `detaug.engine.prefetching.PrefetchingEngine`. An executor for other machines is a
+room of its own, as `detaug.ray` is.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from detaug.engine.checking import Checks
+from detaug.engine.checking.checks import Checks
 from detaug.engine.failures import Places
 from detaug.engine.health import Health
 from detaug.engine.order.outcomes import Position
@@ -34,14 +32,12 @@ class Job:
     """What a process that makes batches has to know.
 
     Attributes:
-        branch: of the seed tree.
         settings: of the parent's process, where the engine started.
         guard: report generators created without a seed.
         max_memory: a worker that uses more bytes of private memory after a batch retires; None: never.
-        check_every: see `detaug.engine.checking.is_checked`.
+        check_every: see `detaug.engine.checking.checks.is_checked`.
         noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.notes.Note`), and `Engine.next`
             gives that pair; these keys are left out of its fingerprints. None: there is no ledger.
-        num_workers: how many such processes there are.
     """
 
     branch: SeedBranch
@@ -58,17 +54,12 @@ class Work:
     """What is to be made, and what is known of it.
 
     Attributes:
-        pipeline: the loader and the transform as they were handed in.
-        job: what the processes that make batches need to know.
         schedule: which batch is due, and which to make. An engine with threads of its own guards it with a lock; the
             augmenter reads its position only.
         places: for messages.
         skip_errors: batches whose loader or transform raises are left out.
         pin_memory: tensors are copied to page-locked memory where there is a GPU.
-        checks: which batches are made a second time, and how often they differed.
         on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
-        states: where the copies of the loader stand.
-        health: what is counted while it runs.
         num_processes: what the user asked for.
     """
 
@@ -86,13 +77,9 @@ class Work:
 
 
 class Engine(Protocol):
-    """Gives the batches of its work in order. `next`, `put_back` and `move` are called by the user's threads.
+    """Gives the batches of its work in order. `next`, `put_back` and `move` are called by the user's threads."""
 
-    Attributes:
-        prefetches: whether it makes batches ahead, in other processes. Then it lives on until `close`, and a fork of the
-            user's process cannot use it.
-    """
-
+    #: Whether it makes batches ahead, in other processes. Then it lives on until `close`, and no fork can use it.
     prefetches: bool
 
     def next(self) -> Any:

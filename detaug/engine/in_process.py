@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detaug.engine import failures
-from detaug.engine.checking import CheckedBatch, make_again, make_to_check
+from detaug.engine.checking.checks import CheckedBatch, make_again, make_to_check
 from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Job, Work

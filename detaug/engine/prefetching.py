@@ -47,10 +47,7 @@ class PrefetchingEngine:
     """What `detaug.engine.executor.Engine` asks for, but for `worker_pids`.
 
     A subclass starts the thread (`_thread`) and the run-time check (`_checking`), and says how the thread is woken (`_wake`).
-
-    Args:
-        work: what is to be made. The schedule is shared between the threads under the lock.
-        max_restarts: workers that one batch may end in a row.
+    `max_restarts`: workers that one batch may end in a row.
     """
 
     prefetches = True
@@ -86,12 +83,7 @@ class PrefetchingEngine:
     # --- the user's thread ----------------------------------------------------------------------------------------
 
     def next(self) -> Any:
-        """The due batch, once it is there.
-
-        Raises:
-            StopIteration: the epoch has ended; the position is at the start of the next one.
-            BatchError: the due batch cannot be made; raised again until the position is moved.
-        """
+        """See `detaug.engine.executor.Engine`; so with the following."""
         taken: Taken | None = None
         me = threading.get_ident()
         try:
@@ -138,7 +130,6 @@ class PrefetchingEngine:
         raise StopIteration
 
     def put_back(self, batch: Any) -> None:
-        """The batch that `next` has just given is due again."""
         assert self._schedule.taken is not None
         self._put_back(self._schedule.taken, Delivered(batch))
 
@@ -148,7 +139,6 @@ class PrefetchingEngine:
         self._wake()
 
     def move(self, position: Position) -> None:
-        """Go elsewhere; what is already there or being made for the new place is kept."""
         with self._lock:
             self._schedule.position = position
             self._schedule.forget_failures()
@@ -169,7 +159,6 @@ class PrefetchingEngine:
             time.sleep(0.002)
 
     def close(self) -> None:
-        """End everything that was started and give it back, but for the memory of batches that the user still holds."""
         if os.getpid() != self._owner or self._closing:
             return  # a fork of the user's process has no business with our workers
         self._await_checks(_CLOSE_PATIENCE)
@@ -218,15 +207,8 @@ class PrefetchingEngine:
                 self._schedule.lose(task.key)
 
     def _blame(self, task: Task, worker: str, why: str, exitcode: int | None = None, peak: int = 0) -> None:
-        """A worker ended while it made this: another makes it again, unless it has ended too many in a row.
-
-        Args:
-            task: what it made.
-            worker: for messages.
-            why: as far as that is known; else empty.
-            exitcode: None on another machine.
-            peak: the most memory it had, in bytes; 0: not known.
-        """
+        """A worker ended while it made this, `why` if that is known: another makes it again, unless it has ended too many in a
+        row. `exitcode`: None on another machine; `peak`: the most memory it had, in bytes, 0 if that is not known."""
         times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
         if times >= self._max_restarts:
             del self._deaths[task.key]
@@ -237,7 +219,7 @@ class PrefetchingEngine:
         memory = f", its memory having peaked at {peak / 2**20:.0f} MiB," if peak else ""
         known = f" ({why.rstrip('.')})" if why else ""
         text = "%s ended%s%s while making %s; another one makes it again%s"
-        logger.warning(text, worker, how, memory, self._describe_task(task), known)
+        logger.warning(text, worker, how, memory, failures.describe_batch(task.key, self._work.places), known)
         self._lose([task])
 
     def _retire(self, worker: str, private: int, limit: int | None) -> str:
@@ -255,12 +237,8 @@ class PrefetchingEngine:
                 self._schedule.set_missing(indices)
 
     def _state_for(self, told: dict[int, int], task: Task) -> LoaderState | None:
-        """Ahead of a stream's first task, the state of its loader from which that is near.
-
-        Args:
-            told: the generation of states that each stream was told of, in the worker that gets the task.
-            task: it.
-        """
+        """Ahead of a stream's first task, the state of its loader from which that is near. `told`: the generation of states that
+        each stream was told of, in the worker that gets the task."""
         states, plan = self._work.states, self._schedule.plan
         stream = plan.stream_of(task.key.step)
         if not states.enabled or told.get(stream) == states.generation:
@@ -277,9 +255,6 @@ class PrefetchingEngine:
         except Exception as error:
             where = "in the parent process, which could not take the batch in"
             return self._failure(failures.error_of(failures.describe(error), task.key, self._work.places, where, error))
-
-    def _describe_task(self, task: Task) -> str:
-        return failures.describe_batch(task.key, self._work.places)
 
 
 def _pin(batch: Any) -> Any:

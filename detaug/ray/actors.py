@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from detaug.engine.checking import Again, CheckedBatch, make_again, make_to_check
+from detaug.engine.checking.checks import Again, CheckedBatch, make_again, make_to_check
 from detaug.engine.executor import Job
 from detaug.engine.failures import ErrorRecord, describe
 from detaug.engine.warming import warm_up

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from detaug.engine import failures
-from detaug.engine.checking import CheckedBatch
+from detaug.engine.checking.checks import CheckedBatch
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Exists, Task
@@ -165,7 +165,7 @@ class RayEngine(PrefetchingEngine):
         if task is None or actor.number not in self._pool.actors:
             return  # it died, and the task is open again already
         times = self._losses[task.key] = self._losses.get(task.key, 0) + 1
-        what, why = self._describe_task(task), first_line(str(error))
+        what, why = failures.describe_batch(task.key, self._work.places), first_line(str(error))
         if times > max(1, self._settings.max_restarts):
             self.fail(RuntimeError(f"{what} was lost {times} times in a row: {why}"))
             return

@@ -1,22 +1,2 @@
 """The run-time check: `checks` says which batches are made a second time, and what it means where they differ; `second_making`
 has an engine's processes make them; `hash_order` has one made in other interpreters."""
-
-from detaug.engine.checking.checks import (
-    Again,
-    CheckedBatch,
-    Checks,
-    Difference,
-    is_checked,
-    make_again,
-    make_to_check,
-)
-
-__all__ = [
-    "Again",
-    "CheckedBatch",
-    "Checks",
-    "Difference",
-    "is_checked",
-    "make_again",
-    "make_to_check",
-]

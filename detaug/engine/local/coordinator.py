@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from detaug.engine import arguments, failures
-from detaug.engine.checking import CheckedBatch
+from detaug.engine.checking.checks import CheckedBatch
 from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
@@ -189,7 +189,7 @@ class Coordinator(PrefetchingEngine):
 
     def describe(self, worker: Worker) -> str:
         """The batch that it is making, in words."""
-        return self._describe_task(worker.tasks[worker.begun()])
+        return failures.describe_batch(worker.tasks[worker.begun()].key, self._work.places)
 
     def _leave(self, worker: Worker) -> None:
         """The worker will not answer again."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from detaug.engine.checking import Again, CheckedBatch
+    from detaug.engine.checking.checks import Again, CheckedBatch
     from detaug.engine.failures import ErrorRecord
     from detaug.pipeline.loader_states import LoaderState
     from detaug.pipeline.plan import BatchKey
@@ -54,12 +54,7 @@ class Started(NamedTuple):
 
 
 class Exited(NamedTuple):
-    """A worker has ended.
-
-    Attributes:
-        peak: the most memory it had, in bytes.
-        seconds: of processor time, those of its start included.
-    """
+    """A worker has ended. `peak`: the most memory it had, in bytes; `seconds`: of processor time, those of its start included."""
 
     number: int
     exitcode: int
@@ -84,11 +79,9 @@ class CannotStart(NamedTuple):
 
 
 class Make(NamedTuple):
-    """Make a batch.
+    """Make a batch; a probe only asks whether there is one.
 
     Attributes:
-        epoch, step: which.
-        probe: it is only asked for whether there is such a batch.
         given_back, dropped: slots to be filled again, and slots that are not needed any more.
         state: of the stream's loader, ahead of its first task.
         place: which of the workers it is, 0 ... num_processes-1.
@@ -104,7 +97,7 @@ class Make(NamedTuple):
 
 
 class MakeAgain(NamedTuple):
-    """Make a batch a second time, for the run-time check; see `detaug.engine.checking.make_again`."""
+    """Make a batch a second time, for the run-time check; see `detaug.engine.checking.checks.make_again`."""
 
     epoch: int
     step: int
@@ -205,7 +198,5 @@ class Raised(NamedTuple):
 
 
 Answer = InSlot | Inline | Exists | Ended | Raised
-
-
 FromHelper = Started | Exited | Signalled | CannotStart
 FromWorker = Ready | Broken | Log | Retiring | Report | Checked | Explained | Answer

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from detaug.engine.checking import make_again, make_to_check
+from detaug.engine.checking.checks import make_again, make_to_check
 from detaug.engine.executor import Job
 from detaug.engine.failures import describe
 from detaug.engine.local import messages

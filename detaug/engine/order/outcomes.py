@@ -13,9 +13,6 @@ from detaug.pipeline.plan import BatchKey
 
 logger = logging.getLogger("detaug")
 
-#: How often an error that was told in full is mentioned for each batch that it hits; then at every doubling.
-_MENTIONED = 10
-
 
 class Position(NamedTuple):
     """Where the reader stands.
@@ -116,7 +113,7 @@ def left_out(error: BatchError, max_skips: int | None) -> Skipped:
 
 
 class SkipLog:
-    """Logs batches that were left out, in their order: each error (class and message) in full once, and then counted."""
+    """Logs batches that were left out, in their order: each error (class and message) in full once, then in a line."""
 
     def __init__(self) -> None:
         self._times: Counter[str] = Counter()
@@ -128,6 +125,5 @@ class SkipLog:
         times = self._times[summary]
         if times == 1:
             logger.warning("skipped: %s", skipped.text)
-        elif times <= _MENTIONED or times & (times - 1) == 0:
-            rest = ", from here on told at every doubling" if times == _MENTIONED else ""
-            logger.warning("skipped: %s as well, for %s (%d times by now%s)", skipped.batch, summary, times, rest)
+        else:
+            logger.warning("skipped: %s as well, for %s (%d times by now)", skipped.batch, summary, times)

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from detaug.engine.checking import Again, CheckedBatch, Checks, is_checked
+from detaug.engine.checking.checks import Again, CheckedBatch, Checks, is_checked
 from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.purity.reports import BatchReport
