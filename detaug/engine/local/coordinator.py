@@ -137,7 +137,6 @@ class Coordinator(PrefetchingEngine):
                 # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
                 self._tell_what_is_due()
                 self._pool.wait(self._checking.seconds_to_next_look())
-                self._pool.look_for_stalls()
         except OSError as error:
             self.fail(explained(error, "the workers cannot go on"))
         except Exception as error:  # a defect of ours must not leave the user waiting for ever

@@ -274,11 +274,6 @@ class Helper:
             self._process.returncode = 0  # already reaped; its destructor is not to wait
 
 
-def start_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surrounding) -> Helper:
-    """Start the helper for "fork", "forkserver" or "spawn"."""
-    return _fork_helper(pipeline, job) if method == "fork" else _execute_helper(method, pipeline, job, surrounding)
-
-
 #: What the engines of this process watch: their channels, pidfds and pipes.
 _watched: weakref.WeakSet[selectors.BaseSelector] = weakref.WeakSet()
 
@@ -306,7 +301,8 @@ def _let_go_of_other_engines(kept: int) -> None:
     os.close(nothing)
 
 
-def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
+def fork_helper(pipeline: Pipeline, job: Job) -> Helper:
+    """Start the helper for "fork"."""
     ours, theirs = Channel.pair()
     parent = os.getpid()
     with warnings.catch_warnings():
@@ -329,7 +325,8 @@ def _fork_helper(pipeline: Pipeline, job: Job) -> Helper:
     return Helper(pid, ours, open_pidfd(pid))
 
 
-def _execute_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surrounding) -> Helper:
+def execute_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surrounding) -> Helper:
+    """Start the helper for "forkserver" or "spawn"."""
     ours, theirs = Channel.pair()
     payload = write_payload(pipeline.freeze(), job)
     code = code_of("detaug.engine.local.helper", theirs.fileno(), payload, os.getpid(), method)

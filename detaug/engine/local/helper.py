@@ -41,13 +41,7 @@ from detaug.transport.importing import forget_imports_of_other_threads
 #: Called with the helper's own channel and the worker's end of its channel: starts the worker, returns its pid.
 Launcher = Callable[[Channel, int], int]
 
-_NOT_STARTED = "a worker could not be started"
 _POLL_SECONDS = 0.2  # only where there are no pidfds
-
-
-def serve(control: Channel, parent: int, launch: Launcher) -> None:
-    """The helper's life: until told to quit, or until the parent is gone."""
-    _Helper(control, parent, launch).run()
 
 
 class _Helper:
@@ -65,6 +59,7 @@ class _Helper:
             self._poll.register(self._parent_pidfd, select.POLLIN)
 
     def run(self) -> None:
+        """Until told to quit, or until the parent is gone."""
         adopt_orphans()
         try:
             while True:
@@ -77,9 +72,13 @@ class _Helper:
                 self._reap()
                 # One at a time: a worker started meanwhile would inherit the descriptors that came with the others.
                 for message, descriptor in self._control.receive_ready(1):
-                    if isinstance(message, messages.Quit):
-                        return
-                    self._obey(message, descriptor)
+                    match message:
+                        case messages.Quit():
+                            return
+                        case messages.Signal(number, which):
+                            self._signal(number, which)
+                        case messages.Start(number):
+                            self._start(number, descriptor)
         except ChannelClosed:
             pass
         finally:
@@ -90,29 +89,23 @@ class _Helper:
             return any(number == self._parent_pidfd for number, _ in events)
         return os.getppid() != self._parent
 
-    def _obey(self, message: messages.Start | messages.Signal, descriptor: int | None) -> None:
-        match message:
-            case messages.Signal(number, which):
-                self._signal(number, which)
-            case messages.Start(number):
-                self._start(number, descriptor)
-
     def _start(self, number: int, descriptor: int | None) -> None:
-        if descriptor is None:
-            lost = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            self._control.send(messages.CannotStart(number, str(explained(lost, _NOT_STARTED))))
-            return
         began = time.process_time()
         try:
+            if descriptor is None:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             pid = self._launch(self._control, descriptor)
         except OSError as error:
-            self._control.send(messages.CannotStart(number, str(explained(error, _NOT_STARTED))))
+            self._control.send(messages.CannotStart(number, str(explained(error, "a worker could not be started"))))
             return
         finally:
-            os.close(descriptor)
+            if descriptor is not None:
+                os.close(descriptor)
         self._start_seconds[number] = time.process_time() - began
         self._workers[pid] = number
-        self._watch(pid)
+        if (pidfd := open_pidfd(pid)) is not None:
+            self._pidfds[pidfd] = pid
+            self._poll.register(pidfd, select.POLLIN)
         self._control.send(messages.Started(number, pid))
 
     def _signal(self, number: int, which: int) -> None:
@@ -120,18 +113,6 @@ class _Helper:
             if of_number == number:
                 send_signal(pid, which)
         self._control.send(messages.Signalled(number))  # so the parent sees that it is not this process that hangs
-
-    def _watch(self, pid: int) -> None:
-        pidfd = open_pidfd(pid)
-        if pidfd is not None:
-            self._pidfds[pidfd] = pid
-            self._poll.register(pidfd, select.POLLIN)
-
-    def _forget(self, pid: int) -> None:
-        for pidfd in [fd for fd, of_pid in self._pidfds.items() if of_pid == pid]:
-            self._poll.unregister(pidfd)
-            os.close(pidfd)
-            del self._pidfds[pidfd]
 
     def _reap(self) -> None:
         ended_workers = False
@@ -145,7 +126,10 @@ class _Helper:
             if pid not in self._workers:
                 continue  # an orphan of a worker's
             number = self._workers.pop(pid)
-            self._forget(pid)
+            for pidfd in [fd for fd, of_pid in self._pidfds.items() if of_pid == pid]:
+                self._poll.unregister(pidfd)
+                os.close(pidfd)
+                del self._pidfds[pidfd]
             unit = 1 if sys.platform == "darwin" else 1024
             seconds = self._start_seconds.pop(number) + usage.ru_utime + usage.ru_stime
             exitcode = os.waitstatus_to_exitcode(status)
@@ -204,17 +188,15 @@ def main(control_descriptor: int, payload: int, parent: int, method: str) -> Non
     leave_signals_to_the_parent()
     control = Channel.from_descriptor(control_descriptor)
     if method == "spawn":
-        serve(control, parent, executing_launcher(payload))
+        _Helper(control, parent, executing_launcher(payload)).run()
         return
     from detaug.engine.local import worker  # numpy and torch, once for all workers
     from detaug.processes.threads import keep_one_thread
 
     keep_one_thread()
 
-    def work(channel: Channel) -> None:
-        worker.work_on_payload(channel, payload)
-
-    serve(control, parent, forking_launcher(work))
+    launch = forking_launcher(lambda channel: worker.work_on_payload(channel, payload))
+    _Helper(control, parent, launch).run()
 
 
 def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) -> None:
@@ -229,4 +211,4 @@ def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) 
     be_ready_to_fork()
     # Collections would touch (and so copy) every inherited object's memory.
     gc.freeze()
-    serve(control, parent, forking_launcher(work))
+    _Helper(control, parent, forking_launcher(work)).run()

@@ -18,7 +18,15 @@ from detaug.engine import arguments
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.local import messages
-from detaug.engine.local.handles import Helper, StallWatch, Worker, keep_from_helpers, leave_to_helpers, start_helper
+from detaug.engine.local.handles import (
+    Helper,
+    StallWatch,
+    Worker,
+    execute_helper,
+    fork_helper,
+    keep_from_helpers,
+    leave_to_helpers,
+)
 from detaug.memory.limits import explained
 from detaug.processes.control import kill, signal_name
 from detaug.processes.interpreters import Surrounding
@@ -55,7 +63,7 @@ class Pool:
     Args:
         work: what the workers make.
         settings: of the processes.
-        coordinator: is told what happens, by `wait` and `look_for_stalls`.
+        coordinator: is told what happens, by `wait`.
         checking: is told what happens to checks.
 
     Attributes:
@@ -118,7 +126,8 @@ class Pool:
             self._wake.send(b"!")
 
     def wait(self, most: float | None = None) -> None:
-        """Tell what has happened, in order, as soon as something has; nothing after `most` seconds."""
+        """Tell what has happened, in order, as soon as something has; nothing after `most` seconds. Then say which workers hang,
+        kill those that do for too long, and start those whose pause is over."""
         seconds, before = self._stalls.seconds_to_next_look(self.workers.values()), time.monotonic()
         if self._pausing:
             seconds = max(0.0, min(self._pausing[0][0] - before, _PAUSE if seconds is None else seconds))
@@ -133,9 +142,6 @@ class Pool:
             # An earlier one may have closed it, and its number may already be another's.
             if self._selector.get_map().get(key.fd) is key:
                 key.data()
-
-    def look_for_stalls(self) -> None:
-        """Say which workers hang, kill those that do for too long, and start those whose pause is over."""
         while self._pausing and self._pausing[0][0] <= time.monotonic():
             self._start_worker(self._pausing.pop(0)[1])
         self._stalls.look(self.workers.values())
@@ -298,7 +304,12 @@ class Pool:
     # --- the helper
 
     def _start_all(self) -> None:
-        helper = self.helper = start_helper(self._start_method, self._work.pipeline, self._work.job, self._surrounding)
+        pipeline, job = self._work.pipeline, self._work.job
+        if self._start_method == "fork":
+            helper = fork_helper(pipeline, job)
+        else:
+            helper = execute_helper(self._start_method, pipeline, job, self._surrounding)
+        self.helper = helper
         self._selector.register(helper.control, selectors.EVENT_READ, self._hear_helper)
         if helper.pidfd is not None:
             self._selector.register(helper.pidfd, selectors.EVENT_READ, self._lose_helper)

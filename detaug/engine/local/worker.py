@@ -138,7 +138,10 @@ class _Worker:
         self._whereabouts.begun[0] += 1
         self._made += not probe
         try:
-            return self._exists(epoch, step) if probe else self._batch(epoch, step)
+            if not probe:
+                return self._batch(epoch, step)
+            self._producer.make(epoch, step, transform=False)
+            return messages.Exists(self._producer.loader_state), None
         except StreamEnded:
             return messages.Ended(), None
         except SystemExit:
@@ -148,16 +151,11 @@ class _Worker:
         finally:
             self._slots.abandon()  # what was not written
 
-    def _exists(self, epoch: int, step: int) -> tuple[messages.Answer, int | None]:
-        self._producer.make(epoch, step, transform=False)
-        return messages.Exists(self._producer.loader_state), None
-
     def _batch(self, epoch: int, step: int) -> tuple[messages.Answer, int | None]:
         key, job = BatchKey(epoch, step), self._job
         batch, check = make_to_check(self._producer, key, self._made, job.check_every, job.noted)
-        if (
-            check is not None
-        ):  # ahead of the batch: once the user has it, the epoch's end waits for checks that are known of
+        # Ahead of the batch: once the user has it, the epoch's end waits for checks that are known of.
+        if check is not None:
             self._channel.send(messages.Report(check))
         state, packed = self._producer.loader_state, pack(batch)
         whole, batch = [batch], None  # a buffer may be memory that an object of the batch frees: an ITK image's
