@@ -83,11 +83,10 @@ class DeterministicAugmenter(Generic[Batch]):
             after the other. A state that was saved with any number of ranks loads in any other. None: 0 of 1, which is an
             error where more processes train together; 0 and 1 themselves give each of them all batches.
         tail: how an epoch's last round is handled if it has fewer batches than there are ranks. "drop": no rank gets any of
-            them, all have equally many. "pad": all of them are given, and the ranks that would have none get the epoch's first
-            batches (step 0, 1, ...) once more, so that all have equally many; the number of batches must be known
-            beforehand, and a loader that ends sooner is an error. "uneven": all of them are given, and the other ranks have
-            one batch less; where a loader does not say how many it gives, each rank goes on until the streams end that its
-            steps are of.
+            them. "pad": all of them are given, and the ranks that would have none get the epoch's first batches (step 0, 1,
+            ...) once more; the number of batches must be known beforehand, and a loader that ends sooner is an error.
+            "uneven": all of them are given, and the other ranks have one batch less; where a loader does not say how many
+            it gives, each rank goes on until the streams end that its steps are of.
         on_error: "raise", or `Skip` to leave out (and log) batches whose loader or transform raises.
         version: change it when code changes behind the same class names, so that older state dicts are refused.
         call: how the transform takes a batch that is a dict: "kwargs" is ``transform(**batch)``, "dict" ``transform(batch)``,
@@ -184,18 +183,14 @@ class DeterministicAugmenter(Generic[Batch]):
             *identity.describe(self.transform, "transform"),
             f"batches_per_epoch = {self.batches_per_epoch}",
             f"version = {self.version!r}",
+            *self._source.declared(),
+            *(line for what, part in self._source.declared_parts().items() for line in identity.describe(part, what)),
         ]
-        self._declared += self._source.declared()
-        for what, part in self._source.declared_parts().items():
-            self._declared += identity.describe(part, what)
         if self._source.seen is not self._source.loader:
             warm_up(None, self._source.seen)
             self._source.forget()
-        self.num_streams = (
-            len(old_style)
-            if old_style is not None
-            else arguments.optional_positive("num_streams", num_streams) or self._source.default_num_streams
-        )
+        num_streams = arguments.optional_positive("num_streams", num_streams if old_style is None else len(old_style))
+        self.num_streams = num_streams or self._source.default_num_streams
         self._lengths = EpochLengths(
             self._source,
             self.batches_per_epoch,
@@ -338,11 +333,9 @@ class DeterministicAugmenter(Generic[Batch]):
         """
         self._loaded_epoch = None
         self._rest_is_wanted = False
+        taken = None if self._engine is not None else self._schedule.position.taken
+        self._start()
         engine = self._engine
-        taken = None if engine is not None else self._schedule.position.taken
-        if engine is None:
-            self._start()
-            engine = self._engine
         if engine is None:
             raise RuntimeError("the augmenter was closed while its next batch was awaited")
         self._check_owner()
@@ -490,11 +483,8 @@ class DeterministicAugmenter(Generic[Batch]):
         return position.step if self._schedule.is_over(position) else self._schedule.key_at(position).step
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to step 0 of an epoch. What was prefetched for it is kept.
-
-        Directly after `load_state_dict`, with the epoch that was loaded, the position stays where it is, so that
-        ``for e in range(aug.epoch, E): aug.set_epoch(e)`` resumes in mid-epoch.
-        """
+        """Go to step 0 of an epoch. What was prefetched for it is kept. Directly after `load_state_dict`, with the epoch that
+        was loaded, the position stays where it is: ``for e in range(aug.epoch, E): aug.set_epoch(e)`` resumes in mid-epoch."""
         number = arguments.epoch(epoch)
         self._rest_is_wanted = self._loaded_epoch == number
         self._loaded_epoch = None
@@ -513,11 +503,8 @@ class DeterministicAugmenter(Generic[Batch]):
         self._epoch_is_over(left)
 
     def state_dict(self) -> dict[str, int | str | list[int] | None]:
-        """Where the stream stands and what it belongs to, as JSON-able integers and strings.
-
-        Among them, in one string, is where a loader's copies stand, if it has ``state_dict`` and ``load_state_dict`` of its
-        own and its state is plain JSON.
-        """
+        """Where the stream stands and what it belongs to, as JSON-able integers and strings. One of them says where a loader's
+        copies stand, if it has ``state_dict`` and ``load_state_dict`` of its own and its state is plain JSON."""
         return self._state().as_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -580,8 +567,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._schedule.is_over(position):
             self._move(self._schedule.start_of(position.epoch + 1))
         elif self._lengths.may_end_any_time and os.getpid() == self._owner:
-            if self._engine is None:
-                self._start()
+            self._start()
             assert self._engine is not None
             try:
                 batch = self._engine.next()
@@ -646,8 +632,8 @@ class DeterministicAugmenter(Generic[Batch]):
         """Start the workers, if they are not running (as batchgenerators has it)."""
         if self._engine is None:
             self._check_owner(started=False)  # in a fork, the thread that had the lock is not there to let it go
-        with self._starting:
-            self._start_once()
+            with self._starting:
+                self._start_once()
 
     def _start_once(self) -> None:
         if self._engine is not None:
@@ -659,7 +645,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._check_ranks()
         self._settings = ProcessSettings.here()
         self._rank_seeds = RankSeeds.if_any(self.rank, self.world_size, self.name, self.seed)
-        mention_same_numbers(self, self._tree.entropy, self._declared)
+        mention_same_numbers(self)
         warm_up(self.transform, self._source.loader)
         if self.ledger is not None and self._ledger is None:
             header = weakref.WeakMethod(self._ledger_header)  # the finalizer must not keep this object alive
@@ -679,10 +665,8 @@ class DeterministicAugmenter(Generic[Batch]):
             check_all_are_known(self.world_size, f"DeterministicAugmenter.from_torch_distributed{call}")
 
     def _check_owner(self, started: bool = True) -> None:
-        """A fork of the process that made this augmenter has none of its threads, and would wait for ever.
-
-        Without workers it needs none, and continues.
-        """
+        """A fork of the process that made this augmenter has none of its threads, and would wait for ever. Without workers it
+        needs none, and continues."""
         if os.getpid() == self._owner or (started and self._engine is not None and not self._engine.prefetches):
             return
         raise RuntimeError(
@@ -710,16 +694,14 @@ class DeterministicAugmenter(Generic[Batch]):
         """Where in the seed tree its batches are."""
         return SeedBranch(self._tree, self.num_streams)
 
-    def _draws_like(self, entropy: tuple[int, ...], rank: int, declared: Sequence[str]) -> bool:
-        """Whether another pipeline would get the random numbers that this one gets."""
-        return (tuple(self._tree.entropy), self.rank) == (entropy, rank) and self._declared != list(declared)
-
     def _work(self) -> Work:
+        source, branch = self._source, self._branch
+        indices = (lambda key: source.indices(branch.batch(*key))) if isinstance(source, DatasetSource) else None
         return Work(
             pipeline=self._pipeline,
             job=self._job(),
             schedule=self._schedule,
-            places=self._places(),
+            places=Places(branch, indices),
             skip_errors=isinstance(self.on_error, Skip),
             pin_memory=self.pin_memory,
             checks=self._checks,
@@ -730,22 +712,14 @@ class DeterministicAugmenter(Generic[Batch]):
         )
 
     def _job(self) -> Job:
-        settings = self._settings or ProcessSettings.here()
-        noted = None if self.ledger is None else tuple(self.check.ignore)
         return Job(
             self._branch,
-            settings,
+            self._settings or ProcessSettings.here(),
             self.check.guard,
             check_every=self.check.every,
-            noted=noted,
+            noted=None if self.ledger is None else tuple(self.check.ignore),
             num_workers=max(1, self._num_workers),
         )
-
-    def _places(self) -> Places:
-        source, branch = self._source, self._branch
-        if not isinstance(source, DatasetSource):
-            return Places(branch)
-        return Places(branch, lambda key: source.indices(branch.batch(*key)))
 
     def _ledger_header(self) -> Record:
         return header(
@@ -766,11 +740,7 @@ class DeterministicAugmenter(Generic[Batch]):
         )
 
     def __reduce_ex__(self, _: Any) -> Any:
-        """`pickle`, `copy.copy` and `copy.deepcopy` all begin here.
-
-        Raises:
-            TypeError: always.
-        """
+        """`pickle`, `copy.copy` and `copy.deepcopy` all begin here: always a TypeError."""
         raise TypeError(
             f"a {type(self).__name__} can be neither pickled nor copied: it owns its workers and its place in the stream of "
             "batches. To save where it stands, save aug.state_dict() and load it (load_state_dict) into an augmenter made in "

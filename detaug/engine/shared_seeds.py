@@ -7,7 +7,6 @@ import logging
 import os
 import weakref
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed
@@ -31,13 +30,8 @@ _comparisons: Counter[str] = Counter()
 class RankSeeds:
     """Compares the seeds of all ranks, where `torch.distributed` is initialised.
 
-    Every rank leaves its seed in the process group's store, and looks there for the others'. Nobody waits, for a rank may
-    come later or never: one that does not find all looks again at its next batches.
-
-    Args:
-        rank, world_size: of the augmenter.
-        name: of the augmenter, under which the ranks find each other.
-        seed: this rank's.
+    Every rank leaves its seed in the process group's store, under the augmenter's name, and looks there for the others'. Nobody
+    waits, for a rank may come later or never: one that does not find all looks again at its next batches.
     """
 
     def __init__(self, rank: int, world_size: int, name: str, seed: Seed) -> None:
@@ -76,14 +70,13 @@ class RankSeeds:
         self._left = 0 if len(seeds) == len(self._keys) else self._left - 1
 
 
-def mention_same_numbers(augmenter: DeterministicAugmenter, entropy: Sequence[int], declared: Sequence[str]) -> None:
-    """Warn once where another pipeline that is running in this process draws the very same random numbers.
-
-    A second augmenter of the same pipeline is taken for a repetition on purpose.
-    """
-    key = tuple(entropy)
+def mention_same_numbers(augmenter: DeterministicAugmenter) -> None:
+    """Warn once where another pipeline that is running in this process draws the very same random numbers. A second augmenter of
+    the same pipeline is taken for a repetition on purpose."""
+    key = tuple(augmenter._tree.entropy)
     for other in list(_started):
-        if other is not augmenter and other._draws_like(key, augmenter.rank, declared) and key not in _said:
+        same = (tuple(other._tree.entropy), other.rank) == (key, augmenter.rank)
+        if same and other._declared != augmenter._declared and key not in _said:
             _said.add(key)
             which = f"the name {augmenter.name!r}" if augmenter.name else "no name"
             logger.warning(
