@@ -92,7 +92,7 @@ class Again(NamedTuple):
 
     Attributes:
         report: as a copy made it that was stepped forward from the start; what it raised; or None: that was left out.
-        restored: fingerprints of the loader's part, as a copy made it that was restored from a state; or None.
+        restored: fingerprints of the loader's part, as a copy made it that was restored from a state.
         refused: why the loader could not be restored.
     """
 
@@ -110,8 +110,8 @@ def make_again(
     after: BatchKey | None,
     caught: type[BaseException] = Exception,
 ) -> Again:
-    """Make a batch again, from a pristine copy (`stepped`; which makes the one before that it comes `after`) and from a state.
-    What is `caught` is part of the answer."""
+    """Make a batch again, from a pristine copy (where `stepped`, after that other batch) and from a state. What is `caught` is
+    part of the answer."""
     report: BatchReport | str | None = None
     restored = None
     if stepped:

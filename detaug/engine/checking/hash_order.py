@@ -1,14 +1,12 @@
 """Whether batches depend on the hash seed: on the order of a set of strings, or on ``hash(text)``.
 
 All forks of a program hash strings alike, so no worker can show it. One batch is therefore made again in a fresh interpreter
-with another PYTHONHASHSEED, in the background: nothing waits for it. Where it differs there, the cause may be something else
-that a fresh interpreter lacks, such as a module's variable that the program has set. So it is made in further ones, which differ
-from the first in nothing but their hash seeds, and the user is told if these differ among each other.
+with another PYTHONHASHSEED, in the background. Where it differs there, the cause may be something else that a fresh interpreter
+lacks, such as a module's variable that the program has set. So it is made in further ones, which differ from the first in
+nothing but their hash seeds, and the user is told if these differ among each other.
 
 The first hash seed is the same in every run: of two runs whose batches differ, at least one differs from it. Each later one finds
 half of the sets of two strings that those before have missed, and waits until it takes no more than a share of the workers' time.
-
-What the program made of a set before it handed the pipeline in is the same in every interpreter: its order shows what it is.
 """
 
 from __future__ import annotations
@@ -44,13 +42,7 @@ _MOST_BYTES = 2**28
 
 
 class HashOrder:
-    """The interpreters, one at a time.
-
-    Args:
-        pipeline: what is made.
-        job: `detaug.engine.executor.Job`.
-        checks: those beside it.
-    """
+    """The interpreters, one at a time. `job`: `detaug.engine.executor.Job`."""
 
     def __init__(self, pipeline: Pipeline, job: Any, checks: Checks) -> None:
         self._pipeline = pipeline
@@ -79,9 +71,7 @@ class HashOrder:
                 with interrupts_deferred():  # or an interpreter might run that no object knows of
                     self._start()
             return None
-        if self._process.poll() is None:
-            return None
-        return self._take_answer()
+        return None if self._process.poll() is None else self._take_answer()
 
     def seconds_to_next_look(self) -> float | None:
         """When `go_on` will find something to do though no batch is made; None: not before one is."""

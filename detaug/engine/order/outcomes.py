@@ -40,11 +40,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Delivered:
-    """A finished batch.
-
-    Attributes:
-        hand_over: to be called before the user gets it.
-    """
+    """A finished batch. `hand_over` is to be called before the user gets it."""
 
     batch: Any
     hand_over: Callable[[], None] | None = None
@@ -88,13 +84,8 @@ Outcome = Delivered | Failed | Skipped | Exists
 
 
 class Taken(NamedTuple):
-    """What `Schedule.take` took.
-
-    Attributes:
-        position: where it stood.
-        outcome: None: it is not known yet, and nothing was taken.
-        passed: the steps before it that were skipped.
-    """
+    """What `Schedule.take` took, where it stood, and the steps before it that were skipped. No outcome: it is not known yet, and
+    nothing was taken."""
 
     position: Position
     outcome: Outcome | EpochEnd | None

@@ -41,8 +41,7 @@ class Schedule:
     Args:
         plan: steps, streams, ranks.
         window: how many of this rank's steps may be in flight or waiting.
-        num_workers: processes; a stream-bound stream belongs to one of them.
-        stateless: whether any worker may make any batch.
+        num_workers: processes; a stream-bound stream belongs to one of them, unless any may make any batch (`stateless`).
         limit: batches per epoch over all ranks, where the user set a number.
         probing: ranks must agree on where a finite stream-bound source ends, so the other ranks' steps are looked at
             too, and the epoch ends with the last round of steps that is complete. Only with tail="drop".
