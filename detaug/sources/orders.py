@@ -6,8 +6,6 @@ import io
 import operator
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import cloudpickle
@@ -21,14 +19,11 @@ from detaug.seeding.libraries import preserved_libraries
 from detaug.seeding.reseeders import reseeder_of
 from detaug.seeding.tree import of_part
 from detaug.sources.base import tell
-from detaug.sources.feistel import Feistel
 
 #: A permutation of more items than this is not kept, but computed item by item.
 LARGE = 2**20
 #: Epochs whose orders a process keeps.
 _KEPT = 4
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Order(ABC):
@@ -36,15 +31,27 @@ class Order(ABC):
 
     Attributes:
         length: how many entries it has: items, or lists of items where `gives_batches`.
-        gives_batches: its entries are whole batches.
     """
 
-    length: int
     gives_batches = False
 
-    @abstractmethod
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._drawn: dict[tuple[tuple[int, ...], int], Any] = {}
+
     def entries(self, entropy: tuple[int, ...], epoch: int, first: int, last: int) -> list[Any]:
         """Those from `first` to before `last`; `entropy`: of the seed branch."""
+        key = entropy, epoch
+        if key not in self._drawn:
+            if len(self._drawn) == _KEPT:
+                self._drawn.clear()
+            self._drawn[key] = self._draw(np.random.SeedSequence(entropy, spawn_key=(epoch,)), epoch)
+        found = self._drawn[key][first:last]
+        return found.tolist() if isinstance(found, np.ndarray) else list(found)
+
+    @abstractmethod
+    def _draw(self, child: np.random.SeedSequence, epoch: int) -> Any:
+        """The whole order, of which slices are taken."""
 
     def declared(self) -> list[str]:
         """What a state dict is compared by beside `parts`, a line each."""
@@ -58,80 +65,68 @@ class Order(ABC):
 class AsStored(Order):
     """The data set's own order."""
 
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def entries(self, entropy: tuple[int, ...], epoch: int, first: int, last: int) -> list[Any]:
-        return list(range(first, last))
+    def _draw(self, child: np.random.SeedSequence, epoch: int) -> range:
+        return range(self.length)
 
 
 class Shuffled(Order):
-    """A permutation.
-
-    Args:
-        length: of the data set.
-        large: above this length `Feistel`'s, else `sorted_permutation`.
-    """
+    """A permutation of so many items; of more than `large` it is a `Feistel`."""
 
     def __init__(self, length: int, large: int = LARGE) -> None:
-        self.length = length
+        super().__init__(length)
         self._is_large = length > large
 
-    def entries(self, entropy: tuple[int, ...], epoch: int, first: int, last: int) -> list[Any]:
+    def _draw(self, child: np.random.SeedSequence, epoch: int) -> Feistel | np.ndarray[Any, Any]:
         if self._is_large:
-            of_places = Feistel(self.length, np.random.SeedSequence(entropy, spawn_key=(epoch,)))
-            found: list[Any] = of_places(np.arange(first, last)).tolist()
-            return found
-        return [int(i) for i in sorted_permutation(self.length, entropy, epoch)[first:last]]
+            return Feistel(self.length, child)
+        # Raw 64-bit draws are sorted, for NumPy may change the stream of `Generator.permutation` between versions (NEP 19).
+        return np.argsort(np.random.PCG64DXSM(child).random_raw(self.length), kind="stable")
 
     def declared(self) -> list[str]:
         return ["permutation = Feistel"] if self._is_large else []
 
 
-@lru_cache(maxsize=_KEPT)
-def sorted_permutation(length: int, entropy: tuple[int, ...], epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The permutation of 0 ... length-1 of that epoch, int64.
+class Feistel:
+    """A permutation of 0 ... length-1 in which each place is computed by itself, without time or memory before the first.
 
-    Sorted by raw 64-bit draws of the epoch's child rather than by ``Generator.permutation``, whose stream NumPy may
-    change between versions (NEP 19); equal draws keep their order.
+    It is a Feistel network over the next power of four. A place whose item is `length` or more walks on through the network
+    until it meets one that is less: it begins inside, so that it returns there, and needs less than four steps on average.
+    Its rounds' keys are raw 64-bit draws of `child` (NEP 19). Of four rounds the result looks random to anyone who may ask for
+    some of its places (Luby and Rackoff, 1988); these are eight.
     """
-    child = np.random.SeedSequence(entropy, spawn_key=(epoch,))
-    keys = np.random.PCG64DXSM(child).random_raw(length)
-    return np.argsort(keys, kind="stable").astype(np.int64)
+
+    def __init__(self, length: int, child: np.random.SeedSequence) -> None:
+        self._length = np.uint64(length)
+        half = max(1, -(-(length - 1).bit_length() // 2))
+        self._half, self._mask = np.uint64(half), np.uint64((1 << half) - 1)
+        self._keys = np.random.PCG64DXSM(child).random_raw(8)
+
+    def __getitem__(self, places: slice) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        items = self._through(np.arange(places.start, places.stop, dtype=np.uint64))
+        while (outside := items >= self._length).any():
+            items[outside] = self._through(items[outside])
+        return items
+
+    def _through(self, words: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+        left, right = words >> self._half, words & self._mask
+        for key in self._keys:
+            # SplitMix64's finaliser (Stafford's variant 13): each bit of a word depends on all of its bits.
+            mixed = right ^ key
+            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(31))) & self._mask)
+        return (left << self._half) | right
 
 
-class Drawn(Order):
-    """An order that is drawn as a whole, once per epoch in each process."""
-
-    def __init__(self) -> None:
-        self._drawn: dict[tuple[tuple[int, ...], int], Any] = {}
-
-    def entries(self, entropy: tuple[int, ...], epoch: int, first: int, last: int) -> list[Any]:
-        key = entropy, epoch
-        if key not in self._drawn:
-            if len(self._drawn) == _KEPT:
-                self._drawn.clear()
-            self._drawn[key] = self._draw(np.random.SeedSequence(entropy, spawn_key=(epoch,)), epoch)
-        return list(self._drawn[key][first:last])
-
-    @abstractmethod
-    def _draw(self, child: np.random.SeedSequence, epoch: int) -> Sequence[Any]: ...
-
-
-class Weighted(Drawn):
-    """As many items as the data set has, drawn with replacement.
-
-    Args:
-        weights: of the items, ``(length,)``; their sum need not be 1.
-        length: of the data set.
+class Weighted(Order):
+    """As many items as the data set has, drawn with replacement by weights ``(length,)``, whose sum need not be 1.
 
     Raises:
         ValueError: other than `length` of them, negative or not finite ones, or all 0.
     """
 
     def __init__(self, weights: Any, length: int) -> None:
-        super().__init__()
-        self.length = length
+        super().__init__(length)
         self.weights = np.array(weights, np.float64)
         if self.weights.shape != (length,):
             raise ValueError(f"weights must be one for each of {length} samples, got shape {self.weights.shape}")
@@ -142,24 +137,18 @@ class Weighted(Drawn):
         if not 0 < self._sums[-1] < np.inf:
             raise ValueError(f"the sum of the weights must be positive and finite, got {self._sums[-1]}")
 
-    def _draw(self, child: np.random.SeedSequence, epoch: int) -> Sequence[Any]:
+    def _draw(self, child: np.random.SeedSequence, epoch: int) -> Any:
         # Raw draws as 53-bit fractions (NEP 19), and a sum that is taken one by one: the same on every machine.
         fractions = (np.random.PCG64DXSM(child).random_raw(self.length) >> np.uint64(11)) * 2.0**-53
-        drawn: list[int] = np.searchsorted(self._sums, fractions * self._sums[-1], side="right").tolist()
-        return drawn
+        return np.searchsorted(self._sums, fractions * self._sums[-1], side="right")
 
     def declared(self) -> list[str]:
         return [f"weights = {xxhash.xxh3_128_hexdigest(self.weights.astype('<f8').tobytes())}"]
 
 
-class Sampled(Drawn):
-    """What a sampler gives. Each epoch starts from the sampler as it was handed in, with all random generators that it holds
-    or draws from seeded from the epoch's child.
-
-    Args:
-        sampler: an iterable with a length, of indices or, with `gives_batches`, of lists of them; with ``set_epoch``
-            it is told the epoch.
-        name: of the argument, for messages.
+class Sampled(Order):
+    """What a sampler (with `gives_batches`, of lists of indices) gives. Each epoch starts from the sampler as it was handed in,
+    with all random generators that it holds or draws from seeded from the epoch's child. One with ``set_epoch`` is told it.
 
     Raises:
         TypeError: it has no length, or cannot be copied.
@@ -167,11 +156,10 @@ class Sampled(Drawn):
     """
 
     def __init__(self, sampler: Any, name: str, gives_batches: bool = False) -> None:
-        super().__init__()
         self._name, self.gives_batches = name, gives_batches
         self._kind = type(sampler).__name__
         try:
-            self.length = len(sampler)
+            super().__init__(len(sampler))
         except (TypeError, NotImplementedError):
             raise TypeError(
                 f"{name} must have a length, for an epoch's number of batches to be known; {self._kind} has none. Pass a list, "
@@ -211,7 +199,7 @@ class Sampled(Drawn):
         unpickler.persistent_load = part  # type: ignore[method-assign]
         return unpickler.load()
 
-    def _draw(self, child: np.random.SeedSequence, epoch: int) -> Sequence[Any]:
+    def _draw(self, child: np.random.SeedSequence, epoch: int) -> list[Any]:
         with preserved_global_rngs(), preserved_libraries(), making(None):
             reseed_global_rngs(of_part(child, b"sampler"))
             sampler = self.sampler(child)
@@ -237,8 +225,8 @@ class Sampled(Drawn):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sets aside data sets, which are not copied, and generators, which are seeded: the latter as bytes, so that nothing
-    else takes them for the data set's."""
+    """Sets `parts` aside: data sets, which are not copied, and generators, which are seeded; the latter as bytes, so that
+    nothing else takes them for the data set's."""
 
     def __init__(self, file: io.BytesIO, parts: list[Any]) -> None:
         super().__init__(file, protocol=5)
