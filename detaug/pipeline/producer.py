@@ -18,7 +18,7 @@ from detaug.purity.copy_cost import CopyCost
 from detaug.purity.own_memory import own
 from detaug.purity.owned import name_of
 from detaug.purity.pristine import LoaderCopy, Pristine, TransformCopy, Transforms
-from detaug.purity.reports import BatchReport, Explanation, explain, prints_of, random_keys, report_of
+from detaug.purity.reports import BatchReport, Explanation, explain, prints_of, random_keys
 from detaug.seeding.current import Current, SeedBranch, making
 from detaug.seeding.generators import reseed_global_rngs
 from detaug.seeding.reseeders import install, registered
@@ -36,11 +36,9 @@ _MAKING = name_of("data_loader()")
 
 
 class Pipeline:
-    """A source and the transform of its batches, taken as they were handed in.
+    """A source and the transform of its batches (or None), taken as they were handed in.
 
     Args:
-        source: where raw batches come from.
-        transform: called as ``transform(**batch)`` for a mapping, ``transform(batch)`` for anything else; may be None.
         must_travel: they are to be sent to other interpreters, so that what cannot be is refused now.
         keep: names of attributes that are not copied (see `detaug.purity.pristine`).
 
@@ -73,11 +71,7 @@ class Pipeline:
         return Pristine(source, transform, keep)
 
     def freeze(self) -> Frozen:
-        """What other interpreters make it from.
-
-        Raises:
-            TypeError: something in it cannot be sent; the message names it.
-        """
+        """What other interpreters make it from. TypeError: something in it cannot be sent; the message names it."""
         copy = self.pristine.new_loader()
         transform = Transforms(self.pristine).fresh(copy).transform
         try:
@@ -96,9 +90,6 @@ class Producer:
     """Makes batches in one process: any of them from a stateless source, stream by stream otherwise.
 
     Args:
-        pristine: the pipeline as it was handed in.
-        branch: of the seed tree.
-        log: receives messages for the user.
         guard: report generators created without a seed.
         only: nothing else in this process copies the pipeline or uses the objects that the user passed.
         states: from which streams are restored; None: all are stepped forward, and where they stand is not asked.
@@ -119,7 +110,7 @@ class Producer:
         states: LoaderStates | None = None,
     ) -> None:
         pristine = pristine.in_this_process(lambda: reseed_global_rngs(of_part(branch.epoch(0), _MAKING)))
-        self._guard = Guard(log) if guard else None
+        self._watching = Guard(log).watching if guard else nullcontext
         self._branch = branch
         self._num_streams = branch.num_streams
         self._log = log
@@ -144,21 +135,14 @@ class Producer:
                 "clock"
             )
 
-    def make(
-        self, epoch: int, step: int, transform: bool = True, watch: Callable[[str, Any], None] | None = None
-    ) -> Any:
-        """The batch; without its transform where only the loader's part of it is asked for.
-
-        Args:
-            epoch, step: which.
-            transform: whether it is transformed.
-            watch: is called with ("data_loader", the raw batch) before it is.
+    def make(self, epoch: int, step: int, transform: bool = True, watch: Callable[[Any], None] | None = None) -> Any:
+        """The batch; not `transform`: as the loader gives it. `watch` is called with the loader's.
 
         Raises:
             StreamEnded: there is no such batch.
             Exception: whatever the loader or the transform raises.
         """
-        with nullcontext() if self._guard is None else self._guard.watching():
+        with self._watching():
             return self._make(epoch, step, transform, watch)
 
     def objects(self) -> dict[str, Any]:
@@ -176,18 +160,19 @@ class Producer:
         raw: dict[str, str] = {}
         raw_random: tuple[str, ...] = ()
 
-        def watch(_: str, item: Any) -> None:
-            nonlocal raw_random
-            raw.update(prints_of(item))
-            raw_random = random_keys(item)
+        def watch(item: Any) -> None:
+            nonlocal raw, raw_random
+            raw, raw_random = prints_of(item), random_keys(item)
 
         batch = self.make(epoch, step, watch=watch)
         late = {} if self._used is None or self._transforms.pure else self._used.made_late()
-        return batch, report_of(raw, raw_random, batch, late, self._pristine.transform is not None)
+        if self._pristine.transform is None:
+            return batch, BatchReport(raw, raw, raw_random, raw_random, late)
+        return batch, BatchReport(raw, prints_of(batch), random_keys(batch), raw_random, late)
 
     def make_restored(self, epoch: int, step: int, state: LoaderState) -> dict[str, str]:
-        """Fingerprints of the loader's part of that batch, by a copy that was restored from that state. Errors as `make`,
-        and CannotRestore."""
+        """Fingerprints of that batch before its transform, by a copy restored from that state. Errors as `make`, and
+        CannotRestore."""
         batch = self._branch.batch(epoch, step)
         copy = self._restored(batch, state)
         raw = prints_of(self._from_stream(batch, copy, self._fresh_transforms(epoch, copy.loader)))
@@ -204,7 +189,7 @@ class Producer:
         a copy that was stepped forward is what a pristine one would become."""
         self._loader = None
 
-    def _make(self, epoch: int, step: int, transform: bool, watch: Callable[[str, Any], None] | None) -> Any:
+    def _make(self, epoch: int, step: int, transform: bool, watch: Callable[[Any], None] | None) -> Any:
         self.loader_state = self.state_before = None
         batch = self._branch.batch(epoch, step)
         if self._stateless:
@@ -222,7 +207,7 @@ class Producer:
             if self._takes_states:
                 self._take_state(stream)
         if watch is not None:
-            watch("data_loader", item)
+            watch(item)
         if transforms.transform is not None and transform:
             item = own(item)
             with making(batch):

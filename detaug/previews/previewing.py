@@ -142,7 +142,7 @@ def _samples_at(producer: Producer, epoch: int, step: int, look: dict[str, Any])
     """
     raw: list[View] = []
 
-    def look_at_raw(_: str, item: Any) -> None:
+    def look_at_raw(item: Any) -> None:
         with suppress(ValueError):  # it is no batch yet
             raw[:] = [View.of(image, labels, **look) for image, labels, _ in samples_of(item)]
 

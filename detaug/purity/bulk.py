@@ -25,14 +25,10 @@ MOST_BYTES = 2**30
 
 
 class PrivateBlock(Mapping):
-    """A block mapped privately: what is written to it stays with this mapping.
-
-    Args:
-        descriptor: of the block; stays open and the caller's, so that the block can be mapped again.
-        size: bytes.
-    """
+    """A block mapped privately: what is written to it stays with this mapping."""
 
     def __init__(self, descriptor: int, size: int) -> None:
+        #: Stays open and the caller's, so that the block can be mapped again.
         self.descriptor = descriptor
         super().__init__(descriptor, size, private=True)
 

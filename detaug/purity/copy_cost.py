@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from detaug.purity.pristine import Pristine, TransformCopy, Transforms
-from detaug.purity.references import parts_of
+from detaug.purity.references import parts_of, walk
 from detaug.purity.template import Template
 
 #: The share of a batch's time, and the seconds a batch, that copying may take without a warning.
@@ -16,16 +16,11 @@ _SHARE, _SECONDS = 0.01, 0.001
 _FIRST, _LAST = 3, 20
 #: What a transform loads on first use, and so for every batch, is named from this many bytes on.
 _LOADED_BYTES = 2**20
+_MOST_VALUES = 10_000
 
 
 class CopyCost:
-    """Watches one process's first batches.
-
-    Args:
-        pristine: the pipeline.
-        transforms: of which copies are made.
-        log: called once.
-    """
+    """Watches one process's first batches, and calls `log` with what is to be said."""
 
     def __init__(self, pristine: Pristine, transforms: Transforms, log: Callable[[str], None]) -> None:
         self._pristine = pristine
@@ -60,9 +55,10 @@ class CopyCost:
             )
 
     def _name_what_was_loaded(self, used: TransformCopy) -> None:
-        before = {path for path, _ in _large_in(self._pristine.transforms)}
-        kept = self._pristine.keep
-        now = [(path, size, path.rpartition(".")[2].partition("[")[0]) for path, size in _large_in(used.copy.value)]
+        before, kept = _large_in(self._pristine.transforms), self._pristine.keep
+        now = [
+            (path, size, path.rpartition(".")[2].partition("[")[0]) for path, size in _large_in(used.copy.value).items()
+        ]
         loaded = [(path, size, name) for path, size, name in now if path not in before and name not in kept]
         if loaded:
             what = ", ".join(f"{path} ({size / 2**20:.0f} MB)" for path, size, _ in loaded[:3])
@@ -74,12 +70,11 @@ class CopyCost:
 
 
 def _largest(transforms: dict[str, Any]) -> list[tuple[str, int]]:
-    sizes = []
-    for root, value in transforms.items():
-        parts = [(root + label, part) for label, part in parts_of(value)]
+    """The largest attributes (of the members of a composition), by the size of their copies."""
+    parts = list(transforms.items())
+    for _ in range(2):
         parts = [(path + label, inner) for path, part in parts for label, inner in parts_of(part)] or parts
-        sizes += [(path, _size(part)) for path, part in parts] or [(root, _size(value))]
-    return sorted(sizes, key=lambda each: -each[1])[:3]
+    return sorted(((path, _size(part)) for path, part in parts), key=lambda each: -each[1])[:3]
 
 
 def _size(value: Any) -> int:
@@ -89,21 +84,15 @@ def _size(value: Any) -> int:
         return 0
 
 
-def _large_in(transforms: dict[str, Any], depth: int = 4) -> list[tuple[str, int]]:
-    """Large arrays and tensors a few references below the transforms."""
-    found, pending = [], [(path, value, depth) for path, value in transforms.items()]
-    seen: set[int] = set()
-    while pending and len(seen) < 10_000:
-        path, value, left = pending.pop()
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        try:
-            size = getattr(value, "nbytes", 0)
-        except Exception:  # a sparse tensor's, for one
-            size = 0
-        if isinstance(size, int) and size >= _LOADED_BYTES:
-            found.append((path, size))
-        elif left:
-            pending.extend((path + label, part, left - 1) for label, part in parts_of(value))
-    return sorted(found)
+def _large_in(transforms: dict[str, Any]) -> dict[str, int]:
+    """Large arrays and tensors, by path."""
+    sizes = {path: _bytes_of(value) for path, value in walk(transforms, _MOST_VALUES)}
+    return {path: size for path, size in sizes.items() if size >= _LOADED_BYTES}
+
+
+def _bytes_of(value: Any) -> int:
+    try:
+        size = getattr(value, "nbytes", 0)
+    except Exception:  # a sparse tensor's, for one
+        return 0
+    return size if isinstance(size, int) else 0

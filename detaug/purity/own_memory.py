@@ -1,8 +1,7 @@
 """Gives a transform a raw batch that no other object holds: arrays that the loader still holds are copied first.
 
-Loaders return views of their data, or arrays that they keep in a cache. A transform that works in place would change the data
-of later batches. CPython counts the references to an object: if there are more than the batch explains, the array is
-copied.
+Loaders return views of their data, or arrays from a cache: a transform that works in place would change later batches.
+CPython counts the references to an object: if there are more than the batch explains, the array is copied.
 """
 
 from __future__ import annotations
@@ -24,26 +23,22 @@ _storage_references = torch._C._storage_Use_Count
 
 
 def own(item: Any) -> Any:
-    """The item, which the caller holds in one variable, with copies in place of arrays and tensors that something else
-    refers to.
+    """The item, which the caller holds in one variable, with copies of arrays and tensors that something else refers to.
 
-    Looks into containers (`_reading`). What is read-only is left as it is: a write to it raises.
+    What is read-only is left as it is: a write to it raises.
     """
     references = sys.getrefcount(item)  # by itself: an expression around it would hold another one
     kind: Any = type(item)
     if _reading(kind) is not None:
         return _owned(item, references > _BASE_ITEM)
-    if isinstance(item, (np.ndarray, torch.Tensor)) and _needs_copy(item, False, references > _BASE_ITEM):
+    if isinstance(item, (np.ndarray, torch.Tensor)) and _needs_copy(item, references > _BASE_ITEM):
         return _copy(item)
     return item
 
 
 @functools.lru_cache(maxsize=4096)
 def _reading(kind: Any) -> Callable[[Any, Any], Any] | None:
-    """How a part of a container is read: of dicts, lists, tuples, deques, their subclasses (named tuples), and data classes.
-
-    Other objects are not looked into: what a handle of the data set leads to is no part of a batch.
-    """
+    """How a part of a container is read; None: no container. What a handle of the data set leads to is no part of a batch."""
     for base in (dict, list, tuple, deque):
         if issubclass(kind, base):
             return base.__getitem__
@@ -61,7 +56,6 @@ def _keys_of(container: Any) -> Any:
 
 
 def _with(container: Any, changed: dict[Any, Any]) -> Any:
-    """A container like that one with some other parts."""
     if isinstance(container, tuple):
         items = [changed.get(place, item) for place, item in enumerate(container)]
         try:
@@ -79,23 +73,18 @@ def _with(container: Any, changed: dict[Any, Any]) -> Any:
 
 
 def _owned(container: Any, held: bool) -> Any:
-    """A container with the same items, or with copies of those that are held elsewhere."""
     kind: Any = type(container)
     read: Any = _reading(kind)
-    keys = _keys_of(container)
-    owners = _owners(container, keys, read)
     changed: dict[Any, Any] = {}
     copies: dict[int, Any] = {}
-    for key in keys:
+    for key in _keys_of(container):
         part = read(container, key)
         references = sys.getrefcount(part)
         inner: Any = type(part)
         if _reading(inner) is not None:
             made = _owned(part, held or references > _BASE_PART)
-        elif isinstance(part, (np.ndarray, torch.Tensor)) and _needs_copy(
-            part, held, references > _BASE_PART, owners.get(id(_memory_of(part)), 1)
-        ):
-            made = copies.setdefault(id(part), None)
+        elif isinstance(part, (np.ndarray, torch.Tensor)) and _needs_copy(part, held or references > _BASE_PART):
+            made = copies.get(id(part))
             if made is None:
                 made = copies[id(part)] = _copy(part)
         else:
@@ -105,40 +94,24 @@ def _owned(container: Any, held: bool) -> Any:
     return _with(container, changed) if changed else container
 
 
-def _needs_copy(array: Any, held: bool, referred_to: bool, views: int = 1) -> bool:
-    """Whether something else sees the memory of an array; `views`: how many of the batch's own do."""
+def _needs_copy(array: Any, held: bool) -> bool:
+    """Whether something else may see the memory of an array, which is `held` by more than the batch."""
     if isinstance(array, torch.Tensor):
         if array.device.type != "cpu" or array.layout != torch.strided:
             return False
         storage = array.untyped_storage()
-        if held or referred_to or not storage.resizable():  # memory of a NumPy array, which somebody may hold
+        if held or not storage.resizable():  # memory of a NumPy array, which somebody may hold
             return True
         return _storage_references(storage._cdata) > _BASE_STORAGE
     if not array.flags.writeable:
         return False
     owner = array.base
-    if held or referred_to or not (owner is None or isinstance(owner, np.ndarray)):
-        return True
-    if owner is None:
-        return False
-    if sys.getrefcount(owner) > _BASE_OWNER + views - 1:
+    if held or owner is None:
+        return held
+    if not isinstance(owner, np.ndarray) or sys.getrefcount(owner) > _BASE_OWNER:
         return True
     # The memory belongs to what is no array: a tensor, a buffer. What was made for this batch has one owner only.
     return owner.base is not None and not isinstance(owner.base, Span)
-
-
-def _memory_of(array: Any) -> Any:
-    return array.base if isinstance(array, np.ndarray) and array.base is not None else array
-
-
-def _owners(container: Any, keys: Any, read: Callable[[Any, Any], Any]) -> dict[int, int]:
-    """How many arrays of a container view the memory of one and the same array."""
-    counts: dict[int, int] = {}
-    for key in keys:
-        part = read(container, key)
-        if isinstance(part, np.ndarray) and part.base is not None:
-            counts[id(part.base)] = counts.get(id(part.base), 0) + 1
-    return counts
 
 
 def _copy(array: Any) -> Any:

@@ -6,28 +6,31 @@ import hashlib
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from types import FrameType
 from typing import Any
 
 import numpy as np
+import torch
 
-from detaug.purity.references import part_at, paths_of, shared_generators
+from detaug.fingerprints import fingerprint
+from detaug.purity.references import part_at, paths_of, shared_generators, walk
 from detaug.purity.template import Copy, Template
-from detaug.seeding.generators import preserved
+from detaug.seeding.generators import GENERATORS, preserved
 from detaug.seeding.reseeders import Reseeder, reseeder_of
 from detaug.seeding.tree import of_part
 from detaug.watching.profiler import listening
+
+#: How many objects are searched for generators that a batch has made, and how many of these are named.
+_MOST_VALUES, _MOST_FOUND = 5_000, 20
 
 
 class Owned(Template):
     """A template that knows where in its copies the generators and the parts with ``set_epoch`` are.
 
     Each generator is keyed by its path, found once and on the pristine object: what is added to a pipeline elsewhere, or
-    made while it runs, moves no other generator's numbers.
-
-    Args:
-        value, options: as for `Template`.
-        roots: the object, or its parts, by the names that paths begin with.
+    made while it runs, moves no other generator's numbers. `roots` are the object, or its parts, by the names that paths begin
+    with.
     """
 
     def __init__(self, value: Any, roots: Mapping[str, Any], **options: Any) -> None:
@@ -76,11 +79,7 @@ class Owned(Template):
 
 
 class Shared:
-    """Generators that belong to no copy: of classes, modules and functions, one for the whole process.
-
-    Args:
-        references: the classes and functions of the pipeline.
-    """
+    """Generators that belong to no copy: of classes, modules and functions, one for the whole process."""
 
     def __init__(self, references: list[Any]) -> None:
         #: All classes that the pipeline's code leads to.
@@ -129,6 +128,36 @@ def _listening(told: set[int]) -> Iterator[None]:
 
     with listening(listen, forward=True):
         yield
+
+
+def made_late(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]:
+    """Generators that a batch has made in its copy of the transforms, beside the `known` ones: by path, with a stand-in for
+    the seed.
+
+    The next batch makes them again, from the original transforms: with a constant seed, every batch draws the same numbers.
+    That is reproducible, but not augmentation.
+    """
+    before = {id(each) for each in known if isinstance(each, GENERATORS)}
+    made = (
+        (path[:200], fingerprint(_seed_of(value)))
+        for path, value in walk(transforms, _MOST_VALUES, lambda value: not isinstance(value, GENERATORS))
+        if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom) and id(value) not in before
+    )
+    return dict(islice(made, _MOST_FOUND))
+
+
+def _seed_of(generator: Any) -> Any:
+    """What it was seeded with, or where that is not kept a state that stays for hundreds of draws."""
+    if isinstance(generator, torch.Generator):
+        return str(generator.initial_seed())
+    if isinstance(generator, random.Random):
+        return [str(word) for word in generator.getstate()[1][:624]]
+    if isinstance(generator, np.random.RandomState):
+        state: Any = generator.get_state(legacy=False)["state"]
+        return state.get("key", str(state))
+    bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
+    seed = bits.seed_seq
+    return f"{seed.entropy} {seed.spawn_key}" if isinstance(seed, np.random.SeedSequence) else str(bits.state)
 
 
 def _is_global(generator: Any) -> bool:

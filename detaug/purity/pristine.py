@@ -13,13 +13,11 @@ from __future__ import annotations
 import os
 import types
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from detaug.purity.late_generators import made_late
-from detaug.purity.owned import Owned, Shared
+from detaug.purity.owned import Owned, Shared, made_late
 from detaug.purity.references import paths_of
 from detaug.purity.refusals import check_kept, why_not
 from detaug.purity.set_order import in_a_sets_order
@@ -35,8 +33,6 @@ class Pristine:
     """A pipeline as the user passed it.
 
     Args:
-        source: where raw batches come from.
-        transform: of whole batches, or None.
         keep: names of attributes that are not copied with a transform: caches that may stay, what cannot be copied.
         make_anew: makes another such source, for a loader that cannot be copied.
 
@@ -86,23 +82,26 @@ class Pristine:
     def check_kept(self) -> None:
         """See `detaug.purity.refusals.check_kept`."""
         for template in (self.loader_template, self.transform_template):
-            kept = _kept(template.originals, self.keep)
-            paths = paths_of([template.originals[number] for number, _, _ in kept], template.roots)
-            check_kept(
-                {f"{paths.get(id(template.originals[number]), '')}.{name}": value for number, name, value in kept}
-            )
+            kept = [
+                (template.originals[number], name, value)
+                for number, name, value in _kept(template.originals, self.keep)
+            ]
+            paths = paths_of([owner for owner, _, _ in kept], template.roots)
+            check_kept({f"{paths.get(id(owner), '')}.{name}": value for owner, name, value in kept})
 
     def in_this_process(self, seed: Callable[[], None]) -> Pristine:
         """With the loader itself where a callable makes it: made in this process once and then copied; again for every copy
-        where it cannot be.
-
-        Args:
-            seed: seeds the global generators, from which the callable may draw.
+        where it cannot be. `seed` seeds the global generators, from which the callable may draw.
         """
-        if not isinstance(self.source, LoaderFactory):
+        factory = self.source
+        if not isinstance(factory, LoaderFactory):
             return self
+
+        def make() -> Source:
+            seed()
+            return factory.made()
+
         if self._in_process is None or self._in_process[0] != os.getpid():
-            make = partial(_make_seeded, self.source, seed)
             source = make()
             try:
                 made = Pristine(source, self.transform, self.keep)
@@ -130,21 +129,12 @@ class Pristine:
         if self._make_anew is not None:
             first, self._is_given_away = not self._is_given_away, True
             made = self if first else Pristine(self._make_anew(), self.transform, self.keep, self._make_anew)
-            return made.loader_itself()
+            return LoaderCopy(made, Copy((made.source, made.shared_objects), made.loader_template.originals))
         return LoaderCopy(self, self.loader_template.copy(only_one=only_one))
-
-    def loader_itself(self) -> LoaderCopy:
-        """The user's loader itself."""
-        return LoaderCopy(self, Copy((self.source, self.shared_objects), self.loader_template.originals))
 
 
 class LoaderCopy:
-    """A copy of the loader, and what the transforms share with it.
-
-    Attributes:
-        source: the copy.
-        shared_objects: what transforms refer to in it.
-    """
+    """A copy of the loader (`source`), and what the transforms share with it (`shared_objects`)."""
 
     def __init__(self, pristine: Pristine, copy: Copy) -> None:
         self._copy = copy
@@ -172,11 +162,7 @@ class LoaderCopy:
 
 
 class TransformCopy:
-    """A copy of the transforms, for one batch.
-
-    Attributes:
-        transform: of whole batches.
-    """
+    """A copy of the transforms, for one batch; `transform` is that of whole batches."""
 
     def __init__(self, template: Owned, copy: Copy) -> None:
         self._template = template
@@ -188,7 +174,7 @@ class TransformCopy:
         self._template.reseed(self.copy, child)
 
     def made_late(self) -> dict[str, str]:
-        """Generators that the batch has made in it: see `detaug.purity.late_generators`."""
+        """Generators that the batch has made in it: see `detaug.purity.owned.made_late`."""
         return made_late(self.copy.value, self.copy.parts)
 
     def put_into(self, loader: Any) -> None:
@@ -219,11 +205,7 @@ def _take_over(copy: Copy, attributes: Attributes) -> None:
 
 
 class Transforms:
-    """Copies of the transforms: for every batch a fresh one, or always the same one where nothing in them can change.
-
-    Args:
-        pristine: the pipeline.
-    """
+    """Copies of the transforms: for every batch a fresh one, or always the same one where nothing in them can change."""
 
     def __init__(self, pristine: Pristine) -> None:
         self._pristine = pristine
@@ -271,16 +253,9 @@ def is_pure(template: Template) -> bool:
     ) and not any(isinstance(each, types.FunctionType) for each in template.references)
 
 
-def _make_seeded(factory: Source, seed: Callable[[], None]) -> Source:
-    seed()
-    return factory.made()
-
-
 def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str], passes_by: bool) -> tuple[Any, ...]:
-    """Objects that can change and that both the transforms and the loader hold, to communicate through them.
-
-    This excludes transforms themselves: one that the loader holds as well is copied like any other.
-    """
+    """Objects that can change and that both the transforms and the loader hold, to communicate through them; no transforms,
+    which are copied also where the loader holds them."""
     roots = [value for value in transforms.values() if value is not None]
     if not roots:
         return ()

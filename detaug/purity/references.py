@@ -32,22 +32,10 @@ _Edge = tuple[str, Any]
 
 
 def paths_of(targets: Collection[Any], roots: Mapping[str, Any]) -> dict[int, str]:
-    """The shortest path to each target, by its ``id``: ``"transform.transforms[2].rng"``.
-
-    Args:
-        targets: objects to be found.
-        roots: where to start, by name.
-
-    A target that no reference leads to is missing.
-    """
+    """The shortest path to each target that references lead to, by its ``id``: ``"transform.transforms[2].rng"``."""
     wanted = {id(target) for target in targets}
-    found: dict[int, str] = {}
-    for path, value in walk(roots):
-        if id(value) in wanted:
-            found[id(value)] = path
-        if len(found) == len(wanted):
-            break
-    return found
+    found = ((id(value), path) for path, value in walk(roots) if id(value) in wanted)
+    return dict(islice(found, len(wanted)))
 
 
 def walk(
@@ -56,7 +44,6 @@ def walk(
     """What lies in these objects, each once and by its shortest path, the nearest first; plain values are left out.
 
     Args:
-        roots: where to start, by name.
         most: how many objects are met, and of how many parts of one; None: all.
         into: whether the parts of an object are met.
     """
@@ -173,10 +160,8 @@ def _members_of(kind: type) -> tuple[tuple[str, types.MemberDescriptorType], ...
 
 
 def _key(key: Any, number: int) -> str:
-    simple = isinstance(key, (str, int, float, bool, bytes, type(None)))
-    if isinstance(key, tuple):
-        simple = all(isinstance(part, (str, int, float, bool, bytes)) for part in key)
-    return repr(key) if simple else f"#{number}"
+    parts = key if isinstance(key, tuple) else () if key is None else (key,)
+    return repr(key) if all(isinstance(part, (str, int, float, bytes)) for part in parts) else f"#{number}"
 
 
 def shared_generators(
@@ -191,21 +176,19 @@ def shared_generators(
     Returns:
         By path: ``"package.module.Class.attribute"``, ``"package.module.VARIABLE"``; and all classes that were met.
     """
-    search = _Search(is_generator)
-    return search.run(references), search.classes
+    search = _Search(is_generator, references)
+    return search.run(), search.classes
 
 
 class _Search:
-    def __init__(self, is_generator: Callable[[type], bool]) -> None:
+    def __init__(self, is_generator: Callable[[type], bool], references: Iterable[Any]) -> None:
         self._is_generator = is_generator
         self.classes: list[type] = []
         self._found: dict[int, tuple[str, Any]] = {}
         self._seen: set[int] = set()
-        self._pending: deque[_Edge] = deque()
+        self._pending: deque[_Edge] = deque((_home(value), value) for value in references)
 
-    def run(self, references: Iterable[Any]) -> dict[str, Any]:
-        for value in references:
-            self._pending.append((_home(value), value))
+    def run(self) -> dict[str, Any]:
         while self._pending:
             path, value = self._pending.popleft()
             if id(value) in self._seen or isinstance(value, _LEAVES):
@@ -278,10 +261,10 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
     return frozenset(names)
 
 
-_WITHOUT_GENERATORS = frozenset(
-    {"numpy", "torch", "scipy", "numba", "detaug", "cloudpickle", "builtins"}
+_WITHOUT_GENERATORS = (
+    *("numpy", "torch", "scipy", "numba", "detaug", "cloudpickle", "builtins"),
     # A pipeline in a test's module leads through them to the whole session of tests, and none of theirs is a pipeline's.
-    | {"pytest", "_pytest", "pluggy", "xdist", "hypothesis"}
+    *("pytest", "_pytest", "pluggy", "xdist", "hypothesis"),
 )
 
 

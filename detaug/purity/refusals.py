@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from detaug.processes.control import is_standard_stream
@@ -24,14 +24,7 @@ _HANDLES = {
 
 
 class _Culprit(NamedTuple):
-    """What cannot be copied.
-
-    Attributes:
-        path: of the user's attribute that it lies in, or of itself.
-        value: what lies there.
-        name: of that attribute; empty: it is none.
-        error: of the copy.
-    """
+    """What cannot be copied: the user's attribute that it lies in, or itself (then `name` is empty), and why."""
 
     path: str
     value: Any
@@ -46,9 +39,8 @@ def why_not(
 
     Args:
         roots: "transform" and "data_loader".
-        keep: as the user passed it.
         error: what copying the whole raised.
-        works: whether the pipeline can be copied with so many names in `keep`.
+        works: whether the pipeline can be copied with these names in `keep`.
     """
     names = [*keep]
     culprits: list[_Culprit] = []
@@ -58,13 +50,12 @@ def why_not(
             break
         names.append(found.name)
     path, value, _, cause = culprits[0] if culprits else _Culprit("data_loader", roots["data_loader"], "", error)
-    can_be_kept = culprits and not any(held_open(each.path, each.value) for each in culprits) and works(names)
-    keep_it = (
-        f", or pass keep={tuple(names)!r}: it is then shared with every copy as it is, and batches may depend on each "
-        "other through it"
-        if can_be_kept
-        else ""
-    )
+    keep_it = ""
+    if culprits and not any(any(_held_open(each.path, each.value)) for each in culprits) and works(names):
+        keep_it = (
+            f", or pass keep={tuple(names)!r}: it is then shared with every copy as it is, and batches may depend on each "
+            "other through it"
+        )
     name, _, rest = path.partition(".")
     of_root = f"in {type(roots[name]).__qualname__}, " if rest else ""
     make_it = ", pass a callable that makes the loader" if name.startswith("data_loader") else ""
@@ -75,17 +66,9 @@ def why_not(
 
 
 def check_kept(kept: Mapping[str, Any]) -> None:
-    """Nothing, unless processes that are forked would share a file's position, a socket or a lock.
-
-    Args:
-        kept: attributes that are not copied, by path.
-
-    Raises:
-        CannotCopy: the message names it.
-    """
+    """Attributes (by path) that are not copied: CannotCopy where forks would share a file's position, a socket or a lock."""
     for path, value in kept.items():
-        if (found := held_open(path, value)) is not None:
-            where, part, what = found
+        for where, part, what in _held_open(path, value):
             raise CannotCopy(
                 f"{path} cannot be kept: {where} (of type {_name_of(type(part))}) is {what}. Workers are forks of this process "
                 "and would use it together, each moving it under the others, which gives wrong data. "
@@ -93,7 +76,7 @@ def check_kept(kept: Mapping[str, Any]) -> None:
             )
 
 
-def held_open(path: str, value: Any) -> tuple[str, Any, str] | None:
+def _held_open(path: str, value: Any) -> Iterator[tuple[str, Any, str]]:
     """What a process would share with its forks below a value: (path, object, what that is)."""
 
     def is_looked_into(part: Any) -> bool:
@@ -101,8 +84,7 @@ def held_open(path: str, value: Any) -> tuple[str, Any, str] | None:
 
     for where, part in walk({path: value}, into=is_looked_into):
         if (what := _shared_by_forks(part)) is not None:
-            return where, part, what
-    return None
+            yield where, part, what
 
 
 def _shared_by_forks(value: Any) -> str | None:

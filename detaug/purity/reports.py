@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copyreg
 import enum
-import os
 import sys
 import types
 from collections import deque
@@ -35,6 +34,8 @@ _MOST_PARTS, _DEEPEST = 4_000, 48
 _FEW = 4096
 #: Where Python's, NumPy's and torch's generators are defined.
 _GENERATORS = ("random", "numpy.random", "torch")
+#: Modules whose calls are parts of a transform's.
+_NO_STAGES = ("torch.", "numpy", "functools", "detaug.pipeline")
 _NOT_COMPARABLE = "not comparable"
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _SHARED = (type, types.FunctionType, types.BuiltinFunctionType)
@@ -50,7 +51,6 @@ class BatchReport:
         final: as it is delivered.
         random: keys of `final` that hold floating-point numbers which are not all the same.
         raw_random: the same of `raw`.
-        process: keys of `final` that hold the number of the process that made the batch.
         late: generators that were made in the transforms meanwhile, by path, with a stand-in for their seeds.
     """
 
@@ -58,7 +58,6 @@ class BatchReport:
     final: dict[str, str]
     random: tuple[str, ...] = ()
     raw_random: tuple[str, ...] = ()
-    process: tuple[str, ...] = ()
     late: dict[str, str] = field(default_factory=dict)
 
 
@@ -76,27 +75,8 @@ class Explanation:
 
 
 def prints_of(batch: Any) -> dict[str, str]:
-    """A fingerprint for each key of a mapping, or for the whole of anything else.
-
-    What has none is looked at part by part.
-    """
-    if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS:
-        return {str(key)[:60]: _print_of(value) for key, value in batch.items()}
-    return {WHOLE: _print_of(batch)}
-
-
-def report_of(
-    raw: dict[str, str],
-    raw_random: tuple[str, ...],
-    batch: Any,
-    late: dict[str, str] | None = None,
-    transformed: bool = True,
-) -> BatchReport:
-    """The report on a batch, given what `prints_of` and `random_keys` say of its raw form, and generators made meanwhile;
-    not `transformed`: its raw form is the batch."""
-    process = tuple(str(key)[:60] for key, value in _items_of(batch) if _holds_process_number(value))
-    final, random = (prints_of(batch), random_keys(batch)) if transformed else (raw, raw_random)
-    return BatchReport(raw, final, random, raw_random, process, late or {})
+    """A fingerprint for each key of a mapping, or for the whole of anything else."""
+    return {str(key)[:60]: _print_of(value) for key, value in _items_of(batch)}
 
 
 def random_keys(batch: Any) -> tuple[str, ...]:
@@ -113,6 +93,7 @@ def _items_of(batch: Any) -> Any:
 
 
 def _print_of(value: Any, room: Iterator[int] | None = None, depth: int = _DEEPEST) -> str:
+    """A fingerprint; what has none is looked at part by part."""
     with suppress(Exception):  # no bytes that are the same everywhere
         return fingerprint(value)
     if isinstance(value, torch.Tensor):
@@ -161,16 +142,6 @@ def _state_of_object(value: Any) -> Any:
     return [part for part in parts if part is not None]
 
 
-def _holds_process_number(value: Any, depth: int = 2) -> bool:
-    if isinstance(value, (int, np.integer)):
-        return int(value) == os.getpid()
-    if isinstance(value, (dict, list, tuple)) and len(value) <= 64 and depth:
-        return any(
-            _holds_process_number(part, depth - 1) for part in (value.values() if isinstance(value, dict) else value)
-        )
-    return False
-
-
 def _has_two_values(value: Any) -> bool:
     # Without the subclass: to index one, or to compare two of its numbers, may take it as long as all the rest of the batch.
     if isinstance(value, torch.Tensor):
@@ -193,13 +164,7 @@ def differing_keys(ours: dict[str, str], theirs: dict[str, str], ignore: tuple[s
 
 
 def explain(make: Callable[[], Any], objects: Mapping[str, Any], references: list[Any]) -> Explanation:
-    """Make a batch, and take down what each transform on the way returns.
-
-    Args:
-        make: makes it.
-        objects: the pipeline's objects whose state is of interest, by name.
-        references: its classes and functions.
-    """
+    """Make a batch, and note what each transform on the way returns, and the state (`state_of`) it was made from."""
     state = state_of(objects, references)
     stages: list[tuple[str, str]] = []
     with _listening(stages):
@@ -218,11 +183,7 @@ def _listening(stages: list[tuple[str, str]]) -> Iterator[None]:
             return
         owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
         module = str(frame.f_globals.get("__name__", ""))
-        if (
-            owner is None
-            or module.partition(".")[0] in ("torch", "numpy", "functools")
-            or module.startswith("detaug.pip")
-        ):
+        if owner is None or module.startswith(_NO_STAGES):
             return
         sys.setprofile(None)
         try:
@@ -236,30 +197,30 @@ def _listening(stages: list[tuple[str, str]]) -> Iterator[None]:
 
 
 def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str]:
-    """The small values that a pipeline's objects, classes and modules hold, by path."""
+    """The small values that a pipeline's objects, and the classes and modules of `references`, hold, by path."""
     found: dict[str, str] = {}
     seen: set[int] = set()
     pending = deque([*objects.items(), *variables_of(references)])
     room = _MOST_CHARACTERS
     while pending and len(seen) < _MOST_VALUES and room > 0:
         path, value = pending.popleft()
+        kind = type(value)
         if isinstance(value, (str, bytes, int, float, complex, bool, type(None), np.generic)):
-            found[path] = repr(value)[:80]
-            room -= len(path) + len(found[path])
+            text = repr(value)[:80]
+        elif id(value) in seen or (kind.__module__.startswith("detaug.") and path not in objects):
             continue
-        if id(value) in seen or (type(value).__module__.startswith("detaug.") and path not in objects):
+        elif reseeder_of(kind) is not None and kind.__module__.startswith(_GENERATORS):
+            text = kind.__name__  # seeded for every batch, whatever state it is in
+        elif isinstance(value, (np.ndarray, torch.Tensor)):
+            text = f"{kind.__name__} {tuple(value.shape)} {_print_of(value)[:12]}"
+        else:
+            seen.add(id(value))
+            if isinstance(value, (list, tuple, dict, set)):
+                found[path + ".len()"] = str(len(value))
+            pending.extend((path + label, part) for label, part in parts_of(value))
             continue
-        seen.add(id(value))
-        if reseeder_of(type(value)) is not None and type(value).__module__.startswith(_GENERATORS):
-            found[path] = type(value).__name__  # seeded for every batch, whatever state it is in
-            continue
-        if isinstance(value, (np.ndarray, torch.Tensor)):
-            found[path] = f"{type(value).__name__} {tuple(value.shape)} {_print_of(value)[:12]}"
-            room -= len(path) + len(found[path])
-            continue
-        if isinstance(value, (list, tuple, dict, set)):
-            found[path + ".len()"] = str(len(value))
-        pending.extend((path + label, part) for label, part in parts_of(value))
+        found[path] = text
+        room -= len(path) + len(text)
     return found
 
 

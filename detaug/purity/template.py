@@ -14,10 +14,10 @@ import pickle
 import random
 import threading
 import types
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -39,24 +39,18 @@ class CannotCopy(TypeError):
     """Something in a pipeline cannot be copied. The message names it."""
 
 
-@dataclass
-class Copy:
-    """A copy of a template's object.
-
-    Attributes:
-        value: the copy.
-        parts: what the template noted, by number; None for what the copy's own construction left out.
-    """
+class Copy(NamedTuple):
+    """A copy of a template's object, and of the parts that the template noted, by number; None for what its construction
+    left out."""
 
     value: Any
-    parts: list[Any] = field(default_factory=list)
+    parts: list[Any]
 
 
 class Template:
     """An object as it is now.
 
     Args:
-        value: any object.
         external: objects that copies share with what `copy` is given instead, in this order.
         keep: names of attributes that are left out of the copies.
         only_noted: what cannot be copied is passed by, for no copy is made.
@@ -67,6 +61,7 @@ class Template:
         references: classes, modules and functions that copies share.
         kinds: the classes of all instances that were met.
         settled: how many objects had a known dependence on the clock switched off.
+        nbytes: of a copy, without large arrays.
 
     Raises:
         CannotCopy: a part of it cannot be copied.
@@ -81,6 +76,7 @@ class Template:
         pickler = _Pickler(file, self._bulk, self._external, frozenset(keep), only_noted)
         pickler.dump(value)
         self._pickled = file.getvalue()
+        self.nbytes = len(self._pickled)
         self._table: list[Any] = pickler.table
         self._alive = (value, pickler.alive)  # by address they are known
         self.originals: list[Any] = pickler.parts
@@ -88,11 +84,6 @@ class Template:
         self.references: list[Any] = [each for each in pickler.table if not isinstance(each, (dict, np.ndarray))]
         self.settled = pickler.settled
         self._bulk.seal()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that a copy takes, without large arrays."""
-        return len(self._pickled)
 
     def copy(self, external: Iterable[Any] = (), *, only_one: bool = False) -> Copy:
         """An equal object that shares nothing that can change with the original or with another copy.
@@ -105,7 +96,8 @@ class Template:
         bulk = self._bulk.views(only_one)
         outer, _making.parts = _making.parts, parts
         try:
-            value = _Unpickler(io.BytesIO(self._pickled), self._table, tuple(external), bulk).load()
+            file = io.BytesIO(self._pickled)
+            value = _Unpickler(file, table=self._table, external=tuple(external), bulk=bulk).load()
         finally:
             _making.parts = outer
         return Copy(value, parts)
@@ -127,27 +119,18 @@ def _note(number: int, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, table: list[Any], external: tuple[Any, ...], bulk: list[Any]) -> None:
+    def __init__(self, file: io.BytesIO, **objects: Sequence[Any]) -> None:
         super().__init__(file)
-        self._table = table
-        self._external = external
-        self._bulk = bulk
+        self._objects = objects
 
-    def persistent_load(self, pid: Any) -> Any:
-        if type(pid) is int:
-            return self._table[pid]
+    def persistent_load(self, pid: tuple[str, int]) -> Any:
         kind, number = pid
-        return self._external[number] if kind == "x" else self._bulk[number]
+        return self._objects[kind][number]
 
 
 class _Pickler(pickle.Pickler):
     def __init__(
-        self,
-        file: io.BytesIO,
-        bulk: BulkStore,
-        external: dict[int, int],
-        keep: frozenset[str],
-        passes_by: bool = False,
+        self, file: io.BytesIO, bulk: BulkStore, external: dict[int, int], keep: frozenset[str], passes_by: bool
     ) -> None:
         super().__init__(file, protocol=5)
         self.table: list[Any] = []
@@ -166,18 +149,16 @@ class _Pickler(pickle.Pickler):
     def persistent_id(self, obj: Any) -> Any:
         kind = type(obj)
         if self._external and id(obj) in self._external:
-            return "x", self._external[id(obj)]
+            return "external", self._external[id(obj)]
         if kind is np.ndarray:
             return self._bulk_number(obj)
         if kind in _ATOMS:
             return None
         if kind is Kept:
             return self._reference(obj.value)
-        if isinstance(obj, BY_REFERENCE) or is_shared_function(obj):
-            return self._reference(obj)
-        if isinstance(obj, np.memmap) and not obj.dtype.hasobject:
-            return self._reference(obj)  # what is written to it goes to the file, or nowhere
-        if is_standard_stream(obj):
+        # What is written to a memory map goes to the file, or nowhere.
+        is_map = isinstance(obj, np.memmap) and not obj.dtype.hasobject
+        if is_map or isinstance(obj, BY_REFERENCE) or is_shared_function(obj) or is_standard_stream(obj):
             return self._reference(obj)
         return None
 
@@ -201,7 +182,7 @@ class _Pickler(pickle.Pickler):
             except Exception:
                 return Kept, (Kept(obj),)
         keep = kept_of(kind, self._keep)
-        if self._is_noted(kind) or (keep and has_any(obj, keep)):
+        if self._is_noted(kind) or (keep and _has_any(obj, keep)):
             if reduced is NotImplemented:
                 reduced = obj.__reduce_ex__(5)
             return self._noting(obj, reduced)
@@ -230,30 +211,29 @@ class _Pickler(pickle.Pickler):
     def _bulk_number(self, array: np.ndarray[Any, Any]) -> Any:
         if array.nbytes < BULK_BYTES or array.dtype.hasobject or not array.flags.forc:
             return None
-        if isinstance(array.base, np.ndarray) and reduce_is_view(array):
-            return None  # its owner is what is kept
+        if isinstance(array.base, np.ndarray) and REDUCERS[np.ndarray](array) is not NotImplemented:
+            return None  # it is copied as a view of its owner
         if not array.flags.writeable and not isinstance(array.base, np.ndarray):
             return self._reference(array)
         number = self._numbers.get(id(array))
         if number is None:
             self.alive.append(array)
-            number = self._numbers[id(array)] = ("b", self._bulk.add(array))
+            number = self._numbers[id(array)] = ("bulk", self._bulk.add(array))
         return number
 
-    def _reference(self, value: Any) -> int:
+    def _reference(self, value: Any) -> tuple[str, int]:
         number = self._numbers.get(id(value))
         if number is None:
-            number = self._numbers[id(value)] = len(self.table)
+            number = self._numbers[id(value)] = ("table", len(self.table))
             self.table.append(value)
         return number
 
 
 class Census(_Pickler):
-    """Walks through an object and takes down what in it can change.
+    """Walks through an object and notes what in it can change.
 
     Args:
-        value: the object.
-        only: take down these alone, by ``id``.
+        only: note these alone, by ``id``.
         apart: do not look into these.
         keep: do not look into attributes of these names.
         passes_by: nor into what cannot be copied.
@@ -283,7 +263,7 @@ class Census(_Pickler):
 
     def persistent_id(self, obj: Any) -> Any:
         if id(obj) in self._apart:
-            return 0
+            return "table", 0
         kind = type(obj)
         if (kind in _CONTAINERS or kind is np.ndarray) and (self._only is None or id(obj) in self._only):
             self.data[id(obj)] = obj
@@ -298,12 +278,7 @@ class Census(_Pickler):
         return super().reducer_override(obj)
 
 
-def reduce_is_view(array: np.ndarray[Any, Any]) -> bool:
-    """Whether it is copied as a view of another array."""
-    return REDUCERS[np.ndarray](array) is not NotImplemented
-
-
-def has_any(obj: Any, names: Collection[str]) -> bool:
+def _has_any(obj: Any, names: Collection[str]) -> bool:
     """Whether an object has one of those attributes, in its ``__dict__`` or in slots."""
     attributes = attributes_of(obj) or ()
     return any(
@@ -319,10 +294,8 @@ def kept_of(kind: type, names: Collection[str]) -> frozenset[str]:
 
 @cache
 def _known_of(kind: type) -> frozenset[str]:
-    found: set[str] = set()
-    for base in kind.__mro__:
-        found.update(_KNOWN_CACHES.get(f"{base.__module__}.{base.__qualname__}", ()))
-    return frozenset(found)
+    names = (_KNOWN_CACHES.get(f"{base.__module__}.{base.__qualname__}", ()) for base in kind.__mro__)
+    return frozenset(chain.from_iterable(names))
 
 
 def _without(state: Any, names: frozenset[str]) -> Any:

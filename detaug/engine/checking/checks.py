@@ -14,7 +14,6 @@ slow ones a little at a time, for a known share of the throughput.
 
 from __future__ import annotations
 
-import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -146,7 +145,7 @@ class Checks:
     Attributes:
         done, informative, different: how many were made again, how many of these could show what is carried from batch to
             batch, and how many differed.
-        remarks: what the last comparison says beside a difference, each with its level for the log.
+        remarks: what the last comparison says beside a difference.
         knows_hash_order: it is known whether batches depend on the hash seed, cannot be, or is not to be.
     """
 
@@ -154,7 +153,7 @@ class Checks:
         self, ignore: tuple[str, ...], num_streams: int, stateless: bool, states: LoaderStates, every: int = 0
     ) -> None:
         self.done = self.informative = self.different = 0
-        self.remarks: list[tuple[str, int]] = []
+        self.remarks: list[str] = []
         self.knows_hash_order = not every
         self._ignore = ignore
         self._num_streams = num_streams
@@ -287,9 +286,9 @@ class Checks:
         if again.refused and states.trusted:
             # A worker that is refused steps forward, so that its batches are right.
             states.distrust()
-            self.remarks.append((f"{again.refused}; its streams are stepped forward instead", logging.WARNING))
+            self.remarks.append(f"{again.refused}; its streams are stepped forward instead")
         if difference is None and again.restored is not None and states.trusted:
-            keys = differing_keys(check.report.raw, again.restored, (*self._ignore, *check.report.process))
+            keys = differing_keys(check.report.raw, again.restored, self._ignore)
             if not keys:
                 states.verified = True
             elif not states.used:
@@ -298,7 +297,7 @@ class Checks:
                     " Its streams are stepped forward instead, as without these methods. Do not go on from state dicts that "
                     "were taken before now."
                 )
-                self.remarks.append((_said_of_states(check.key, keys) + advice, logging.WARNING))
+                self.remarks.append(_said_of_states(check.key, keys) + advice)
             else:
                 difference = Difference(check, keys, True, check.number <= _FIRST_BATCHES, True, True)
         if difference is not None:
@@ -307,12 +306,6 @@ class Checks:
         return difference
 
     def _compare(self, check: CheckedBatch, again: BatchReport, went_on: bool) -> Difference | None:
-        if names := _about_process(check.report, again):
-            told = (
-                f"batches hold the number of the process that made them, under {', '.join(map(repr, names))}: it differs from "
-                f"run to run, and is not checked. check=Check(ignore={names!r}) says that this is meant"
-            )
-            self.remarks.append((told, logging.INFO))
         keys, raw = self.differing(check.report, again)
         if not keys:  # keys of the raw batch alone do not reach the user
             return None
@@ -320,8 +313,7 @@ class Checks:
 
     def differing(self, one: BatchReport, other: BatchReport) -> tuple[list[str], list[str]]:
         """The keys in which two makings of a batch differ, and those in which its raw form does."""
-        ignore = (*self._ignore, *_about_process(one, other))
-        return differing_keys(one.final, other.final, ignore), differing_keys(one.raw, other.raw, ignore)
+        return differing_keys(one.final, other.final, self._ignore), differing_keys(one.raw, other.raw, self._ignore)
 
     def remark(self, key: BatchKey, report: BatchReport) -> str:
         """In words, what a report shows by itself: batches of an epoch that have equal random numbers in them, streams that
@@ -362,11 +354,6 @@ class Checks:
         if len(self._seen) > 4096:
             self._seen.clear()
         return ""
-
-
-def _about_process(one: BatchReport, other: BatchReport) -> tuple[str, ...]:
-    """What holds the number of its process both times is about the process, and no result of the pipeline's."""
-    return tuple(name for name in one.process if name in other.process)
 
 
 @dataclass

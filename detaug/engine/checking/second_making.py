@@ -95,8 +95,8 @@ class Checking:
         if check is None:
             return
         difference = self.checks.compare(check, again)
-        for said, level in self.checks.remarks:
-            self._engine.say_once(said, level)
+        for said in self.checks.remarks:
+            self._engine.say_once(said)
         if difference is None:
             return
         if difference.restored:

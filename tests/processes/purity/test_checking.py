@@ -188,19 +188,8 @@ def test_a_warning_is_enough_where_that_is_asked_for(n, caplog):
     assert 'on_mismatch="warn"' in caplog.text
 
 
-class WithProcess(Items):
-    def __getitem__(self, i):
-        return {**super().__getitem__(i), "who": {"pid": os.getpid(), "object": id(self)}}
-
-
 def test_keys_that_may_differ_are_left_out():
     assert run(Items(), CountsInItsClass(), 2, check=Check(ignore=("x",)))["mismatches"] == 0
-
-
-def test_process_numbers_are_remarked_on_once(caplog):
-    with caplog.at_level(logging.INFO, "detaug"):
-        assert run(WithProcess(), None, 2, collate_fn=lambda items: items[0])["mismatches"] == 0
-    assert caplog.text.count("check=Check(ignore=('who',))") == 1
 
 
 def test_equal_random_numbers_in_different_batches_are_noticed(caplog):

@@ -18,11 +18,6 @@ CACHED = {"x": np.zeros(3)}
 NESTED = {"inner": [np.zeros(3)]}
 
 
-def two_views_of_a_new_array():
-    both = np.zeros((2, 5))
-    return {"x": both[0], "y": both[1]}
-
-
 def the_same_array_twice():
     array = DATA[0]
     return {"x": array, "y": array}
@@ -37,7 +32,6 @@ def the_same_array_twice():
         lambda: {"x": [np.zeros(3), {"z": np.zeros(2)}], "y": 3},
         lambda: [np.zeros(3)],
         lambda: np.zeros(3),
-        two_views_of_a_new_array,
     ],
 )
 def test_what_nobody_else_holds_is_passed_on(make):

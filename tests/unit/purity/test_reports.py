@@ -18,7 +18,7 @@ import SimpleITK as sitk
 import torch
 from PIL import Image
 
-from detaug.purity.reports import prints_of, random_keys, report_of
+from detaug.purity.reports import prints_of, random_keys
 
 LONG = 10_000
 
@@ -39,12 +39,6 @@ def test_one_number_that_differs_makes_a_key_random_wherever_it_is(kind: Any, ch
 @pytest.mark.parametrize("values", [np.ones(LONG, np.float32), np.ones(1), np.ones((0, 3)), np.arange(5)])
 def test_equal_numbers_one_number_none_and_integers_are_not_random(kind: Any, values: np.ndarray) -> None:
     assert random_keys({"data": kind(values)}) == ()
-
-
-def test_without_a_transform_the_report_says_of_the_batch_what_it_says_of_its_raw_form() -> None:
-    batch = {"data": ramp(3), "case": "a"}
-    told = prints_of(batch), random_keys(batch)
-    assert report_of(*told, batch, transformed=False) == report_of(*told, batch)
 
 
 class InSlots:
