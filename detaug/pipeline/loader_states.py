@@ -1,7 +1,7 @@
 """What loaders say of where they stand (`state_dict`), so that their streams go on there without being stepped forward.
 
-A state is about a stream, and names the turn that its copy gives next. Whatever is not known is stepped forward from the
-latest state before it, or from the start: states save time and are never needed.
+A state names the turn that its stream's copy gives next. What is not known is stepped forward from the latest state before
+it, or from the start: states save time and are never needed.
 
 Invariants:
 - A state is plain JSON: going through text changes nothing about it.
@@ -35,14 +35,7 @@ class CannotRestore(Exception):
 
 
 class LoaderState(NamedTuple):
-    """Where the copy of a stream stands.
-
-    Attributes:
-        stream: which.
-        epoch, turn: the batch that it gives next.
-        in_mid_pass: see `detaug.pipeline.streams.StreamCopy`.
-        text: what the loader's own `state_dict` returned, as JSON.
-    """
+    """Where the copy of a stream stands: see `detaug.pipeline.streams.StreamCopy`; `text` is the loader's own state as JSON."""
 
     stream: int
     epoch: int
@@ -56,11 +49,7 @@ class LoaderState(NamedTuple):
 
 
 def text_of(state: Any) -> str:
-    """A loader's state as JSON.
-
-    Raises:
-        NotPlain: reading it again would give something else, or it is too large.
-    """
+    """A loader's state as JSON. NotPlain: reading it again would give something else, or it is too large."""
     try:
         text = json.dumps(state, allow_nan=False)
         # By their texts, which tell a tuple from a list, and a subclass from its base.
@@ -93,10 +82,6 @@ def leads(source: Source, stream: int, num_streams: int, at: tuple[int, int], to
 
 class LoaderStates:
     """The states that are known of an augmenter's streams.
-
-    Args:
-        source: whose they are.
-        num_streams: logical workers.
 
     Attributes:
         enabled: the loader has any.
@@ -146,9 +131,8 @@ class LoaderStates:
 
         States of this run are used once one of them was seen to be right: stepping forward always is.
         """
-        states = self._all_of(stream) if self.verified else self._loaded_of(stream)
-        usable = [state for state in states if self._leads_to(state, epoch, turn)]
-        return max(usable, default=None)
+        states = self._all_of(stream, taken=self.verified)
+        return max((state for state in states if self._leads_to(state, epoch, turn)), default=None)
 
     def as_text(self, due: BatchKey) -> str:
         """Those that belong to what lies before the reader's next batch, as JSON; empty if there are none."""
@@ -168,12 +152,9 @@ class LoaderStates:
                 )
         return f"{{{', '.join(entries)}}}" if entries else ""
 
-    def _loaded_of(self, stream: int) -> tuple[LoaderState, ...]:
-        state = self._loaded.get(stream)
-        return () if state is None else (state,)
-
-    def _all_of(self, stream: int) -> tuple[LoaderState, ...]:
-        return (*self._loaded_of(stream), *self._taken.get(stream, ()))
+    def _all_of(self, stream: int, taken: bool = True) -> list[LoaderState]:
+        loaded = [self._loaded[stream]] if stream in self._loaded else []
+        return [*loaded, *self._taken.get(stream, ())] if taken else loaded
 
     def _leads_to(self, state: LoaderState, epoch: int, turn: int) -> bool:
         return leads(self._source, state.stream, self._num_streams, (state.epoch, state.turn), (epoch, turn))

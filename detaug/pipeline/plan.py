@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class BatchKey(NamedTuple):
-    """Which batch: an epoch and a step in it."""
+    """Which batch."""
 
     epoch: int
     step: int

@@ -35,10 +35,7 @@ class StreamCopy:
     """One stream's own copy of a loader, and which batch it gives next.
 
     Args:
-        pristine: the pipeline.
-        batch: the batch that the copy is made for; its epoch and stream are what counts.
-        branch: of the seed tree.
-        log: receives messages for the user.
+        batch: for which it is made; its epoch and stream are what counts.
 
     Attributes:
         loader: the copy, which belongs to this stream.
@@ -74,11 +71,7 @@ class StreamCopy:
 
     def restore(self, state: LoaderState) -> None:
         """Stand where another copy of this stream stood when its loader had that state. Only a copy that has given nothing
-        can.
-
-        Raises:
-            CannotRestore: the loader raises.
-        """
+        can. CannotRestore: the loader raises."""
         try:
             self.source.loader.load_state_dict(json.loads(state.text))
         except Exception as error:
@@ -89,12 +82,7 @@ class StreamCopy:
 
     def take_state(self) -> tuple[LoaderState | None, LoaderState | None]:
         """What its loader says of where it stands now, and said last before the batch that it has just given; None where it was
-        not asked.
-
-        Raises:
-            NotPlain: what it says cannot be kept.
-            Exception: the loader's.
-        """
+        not asked. NotPlain: what it says cannot be kept."""
         last = before = self.state
         if last is not None:
             at = self.epoch, self.turn - 1

@@ -18,8 +18,14 @@ from detaug.seeding.tree import SeedTree, positive_int
 from detaug.sources.base import DEFAULT_NUM_STREAMS, Source
 from detaug.sources.batchgenerators import FiniteLoader, InfiniteLoader
 from detaug.sources.dataset import DatasetSource
-from detaug.sources.factory import LoaderFactory
-from detaug.sources.iterable import FactorySource, IterableSource, IteratorSource, TorchIterable, has_one_pass
+from detaug.sources.iterable import (
+    FactorySource,
+    IterableSource,
+    IteratorSource,
+    LoaderFactory,
+    TorchIterable,
+    has_one_pass,
+)
 from detaug.sources.misuse import ORDERS, called_without_arguments, refuse_as_loader, refuse_beside_iterable
 
 __all__ = [
@@ -37,7 +43,6 @@ def resolve_source(loader: Any, stateless: bool | None = None, batches_per_epoch
     """The source for a loader, an iterator, an iterable, or a callable that makes one of these.
 
     Args:
-        loader: the user's object.
         stateless: the user's declaration; None: stateless only where that is known.
         batches_per_epoch: an epoch's batches over all ranks; None: until the loader ends.
 
@@ -51,15 +56,8 @@ def resolve_source(loader: Any, stateless: bool | None = None, batches_per_epoch
 
 
 def source_of_samples(dataset: Any, batch_size: int | None, shuffle: bool | None, options: Mapping[str, Any]) -> Source:
-    """The source for a data set whose samples are put together.
-
-    Args:
-        dataset: map-style, or a torch IterableDataset.
-        batch_size, shuffle, options: as `detaug.sources.dataset.DatasetSource` has them.
-
-    Raises:
-        TypeError, ValueError: see there; or arguments that say an order, beside an IterableDataset.
-    """
+    """The source for a data set, map-style or iterable, whose samples are put together. Arguments and errors: see
+    `DatasetSource`; TypeError: arguments that say an order, beside an IterableDataset."""
     if not isinstance(dataset, IterableDataset):
         return DatasetSource(dataset, batch_size, shuffle, **options)
     rest = {name: value for name, value in options.items() if name not in ORDERS}
@@ -87,9 +85,8 @@ def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
             f"got {make_loader!r} of type {type(make_loader).__name__}"
         )
     with preserved_global_rngs():
-        reseed_global_rngs(
-            SeedTree(0).sequence()
-        )  # what the pipeline declares itself to be is to be the same in every run
+        # What the pipeline declares itself to be is to be the same in every run.
+        reseed_global_rngs(SeedTree(0).sequence())
         made = called_without_arguments(make_loader)
     if has_one_pass(made):
         return FactorySource(make_loader, stateless)

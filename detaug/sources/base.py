@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from torch.utils.data._utils import worker as torch_worker
 
 from detaug.seeding.current import Current
 from detaug.sources.misuse import loses_its_place
@@ -103,12 +106,11 @@ class Source(ABC):
         return []
 
     def declared_parts(self) -> dict[str, Any]:
-        """What a state dict is compared by beside the loader: further objects of the user's, by name."""
+        """The same: further objects of the user's, by name."""
         return {}
 
     def prepare(self, batch: Current) -> None:
-        """Called before the generators are seeded for that batch of a stateless source: what is drawn once for a whole epoch
-        is drawn here."""
+        """Called before the generators are seeded for a stateless source's batch: draws what is drawn once for an epoch."""
 
     @abstractmethod
     def make(self, batch: Current) -> Any:
@@ -134,10 +136,7 @@ def declared_streams(loader: Any) -> int | None:
 
 
 def spread_over_streams(loader: Any, num_streams: int) -> None:
-    """Tell a loader that shares its data out over several copies how many copies there are.
-
-    batchgenerators' loaders skip ``number_of_threads_in_multithreaded - 1`` batches each turn.
-    """
+    """Tell a loader that shares its data out over several copies (batchgenerators' skip batches) how many copies there are."""
     if getattr(loader, "number_of_threads_in_multithreaded", None) is not None:
         loader.number_of_threads_in_multithreaded = num_streams
 
@@ -161,3 +160,14 @@ def next_of(source: Source, batch: Current) -> Any:
             "any time, so it has no end. Was it a next(...) without a match? A loader that ends must be declared "
             "stateless=False; an epoch's length is batches_per_epoch=..."
         ) from error
+
+
+@contextmanager
+def worker_info(number: int, total: int, seed: int, dataset: Any) -> Iterator[None]:
+    """Inside, code runs as in worker `number` of `total` of a torch DataLoader, which sets the same variable."""
+    before = torch_worker._worker_info
+    torch_worker._worker_info = torch_worker.WorkerInfo(id=number, num_workers=total, seed=seed, dataset=dataset)
+    try:
+        yield
+    finally:
+        torch_worker._worker_info = before

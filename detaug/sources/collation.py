@@ -13,17 +13,8 @@ from detaug.memory.batch_memory import SMALLEST, shared_empty
 
 
 def collated(samples: list[Any], collate_fn: Callable[[list[Any]], Any] | None, in_place: bool = False) -> Any:
-    """The batch of these samples.
-
-    Args:
-        samples: what the data set gave.
-        collate_fn: the user's; None: `default_collate`.
-        in_place: see there.
-
-    Raises:
-        RuntimeError: it raises StopIteration.
-        Exception: any other that it raises.
-    """
+    """The batch of these samples, by the user's `collate_fn`, else by `default_collate`. RuntimeError: it raises
+    StopIteration."""
     try:
         return default_collate(samples, in_place) if collate_fn is None else collate_fn(samples)
     except StopIteration as error:
@@ -46,9 +37,7 @@ def default_collate(samples: list[Any], in_place: bool) -> Any:
     """As `torch.utils.data.default_collate`, which users extend by its `default_collate_fn_map`; and as MONAI's
     `list_data_collate` for what MONAI's data sets give: lists of dicts, and MetaTensors.
 
-    Args:
-        samples: what the data set gave.
-        in_place: nothing is done to the batch any more, so that its large tensors may lie in the batch's shared memory.
+    `in_place`: nothing is done to the batch any more, so that its large tensors may lie in its shared memory.
     """
     functions = dict(default_collate_fn_map)
     meta_tensor = getattr(sys.modules.get("monai.data.meta_tensor"), "MetaTensor", None)

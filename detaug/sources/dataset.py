@@ -9,24 +9,18 @@ import torch
 
 from detaug.seeding.current import Current, making
 from detaug.seeding.tree import positive_int
-from detaug.sources.base import Source
+from detaug.sources.base import Source, worker_info
 from detaug.sources.collation import collate_name, collated, no_end
 from detaug.sources.misuse import flag, refuse_as_dataset, refuse_beside
 from detaug.sources.orders import AsStored, Order, Sampled, Shuffled, Weighted
-from detaug.sources.worker_info import worker_info
 
 
 class DatasetSource(Source):
-    """Batches of ``dataset[i]`` in the epoch's order.
+    """Batches of ``dataset[i]`` in the epoch's order. Arguments: see `detaug.DeterministicAugmenter.from_dataset`.
 
-    Args:
-        dataset: has ``__len__`` and ``__getitem__`` (or ``__getitems__``, which is preferred, as torch does).
-        batch_size: samples per batch.
-        shuffle: a new order for every epoch, from the epoch's SeedSequence child; else the data set's own order. None: True,
-            where nothing else says the order.
-        drop_last: leave out the last batch of an epoch if it is smaller.
-        collate_fn: list of samples → batch; None: torch's default_collate.
-        sampler, weights, batch_sampler, worker_init_fn: see `detaug.DeterministicAugmenter.from_dataset`.
+    Attributes:
+        before_sample: called with each sample before it is fetched.
+        is_last: no transform comes after it, so that a batch may be made in the memory that it travels in.
 
     Raises:
         TypeError: the data set has no length or no items; or arguments that exclude each other.
@@ -73,9 +67,7 @@ class DatasetSource(Source):
         self.drop_last = flag("drop_last", drop_last)
         self.collate_fn = collate_fn
         self.worker_init_fn = worker_init_fn
-        #: Called with each sample before it is fetched.
         self.before_sample: Callable[[Current], None] | None = None
-        #: No transform comes after it, so that a batch may be made in the memory that it travels in.
         self.is_last = False
         number = self.order.length
         self.num_steps: int = number // self.batch_size if self.drop_last else -(-number // self.batch_size)
@@ -89,7 +81,6 @@ class DatasetSource(Source):
             )
 
     def declared(self) -> list[str]:
-        """What a state dict is compared by, a line each."""
         return [
             f"dataset length = {self.length}",
             f"batch_size = {self.batch_size}",
@@ -100,11 +91,9 @@ class DatasetSource(Source):
         ]
 
     def declared_parts(self) -> dict[str, Any]:
-        """See `Source`."""
         return self.order.parts()
 
     def prepare(self, batch: Current) -> None:
-        """See `Source`."""
         self.indices(batch)
 
     def begin_process(self, number: int, total: int) -> None:
@@ -117,8 +106,7 @@ class DatasetSource(Source):
         indices = self.indices(batch)
         if not indices:
             raise StopIteration
-        samples = self._samples(batch, indices)
-        return collated(samples, self.collate_fn, self.is_last)
+        return collated(self._samples(batch, indices), self.collate_fn, self.is_last)
 
     def _samples(self, batch: Current, indices: list[int]) -> list[Any]:
         fetch_many = getattr(self.loader, "__getitems__", None)
@@ -149,5 +137,5 @@ class DatasetSource(Source):
             return []
         first = batch.step * self.batch_size
         last = min(first + self.batch_size, self.order.length)
-        entries = self.order.entries(tuple(batch.entropy), batch.epoch, first, last)
+        entries = self.order.entries(batch.entropy, batch.epoch, first, last)
         return list(entries[0]) if self.order.gives_batches else entries

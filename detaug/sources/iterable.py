@@ -23,10 +23,15 @@ from detaug.sources.base import (
     next_of,
     spread_over_streams,
     tell,
+    worker_info,
 )
 from detaug.sources.collation import collate_name, collated
-from detaug.sources.worker_info import worker_info
 
+#: What follows from the loader alone.
+_FACTS = (
+    *("stateless", "pass_per_epoch", "restarts", "endless", "streams_share_data", "default_num_streams"),
+    *("num_steps", "length_hint"),
+)
 _UNLIMITED = 1e100  # batchgenerators' DataLoaderBase writes "no limit" as this number of batches
 
 
@@ -98,13 +103,8 @@ class TorchIterable(IterableSource):
     """A torch IterableDataset, in whose eyes each stream is a worker of a DataLoader: `get_worker_info` says which, so that it
     shares its items out.
 
-    Args:
-        dataset: gives samples, or batches where there is no `batch_size`.
-        batch_size: samples per batch of a stream. Then every epoch starts from a pristine copy, as it does with a
-            DataLoader; but where `batches_per_epoch` is given it goes on.
-        drop_last: leave out a stream's last, smaller batch.
-        collate_fn: list of samples → batch; None: `detaug.sources.collation.default_collate`.
-        worker_init_fn: is called with the number of the stream, as in a worker, before its first batch.
+    It gives samples, or batches where there is no `batch_size`. With samples, every epoch starts from a pristine copy, as it
+    does with a DataLoader; but where `batches_per_epoch` is given it goes on.
     """
 
     def __init__(
@@ -174,6 +174,57 @@ class FactorySource(IterableSource):
 
     def _new_pass(self) -> Iterator[Any]:
         return iter(self.loader())
+
+
+class LoaderFactory(Source):
+    """A callable that makes a loader. Each process that makes batches calls it for itself (`detaug.purity.pristine`), so that
+    open files, sockets and threads begin where they are used.
+
+    Args:
+        resolve: gives the source of what `make_loader` made.
+        seen: what it made to be looked at, which goes to no other process and lives until `forget`.
+    """
+
+    def __init__(self, make_loader: Callable[[], Any], resolve: Callable[[Any], Source], seen: Source) -> None:
+        self.loader = make_loader
+        self._resolve = resolve
+        self._seen = seen.loader
+        for name in _FACTS:
+            setattr(self, name, getattr(seen, name))
+        self._keeps_states, self._class_name = seen.keeps_states, seen.class_name
+        self._goes_on = []
+        for seen.batches_per_epoch in (None, 1):
+            self._goes_on.append(seen.goes_on)
+
+    @property
+    def seen(self) -> Any:
+        return self._seen
+
+    @property
+    def class_name(self) -> str:
+        return self._class_name
+
+    @property
+    def goes_on(self) -> bool:
+        return self._goes_on[self.batches_per_epoch is not None]
+
+    @property
+    def keeps_states(self) -> bool:
+        return self._keeps_states
+
+    def made(self) -> Source:
+        source = self._resolve(self.loader())
+        source.batches_per_epoch = self.batches_per_epoch
+        return source
+
+    def forget(self) -> None:
+        self._seen = None
+
+    def make(self, batch: Current) -> Any:
+        raise NotImplementedError("made() gives the source that makes batches")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_seen": None}
 
 
 def has_one_pass(made: Any) -> bool:

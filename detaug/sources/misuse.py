@@ -51,11 +51,7 @@ _INSTEAD = {
 
 
 def refuse_arguments(arguments: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Arguments that `DeterministicAugmenter` does not have.
-
-    Raises:
-        TypeError: there are any.
-    """
+    """TypeError: `DeterministicAugmenter` does not have these arguments."""
     for name, value in arguments.items():
         instead = _INSTEAD.get(name, "").format(value=repr(value))
         near = get_close_matches(name, known, 1)
@@ -64,11 +60,7 @@ def refuse_arguments(arguments: Mapping[str, Any], known: Iterable[str]) -> None
 
 
 def refuse_as_dataset(dataset: Any) -> None:
-    """What `from_dataset` cannot take.
-
-    Raises:
-        TypeError: it is no map-style data set, or one that cannot be shared among processes.
-    """
+    """TypeError: it is no map-style data set, or one that cannot be shared among processes."""
     kind = type(dataset).__name__
     if isinstance(dataset, type):
         raise TypeError(
@@ -97,11 +89,7 @@ def refuse_as_dataset(dataset: Any) -> None:
 
 
 def refuse_beside(batch_size: Any, shuffle: Any, drop_last: Any, orders: Mapping[str, Any]) -> None:
-    """Arguments of `from_dataset` that say the same thing twice; `orders`: those of `ORDERS`.
-
-    Raises:
-        TypeError: there are any, or none that says how large a batch is.
-    """
+    """TypeError: arguments of `from_dataset`, its `ORDERS` among them, say one thing twice, or not how large a batch is."""
     given = _given(shuffle, orders)
     if len(given) > 1:
         raise TypeError(f"each of {' and '.join(given)} says the order: pass one of them to {_CALL}")
@@ -114,7 +102,7 @@ def refuse_beside(batch_size: Any, shuffle: Any, drop_last: Any, orders: Mapping
 
 
 def refuse_beside_iterable(batch_size: Any, shuffle: Any, orders: Mapping[str, Any]) -> None:
-    """Arguments of `from_dataset` that an iterable data set leaves without effect. Raises as `refuse_beside`."""
+    """TypeError: arguments of `from_dataset` that an iterable data set leaves without effect, or as `refuse_beside`."""
     if given := _given(shuffle, orders):
         raise TypeError(
             f"an IterableDataset gives its samples in an order of its own, so that {given[0]} has no effect: leave it out, or "
@@ -133,11 +121,7 @@ def _refuse_no_size(batch_size: Any) -> None:
 
 
 def refuse_as_loader(loader: Any) -> None:
-    """What `DeterministicAugmenter` cannot take.
-
-    Raises:
-        TypeError: it gives no batches.
-    """
+    """TypeError: `DeterministicAugmenter` cannot take it, for it gives no batches."""
     if inspect.isgenerator(loader) or inspect.isasyncgen(loader):
         raise TypeError(
             f"{loader!r} is a generator object, which cannot be copied to other processes or started again. "
@@ -158,12 +142,7 @@ def refuse_as_loader(loader: Any) -> None:
 
 
 def called_without_arguments(make_loader: Any) -> Any:
-    """The loader that a callable makes.
-
-    Raises:
-        TypeError: a class that needs arguments.
-        Exception: whatever it raises.
-    """
+    """The loader that a callable makes. TypeError: a class that needs arguments."""
     if isinstance(make_loader, type):
         try:
             inspect.signature(make_loader).bind()
@@ -214,25 +193,21 @@ def flag(what: str, value: Any) -> bool:
 def loses_its_place(loader: Any) -> bool:
     """Whether its own state does not say all of where it stands: a shuffle buffer of Hugging Face's streaming data sets is
     filled anew on resuming."""
-    streams = (stream for part in _wrapped(loader) for stream in _streams_in(part))
-    return any(type(stream).__name__ == "BufferShuffledExamplesIterable" for stream in streams)
-
-
-def _streams_in(loader: Any) -> Iterator[Any]:
-    left = [getattr(loader, "_ex_iterable", None)]
+    left = [getattr(part, "_ex_iterable", None) for part in _wrapped(loader)]
     while left:
         part = left.pop()
+        if type(part).__name__ == "BufferShuffledExamplesIterable":
+            return True
         if type(part).__module__.partition(".")[0] == "datasets":
-            yield part
             for value in vars(part).values():
                 left.extend(value if isinstance(value, list) else [value])
+    return False
 
 
 def _refuse_replaced_items(data: Any) -> None:
     for part in _wrapped(data):
-        if any(
-            kind.__name__ == "SmartCacheDataset" and kind.__module__.startswith("monai.") for kind in type(part).__mro__
-        ):
+        kinds = type(part).__mro__
+        if any(kind.__name__ == "SmartCacheDataset" and kind.__module__.startswith("monai.") for kind in kinds):
             raise TypeError(
                 "MONAI's SmartCacheDataset replaces its items in the process that calls update_cache(), and the copies in "
                 "workers keep those that they began with: most of the data would never be trained on. Use "
