@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils import collect_env
 
-from detaug.kernels.cache import cache_folder, count_kernels, seems_writable
+from detaug.kernels.cache import cache_folder, count_kernels
 from detaug.processes import cores
 from detaug.training.switches.table import chosen_switches
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
@@ -134,8 +134,8 @@ def _shared_memory() -> dict[str, int] | None:
 
 
 def _kernel_cache() -> dict[str, Any]:
-    """Whether the transforms' kernels are compiled already, found out without Numba and without touching a file."""
-    folder = cache_folder(seems_writable)
+    """Whether the transforms' kernels are compiled already, found out without Numba."""
+    folder = cache_folder()
     kernels, compiled = count_kernels(folder)
     return {"folder": folder and _without_home(str(folder)), "kernels": kernels, "compiled": compiled}
 

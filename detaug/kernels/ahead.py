@@ -14,7 +14,8 @@ import sys
 import time
 from collections.abc import Iterable
 
-from detaug.kernels.compiling import Kernel, all_kernels, is_kept
+from detaug.kernels.cache import cache_folder
+from detaug.kernels.compiling import Kernel, all_kernels
 from detaug.reports.progress import Progress, progress
 
 logger = logging.getLogger("detaug")
@@ -42,7 +43,7 @@ def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
         began = time.perf_counter()
         plural = "s" if len(missing) > 1 else ""
         with progress("compiling", len(missing), told=False) as shown:
-            processes = _processes_for(len(missing)) if is_kept() else 0
+            processes = _processes_for(len(missing)) if cache_folder() else 0
             seconds = max(1, round(len(missing) * _SECONDS / max(1, processes)))
             say = logger.info if logger.isEnabledFor(logging.INFO) else shown.say
             cores = f"{processes} idle cores" if processes else "an idle core"

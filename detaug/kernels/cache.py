@@ -15,7 +15,6 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import platformdirs
@@ -23,10 +22,8 @@ import platformdirs
 _SOURCES = Path(__file__).parent
 _PACKAGE_FOLDER = _SOURCES / "__pycache__" / "compiled"
 
-Judge = Callable[[Path], bool]
 
-
-def can_be_written(folder: Path) -> bool:
+def _can_be_written(folder: Path) -> bool:
     """Whether a file can be made in the folder; makes the folder, and for a moment the file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,37 +35,22 @@ def can_be_written(folder: Path) -> bool:
     return True
 
 
-def seems_writable(folder: Path) -> bool:
-    """The same by what its permissions say, or those of the nearest folder that is there. Touches nothing."""
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-
-
-def cache_folder(writable: Judge = can_be_written) -> Path | None:
-    """The folder; None where there is none: every process then compiles its own kernels.
-
-    Args:
-        writable: `can_be_written`, or `seems_writable` where nothing may be touched.
-    """
+def cache_folder() -> Path | None:
+    """The folder; None where there is none: every process then compiles its own kernels."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         places = [Path(chosen) / "detaug"]
     else:
         users = platformdirs.user_cache_path("detaug", appauthor=False)
         places = [_PACKAGE_FOLDER, *([users] if users.is_absolute() else [])]  # it is not, where there is no home
-    found = (place for place in places if writable(place))
-    return next(found, None) or _private_folder(make=writable is can_be_written)
+    return next(filter(_can_be_written, places), None) or _private_folder()
 
 
-def _private_folder(make: bool) -> Path | None:
+def _private_folder() -> Path | None:
     """Compiled code is run as it is found. So this folder must be the user's and closed to all others."""
     try:
         private = Path(tempfile.gettempdir()) / f"detaug-{os.geteuid()}"
-        if make:
-            private.mkdir(mode=0o700, exist_ok=True)
-        elif not private.exists():
-            return private if private.parent.is_dir() and seems_writable(private) else None
+        private.mkdir(mode=0o700, exist_ok=True)
         found = private.lstat()
     except OSError:
         return None
@@ -98,7 +80,7 @@ def source_digest(module: str) -> str:
 def bring_compiled(digest: str, folder: Path) -> None:
     """Code that was compiled into the package before it became read-only (`detaug warmup` in a container's image)."""
     there, here = _PACKAGE_FOLDER / digest, folder / digest
-    if folder == _PACKAGE_FOLDER or here.exists() or not there.is_dir() or can_be_written(_PACKAGE_FOLDER):
+    if folder == _PACKAGE_FOLDER or here.exists() or not there.is_dir() or _can_be_written(_PACKAGE_FOLDER):
         return
     partial = folder / f"{digest}.{os.getpid()}-{threading.get_ident()}"
     try:
@@ -110,14 +92,11 @@ def bring_compiled(digest: str, folder: Path) -> None:
 
 def count_kernels(folder: Path | None) -> tuple[int, int]:
     """(kernels that there are, those of them that are compiled in that folder for this source and this Python)."""
-    modules = sorted(file.stem for file in _SOURCES.glob("*.py"))
-    sources = ((_SOURCES / f"{module}.py").read_text(encoding="utf-8") for module in modules)
-    kernels = sum(len(re.findall(r"^@kernel\(", source, re.MULTILINE)) for source in sources)
-    if folder is None:
-        return kernels, 0
     version = f"py{sys.version_info.major}{sys.version_info.minor}"
-    compiled = 0
-    for module in modules:
-        files = (folder / source_digest(module)).glob(f"*/{module}.*-*.{version}.nbi")
-        compiled += len({file.name for file in files})
+    kernels = compiled = 0
+    for source in _SOURCES.glob("*.py"):
+        kernels += len(re.findall(r"^@kernel\(", source.read_text(encoding="utf-8"), re.MULTILINE))
+        if folder is not None:
+            files = (folder / source_digest(source.stem)).glob(f"*/{source.stem}.*-*.{version}.nbi")
+            compiled += len({file.name for file in files})
     return kernels, min(compiled, kernels)

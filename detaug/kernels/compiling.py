@@ -7,12 +7,15 @@ written, so that a kernel gives the same bytes whatever instructions the CPU has
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import pickle
+import pkgutil
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import numba
@@ -28,40 +31,25 @@ _SAID = "DETAUG_CACHE_WARNING"
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 #: Kernels are called from Python alone, so that the wrapper for C is left out.
-_OPTIONS: dict[str, Any] = {
-    "nogil": True,
-    "cache": True,
-    "fastmath": False,
-    "error_model": "numpy",
-    "no_cfunc_wrapper": True,
-}
+_OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": False, "error_model": "numpy", "no_cfunc_wrapper": True}
+#: For functions that are not called from Python: half of the time that compiling takes.
+_WITHOUT_WRAPPERS: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 
-_registry: dict[str, Kernel] = {}
 _compiling = threading.RLock()
-
-
 _CACHE_FOLDER = cache_folder()
 
 
-@contextmanager
-def _cached_for(module: str) -> Iterator[bool]:
-    """Numba reads its setting at the moment a function is decorated; other packages' functions keep their own place.
-
-    Yields whether there is a folder for this module's kernels.
-    """
+def _keep_on_disk(dispatcher: Any, folder: Path) -> None:
+    """Numba reads its setting when caching is enabled; other packages' functions keep their own place."""
+    digest = source_digest(dispatcher.py_func.__module__.rpartition(".")[2])
+    bring_compiled(digest, folder)
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-    cached = _CACHE_FOLDER is not None
-    if _CACHE_FOLDER is not None:
-        digest = source_digest(module)
-        bring_compiled(digest, _CACHE_FOLDER)
-        numba.config.CACHE_DIR = str(_CACHE_FOLDER / digest)  # type: ignore[attr-defined]
-        try:
-            (_CACHE_FOLDER / digest).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            _say_not_kept(_told(error))
-            cached = False
+    numba.config.CACHE_DIR = str(folder / digest)  # type: ignore[attr-defined]
     try:
-        yield cached
+        (folder / digest).mkdir(parents=True, exist_ok=True)
+        dispatcher.enable_caching()
+    except OSError as error:
+        _say_not_kept(_told(error))
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 
@@ -93,10 +81,10 @@ class Kernel:
     def __init__(self, function: Callable[..., Any], signatures: tuple[str, ...]) -> None:
         self.name = f"{function.__module__.removeprefix('detaug.kernels.')}.{function.__name__}"
         self.signatures = signatures
-        with _cached_for(function.__module__.rpartition(".")[2]) as cached:
-            self.dispatcher = numba.njit(**{**_OPTIONS, "cache": cached})(function)
-        self.__doc__ = function.__doc__
-        self.__name__ = function.__name__
+        self.dispatcher = numba.njit(**_OPTIONS)(function)
+        if _CACHE_FOLDER is not None:
+            _keep_on_disk(self.dispatcher, _CACHE_FOLDER)
+        self.__doc__, self.__module__, self.__name__ = function.__doc__, function.__module__, function.__name__
         self._compiled = False
         self._arrays: tuple[int, ...] = ()
 
@@ -142,8 +130,8 @@ class Kernel:
                 return self.dispatcher(*[_for_kernel(each) for each in arguments])
         return self.dispatcher(*arguments)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _kernel_of_that_name, (self.dispatcher.py_func.__module__, self.__name__)
+    def __reduce__(self) -> str:
+        return self.__name__
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
@@ -155,36 +143,15 @@ def _for_kernel(argument: Any) -> Any:
     Kernels write into what they are given to write into, and into nothing else; nothing is copied.
     """
     if isinstance(argument, np.ndarray) and not argument.flags.writeable:
-        return np.asarray(_Unmarked(argument))
+        interface = argument.__array_interface__
+        unmarked = {**interface, "data": (interface["data"][0], False)}
+        return np.asarray(SimpleNamespace(__array_interface__=unmarked, array=argument))
     return argument
-
-
-class _Unmarked:
-    def __init__(self, array: np.ndarray) -> None:
-        self._array = array
-        interface = array.__array_interface__
-        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
-
-
-def _kernel_of_that_name(module: str, name: str) -> Kernel:
-    import importlib
-
-    return cast(Kernel, getattr(importlib.import_module(module), name))
 
 
 def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Kernel]:
     """Make a function a `Kernel` with these signatures."""
-
-    def decorate(function: Callable[..., Any]) -> Kernel:
-        made = Kernel(function, signatures)
-        _registry[made.name] = made
-        return made
-
-    return decorate
-
-
-#: For functions that are not called from Python: half of the time that compiling takes.
-_WITHOUT_WRAPPERS: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True, "cache": False}
+    return lambda function: Kernel(function, signatures)
 
 
 def inlined(function: _F) -> _F:
@@ -198,18 +165,10 @@ def shared(function: _F) -> _F:
     return cast(_F, numba.njit(forceinline=False, **_WITHOUT_WRAPPERS)(function))
 
 
-def is_kept() -> bool:
-    """Whether compiled code is kept on disk, where other processes find it."""
-    return _CACHE_FOLDER is not None
-
-
 def all_kernels() -> list[Kernel]:
     """Every kernel of the package, in order of name."""
-    import importlib
-    import pkgutil
-
-    import detaug.kernels
-
-    for module in pkgutil.iter_modules(detaug.kernels.__path__):
-        importlib.import_module(f"detaug.kernels.{module.name}")
-    return [_registry[name] for name in sorted(_registry)]
+    found = set()
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        values = vars(importlib.import_module(f"detaug.kernels.{module.name}")).values()
+        found |= {value for value in values if isinstance(value, Kernel)}
+    return sorted(found, key=lambda each: each.name)

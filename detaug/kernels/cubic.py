@@ -24,8 +24,8 @@ from detaug.kernels.coordinates import (
     place_piece,
     tap_piece,
 )
-from detaug.kernels.pointers import load_float_pair
-from detaug.kernels.resampling import sample_taps
+from detaug.kernels.lanes import load_pair
+from detaug.kernels.resampling import WHERE, sample_taps
 
 _A = np.float32(-0.75)
 _ONE, _B, _C, _D = np.float32(1), np.float32(0.75), np.float32(1.5), np.float32(1.25)
@@ -59,8 +59,8 @@ def _along_lines(
     """Interpolated along z; the four neighbours begin at ``index + shift``."""
     for k in range(count):
         p = np.intp(index[k]) + shift
-        pairs[k] = load_float_pair(source, p)
-        pairs[PITCH + k] = load_float_pair(source, p + 2)
+        pairs[k] = load_pair(source, p)
+        pairs[PITCH + k] = load_pair(source, p + 2)
     for k in range(count):
         base = values[2 * k + 1]
         out[k] = base + (
@@ -86,10 +86,7 @@ def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
         )
 
 
-@kernel(
-    "void(float32[:, ::1], float32[:, :, :, ::1], int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1],"
-    " int64, int64, int64, float64, boolean, boolean)"
-)
+@kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean, boolean)")
 def resample_cubic(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
     first: Any, last: Any, padding: Any, value: Any, align_corners: Any, flat: Any,

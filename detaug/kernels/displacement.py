@@ -34,10 +34,7 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
             row[:] = np.float32(0)
             whole = noise.shape[2] // 4 * 4
             for k in range(0, whole, 4):
-                a = noise[i, j, k]
-                b = noise[i, j, k + 1]
-                c = noise[i, j, k + 2]
-                d = noise[i, j, k + 3]
+                a, b, c, d = noise[i, j, k], noise[i, j, k + 1], noise[i, j, k + 2], noise[i, j, k + 3]
                 for n in range(row.shape[0]):
                     row[n] += (a * basis_z[k, n] + b * basis_z[k + 1, n]) + (
                         c * basis_z[k + 2, n] + d * basis_z[k + 3, n]
@@ -57,12 +54,18 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
                     coefficients[f, m, n] += a * plane[m, n]
 
 
-@inlined
-def _evaluate_plane(
-    coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, i: Any, plane: Any, row: Any, out: Any
-) -> None:
-    """Plane i of the field; ``basis_z`` is transposed, (frequencies, voxels), with a multiple of 4 of them."""
-    plane[:] = np.float32(0)
+@kernel(
+    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], int64, float32, float32[:, ::1])",
+)
+def evaluate_plane(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, i: Any, scale: Any, out: Any) -> None:
+    """``scale`` times plane i (Y, Z) of a field.
+
+    Args:
+        coefficients: (Kx, Ky, Kz), Kz a multiple of 4 (filled with zeros).
+        basis_x, basis_y: (voxels, frequencies). basis_z: (Kz, voxels).
+    """
+    plane = np.zeros((coefficients.shape[1], coefficients.shape[2]), np.float32)
+    row = np.empty(coefficients.shape[2], np.float32)
     for f in range(coefficients.shape[0]):
         a = basis_x[i, f]
         for m in range(plane.shape[0]):
@@ -76,50 +79,13 @@ def _evaluate_plane(
                 row[n] += a * plane[m, n]
         out[j, :] = np.float32(0)
         for n in range(0, basis_z.shape[0], 4):
-            a = row[n]
-            b = row[n + 1]
-            c = row[n + 2]
-            d = row[n + 3]
+            a, b, c, d = row[n], row[n + 1], row[n + 2], row[n + 3]
             for k in range(out.shape[1]):
                 out[j, k] += (a * basis_z[n, k] + b * basis_z[n + 1, k]) + (
                     c * basis_z[n + 2, k] + d * basis_z[n + 3, k]
                 )
-
-
-@kernel(
-    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], int64, float32, float32[:, ::1])",
-)
-def evaluate_plane(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, i: Any, scale: Any, out: Any) -> None:
-    """``scale`` times plane i (Y, Z) of a field.
-
-    Args:
-        coefficients: (Kx, Ky, Kz), Kz a multiple of 4 (filled with zeros).
-        basis_x, basis_y: (voxels, frequencies). basis_z: (Kz, voxels).
-    """
-    plane = np.empty((coefficients.shape[1], coefficients.shape[2]), np.float32)
-    row = np.empty(coefficients.shape[2], np.float32)
-    _evaluate_plane(coefficients, basis_x, basis_y, basis_z, i, plane, row, out)
-    for j in range(out.shape[0]):
         for k in range(out.shape[1]):
             out[j, k] *= scale
-
-
-@kernel("float32(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1])")
-def largest_magnitude(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any) -> Any:
-    """The largest absolute value of a field anywhere; arguments as for `evaluate_plane`."""
-    plane = np.empty((coefficients.shape[1], coefficients.shape[2]), np.float32)
-    row = np.empty(coefficients.shape[2], np.float32)
-    out = np.empty((basis_y.shape[0], basis_z.shape[1]), np.float32)
-    largest = np.zeros(out.shape[1], np.float32)
-    for i in range(basis_x.shape[0]):
-        _evaluate_plane(coefficients, basis_x, basis_y, basis_z, i, plane, row, out)
-        for j in range(out.shape[0]):
-            for k in range(out.shape[1]):
-                largest[k] = abs(out[j, k]) if abs(out[j, k]) > largest[k] else largest[k]
-    result = np.float32(0)
-    for k in range(largest.shape[0]):
-        result = max(result, largest[k])
-    return result
 
 
 @kernel("float64(float32[:, :, ::1], float64[::1], float64[::1], float64[::1])")

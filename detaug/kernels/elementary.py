@@ -37,6 +37,23 @@ def _bitcast(from_type: Any, to_type: Any) -> Any:
 
 float_from_bits = _bitcast(types.uint32, types.float32)
 bits_of_float = _bitcast(types.float32, types.uint32)
+_SIGN = _u32(0x80000000)
+
+
+@inlined
+def key_of(x: Any) -> Any:
+    """A uint32 that is ordered as float32 numbers are; -0 comes before 0, NaN last (negative NaN first)."""
+    bits = bits_of_float(x)
+    flip = _u32(_i32(_i32(bits) >> _i32(31)))
+    return _u32(bits ^ _u32(flip | _SIGN))
+
+
+@inlined
+def value_of(key: Any) -> Any:
+    """The number of a key."""
+    flip = _u32(_i32(_i32(key) >> _i32(31)))
+    return float_from_bits(_u32(key ^ _u32(_u32(~flip) | _SIGN)))
+
 
 _ONE = _f32(1)
 _ROUNDER = _f32(1.5 * 2.0**23)  # adding it leaves an integer in the low bits, rounded to nearest, ties to even

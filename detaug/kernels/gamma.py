@@ -41,18 +41,16 @@ def power_parts(exponent: float) -> tuple[np.ndarray, np.ndarray]:
     """What `gamma_curve` wants to know of an exponent, float32: the coefficients (8,) of q in m^γ = 1 + f q(f), f = m - 1, by
     interpolation at Chebyshev nodes; and 2^((n - 127) γ) for n from 1 to 127, 0 for n = 0.
     """
-    nodes = _NODES
-    values = [(exponential(exponent * logarithm) - 1.0) / f for f, logarithm in zip(nodes, _LOGARITHMS, strict=True)]
+    differences = [(exponential(exponent * log) - 1.0) / f for f, log in zip(_NODES, _LOGARITHMS, strict=True)]
     # Newton's divided differences, multiplied out
-    differences = list(values)
     for order in range(1, _TERMS):
         for j in range(_TERMS - 1, order - 1, -1):
-            differences[j] = (differences[j] - differences[j - 1]) / (nodes[j] - nodes[j - order])
+            differences[j] = (differences[j] - differences[j - 1]) / (_NODES[j] - _NODES[j - order])
     monomials = [0.0] * _TERMS
     for j in range(_TERMS - 1, -1, -1):
         for i in range(_TERMS - 1, 0, -1):
-            monomials[i] = monomials[i - 1] - nodes[j] * monomials[i]
-        monomials[0] = differences[j] - nodes[j] * monomials[0]
+            monomials[i] = monomials[i - 1] - _NODES[j] * monomials[i]
+        monomials[0] = differences[j] - _NODES[j] * monomials[0]
     scales = exponentials(np.arange(-127, 1) * (exponent * 0.6931471805599453)).astype(np.float32)
     scales[0] = 0
     return np.array(monomials, np.float32), scales
@@ -67,14 +65,8 @@ def _curve_of_piece(
         for i in range(count):
             out[i] = unit_power((source[i] - origin) / width, exponent)
         return
-    a0 = polynomial[0]
-    a1 = polynomial[1]
-    a2 = polynomial[2]
-    a3 = polynomial[3]
-    a4 = polynomial[4]
-    a5 = polynomial[5]
-    a6 = polynomial[6]
-    a7 = polynomial[7]
+    a0, a1, a2, a3 = polynomial[0], polynomial[1], polynomial[2], polynomial[3]
+    a4, a5, a6, a7 = polynomial[4], polynomial[5], polynomial[6], polynomial[7]
     for i in range(count):
         base = (source[i] - origin) / width
         base = base if base > _ZERO else _ZERO
@@ -86,26 +78,6 @@ def _curve_of_piece(
         out[i] = _ONE + f * q
     for i in range(count):
         out[i] *= scales[np.uint64(places[i])]  # unsigned: a signed index would be tested for its sign
-
-
-@kernel(
-    "void(float32[::1], float32[::1], float32, float32, float32, float32[::1], float32[::1], float32, float32)",
-)
-def gamma_curve(
-    source: Any, destination: Any, origin: Any, width: Any, exponent: Any, polynomial: Any, scales: Any,
-    factor: Any, offset: Any,
-) -> None:  # fmt: skip
-    """``((source - origin) / width) ^ exponent · factor + offset``; all bases must be from 0 to 1.
-
-    Flat arrays, which may be one; polynomial and scales from `power_parts`.
-    """
-    curve = np.empty(PIECE, np.float32)
-    places = np.empty(PIECE, np.uint32)
-    for start in range(0, source.shape[0], PIECE):
-        result = destination[start : start + PIECE]
-        _curve_of_piece(source[start : start + PIECE], origin, width, exponent, polynomial, scales, curve, places)
-        for i in range(result.shape[0]):
-            result[i] = curve[i] * factor + offset
 
 
 @inlined
@@ -130,12 +102,15 @@ def _add_whole_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
 @kernel(
     "UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32, float32, float32[::1], float32[::1], float32)",
 )
-def measured_gamma_curve(
+def gamma_curve(
     source: Any, destination: Any, origin: Any, width: Any, exponent: Any, polynomial: Any, scales: Any, pivot: Any
 ) -> Any:
-    """`gamma_curve` without factor and offset; gives the mean and standard deviation of what it wrote.
+    """``((source - origin) / width) ^ exponent``; gives the mean and standard deviation of what it wrote.
 
-    The pivot is a guess at that mean.
+    Args:
+        source, destination: flat, which may be one array; all bases must be from 0 to 1.
+        polynomial, scales: `power_parts`.
+        pivot: a guess at the mean.
     """
     curve = np.empty(PIECE, np.float32)
     places = np.empty(PIECE, np.uint32)

@@ -1,8 +1,4 @@
-"""Maps of intensities, voxel by voxel. Arrays are flat; source and destination may be one array, or must not overlap.
-
-Where a map says in_place, it runs one of two loops, for the compiler's test that the arrays do not overlap fails, and
-with it the use of vectors, where they are one.
-"""
+"""Maps of intensities, voxel by voxel. Source and destination may be one array, or must not overlap."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.elementary import exponential
 from detaug.kernels.normals import fill_piece
 from detaug.kernels.statistics import LANES, add_to_lanes, mean_and_deviation
 from detaug.kernels.threefry import PIECE
@@ -21,27 +18,23 @@ _f64 = np.float64
 
 
 @inlined
-def _stretched(value: Any, center: Any, factor: Any, low: Any, high: Any) -> Any:
-    result = (value - center) * factor + center
-    result = low if result < low else result
-    return high if result > high else result
+def _within(x: Any, low: Any, high: Any) -> Any:
+    """x, but not below low or above high (high wins); NaN stays NaN."""
+    above = low if x < low else x
+    return high if above > high else above
 
 
-@kernel("void(float32[::1], float32[::1], float32, float32, float32, float32)")
-def stretch(source: Any, destination: Any, center: Any, factor: Any, low: Any, high: Any) -> None:
-    """``(source - center) · factor + center``, clamped to low ... high."""
-    in_place = source.ctypes.data == destination.ctypes.data
-    if in_place:
-        for i in range(destination.shape[0]):
-            destination[i] = _stretched(destination[i], center, factor, low, high)
-    else:
-        for i in range(destination.shape[0]):
-            destination[i] = _stretched(source[i], center, factor, low, high)
+@kernel("void(float32[::1], float32, float32)")
+def clamp(values: Any, low: Any, high: Any) -> None:
+    """Limit values to low ... high."""
+    for i in range(values.shape[0]):
+        values[i] = _within(values[i], low, high)
 
 
 @kernel("void(float32[::1], float32[::1], float32, float32, float32)")
 def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset: Any) -> None:
-    """``(source - center) · factor + offset``; both may be one array."""
+    """``(source - center) · factor + offset``."""
+    # two loops, for the compiler's test that the arrays do not overlap fails, and with it vectors, where they are one
     if source.ctypes.data == destination.ctypes.data:
         for i in range(destination.shape[0]):
             destination[i] = (destination[i] - center) * factor + offset
@@ -58,7 +51,7 @@ def _add_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
 
 @kernel("UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32)")
 def measured_clamp(source: Any, destination: Any, low: Any, high: Any) -> Any:
-    """The source clamped to low ... high (high wins); gives the mean and standard deviation of what it wrote."""
+    """The source limited to low ... high; gives the mean and standard deviation of what it wrote."""
     clamped = np.empty(LANES, np.float32)
     sums = np.zeros(LANES)
     squares = np.zeros(LANES)
@@ -67,8 +60,7 @@ def measured_clamp(source: Any, destination: Any, low: Any, high: Any) -> Any:
         result = destination[start : start + LANES]
         given = source[start : start + LANES]
         for i in range(result.shape[0]):
-            value = low if given[i] < low else given[i]
-            clamped[i] = high if value > high else value
+            clamped[i] = _within(given[i], low, high)
         add_to_lanes(clamped[: result.shape[0]], pivot, sums, squares)
         for i in range(result.shape[0]):
             result[i] = clamped[i]
@@ -102,28 +94,73 @@ def measured_rician(source: Any, destination: Any, lowest: Any, scale: Any, key_
     return mean_and_deviation(sums, squares, pivot, channels * voxels)
 
 
-@inlined
-def _mapped(x: Any, low: Any, per_step: Any, last: Any, knots: Any, values: Any, slopes: Any) -> Any:
-    step = (x - low) * per_step
-    step = step if step < last else last  # NaN too
-    at = np.uint64(np.int32(step))
-    return _f32(values[at] + _f64(x - knots[at]) * slopes[at])
-
-
 @kernel("void(float32[::1], float32[::1], float32, float32, float32[::1], float64[::1], float64[::1])")
 def map_piecewise(source: Any, destination: Any, low: Any, per_step: Any, knots: Any, values: Any, slopes: Any) -> None:
     """``values[s] + (x - knots[s]) * slopes[s]`` in float64 where s is the piece in which x lies; NaN stays NaN.
 
     Args:
-        source, destination: flat, of values from ``low`` on; they may be one array.
+        source, destination: of values from ``low`` on.
         per_step: pieces per intensity unit.
         knots, values, slopes: one for each piece: where it begins, with which value, and how it rises.
     """
     last = _f32(knots.shape[0] - 1)
-    in_place = source.ctypes.data == destination.ctypes.data
-    if in_place:
-        for i in range(destination.shape[0]):
-            destination[i] = _mapped(destination[i], low, per_step, last, knots, values, slopes)
-    else:
-        for i in range(destination.shape[0]):
-            destination[i] = _mapped(source[i], low, per_step, last, knots, values, slopes)
+    for i in range(destination.shape[0]):
+        x = source[i]
+        step = (x - low) * per_step
+        step = step if step < last else last  # NaN too
+        at = np.uint64(np.int32(step))
+        destination[i] = _f32(values[at] + _f64(x - knots[at]) * slopes[at])
+
+
+@inlined
+def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
+    """exp of a line's polynomial, by Horner's scheme in float64.
+
+    What the sum loses as float32 is made up for: e^(h + r) = e^h (1 + r) where r is below half an ulp of h.
+    """
+    highest = line.shape[0] - 1
+    for k in range(z.shape[0]):
+        sums[k] = line[highest]
+    for power in range(highest - 1, -1, -1):
+        coefficient = line[power]
+        for k in range(z.shape[0]):
+            sums[k] = sums[k] * z[k] + coefficient
+    for k in range(z.shape[0]):
+        rounded = _f32(sums[k])
+        value = exponential(rounded)
+        field[k] = value + value * _f32(sums[k] - _f64(rounded))
+
+
+@kernel("void(float32[:,::1], float32[:,::1], float64[:,:,::1], float64[::1], float64[::1], float64[::1])")
+def multiply_by_field(source: Any, destination: Any, coefficients: Any, x: Any, y: Any, z: Any) -> None:
+    """``source[i, j, k] * exp(Σ coefficients[a, b, c] x[i]^a y[j]^b z[k]^c)``.
+
+    Args:
+        source, destination: (X, Y * Z).
+        coefficients: one for each three powers.
+        x, y, z: the voxels' places along the axes.
+    """
+    n0, n1, n2 = coefficients.shape
+    length = z.shape[0]
+    plane, line = np.empty((n1, n2)), np.empty(n2)
+    sums, field = np.empty(length), np.empty(length, np.float32)
+    for i in range(x.shape[0]):
+        for b in range(n1):
+            for c in range(n2):
+                total = coefficients[n0 - 1, b, c]
+                for a in range(n0 - 2, -1, -1):
+                    total = total * x[i] + coefficients[a, b, c]
+                plane[b, c] = total
+        for j in range(y.shape[0]):
+            for c in range(n2):
+                total = plane[n1 - 1, c]
+                for b in range(n1 - 2, -1, -1):
+                    total = total * y[j] + plane[b, c]
+                line[c] = total
+            _field(line, z, sums, field)
+            given = source[i, j * length : (j + 1) * length]
+            result = destination[i, j * length : (j + 1) * length]
+            for k in range(length):
+                field[k] = given[k] * field[k]
+            for k in range(length):
+                result[k] = field[k]

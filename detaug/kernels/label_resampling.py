@@ -28,7 +28,7 @@ from detaug.kernels.coordinates import (
     tap_piece,
     touches_nothing,
 )
-from detaug.kernels.pointers import load_label_pair
+from detaug.kernels.resampling import WHERE, gather
 
 # How equal weights are settled.
 TIE_NEAREST, TIE_LOWEST, TIE_HIGHEST = 0, 1, 2
@@ -40,25 +40,6 @@ TIE = 2.0**-30
 _UNSETTLED = np.int32(1 << 20)
 # Weights are sums of eight products of float32 numbers from 0 to 1: this is far above their rounding, and above `TIE`.
 _MAJORITY = np.float32(0.5 + 2.0**-16)
-
-
-@inlined
-def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
-    """The neighbours of a piece's voxels, two in each of four parts; in a plane there are two parts."""
-    line = np.intp(shape[LINE])
-    if flat:
-        for k in range(count):
-            p = np.intp(index[k])
-            pairs[k] = load_label_pair(source, p)
-            pairs[PITCH + k] = load_label_pair(source, p + line)
-        return
-    plane = np.intp(shape[PLANE])
-    for k in range(count):
-        p = np.intp(index[k])
-        pairs[k] = load_label_pair(source, p)
-        pairs[PITCH + k] = load_label_pair(source, p + line)
-        pairs[2 * PITCH + k] = load_label_pair(source, p + plane)
-        pairs[3 * PITCH + k] = load_label_pair(source, p + plane + line)
 
 
 @inlined
@@ -122,7 +103,7 @@ def _settle_piece(
     """The labels of a piece's voxels.
 
     Args:
-        pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_label_pair`); in a plane the upper four are
+        pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_pair`); in a plane the upper four are
             the lower ones once more.
         parts, rows: how far each voxel lies from its lowest neighbour along x, y and z, and where in the source.
         chosen, labels, scores: scratch.
@@ -238,10 +219,7 @@ def _settle_taps(
         out[k] = np.int16(_winner(known, labels, scores, nearest, tiebreak))
 
 
-@kernel(
-    "void(int16[:, ::1], int16[:, :, :, ::1], int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1],"
-    " int64, int64, int64, int64, int16, int64, boolean, boolean)"
-)
+@kernel(f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int64, int64, int16, int64, boolean, boolean)")
 def resample_labels(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
     first: Any, last: Any, mode: Any, padding: Any, pad: Any, tiebreak: Any, align_corners: Any, flat: Any,
@@ -279,7 +257,7 @@ def resample_labels(
                     start = stop = low
                 if stop > start:
                     split_piece(rows[start:], stop - start, shape, flat, index, parts)
-                    _gather(channel, stop - start, shape, flat, index, pairs)
+                    gather(channel, stop - start, shape, flat, index, pairs)
                     _settle_piece(
                         pairs, pairs[PITCH:], upper, upper[PITCH:], parts, rows[start:], sampling, tiebreak,
                         line[start:stop], chosen, labels, scores,

@@ -1,4 +1,4 @@
-"""Eight float32 numbers as one value, so that a kernel says which numbers are worked on together.
+"""Eight float32 numbers as one value, so that a kernel says which numbers are worked on together; and two neighbours as one.
 
 The compiler's own search for loops that may use vectors ends where a loop reads and writes more than a few places of one
 array. Additions, subtractions and multiplications of lanes are rounded number by number, as IEEE 754 says: a CPU with
@@ -16,6 +16,8 @@ from typing import Any
 import llvmlite.ir as ir
 from numba import types
 from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
+
+from detaug.kernels.compiling import inlined
 
 LANES = 8
 
@@ -57,9 +59,9 @@ def _intrinsic(function: Callable[..., Any]) -> Any:
     return intrinsic(function)
 
 
-def _place(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+def _place(context: Any, builder: Any, kind: Any, seen_as: ir.Type, array: Any, index: Any) -> Any:
     data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index], inbounds=True), _VECTOR.as_pointer())
+    return builder.bitcast(builder.gep(data, [index], inbounds=True), seen_as.as_pointer())
 
 
 def _places(numbers: list[int]) -> Any:
@@ -71,7 +73,7 @@ def load(typing_context: Any, array: Any, index: Any) -> Any:
     """Elements ``index`` to ``index + LANES`` (excluded) of a flat float32 array."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        loaded = builder.load(_place(context, builder, signature.args[0], *arguments))
+        loaded = builder.load(_place(context, builder, signature.args[0], _VECTOR, *arguments))
         loaded.align = 4
         return loaded
 
@@ -84,7 +86,7 @@ def store(typing_context: Any, array: Any, index: Any, values: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index, values = arguments
-        stored = builder.store(values, _place(context, builder, signature.args[0], array, index))
+        stored = builder.store(values, _place(context, builder, signature.args[0], _VECTOR, array, index))
         stored.align = 4
         return context.get_dummy_value()
 
@@ -121,3 +123,77 @@ def transposed(typing_context: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: A
         return context.make_tuple(builder, both, rows)
 
     return both(*[_lanes] * LANES), generate
+
+
+@_intrinsic
+def load_pair(typing_context: Any, array: Any, index: Any) -> Any:
+    """Elements ``index`` and ``index + 1`` of a flat float32 or int16 array as the lower and the upper half of one unsigned
+    integer, on a little-endian machine.
+    """
+    bits = 2 * array.dtype.bitwidth
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        loaded = builder.load(_place(context, builder, signature.args[0], ir.IntType(bits), *arguments))
+        loaded.align = bits // 16
+        return loaded
+
+    return types.Integer.from_bitwidth(bits, signed=False)(array, types.intp), generate
+
+
+@inlined
+def _on_lines(starts: Any, c: Any, k: Any) -> Any:
+    """Voxel k of lines c to c + 7."""
+    return (
+        starts[c] + k, starts[c + 1] + k, starts[c + 2] + k, starts[c + 3] + k, starts[c + 4] + k, starts[c + 5] + k,
+        starts[c + 6] + k, starts[c + 7] + k,
+    )  # fmt: skip
+
+
+@inlined
+def _on_rows(at: Any, pitch: Any) -> Any:
+    return (
+        at, at + pitch, at + 2 * pitch, at + 3 * pitch, at + 4 * pitch, at + 5 * pitch, at + 6 * pitch, at + 7 * pitch
+    )  # fmt: skip
+
+
+@inlined
+def _transpose(source: Any, here: Any, out: Any, there: Any) -> None:
+    """Eight times eight elements."""
+    rows = transposed(
+        load(source, here[0]), load(source, here[1]), load(source, here[2]), load(source, here[3]),
+        load(source, here[4]), load(source, here[5]), load(source, here[6]), load(source, here[7]),
+    )  # fmt: skip
+    store(out, there[0], rows[0])
+    store(out, there[1], rows[1])
+    store(out, there[2], rows[2])
+    store(out, there[3], rows[3])
+    store(out, there[4], rows[4])
+    store(out, there[5], rows[5])
+    store(out, there[6], rows[6])
+    store(out, there[7], rows[7])
+
+
+@inlined
+def lines_to_columns(
+    source: Any, starts: Any, shift: Any, count: Any, n: Any, work: Any, first: Any, pitch: Any
+) -> None:
+    """Voxel k < n of line c < count goes from ``source[starts[c] + shift + k]`` to ``work[first + k * pitch + c]``."""
+    whole, rest = count // LANES * LANES, n // LANES * LANES
+    for c in range(0, whole, LANES):
+        for k in range(0, rest, LANES):
+            _transpose(source, _on_lines(starts, c, shift + k), work, _on_rows(first + k * pitch + c, pitch))
+    for c in range(count):
+        for k in range(rest if c < whole else 0, n):
+            work[first + k * pitch + c] = source[starts[c] + shift + k]
+
+
+@inlined
+def columns_to_lines(work: Any, first: Any, pitch: Any, starts: Any, shift: Any, count: Any, n: Any, out: Any) -> None:
+    """The way back."""
+    whole, rest = count // LANES * LANES, n // LANES * LANES
+    for c in range(0, whole, LANES):
+        for k in range(0, rest, LANES):
+            _transpose(work, _on_rows(first + k * pitch + c, pitch), out, _on_lines(starts, c, shift + k))
+    for c in range(count):
+        for k in range(rest if c < whole else 0, n):
+            out[starts[c] + shift + k] = work[first + k * pitch + c]

@@ -13,18 +13,20 @@ import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.fourier import axis_of, backward, forward
-from detaug.kernels.lanes import LANES, everywhere, load, store
-from detaug.kernels.lines import columns_to_lines, lines_to_columns
+from detaug.kernels.lanes import LANES, columns_to_lines, everywhere, lines_to_columns, load, store
 
 # Complex lines at a time, and 0; not plain integers, for each of which Numba would compile what is called once more.
 _WIDTH, _ZERO = np.int64(32), np.int64(0)
 
 
 @inlined
-def _bring(volume: Any, first: Any, count: Any, n: Any, inner: Any, starts: Any, work: Any) -> None:
-    """Lines ``first`` to ``first + count`` (excluded) of a flat volume, beside each other."""
+def _exchange(volume: Any, first: Any, count: Any, n: Any, inner: Any, starts: Any, work: Any, back: Any) -> None:
+    """Bring lines ``first`` to ``first + count`` (excluded) of a flat volume beside each other, or back."""
     if inner == 1:
-        lines_to_columns(volume, starts, first * n, count, n, work, _ZERO, 2 * _WIDTH)
+        if back:
+            columns_to_lines(work, _ZERO, 2 * _WIDTH, starts, first * n, count, n, volume)
+        else:
+            lines_to_columns(volume, starts, first * n, count, n, work, _ZERO, 2 * _WIDTH)
         return
     c = 0
     while c < count:  # lines that are neighbours
@@ -32,24 +34,12 @@ def _bring(volume: Any, first: Any, count: Any, n: Any, inner: Any, starts: Any,
         start = (first + c) // inner * n * inner + (first + c) % inner
         for r in range(n):
             a, b = np.uint64(start + r * inner), np.uint64(r * 2 * _WIDTH + c)
-            for k in range(np.uint64(run)):
-                work[b + k] = volume[a + k]
-        c += run
-
-
-@inlined
-def _bring_back(work: Any, first: Any, count: Any, n: Any, inner: Any, starts: Any, volume: Any) -> None:
-    if inner == 1:
-        columns_to_lines(work, _ZERO, 2 * _WIDTH, starts, first * n, count, n, volume)
-        return
-    c = 0
-    while c < count:
-        run = min(count - c, inner - (first + c) % inner)
-        start = (first + c) // inner * n * inner + (first + c) % inner
-        for r in range(n):
-            a, b = np.uint64(start + r * inner), np.uint64(r * 2 * _WIDTH + c)
-            for k in range(np.uint64(run)):
-                volume[a + k] = work[b + k]
+            if back:
+                for k in range(np.uint64(run)):
+                    volume[a + k] = work[b + k]
+            else:
+                for k in range(np.uint64(run)):
+                    work[b + k] = volume[a + k]
         c += run
 
 
@@ -74,7 +64,7 @@ def filter_lines(sources: Any, destination: Any, inner: Any, radices: Any, twidd
         for s in range(sources.shape[0]):
             if count < both:
                 work[:] = np.float32(0)
-            _bring(sources[s], first, count, n, inner, starts, work)
+            _exchange(sources[s], first, count, n, inner, starts, work, False)
             forward(work, _ZERO, _WIDTH, both, _WIDTH, axis)
             for r in range(n):
                 gain = everywhere(gains[s, r])
@@ -84,4 +74,4 @@ def filter_lines(sources: Any, destination: Any, inner: Any, radices: Any, twidd
                     else:
                         store(total, k, load(total, k) + gain * load(work, k))
         backward(total, _ZERO, _WIDTH, both, _WIDTH, axis)
-        _bring_back(total, first, count, n, inner, starts, destination)
+        _exchange(destination, first, count, n, inner, starts, total, True)

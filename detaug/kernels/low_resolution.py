@@ -1,4 +1,5 @@
-"""Nearest-neighbour sampling down and linear interpolation back up in one pass, in place if wanted.
+"""Coarse images and linear interpolation back up, in place if wanted: `down_and_up` along all axes, of the nearest voxels;
+`slices_of_rows` along one, of weighted sums of neighbouring voxels.
 
 A voxel of the output lies between two planes, two rows and two columns of the coarse image, each of which is one of the
 source's. Coarse planes are made when they are first needed, already interpolated along their own two axes, and two of
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
+
+_BLOCK = 512  # floats of a row; all coarse rows of a block fit into a CPU's second cache
 
 
 @inlined
@@ -74,3 +77,40 @@ def down_and_up(
             planes_ready += 1
         a, b = (lower0[i] % 2) * size, (last % 2) * size
         _interpolated(planes, a, b, weight0[i], destination[i], 0, size)
+
+
+@kernel("void(float32[:,:,::1], float32[:,:,::1], int64[::1], int64[::1], float32[::1], int64[::1], float32[::1])")
+def slices_of_rows(
+    source: Any, destination: Any, first: Any, offsets: Any, shares: Any, lower: Any, weight: Any
+) -> None:
+    """Coarse slices along the middle axis of (outer, n, inner).
+
+    Each block of rows is finished before the next one begins: source and destination may be one array.
+
+    Args:
+        first: for each coarse slice, its first voxel.
+        offsets: where its voxels' shares begin in ``shares``; one more at the end.
+        lower, weight: for each voxel, the coarse slice before it and the weight of the next one (the last one's next is
+            itself).
+    """
+    count, inner = first.shape[0], source.shape[2]
+    coarse = np.empty((count, min(_BLOCK, inner)), np.float32)
+    for o in range(source.shape[0]):
+        for start in range(0, inner, _BLOCK):
+            end = min(start + _BLOCK, inner)
+            for c in range(count):
+                out = coarse[c, : end - start]
+                row = source[o, first[c], start:end]
+                share = shares[offsets[c]]
+                for k in range(out.shape[0]):
+                    out[k] = row[k] * share
+                for n in range(1, offsets[c + 1] - offsets[c]):
+                    row = source[o, first[c] + n, start:end]
+                    share = shares[offsets[c] + n]
+                    for k in range(out.shape[0]):
+                        out[k] += row[k] * share
+            for i in range(lower.shape[0]):
+                a, b, out = coarse[lower[i]], coarse[min(lower[i] + 1, count - 1)], destination[o, i, start:end]
+                share, rest = weight[i], np.float32(1) - weight[i]
+                for k in range(out.shape[0]):
+                    out[k] = a[k] * rest + b[k] * share

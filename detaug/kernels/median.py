@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.elementary import bits_of_float, float_from_bits
-from detaug.kernels.reflection import reflected
+from detaug.kernels.convolution import reflected
+from detaug.kernels.elementary import key_of, value_of
 
 #: Voxels of a box along an axis: a larger one's program would take seconds to write.
 LARGEST = 15
 
-_SIGN = np.uint32(0x80000000)
 # Voxels that are worked on together: lines of them, as long as vectors want, that stay in the cache.
 _BLOCK = 512
 # Numbers that loops which the compiler unrolls take at once; what is left over would be done one by one.
@@ -182,21 +181,6 @@ def _scheduled(network: _Network, inputs: int, result: Shifted) -> Program:
         free += [places[number] for number in sorted({a.number, b.number}) if last_use[number] == at]
     table = np.array(steps, np.int64).reshape(-1, 11)
     return Program(table, count, (places[result.number], result.lines, result.voxels))
-
-
-@inlined
-def key_of(x: Any) -> Any:
-    """A uint32 that is ordered as float32 numbers are; -0 comes before 0, NaN last (negative NaN first)."""
-    bits = bits_of_float(x)
-    flip = np.uint32(np.int32(np.int32(bits) >> np.int32(31)))
-    return np.uint32(bits ^ np.uint32(flip | _SIGN))
-
-
-@inlined
-def value_of(key: Any) -> Any:
-    """The number of a key."""
-    flip = np.uint32(np.int32(np.int32(key) >> np.int32(31)))
-    return float_from_bits(np.uint32(key ^ np.uint32(np.uint32(~flip) | _SIGN)))
 
 
 @inlined

@@ -63,15 +63,11 @@ def fill_piece(out: Any, piece: Any, stream: Any, key_low: Any, key_high: Any) -
 def add_normals(source: Any, destination: Any, scale: Any, key_low: Any, key_high: Any, stream: Any) -> None:
     """``destination = source + scale * normals`` (flat arrays of one length, which may be one array)."""
     normals = np.empty(PIECE, np.float32)
-    in_place = source.ctypes.data == destination.ctypes.data
     for piece in range((source.shape[0] + PIECE - 1) // PIECE):
         fill_piece(normals, piece, stream, key_low, key_high)
         given = source[piece * PIECE : (piece + 1) * PIECE]
         result = destination[piece * PIECE : (piece + 1) * PIECE]
-        # two loops, for the compiler's test that the arrays do not overlap fails where they are one
-        if in_place:
-            for i in range(result.shape[0]):
-                result[i] += scale * normals[i]
-        else:
-            for i in range(result.shape[0]):
-                result[i] = given[i] + scale * normals[i]
+        for i in range(result.shape[0]):
+            normals[i] = given[i] + scale * normals[i]
+        for i in range(result.shape[0]):
+            result[i] = normals[i]

@@ -1,4 +1,7 @@
-"""Images resampled linearly through an affine map, with or without a displacement field: no grid of coordinates is made."""
+"""Images resampled through an affine map, with or without a displacement field: no grid of coordinates is made.
+
+Linearly, or to the nearest voxel, which labels are as well.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +20,36 @@ from detaug.kernels.coordinates import (
     PLANE,
     Map,
     Sampling,
+    bring_inside,
+    nearest_voxel,
     place_piece,
+    place_row,
     split_piece,
     tap_piece,
     touches_nothing,
 )
-from detaug.kernels.pointers import load_float_pair
+from detaug.kernels.lanes import load_pair
+
+WHERE = "int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1], int64, int64"
 
 
 @inlined
-def _gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
+def gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
+    """The neighbours of a piece's voxels, two in each of four parts; in a plane there are two parts."""
     line = np.intp(shape[LINE])
     if flat:
         for k in range(count):
             p = np.intp(index[k])
-            pairs[k] = load_float_pair(source, p)
-            pairs[PITCH + k] = load_float_pair(source, p + line)
+            pairs[k] = load_pair(source, p)
+            pairs[PITCH + k] = load_pair(source, p + line)
         return
     plane = np.intp(shape[PLANE])
     for k in range(count):
         p = np.intp(index[k])
-        pairs[k] = load_float_pair(source, p)
-        pairs[PITCH + k] = load_float_pair(source, p + line)
-        pairs[2 * PITCH + k] = load_float_pair(source, p + plane)
-        pairs[3 * PITCH + k] = load_float_pair(source, p + plane + line)
+        pairs[k] = load_pair(source, p)
+        pairs[PITCH + k] = load_pair(source, p + line)
+        pairs[2 * PITCH + k] = load_pair(source, p + plane)
+        pairs[3 * PITCH + k] = load_pair(source, p + plane + line)
 
 
 @inlined
@@ -99,10 +108,7 @@ def sample_taps(
         out[k] = np.float32(total)
 
 
-@kernel(
-    "void(float32[:, ::1], float32[:, :, :, ::1], int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1],"
-    " int64, int64, int64, float64, boolean, boolean)"
-)
+@kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean, boolean)")
 def resample_images(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
     first: Any, last: Any, padding: Any, value: Any, align_corners: Any, flat: Any,
@@ -134,7 +140,7 @@ def resample_images(
             if stop > start:
                 split_piece(rows[start:], stop - start, shape, flat, index, rest)
                 for c in range(source.shape[0]):
-                    _gather(source[c], stop - start, shape, flat, index, pairs)
+                    gather(source[c], stop - start, shape, flat, index, pairs)
                     _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
             if high - low < size:
                 for c in range(source.shape[0]):
@@ -150,3 +156,49 @@ def resample_images(
                             source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
                             value, count, tap_index, tap_weight,
                         )  # fmt: skip
+
+
+@inlined
+def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
+    """The index of each voxel's nearest one in the source; negative where that is outside.
+
+    Indices are whole numbers in float64 until they are used: floor, comparison and multiplication are vector operations
+    on all CPUs, and a source may have any number of voxels.
+    """
+    plane, line, origin = np.float64(shape[PLANE]), np.float64(shape[LINE]), np.float64(shape[ORIGIN])
+    last_x, last_y, last_z = np.float64(shape[0] - 1), np.float64(shape[1] - 1), np.float64(shape[2] - 1)
+    for k in range(length):
+        x, y, z = nearest_voxel(rows[k]), nearest_voxel(rows[PITCH + k]), nearest_voxel(rows[2 * PITCH + k])
+        inside = (x >= 0.0) & (x <= last_x) & (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
+        places[k] = x * plane + (y * line + (z - origin)) if inside else -1.0
+
+
+@kernel(
+    f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean, boolean)",
+    f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int64, int16, boolean, boolean)",
+)
+def resample_nearest(
+    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
+    first: Any, last: Any, padding: Any, value: Any, align_corners: Any, flat: Any,
+) -> None:  # fmt: skip
+    """Planes ``first`` to ``last`` (excluded) of a patch, all channels; arguments as those of `resample_images`."""
+    rows = np.empty(3 * PITCH, np.float64)
+    places = np.empty(PIECE, np.float64)
+    patch_map = Map(matrix, offset, displacement, first)
+    for row in range(first * out.shape[2], last * out.shape[2]):
+        i, j = row // out.shape[2], row % out.shape[2]
+        for begin in range(0, out.shape[3], PIECE):
+            size = min(PIECE, out.shape[3] - begin)
+            place_row(rows, patch_map, i, j, begin, size)
+            if padding != CONSTANT:
+                bring_inside(rows, size, shape, padding, align_corners, flat)
+            _find_piece(rows, size, shape, places)
+            for c in range(source.shape[0]):
+                voxels = source[c]
+                line = out[c, i, j, begin : begin + size]
+                for k in range(size):
+                    place = np.int64(places[k])
+                    if place < 0:
+                        line[k] = value
+                    else:
+                        line[k] = voxels[np.uint64(place)]

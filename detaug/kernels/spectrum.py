@@ -1,10 +1,10 @@
-"""The k-space of a real volume, of which half is enough, and low-pass filters in it.
+"""The k-space of a real volume, of which half is enough, low-pass filters in it, and waves added to the volume.
 
 Axes of a volume (X, Y, Z) are transformed one after the other: X first, two real lines as one complex one, whose
 frequencies 0 to X / 2 are taken apart; the negative ones are the conjugates of these. Each such frequency then is a complex
 plane (Y, Z) that stays in the second-level cache while it is transformed along Y and Z, filtered and transformed back.
 
-Planes are (2, columns) float32, real parts and then imaginary ones, with lines of Z filled up to `padded` numbers.
+Planes are (2, columns) float32, real parts and then imaginary ones, with lines of Z filled up to a multiple of `LANES`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,16 @@ import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.fourier import axis_of, backward, forward
-from detaug.kernels.lanes import LANES, everywhere, load, store
-from detaug.kernels.lines import columns_to_lines, lines_to_columns
+from detaug.kernels.lanes import LANES, columns_to_lines, everywhere, lines_to_columns, load, store
 
 # Complex lines at a time, and 0; not plain integers, for each of which Numba would compile what is called once more.
 _WIDTH, _ZERO = np.int64(32), np.int64(0)
 
 
-def padded(n: int) -> int:
-    """The least multiple of `LANES` from n on."""
-    return -(-n // LANES) * LANES
-
-
 def plane_columns(n1: int, n2: int) -> int:
     """Columns of a plane (Y, Z): whole blocks of two times `_WIDTH`."""
-    block = 2 * int(_WIDTH)
-    return -(-n1 * padded(n2) // block) * block
+    block, pitch = 2 * int(_WIDTH), -(-n2 // LANES) * LANES
+    return -(-n1 * pitch // block) * block
 
 
 @inlined
@@ -255,3 +249,29 @@ def keep_ball(
                 count = 0
         for plane in range(begin, end):
             _along_y(flat, plane, columns, pitch, axis1, True)
+
+
+@kernel("void(float32[:,::1], float32[:,::1], float64[:,:,::1], float64[:,:,::1], float32[:,:,::1])")
+def add_waves(source: Any, destination: Any, waves0: Any, waves1: Any, waves2: Any) -> None:
+    """``x`` plus the sum over s of the real part of ``waves0[s, i] waves1[s, j] waves2[s, k]``, computed line by line.
+
+    Args:
+        source, destination: (X, Y * Z); may be one array.
+        waves0, waves1: (S, 2, X) and (S, 2, Y), real and imaginary parts. waves2: (S, 2, Z).
+    """
+    n2 = waves2.shape[2]
+    whole = n2 // LANES * LANES
+    for i in range(waves0.shape[2]):
+        plane, out = source[i], destination[i]
+        for j in range(waves1.shape[2]):
+            first = j * n2
+            for s in range(waves0.shape[0]):
+                re = np.float32(waves0[s, 0, i] * waves1[s, 0, j] - waves0[s, 1, i] * waves1[s, 1, j])
+                im = np.float32(waves0[s, 0, i] * waves1[s, 1, j] + waves0[s, 1, i] * waves1[s, 0, j])
+                cosines, sines, before = waves2[s, 0], waves2[s, 1], plane if s == 0 else out
+                all_re, all_im = everywhere(re), everywhere(im)
+                for k in range(0, whole, LANES):
+                    wave = all_re * load(cosines, k) - all_im * load(sines, k)
+                    store(out, first + k, load(before, first + k) + wave)
+                for k in range(whole, n2):
+                    out[first + k] = before[first + k] + (re * cosines[k] - im * sines[k])

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.elementary import bits_of_float, float_from_bits
+from detaug.kernels.elementary import key_of, value_of
 
 LANES = 256
+_RANGE_LANES = 64
 
 _f32 = np.float32
 _f64 = np.float64
 _u32 = np.uint32
-_SIGN = _u32(0x80000000)
 _HALF = _u32(0xFFFF)
 
 
@@ -70,45 +70,18 @@ def moments(values: Any) -> Any:
     return _f64(low), _f64(high), mean, deviation
 
 
-@kernel("float64(float32[::1])")
-def mean(values: Any) -> Any:
-    """The mean, as `moments` has it; not finite where one of the values is not."""
-    sums = np.zeros(LANES)
-    pivot = _f64(values[0])
-    for start in range(0, values.shape[0], LANES):
-        piece = values[start : start + LANES]
-        for i in range(piece.shape[0]):
-            sums[i] += _f64(piece[i]) - pivot
-    total = 0.0
-    for lane in range(LANES):
-        total += sums[lane]
-    return pivot + total / values.shape[0]
-
-
-@inlined
-def _order(value: Any) -> Any:
-    """An unsigned integer for each float, in the same order; both zeros have one."""
-    bits = bits_of_float(value + _f32(0))
-    return _u32(~bits) if bits & _SIGN else _u32(bits | _SIGN)
-
-
-@inlined
-def _value(order: Any) -> Any:
-    return float_from_bits(_u32(order & ~_SIGN)) if order & _SIGN else float_from_bits(_u32(~order))
-
-
 @kernel("void(float32[::1], int64[::1], float32[::1])")
 def order_statistics(values: Any, ranks: Any, out: Any) -> None:
     """The values that stand at these ranks (0 is the smallest) once sorted, exactly; NaN if there is one among them
     all.
 
-    Counts the upper and then the lower 16 bits of what `_order` gives.
+    Counts the upper and then the lower 16 bits of the values' keys; both zeros have one.
     """
     upper = np.zeros(65536, np.int64)
     has_nan = False
     for i in range(values.shape[0]):
         has_nan |= values[i] != values[i]
-        upper[_order(values[i]) >> _u32(16)] += 1
+        upper[key_of(values[i] + _f32(0)) >> _u32(16)] += 1
     lower = np.zeros(65536, np.int64)
     counted_for = -1
     for n in range(ranks.shape[0]):
@@ -120,12 +93,36 @@ def order_statistics(values: Any, ranks: Any, out: Any) -> None:
         if bucket != counted_for:
             lower[:] = 0
             for i in range(values.shape[0]):
-                order = _order(values[i])
-                if order >> _u32(16) == bucket:
-                    lower[order & _HALF] += 1
+                key = key_of(values[i] + _f32(0))
+                if key >> _u32(16) == bucket:
+                    lower[key & _HALF] += 1
             counted_for = bucket
         place = 0
         while rest >= lower[place]:
             rest -= lower[place]
             place += 1
-        out[n] = np.nan if has_nan else _value(_u32(_u32(bucket << 16) | _u32(place)))
+        out[n] = np.nan if has_nan else value_of(_u32(_u32(bucket << 16) | _u32(place)))
+
+
+@kernel("UniTuple(float32, 2)(float32[:,::1])")
+def least_and_largest(volume: Any) -> Any:
+    """The least and the largest value of a volume (X, Y * Z); NaN counts as neither."""
+    flat = volume.reshape(-1)
+    low = np.full(_RANGE_LANES, np.float32(np.inf), np.float32)
+    high = np.full(_RANGE_LANES, np.float32(-np.inf), np.float32)
+    whole = flat.shape[0] // _RANGE_LANES
+    for block in range(whole):
+        at = np.uint64(block * _RANGE_LANES)
+        for lane in range(np.uint64(_RANGE_LANES)):
+            x = flat[at + lane]
+            low[lane] = x if x < low[lane] else low[lane]
+            high[lane] = x if x > high[lane] else high[lane]
+    for i in range(whole * _RANGE_LANES, flat.shape[0]):
+        x = flat[i]
+        low[0] = x if x < low[0] else low[0]
+        high[0] = x if x > high[0] else high[0]
+    least, largest = low[0], high[0]
+    for lane in range(1, _RANGE_LANES):
+        least = min(least, low[lane])
+        largest = max(largest, high[lane])
+    return least, largest

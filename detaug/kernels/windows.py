@@ -1,9 +1,13 @@
-"""Windows over a volume: a Gaussian's share of every voxel, scaled to 0 ... 1, never held as a volume.
+"""Windows over a volume, and intensity changes weighted by them: a Gaussian's share of every voxel, scaled to 0 ... 1, never held
+as a volume.
 
 The share of voxel (i, j, k) is a product of one factor per axis: the normal distribution's probability between the
 voxel's faces. Factors are kept relative to their axis' largest, so the product's largest is 1 and its least, ``m``, the
 product of the axes' least ones. The window is ``(f0[i] f1[j] f2[k] - m) / (1 - m)``; along a line it is a straight line
 in ``drop2[k] = (1 - f2[k]) / (1 - m)``, which is how kernels evaluate it.
+
+Volumes are float32 (X, Y * Z); source and destination may be one array. A window comes as its factors along X and Y,
+its ``drop2`` along Z (whose length is Z) and its least product.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
+from detaug.kernels.elementary import unit_power
 
 _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
@@ -29,6 +34,7 @@ _PER_ROOT_2_PI = 0.3989422804014327
 _SATURATING = 5.0
 # A share below this is 0: it changes nothing, and float32's numbers below 1.2e-38 are computed with many times slower.
 _NO_SHARE = 1e-30
+_WINDOW = "float64[::1], float64[::1], float32[::1], float64"
 _TAYLOR = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
 
 
@@ -166,3 +172,72 @@ def windowed(change: Callable[..., Any]) -> Any:
                 out[at] = change(plane[at], start + slope * drop2[k], at, given)
 
     return walk
+
+
+@kernel(f"float64(float32[:,::1], {_WINDOW})")
+def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: Any) -> Any:
+    """The sum of voxel times window, in float64: one sum for each column of lines, and then these one after another."""
+    n2 = drop2.shape[0]
+    sums = np.zeros(n2, np.float64)
+    for i in range(factors0.shape[0]):
+        plane = volume[i]
+        for j in range(factors1.shape[0]):
+            start, slope = window_line(factors0[i], factors1[j], least, 0.0, 1.0)
+            at = np.uint64(j * n2)
+            for k in range(np.uint64(n2)):
+                sums[k] += np.float64(plane[at + k]) * np.float64(start + slope * drop2[k])
+    total = 0.0
+    for k in range(n2):
+        total += sums[k]
+    return total
+
+
+@windowed
+@inlined
+def _add(x: Any, share: Any, _at: Any, _given: Any) -> Any:
+    return x + share
+
+
+@windowed
+@inlined
+def _scale_about(x: Any, share: Any, _at: Any, middle: Any) -> Any:
+    return x + share * (x - middle)
+
+
+@windowed
+@inlined
+def _blend_power(x: Any, share: Any, _at: Any, given: Any) -> Any:
+    exponent, low, extent = given
+    relative = (x - low) / extent
+    return x + extent * (share * (unit_power(relative, exponent) - relative))
+
+
+@kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float64, float64)")
+def add_window(
+    source: Any, destination: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, offset: Any, strength: Any
+) -> None:
+    """``x + offset + strength * window``."""
+    window = Window(factors0, factors1, drop2, least)
+    for i in range(factors0.shape[0]):
+        _add(source[i], destination[i], window, i, offset, strength, 0)
+
+
+@kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float64, float32)")
+def scale_about(
+    source: Any, destination: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, strength: Any, middle: Any
+) -> None:
+    """``x + strength * window * (x - middle)``."""
+    window = Window(factors0, factors1, drop2, least)
+    for i in range(factors0.shape[0]):
+        _scale_about(source[i], destination[i], window, i, 0.0, strength, middle)
+
+
+@kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float32, float32, float32)")
+def blend_power(
+    source: Any, destination: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, exponent: Any, low: Any,
+    extent: Any,
+) -> None:  # fmt: skip
+    """``x + extent * window * (r^exponent - r)`` with ``r = (x - low) / extent``."""
+    window = Window(factors0, factors1, drop2, least)
+    for i in range(factors0.shape[0]):
+        _blend_power(source[i], destination[i], window, i, 0.0, 1.0, (exponent, low, extent))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.rearranging import flip_in_place
+from detaug.kernels.voxels import flip_in_place
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import UNSIGNED, axes, random_scalar

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.kernels.morphology import dilate, packed, unpacked
+from detaug.kernels.masks import dilate, packed, unpacked
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, probability, random_scalar
@@ -120,7 +120,7 @@ def _operator(wanted: Any) -> Operator:
 
 @dataclass(frozen=True)
 class Footprint:
-    """A set of offsets whose rows along the last axis are runs (see `detaug.kernels.morphology.dilate`).
+    """A set of offsets whose rows along the last axis are runs (see `detaug.kernels.masks.dilate`).
 
     ``shape`` is that of the array that scikit-image would make. ``runs`` are as `dilate` takes them: low, high, last, row0
     (0 throughout for a plane's) and row1.

@@ -9,13 +9,12 @@ import numpy as np
 
 from detaug.kernels.convolution import convolve
 from detaug.kernels.scalars import exponential
-from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import LARGEST_SIGMA, SIGMA, Given, each_axis, each_channel, flag, many, takes
-from detaug.transforms.building.per_channel import length_of_lines, plane_channels
+from detaug.transforms.building.per_channel import length_of_lines, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 _NO_WINDOW = (np.empty(0), np.empty(0), np.empty(0, np.float32), 0.0, 0.0, np.float32(0))
@@ -112,6 +111,5 @@ def gaussian_weights(sigma: float, radius: int) -> np.ndarray:
 
 def blur_weights(shape: Sequence[int], sigmas: Sequence[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The weights along the three axes of the image's volume."""
-    axes = axes_of_volume(shape)
-    x, y, z = (gaussian_weights(sigma, kernel_size(sigma) // 2) for sigma in per_axis(sigmas, axes, 0.0))
+    x, y, z = (gaussian_weights(sigma, kernel_size(sigma) // 2) for sigma in per_axis(sigmas, shape, 0.0))
     return x, y, z

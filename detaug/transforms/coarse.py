@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.limits import least_and_largest
-from detaug.kernels.regions import fill_evenly, shuffle
-from detaug.kernels.threefry import key_words
+from detaug.kernels.statistics import least_and_largest
+from detaug.kernels.threefry import fill_evenly, key_words, shuffle
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, random_scalar
@@ -64,7 +63,7 @@ class CoarseDropout(_Regions):
 
     Params: ``{"holes": [(lower, upper), ...], "key": 64 bits}``; corners are lists of voxel indices, the upper ones
     excluded. There is a key only where voxels are drawn: those of channel c and region h (of the whole image, without
-    ``dropout_holes``) are from stream ``c * regions + h`` (c) under it (`detaug.kernels.regions`).
+    ``dropout_holes``) are from stream ``c * regions + h`` (c) under it (`detaug.kernels.threefry`).
 
     Raises:
         ValueError: from `sample`, sizes for another number of axes, or a least size above the largest one.
@@ -134,7 +133,7 @@ class CoarseShuffle(_Regions):
 
     Params: ``{"holes": [(lower, upper), ...], "key": 64 bits}``; corners are lists of voxel indices, the upper ones
     excluded. The order of channel c and region h comes from stream ``c * regions + h`` under the key
-    (`detaug.kernels.regions`).
+    (`detaug.kernels.threefry`).
 
     Raises:
         ValueError: see `CoarseDropout`.

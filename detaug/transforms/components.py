@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.components import join_runs, set_component
+from detaug.kernels.masks import join_runs, set_component
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, finite, probability

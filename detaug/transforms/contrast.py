@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.intensity import scale_around, stretch
-from detaug.kernels.statistics import mean, moments
+from detaug.kernels.intensity import clamp, scale_around
+from detaug.kernels.statistics import moments
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
@@ -92,7 +92,7 @@ class Contrast(ImageTransform):
         for c, source, destination in flat_channels(workspace, factors):
             stretch_around_mean(source, destination, factors[c], keep_range=self.preserve_range)
 
-    kernels = (mean, moments, scale_around, stretch)
+    kernels = (moments, scale_around, clamp)
 
 
 class InvertImage(ImageTransform):
@@ -125,7 +125,7 @@ class InvertImage(ImageTransform):
         for _, source, destination in flat_channels(workspace, chosen):
             stretch_around_mean(source, destination, -1.0, keep_range=False)
 
-    kernels = (mean, scale_around)
+    kernels = (moments, scale_around)
 
 
 def stretch_around_mean(source: np.ndarray, destination: np.ndarray, factor: float, *, keep_range: bool) -> None:
@@ -133,10 +133,10 @@ def stretch_around_mean(source: np.ndarray, destination: np.ndarray, factor: flo
 
     Clamped to the source's range if that is to be kept. All NaN where the mean is not finite.
     """
-    low, high, center, _ = moments(source) if keep_range else (0.0, 0.0, mean(source), 0.0)
+    low, high, center, _ = moments(source)
     if not math.isfinite(center):
         destination.fill(np.nan)
-    elif keep_range:
-        stretch(source, destination, *map(np.float32, (center, factor, low, high)))
-    else:
-        scale_around(source, destination, *map(np.float32, (center, factor, center)))
+        return
+    scale_around(source, destination, *map(np.float32, (center, factor, center)))
+    if keep_range:
+        clamp(destination, np.float32(low), np.float32(high))

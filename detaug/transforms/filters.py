@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.limits import clamp, least_and_largest
+from detaug.kernels.convolution import sharpen
+from detaug.kernels.intensity import clamp
 from detaug.kernels.median import LARGEST, median_filter, program
-from detaug.kernels.sharpening import sharpen
-from detaug.kernels.volumes import axes_of_volume, per_axis
+from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer_range, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import each_channel, flag, integer, number, takes
-from detaug.transforms.building.per_channel import length_of_lines, plane_channels
+from detaug.transforms.building.per_channel import length_of_lines, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -69,7 +69,7 @@ class MedianFilter(ImageTransform):
         pairs = zip(params["apply_channel"], params["filter_sizes"], strict=True)
         sizes = {c: int(size) for c, (applied, size) in enumerate(pairs) if applied and size != 1}
         for c, before, after in plane_channels(workspace, sizes if max(shape) > 1 else ()):
-            box = per_axis([sizes[c]] * len(shape), axes_of_volume(shape), 1)
+            box = per_axis([sizes[c]] * len(shape), shape, 1)
             steps, places, result = program(*box)
             median_filter(before, after, length_of_lines(shape), *box, steps, places, *result)
 
@@ -122,7 +122,7 @@ class Sharpening(ImageTransform):
             limits = least_and_largest(before) if params["clamp_intensities"][c] else None
             sharpen(before, after, length_of_lines(shape), strengths[c])
             if limits is not None:
-                clamp(after, after, np.float32(limits[0]), np.float32(limits[1]))
+                clamp(after.reshape(-1), np.float32(limits[0]), np.float32(limits[1]))
 
     kernels = (sharpen, least_and_largest, clamp)
 

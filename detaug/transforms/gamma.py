@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.gamma import gamma_curve, measured_gamma_curve, power_parts
+from detaug.kernels.gamma import gamma_curve, power_parts
 from detaug.kernels.intensity import scale_around
 from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
@@ -79,7 +79,7 @@ class Gamma(ImageTransform):
         for c, source, destination in flat_channels(workspace, curves):
             bend(source, destination, *curves[c])
 
-    kernels = (moments, gamma_curve, measured_gamma_curve, scale_around)
+    kernels = (moments, gamma_curve, scale_around)
 
 
 def bend(source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool, retain: bool) -> None:
@@ -96,11 +96,11 @@ def bend(source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool
         np.float32(number) for number in (origin, direction * max(span, _LEAST_RANGE), gamma)
     )
     curve += power_parts(float(curve[2]))
-    if not retain:
-        gamma_curve(source, destination, *curve, np.float32(direction * span), np.float32(origin))
-        return
     share_of_mean = (mean - origin) / (direction * max(span, _LEAST_RANGE))
     pivot = exponential(gamma * natural_log(share_of_mean)) if share_of_mean > 0 else 0.0
-    curve_mean, curve_deviation = measured_gamma_curve(source, destination, *curve, np.float32(pivot))
+    curve_mean, curve_deviation = gamma_curve(source, destination, *curve, np.float32(pivot))
+    if not retain:
+        scale_around(destination, destination, np.float32(0), np.float32(direction * span), np.float32(origin))
+        return
     factor = direction * span * deviation / max(curve_deviation * span, _LEAST_RANGE)
     rescale(destination, curve_mean, factor, mean)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.intensity import map_piecewise
-from detaug.kernels.limits import least_and_largest
+from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer_range, probability

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.labels import pick, replace_label
+from detaug.kernels.voxels import pick, replace_label
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import UNSIGNED, as_list, channels, finite, representable
 from detaug.transforms.building.gate import takes

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.convolution import convolve
-from detaug.kernels.limits import clamp, least_and_largest
-from detaug.kernels.local import add_window, blend_power, scale_about, windowed_sum
-from detaug.kernels.statistics import mean as mean_value
-from detaug.kernels.volumes import axes_of_volume, per_axis
-from detaug.kernels.windows import window_factors
+from detaug.kernels.intensity import clamp
+from detaug.kernels.statistics import least_and_largest, moments
+from detaug.kernels.windows import add_window, blend_power, scale_about, window_factors, windowed_sum
 from detaug.transforms.blur import gaussian_weights
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -31,7 +29,7 @@ from detaug.transforms.building.gate import (
     takes,
     where_not_none,
 )
-from detaug.transforms.building.per_channel import flat_planes, length_of_lines, plane_channels
+from detaug.transforms.building.per_channel import flat_planes, length_of_lines, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.local_window import LocalWindow
 
@@ -160,7 +158,7 @@ class BrightnessGradientAdditive(_LocalTransform):
             window, offset, strength = windows[c]
             add_window(before, after, *window.arguments, offset, strength)
             if self.clip_intensities:
-                clamp(after, after, np.float32(low), np.float32(high))
+                clamp(after.reshape(-1), np.float32(low), np.float32(high))
 
     kernels = (window_factors, add_window, least_and_largest, clamp)
 
@@ -290,12 +288,12 @@ class LocalSmoothing(_LocalTransform):
         if radius == 0:
             return
         weights = gaussian_weights(sigma, radius)
-        each = per_axis([weights] * len(shape), axes_of_volume(shape), np.ones(1, np.float32))
+        each = per_axis([weights] * len(shape), shape, np.ones(1, np.float32))
         for c, before, after in plane_channels(workspace, windows):
             window, strength = windows[c]
-            middle = np.float32(mean_value(before.reshape(-1)))
+            middle = np.float32(moments(before.reshape(-1))[2])
             if not np.isfinite(middle):
                 middle = np.float32(0)
             convolve(before, after, length_of_lines(shape), *each, True, *window.arguments, strength, middle)
 
-    kernels = (window_factors, mean_value, convolve)
+    kernels = (window_factors, moments, convolve)

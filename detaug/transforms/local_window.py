@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.kernels.windows import window_factors
+from detaug.transforms.building.per_channel import per_axis
 
 _ONE = np.ones(1)
 _NOTHING = 2.0**-150  # rounds to 0 in float32
@@ -42,7 +42,7 @@ class LocalWindow:
             self._least *= float(factors.min())
         self.is_flat = self._least >= 1.0 or largest < _NOTHING
         if not self.is_flat:
-            along = per_axis(self._factors, axes_of_volume(shape), _ONE)
+            along = per_axis(self._factors, shape, _ONE)
             drop = ((1.0 - along[2]) / (1.0 - self._least)).astype(np.float32)
             self.arguments = along[0], along[1], drop, self._least
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.low_resolution import down_and_up
-from detaug.kernels.volumes import axes_of_volume, per_axis
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, each_axis, for_each, number, takes
-from detaug.transforms.building.per_channel import for_channels, plane_channels
+from detaug.transforms.building.per_channel import for_channels, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 LARGEST_SCALE = 16.0  # beyond, an image would be sampled up, at a cost without end
@@ -119,7 +118,7 @@ def sampling_table(n: int, coarse: int) -> Table:
 
 def _tables(shape: Sequence[int], coarse: Sequence[int]) -> tuple[Table, Table, Table]:
     tables = [sampling_table(n, m) for n, m in zip(shape, coarse, strict=True)]
-    return per_axis(tables, axes_of_volume(shape), _ONE_VOXEL)
+    return per_axis(tables, shape, _ONE_VOXEL)
 
 
 def _as_float32(value: float) -> float:

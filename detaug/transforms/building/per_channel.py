@@ -8,12 +8,29 @@ from typing import Any, TypeVar
 import numpy as np
 
 from detaug.kernels.intensity import scale_around
-from detaug.kernels.volumes import axes_of_volume
 from detaug.transforms.building import draws
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.workspace import Workspace
 
 T = TypeVar("T")
+
+
+def per_axis(values: Sequence[T], shape: Sequence[int], otherwise: T) -> tuple[T, T, T]:
+    """One value for each axis of the volume (X, Y, Z) that kernels see in a 2-D or 3-D image.
+
+    Axes of a single voxel are left out and the last one that is longer becomes Z, X the one before it, so that an image
+    of one plane is worked on line by line.
+
+    Args:
+        values: one for each axis of the image.
+        otherwise: for an axis of the volume that the image does not have.
+    """
+    long = [value for value, n in zip(values, shape, strict=True) if n > 1]
+    if len(long) == 3:
+        return long[0], long[1], long[2]
+    if len(long) == 2:
+        return long[0], otherwise, long[1]
+    return otherwise, otherwise, long[0] if long else otherwise
 
 
 def flat_channels(workspace: Workspace, chosen: Collection[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
@@ -30,14 +47,12 @@ def plane_channels(workspace: Workspace, chosen: Collection[int]) -> Iterator[tu
 
 def flat_planes(channel: np.ndarray) -> np.ndarray:
     """A channel of an image as (X, Y * Z) of its volume."""
-    first = axes_of_volume(channel.shape)[0]
-    return channel.reshape(1 if first is None else channel.shape[first], -1)
+    return channel.reshape(per_axis(channel.shape, channel.shape, 1)[0], -1)
 
 
 def length_of_lines(shape: Sequence[int]) -> int:
     """Z of the image's volume."""
-    last = axes_of_volume(shape)[2]
-    return 1 if last is None else shape[last]
+    return per_axis(shape, shape, 1)[2]
 
 
 def scalars(

@@ -16,12 +16,11 @@ from detaug.kernels.displacement import (
     convolve_periodic,
     evaluate_plane,
     evaluate_point,
-    largest_magnitude,
     project,
 )
 from detaug.kernels.normals import add_normals
 from detaug.kernels.scalars import cosine, exponential, sine
-from detaug.kernels.statistics import mean
+from detaug.kernels.statistics import moments
 from detaug.kernels.threefry import key_words
 
 # A frequency that the filter weakens to less than 2**-30 is left out, and so are voxels whose weights add up to less.
@@ -30,7 +29,7 @@ _NEGLIGIBLE_BITS = 30.0
 # Filters narrower than this, in voxels, are convolutions.
 _NARROW = 4.0
 
-KERNELS = (add_normals, project, evaluate_plane, largest_magnitude, evaluate_point, convolve_periodic, mean)
+KERNELS = (add_normals, project, evaluate_plane, evaluate_point, convolve_periodic, moments)
 
 
 class DisplacementField:
@@ -96,7 +95,10 @@ class _Wide:
         last = np.zeros((padded, shape[2]), np.float32)
         last[: self._counts[2]] = bases[2].T
         self._bases = (bases[0], bases[1], last)
-        largest = float(largest_magnitude(coefficients, *self._bases))
+        plane, largest = np.empty(shape[1:], np.float32), 0.0
+        for i in range(shape[0]):
+            evaluate_plane(coefficients, *self._bases, i, np.float32(1), plane)
+            largest = max(largest, -float(plane.min()), float(plane.max()))
         self._scale = np.float32(magnitude / largest) if largest > 0 else np.float32(0)
 
     def mean(self) -> float:
@@ -122,7 +124,7 @@ class _Narrow:
         self._coefficients: np.ndarray | None = None
 
     def mean(self) -> float:
-        return float(mean(self._field.reshape(-1))) * float(self._scale)
+        return float(moments(self._field.reshape(-1))[2]) * float(self._scale)
 
     def plane(self, i: int, out: np.ndarray) -> None:
         np.multiply(self._field[i], self._scale, out=out)

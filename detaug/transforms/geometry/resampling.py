@@ -13,8 +13,7 @@ from detaug.kernels import coordinates
 from detaug.kernels.compiling import Kernel
 from detaug.kernels.cubic import resample_cubic
 from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
-from detaug.kernels.nearest import resample_nearest
-from detaug.kernels.resampling import resample_images
+from detaug.kernels.resampling import resample_images, resample_nearest
 from detaug.transforms.building.affine import Matrix, applied, identity, inverse
 from detaug.transforms.geometry.elastic import DisplacementField
 from detaug.transforms.geometry.points import map_points

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.slices import slices_of_lines, slices_of_rows
+from detaug.kernels.low_resolution import slices_of_rows
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
@@ -84,15 +84,15 @@ class Anisotropy(ImageTransform):
         for c, before, after in workspace.chosen_channels(wanted):
             axis, distance = wanted[c]
             tables = slice_tables(shape[axis], distance, self.profile == "box")
-            inner = math.prod(shape[axis + 1 :])
-            if inner == 1:
-                as_lines = (-1, shape[axis])
-                slices_of_lines(before.reshape(as_lines), after.reshape(as_lines), *tables)
-            else:
-                as_rows = (-1, shape[axis], inner)
-                slices_of_rows(before.reshape(as_rows), after.reshape(as_rows), *tables)
+            rows = (-1, shape[axis], math.prod(shape[axis + 1 :]))
+            if rows[2] > 1:
+                slices_of_rows(before.reshape(rows), after.reshape(rows), *tables)
+            else:  # rows of one voxel: worked on as the columns that they are of
+                columns = np.ascontiguousarray(before.reshape(rows[:2]).T)[None]
+                slices_of_rows(columns, columns, *tables)
+                after.reshape(rows[:2])[...] = columns[0].T
 
-    kernels = (slices_of_rows, slices_of_lines)
+    kernels = (slices_of_rows,)
 
 
 def slice_tables(n: int, distance: float, box: bool) -> Tables:

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.bias_field import multiply_by_field
-from detaug.kernels.volumes import axes_of_volume, per_axis
+from detaug.kernels.intensity import multiply_by_field
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, one_of, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, Given, for_each, many, number, takes
-from detaug.transforms.building.per_channel import for_channels, plane_channels
+from detaug.transforms.building.per_channel import for_channels, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 HIGHEST_ORDER = 10
@@ -79,7 +78,7 @@ class BiasField(ImageTransform):
         shape = workspace["image"].shape[1:]
         chosen = zip(params["apply_to_channel"], params["coefficients"], strict=True)
         fields = {c: coefficients for c, coefficients in chosen if any(coefficients)}
-        places = per_axis([_places(n) for n in shape], axes_of_volume(shape), _CENTRE)
+        places = per_axis([_places(n) for n in shape], shape, _CENTRE)
         for c, before, after in plane_channels(workspace, fields):
             multiply_by_field(before, after, self._powers(fields[c], shape), *places)
 

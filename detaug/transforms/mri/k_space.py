@@ -14,9 +14,7 @@ import numpy as np
 
 from detaug.kernels.fourier import plan_of, roots_of_unity
 from detaug.kernels.line_filter import filter_lines
-from detaug.kernels.spectrum import from_k_space, keep_ball, largest_magnitude, plane_columns, to_k_space
-from detaug.kernels.volumes import axes_of_volume, per_axis
-from detaug.kernels.waves import add_waves
+from detaug.kernels.spectrum import add_waves, from_k_space, keep_ball, largest_magnitude, plane_columns, to_k_space
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
@@ -32,7 +30,7 @@ from detaug.transforms.building.gate import (
     optional,
     takes,
 )
-from detaug.transforms.building.per_channel import flat_planes, for_channels
+from detaug.transforms.building.per_channel import flat_planes, for_channels, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 _NO_WAVE = np.array([[1.0], [0.0]])
@@ -210,7 +208,7 @@ class Spikes(ImageTransform):
                 continue
             waves = per_axis(
                 [_waves(n, [at[d] for at in spikes[c]["positions"]]) for d, n in enumerate(source.shape)],
-                axes_of_volume(source.shape),
+                source.shape,
                 np.repeat(_NO_WAVE[None], len(spikes[c]["positions"]), 0),
             )
             add_waves(
@@ -287,7 +285,7 @@ def _limit(space: Sequence[int], alpha: float) -> int:
 
 
 def _extents(space: Sequence[int]) -> tuple[int, int, int]:
-    return per_axis(space, axes_of_volume(space), 1)
+    return per_axis(space, space, 1)
 
 
 def _largest_in_k_space(channel: np.ndarray) -> float:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.coordinates import HELD
-from detaug.kernels.limits import least_and_largest
 from detaug.kernels.line_filter import filter_lines
 from detaug.kernels.resampling import resample_images
+from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.affine import applied, resample_channel, rotation_and_scaling
 from detaug.transforms.building.base import ImageTransform, Params, Shapes

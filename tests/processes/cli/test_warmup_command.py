@@ -21,7 +21,6 @@ FEW = {
     "scalars.py",
     "elementary.py",
     "normals.py",
-    "regions.py",
     "threefry.py",
 }
 
@@ -90,7 +89,7 @@ def test_kernels_whose_source_changed_are_compiled_anew(
     before = source.read_text()
     source.write_text(before + "\n# changed\n")
     try:
-        # add_normals uses it, those of regions do not
+        # add_normals uses it, those of threefry do not
         assert compiled[0] > 1
         assert warmup(installation, tmp_path)[:2] == (1, compiled[0] - 1)
     finally:

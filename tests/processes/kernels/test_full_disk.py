@@ -27,7 +27,7 @@ print("compiled", sum(first.dispatcher.stats.cache_misses.values()), sum(second.
 print("children are told of nothing again:", os.environ.get("DETAUG_CACHE_WARNING"))
 """
 
-KERNELS = {"module": "intensity", "name": "scale_around", "other": "stretch"}
+KERNELS = {"module": "intensity", "name": "scale_around", "other": "clamp"}
 FAR_TOO_SMALL = 'mount -t tmpfs -o size=64k tmpfs $NUMBA_CACHE_DIR && exec "$@"'
 
 

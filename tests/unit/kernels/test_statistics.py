@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from detaug.kernels.statistics import mean, moments, order_statistics
+from detaug.kernels.statistics import moments, order_statistics
 
 SIZES = (1, 2, 3, 255, 256, 257, 1000, 70_001)
 
@@ -21,7 +21,6 @@ def test_moments(size, scale, offset):
     np.testing.assert_allclose(
         deviation, wide.std(ddof=1) if size > 1 else 0, rtol=1e-9, atol=1e-13 * np.abs(wide).max()
     )
-    assert mean(values) == average
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -30,7 +29,6 @@ def test_the_mean_is_not_finite_where_a_value_is_not(bad, place):
     values = np.ones(1000, np.float32)
     values[place] = bad
     assert not np.isfinite(moments(values)[2])
-    assert not np.isfinite(mean(values))
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from detaug.kernels.regions import shuffle
-from detaug.kernels.threefry import key_words
+from detaug.kernels.threefry import key_words, shuffle
 from detaug.transforms import CoarseDropout, CoarseShuffle
 from tests.support.threefry import random_words
 

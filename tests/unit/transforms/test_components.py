@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from detaug.kernels.components import set_component
+from detaug.kernels.masks import set_component
 from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding, find_components
 
 

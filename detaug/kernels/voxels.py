@@ -1,7 +1,4 @@
-"""Mirroring volumes: every voxel keeps its value and goes to another place.
-
-Arrays are flat here and of an unsigned type as wide as their own: only bits are moved.
-"""
+"""Voxels mirrored, picked and replaced. Only bits are moved: arrays are of an unsigned type as wide as their own."""
 
 from __future__ import annotations
 
@@ -43,3 +40,23 @@ def flip_in_place(volume: Any, n0: Any, n1: Any, n2: Any, flip0: Any, flip1: Any
                 row[k] = other[last - k]
         for k in range(np.uint64(n2)):
             partner[k] = one[last - k]
+
+
+@kernel(*(f"void({width}[:,:,:,::1], int64[::1], int64[::1], int64[::1], {width}[:,:,:,::1])" for width in _WIDTHS))
+def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> None:
+    """``destination[c, i, j, k] = source[c, rows0[i], rows1[j], rows2[k]]``."""
+    for c in range(destination.shape[0]):
+        for i in range(destination.shape[1]):
+            for j in range(destination.shape[2]):
+                row = source[c, rows0[i], rows1[j]]
+                out = destination[c, i, j]
+                for k in range(destination.shape[3]):
+                    out[k] = row[np.uint64(rows2[k])]  # unsigned: a signed index would be tested for its sign
+
+
+@kernel(*(f"void({kind}[::1], {kind}, {kind})" for kind in (*_WIDTHS, "float32", "float64")))
+def replace_label(labels: Any, label: Any, replacement: Any) -> None:
+    """Another value in place of one label; floats as they are, for two of their zeros are equal."""
+    for i in range(labels.shape[0]):
+        value = labels[i]
+        labels[i] = replacement if value == label else value
