@@ -12,14 +12,14 @@ import numpy as np
 from detaug.kernels.intensity import map_piecewise
 from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import integer_range, probability
+from detaug.transforms.building.base import Params, Shapes
+from detaug.transforms.building.checks import integer_range
 from detaug.transforms.building.gate import CHANNELS, for_each, many, number, takes
-from detaug.transforms.building.per_channel import flat_channels, flat_planes, for_channels
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels, flat_planes
 from detaug.transforms.building.workspace import Workspace
 
 
-class HistogramShift(ImageTransform):
+class HistogramShift(ChannelTransform):
     """Maps intensities by straight pieces between control points; least and largest value stay.
 
     Control points are evenly spaced from the least to the largest value. Inner ones are moved one after another, each
@@ -47,14 +47,11 @@ class HistogramShift(ImageTransform):
         synchronize_channels: bool = True,
         p_per_channel: float = 1.0,
     ) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.num_control_points = integer_range("num_control_points", num_control_points, minimum=3)
-        self.synchronize_channels = synchronize_channels
-        self.p_per_channel = probability("p_per_channel", p_per_channel)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
-        points = for_channels(lambda _: self._curve(rng), channels, synchronized=self.synchronize_channels)
-        return {"apply_to_channel": channels, "control_points": points}
+        return self.draw_channels(rng, shapes, "control_points", lambda _: self._curve(rng))
 
     def _curve(self, rng: np.random.Generator) -> list[float]:
         count = draws.integer_between(rng, *self.num_control_points)
@@ -65,7 +62,7 @@ class HistogramShift(ImageTransform):
 
     @takes(apply_to_channel=CHANNELS, control_points=for_each("apply_to_channel", many(number(0, 1), least=3)))
     def change(self, workspace: Workspace, params: Params) -> None:
-        curves = dict(zip(params["apply_to_channel"], params["control_points"], strict=True))
+        curves = dict(by_channel(params, "control_points"))
         if not curves:
             return
         image = workspace.image()

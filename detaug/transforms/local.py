@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -31,11 +34,10 @@ from detaug.transforms.building.gate import (
 )
 from detaug.transforms.building.per_channel import flat_planes, length_of_lines, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.local_window import LocalWindow
 
-_LEAST_SCALE, _LARGEST_SCALE = 1e-6, 1e9
+_NOTHING = 2.0**-150  # rounds to 0 in float32
 #: What a window's params may be: where its middle is, in parts of the axes, and its standard deviations in voxels.
-WINDOW = {"loc": each_axis(number(-1e6, 1e6)), "scale": each_axis(number(_LEAST_SCALE, _LARGEST_SCALE))}
+WINDOW = {"loc": each_axis(number(-1e6, 1e6)), "scale": each_axis(number(1e-6, 1e9))}
 WINDOWS = each_channel(optional(fields(**WINDOW)))
 NUMBERS = where_not_none("kernels", number())
 
@@ -43,6 +45,63 @@ NUMBERS = where_not_none("kernels", number())
 def _check_sigma(given: Given, value: Any) -> None:
     if value is not None or any(window is not None for window in given.params["kernels"]):
         SIGMA(given, value)
+
+
+class LocalWindow:
+    """A Gaussian's share of every voxel, shifted and scaled to 0 ... 1 over the image, held as one factor per axis.
+
+    Far from the Gaussian's centre it saturates where batchgeneratorsv2's does: if the image's first face is more than 8.2
+    standard deviations above the centre along any axis, or the largest share is below float32's least number, 1.4e-45, then
+    there is nothing (`detaug.kernels.windows.window_factors`).
+
+    Args:
+        shape: the image's spatial shape.
+        loc: the Gaussian's centre along each axis, in parts of the axis' length.
+        scale: its standard deviation along each axis, in voxels, > 0.
+
+    Attributes:
+        arguments: factors along X and Y, drop along Z, least product, as kernels take them.
+        is_flat: whether all voxels have the same share, or none; then the window is 0 everywhere.
+    """
+
+    def __init__(self, shape: Sequence[int], loc: Sequence[float], scale: Sequence[float]) -> None:
+        self._factors = []
+        largest = 1.0
+        for n, where, width in zip(shape, loc, scale, strict=True):
+            factors = np.empty(n)
+            largest *= window_factors(factors, float(where) * n, float(width))
+            self._factors.append(factors)
+        self._least = 1.0
+        for factors in self._factors:
+            self._least *= float(factors.min())
+        self.is_flat = self._least >= 1.0 or largest < _NOTHING
+        if not self.is_flat:
+            x, y, z = per_axis(self._factors, shape, np.ones(1))
+            self.arguments = x, y, ((1.0 - z) / (1.0 - self._least)).astype(np.float32), self._least
+
+    def mean(self) -> float:
+        """The window's mean over all voxels."""
+        if self.is_flat:
+            return 0.0
+        product = 1.0
+        for factors in self._factors:
+            # one after another: NumPy's order of additions depends on the CPU's vectors
+            product *= reduce(add, factors.tolist()) / len(factors)
+        return (product - self._least) / (1.0 - self._least)
+
+    def sum(self) -> float:
+        """The window's sum over all voxels."""
+        return self.mean() * math.prod(map(len, self._factors))
+
+    def values(self, mean_centered: bool = False) -> np.ndarray:
+        """The window as a float32 array of the image's spatial shape, for callables that ask for it."""
+        product = np.ones(())
+        for factors in self._factors:
+            product = np.multiply.outer(product, factors)
+        if self.is_flat:
+            return np.zeros(product.shape, np.float32)
+        window = (product - self._least) / (1.0 - self._least)
+        return (window - (self.mean() if mean_centered else 0.0)).astype(np.float32)
 
 
 class _LocalTransform(ImageTransform):
@@ -142,21 +201,16 @@ class BrightnessGradientAdditive(_LocalTransform):
 
     @takes(kernels=each_channel(optional(fields(**WINDOW, strength=number()))))
     def change(self, workspace: Workspace, params: Params) -> None:
-        shape = workspace["image"].shape[1:]
-        windows: dict[int, tuple[LocalWindow, float, float]] = {}
-        for c, wanted in enumerate(params["kernels"]):
-            if wanted is not None and wanted["strength"] != 0.0:
-                window = LocalWindow(shape, wanted["loc"], wanted["scale"])
-                mean = window.mean() if self.mean_centered else 0.0
-                peak = max(abs(1.0 - mean), abs(mean))
-                if not window.is_flat:
-                    windows[c] = window, -mean * wanted["strength"] / peak, wanted["strength"] / peak
+        strengths = [each and each["strength"] for each in params["kernels"]]
+        windows = _effective(workspace, params["kernels"], strengths, without_effect=0.0)
         if windows and self.clip_intensities:
             limits = [least_and_largest(flat_planes(channel)) for channel in workspace.image()]
             low, high = min(each[0] for each in limits), max(each[1] for each in limits)
         for c, before, after in plane_channels(workspace, windows):
-            window, offset, strength = windows[c]
-            add_window(before, after, *window.arguments, offset, strength)
+            window, strength = windows[c]
+            mean = window.mean() if self.mean_centered else 0.0
+            peak = max(abs(1.0 - mean), abs(mean))
+            add_window(before, after, *window.arguments, -mean * strength / peak, strength / peak)
             if self.clip_intensities:
                 clamp(after.reshape(-1), np.float32(low), np.float32(high))
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from detaug.kernels.intensity import scale_around
-from detaug.transforms.building import draws
+from detaug.transforms.building import checks, draws
+from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.workspace import Workspace
 
@@ -77,6 +78,34 @@ def for_channels(drawn: Callable[[int | None], T], channels: list[int], *, synch
     if not synchronized:
         return [drawn(c) for c in channels]
     return [drawn(None)] * len(channels) if channels else []
+
+
+class ChannelTransform(ImageTransform):
+    """A transform that draws one thing for each channel that it changes, or one for all of them.
+
+    Args:
+        p_per_channel: the probability of each channel.
+        synchronize_channels: the same for all channels; else each has its own.
+    """
+
+    def __init__(self, p_per_channel: float, synchronize_channels: bool) -> None:
+        self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
+        self.synchronize_channels = synchronize_channels
+
+    def draw_channels(
+        self, rng: np.random.Generator, shapes: Shapes, name: str, drawn: Callable[[int | None], Any]
+    ) -> Params:
+        """``{"apply_to_channel": [channels], name: [what is drawn for each of them]}``."""
+        channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
+        return {
+            "apply_to_channel": channels,
+            name: for_channels(drawn, channels, synchronized=self.synchronize_channels),
+        }
+
+
+def by_channel(params: Params, name: str) -> Iterator[tuple[int, Any]]:
+    """Each channel of ``apply_to_channel``, and what was drawn for it."""
+    return zip(params["apply_to_channel"], params[name], strict=True)
 
 
 def rescale(values: np.ndarray, center: float, factor: float, offset: float) -> None:

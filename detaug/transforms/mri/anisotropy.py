@@ -10,16 +10,16 @@ import numpy as np
 
 from detaug.kernels.low_resolution import slices_of_rows
 from detaug.transforms.building import checks, draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, axis, for_each, number, takes
-from detaug.transforms.building.per_channel import for_channels
+from detaug.transforms.building.per_channel import ChannelTransform
 from detaug.transforms.building.workspace import Workspace
 
 Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-class Anisotropy(ImageTransform):
+class Anisotropy(ChannelTransform):
     """Takes slices along one axis, ``downsampling`` voxels apart, and interpolates linearly between them.
 
     An axis of n voxels gets ``floor(n / downsampling)`` slices, at least one, centred on it. Voxels beyond the outermost
@@ -52,25 +52,23 @@ class Anisotropy(ImageTransform):
         synchronize_channels: bool = True,
         p_per_channel: float = 1.0,
     ) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.axes = None if axes is None else checks.axes("axes", axes)
         if self.axes == ():
             raise ValueError("axes must name at least one axis, or be None for all")
         self.downsampling = checks.random_scalar("downsampling", downsampling, minimum=1)
         self.profile = checks.one_of("profile", profile, ("point", "box"))
-        self.synchronize_channels = synchronize_channels
-        self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        count, *shape = shapes["image"]
-        axes = range(len(shape)) if self.axes is None else checks.axes("axes", self.axes, len(shape))
-        channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
+        dims = len(shapes["image"]) - 1
+        axes = range(dims) if self.axes is None else checks.axes("axes", self.axes, dims)
 
         def drawn(channel: int | None) -> tuple[int, float]:
             return draws.choice(rng, axes), draws.scalar(rng, self.downsampling, {**context, "channel": channel})
 
-        found = for_channels(drawn, channels, synchronized=self.synchronize_channels)
-        axis, distance = [each[0] for each in found], [each[1] for each in found]
-        return {"apply_to_channel": channels, "axes": axis, "downsampling": distance}
+        made = self.draw_channels(rng, shapes, "slices", drawn)
+        slices = made.pop("slices")
+        return {**made, "axes": [axis for axis, _ in slices], "downsampling": [distance for _, distance in slices]}
 
     @takes(
         apply_to_channel=CHANNELS,

@@ -10,14 +10,13 @@ import numpy as np
 
 from detaug.kernels.intensity import multiply_by_field
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import integer, one_of, probability, random_scalar
+from detaug.transforms.building.base import Params, Shapes
+from detaug.transforms.building.checks import integer, one_of, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, Given, for_each, many, number, takes
-from detaug.transforms.building.per_channel import for_channels, per_axis, plane_channels
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
-HIGHEST_ORDER = 10
 _CENTRE = np.zeros(1)
 
 
@@ -25,7 +24,7 @@ def _terms(given: Given) -> int:
     return len(_degrees(given.transform.order, given.dims()))
 
 
-class BiasField(ImageTransform):
+class BiasField(ChannelTransform):
     """Multiplies channels by ``exp(Σ c_ijk P_i(x) P_j(y) P_k(z))``, the sum over all i + j + k <= order.
 
     x, y and z run from -1 at an axis' first voxel to 1 at its last one; an axis of one voxel is at 0. P_n is the n-th
@@ -56,28 +55,23 @@ class BiasField(ImageTransform):
         synchronize_channels: bool = True,
         p_per_channel: float = 1.0,
     ) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.coefficients = random_scalar("coefficients", coefficients)
-        self.order = integer("order", order, 0, HIGHEST_ORDER)
+        self.order = integer("order", order, 0, 10)
         self.basis = one_of("basis", basis, ("powers", "legendre"))
-        self.synchronize_channels = synchronize_channels
-        self.p_per_channel = probability("p_per_channel", p_per_channel)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        count, *shape = shapes["image"]
-        channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
+        degrees = _degrees(self.order, len(shapes["image"]) - 1)
 
         def drawn(channel: int | None) -> list[float]:
-            offered = {**context, "channel": channel}
-            return [draws.scalar(rng, self.coefficients, offered) for _ in _degrees(self.order, len(shape))]
+            return [draws.scalar(rng, self.coefficients, {**context, "channel": channel}) for _ in degrees]
 
-        coefficients = for_channels(drawn, channels, synchronized=self.synchronize_channels)
-        return {"apply_to_channel": channels, "coefficients": coefficients}
+        return self.draw_channels(rng, shapes, "coefficients", drawn)
 
     @takes(apply_to_channel=CHANNELS, coefficients=for_each("apply_to_channel", many(number(-1e3, 1e3), _terms)))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        chosen = zip(params["apply_to_channel"], params["coefficients"], strict=True)
-        fields = {c: coefficients for c, coefficients in chosen if any(coefficients)}
+        fields = {c: coefficients for c, coefficients in by_channel(params, "coefficients") if any(coefficients)}
         places = per_axis([_places(n) for n in shape], shape, _CENTRE)
         for c, before, after in plane_channels(workspace, fields):
             multiply_by_field(before, after, self._powers(fields[c], shape), *places)

@@ -16,7 +16,7 @@ from detaug.kernels.fourier import plan_of, roots_of_unity
 from detaug.kernels.line_filter import filter_lines
 from detaug.kernels.spectrum import add_waves, from_k_space, keep_ball, largest_magnitude, plane_columns, to_k_space
 from detaug.transforms.building import checks, draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import (
     CHANNELS,
@@ -30,7 +30,7 @@ from detaug.transforms.building.gate import (
     optional,
     takes,
 )
-from detaug.transforms.building.per_channel import flat_planes, for_channels, per_axis
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_planes, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 _NO_WAVE = np.array([[1.0], [0.0]])
@@ -62,7 +62,7 @@ def filter_axis(volumes: np.ndarray, destination: np.ndarray, axis: int, gains: 
     )  # fmt: skip
 
 
-class Ghosting(ImageTransform):
+class Ghosting(ChannelTransform):
     """Ghosts along an axis, as periodic motion (breath, pulse) makes them along the phase-encoding direction.
 
     Each ``num_ghosts``-th plane of k-space along the axis, from the first one on, is multiplied by ``1 - intensity``; then
@@ -90,18 +90,17 @@ class Ghosting(ImageTransform):
         p_per_channel: float = 1.0,
         synchronize_channels: bool = True,
     ) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.num_ghosts = checks.integer_range("num_ghosts", num_ghosts, minimum=0)
         self.axes = None if axes is None else checks.axes("axes", axes)
         self.intensity = checks.random_scalar("intensity", intensity, minimum=0)
         self.restore = None if restore is None else checks.random_scalar("restore", restore, minimum=0, maximum=1)
-        self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
-        self.synchronize_channels = synchronize_channels
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        count, *space = shapes["image"]
-        axes = tuple(range(len(space))) if self.axes is None else checks.axes("axes", self.axes, len(space))
+        dims = len(shapes["image"]) - 1
+        axes = range(dims) if self.axes is None else checks.axes("axes", self.axes, dims)
 
-        def ghosts() -> Params:
+        def ghosts(_: int | None) -> Params:
             return {
                 "num_ghosts": draws.integer_between(rng, *self.num_ghosts),
                 "axis": draws.choice(rng, axes),
@@ -109,11 +108,7 @@ class Ghosting(ImageTransform):
                 "restore": None if self.restore is None else draws.scalar(rng, self.restore, context),
             }
 
-        channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
-        return {
-            "apply_to_channel": channels,
-            "ghosts": for_channels(lambda _: ghosts(), channels, synchronized=self.synchronize_channels),
-        }
+        return self.draw_channels(rng, shapes, "ghosts", ghosts)
 
     @takes(
         apply_to_channel=CHANNELS,
@@ -124,12 +119,11 @@ class Ghosting(ImageTransform):
     )
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
-        made = zip(params["apply_to_channel"], params["ghosts"], strict=True)
+        made = by_channel(params, "ghosts")
         gains = {c: (ghosts["axis"], _ghost_gains(space[ghosts["axis"]], ghosts)) for c, ghosts in made}
-        gains = {c: (axis, gain) for c, (axis, gain) in gains.items() if (gain != 1).any()}
-        for c, source, destination in workspace.chosen_channels(gains):
-            axis, gain = gains[c]
-            filter_axis(source[None], destination, axis, gain[None])
+        changed = {c for c, (_, gain) in gains.items() if (gain != 1).any()}
+        for c, source, destination in workspace.chosen_channels(changed):
+            filter_axis(source[None], destination, gains[c][0], gains[c][1][None])
 
     kernels = (filter_lines,)
 
@@ -148,7 +142,7 @@ def _ghost_gains(n: int, ghosts: Params) -> np.ndarray:
     return gains
 
 
-class Spikes(ImageTransform):
+class Spikes(ChannelTransform):
     """Single coefficients of k-space that are too large: a plane wave over the image for each (herringbone artefact).
 
     A spike adds ``intensity`` times the largest magnitude in the channel's k-space to one coefficient; the image is the
@@ -173,50 +167,39 @@ class Spikes(ImageTransform):
         p_per_channel: float = 1.0,
         synchronize_channels: bool = True,
     ) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.num_spikes = checks.integer_range("num_spikes", num_spikes, minimum=0)
         self.intensity = checks.random_scalar("intensity", intensity)
-        self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
-        self.synchronize_channels = synchronize_channels
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        count, *space = shapes["image"]
+        axes = shapes["image"][1:]
 
-        def spikes() -> Params:
+        def spikes(_: int | None) -> Params:
             number = draws.integer_between(rng, *self.num_spikes)
             return {
-                "positions": [[draws.uniform(rng) for _ in space] for _ in range(number)],
+                "positions": [[draws.uniform(rng) for _ in axes] for _ in range(number)],
                 "intensity": draws.scalar(rng, self.intensity, context),
             }
 
-        channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
-        return {
-            "apply_to_channel": channels,
-            "spikes": for_channels(lambda _: spikes(), channels, synchronized=self.synchronize_channels),
-        }
+        return self.draw_channels(rng, shapes, "spikes", spikes)
 
     @takes(
         apply_to_channel=CHANNELS,
         spikes=for_each("apply_to_channel", fields(positions=many(each_axis(number(0, 1))), intensity=number())),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        made = zip(params["apply_to_channel"], params["spikes"], strict=True)
+        made = by_channel(params, "spikes")
         spikes = {c: each for c, each in made if each["intensity"] != 0 and each["positions"]}
         for c, source, destination in workspace.chosen_channels(spikes):
             amplitude = spikes[c]["intensity"] * _largest_in_k_space(source) / source.size
             if not math.isfinite(amplitude):
                 destination.fill(np.nan)
                 continue
-            waves = per_axis(
-                [_waves(n, [at[d] for at in spikes[c]["positions"]]) for d, n in enumerate(source.shape)],
-                source.shape,
-                np.repeat(_NO_WAVE[None], len(spikes[c]["positions"]), 0),
-            )
+            positions = spikes[c]["positions"]
+            waves = [_waves(n, [at[d] for at in positions]) for d, n in enumerate(source.shape)]
+            x, y, z = per_axis(waves, source.shape, np.repeat(_NO_WAVE[None], len(positions), 0))
             add_waves(
-                flat_planes(source),
-                flat_planes(destination),
-                waves[0] * amplitude,
-                waves[1],
-                np.ascontiguousarray(waves[2], np.float32),
+                flat_planes(source), flat_planes(destination), x * amplitude, y, np.ascontiguousarray(z, np.float32)
             )
 
     kernels = (to_k_space, largest_magnitude, add_waves)
@@ -229,7 +212,7 @@ def _waves(n: int, positions: Sequence[float]) -> np.ndarray:
     return np.ascontiguousarray(waves.swapaxes(1, 2))
 
 
-class GibbsNoise(ImageTransform):
+class GibbsNoise(ChannelTransform):
     """Gibbs ringing: k-space is cut off outside of a ball, so that edges ring.
 
     The ball's radius is ``(1 - alpha) * max(shape) / √2`` coefficients, and its middle that of the array, (n - 1) / 2 along each
@@ -251,23 +234,17 @@ class GibbsNoise(ImageTransform):
         p_per_channel: float = 1.0,
         synchronize_channels: bool = True,
     ) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.alpha = checks.random_scalar("alpha", alpha, minimum=0, maximum=1)
-        self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
-        self.synchronize_channels = synchronize_channels
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
-        alphas = for_channels(
-            lambda _: draws.scalar(rng, self.alpha, context), channels, synchronized=self.synchronize_channels
-        )
-        return {"apply_to_channel": channels, "alphas": alphas}
+        return self.draw_channels(rng, shapes, "alphas", lambda _: draws.scalar(rng, self.alpha, context))
 
     @takes(apply_to_channel=CHANNELS, alphas=for_each("apply_to_channel", number(0, 1)))
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
         farthest = sum((n - 1) ** 2 for n in space)
-        made = zip(params["apply_to_channel"], params["alphas"], strict=True)
-        limits = {c: _limit(space, alpha) for c, alpha in made}
+        limits = {c: _limit(space, alpha) for c, alpha in by_channel(params, "alphas")}
         limits = {c: limit for c, limit in limits.items() if limit < farthest}
         for c, source, destination in workspace.chosen_channels(limits):
             _cut_off(source, destination, limits[c])
@@ -284,33 +261,25 @@ def _limit(space: Sequence[int], alpha: float) -> int:
     return limit
 
 
-def _extents(space: Sequence[int]) -> tuple[int, int, int]:
-    return per_axis(space, space, 1)
-
-
 def _largest_in_k_space(channel: np.ndarray) -> float:
-    n0, n1, n2 = _extents(channel.shape)
-    first, second, third = (plan_of(n) for n in (n0, n1, n2))
+    n0, n1, n2 = per_axis(channel.shape, channel.shape, 1)
+    x, y, z = plan_of(n0), plan_of(n1), plan_of(n2)
     spectrum = np.empty((n0 // 2 + 1, 2, plane_columns(n1, n2)), np.float32)
-    to_k_space(flat_planes(channel), n2, first.radices, first.twiddles, first.row, spectrum)
-    found: float = largest_magnitude(spectrum, n1, n2, second.radices, second.twiddles, third.radices, third.twiddles)
-    return found
+    to_k_space(flat_planes(channel), n2, x.radices, x.twiddles, x.row, spectrum)
+    return float(largest_magnitude(spectrum, n1, n2, y.radices, y.twiddles, z.radices, z.twiddles))
 
 
 def _cut_off(source: np.ndarray, destination: np.ndarray, limit: int) -> None:
     """Keep of a channel's k-space what is in a ball; both may be one array."""
-    n0, n1, n2 = _extents(source.shape)
-    first, second, third = (plan_of(n) for n in (n0, n1, n2))
-    squares0, squares1, squares2 = _squares(n0, True), _squares(n1, False), _squares(n2, False)
-    kept = int((squares0.min(0) + squares1.min() + squares2.min() <= limit).sum())
+    n0, n1, n2 = per_axis(source.shape, source.shape, 1)
+    x, y, z = plan_of(n0), plan_of(n1), plan_of(n2)
+    squares = _squares(n0, True), _squares(n1, False), _squares(n2, False)
+    kept = int((squares[0].min(0) + squares[1].min() + squares[2].min() <= limit).sum())
     spectrum = np.empty((kept, 2, plane_columns(n1, n2)), np.float32)
-    along_x = first.radices, first.twiddles, first.row
-    to_k_space(flat_planes(source), n2, *along_x, spectrum)
-    keep_ball(
-        spectrum, second.radices, second.twiddles, third.radices, third.twiddles, squares0, squares1, squares2, limit,
-        np.float32(1.0 / (n0 * n1 * n2)),
-    )  # fmt: skip
-    from_k_space(spectrum, n2, *along_x, flat_planes(destination))
+    to_k_space(flat_planes(source), n2, x.radices, x.twiddles, x.row, spectrum)
+    scale = np.float32(1.0 / (n0 * n1 * n2))
+    keep_ball(spectrum, y.radices, y.twiddles, z.radices, z.twiddles, *squares, limit, scale)
+    from_k_space(spectrum, n2, x.radices, x.twiddles, x.row, flat_planes(destination))
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from detaug.kernels.resampling import resample_images
 from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.affine import applied, resample_channel, rotation_and_scaling
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import (
     ANGLE,
@@ -31,7 +31,7 @@ from detaug.transforms.building.gate import (
     rising,
     takes,
 )
-from detaug.transforms.building.per_channel import flat_planes, for_channels
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_planes
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.mri.k_space import filter_axis
 
@@ -54,7 +54,7 @@ _MOTION = fields(
 )
 
 
-class Motion(ImageTransform):
+class Motion(ChannelTransform):
     """Rigid movements while k-space is filled plane by plane along an axis.
 
     Between two movements the scanner fills a stretch of k-space, from the lowest frequency to the highest, from the image as it
@@ -87,43 +87,34 @@ class Motion(ImageTransform):
         p_per_channel: float = 1.0,
         synchronize_channels: bool = True,
     ) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.rotation = checks.radians("rotation", checks.random_scalar("rotation", rotation))
         self.translation = checks.random_scalar("translation", translation)
         self.num_transforms = checks.integer_range("num_transforms", num_transforms, minimum=1)[0]
         self.axes = None if axes is None else checks.axes("axes", axes)
-        self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
-        self.synchronize_channels = synchronize_channels
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        count, *space = shapes["image"]
-        dims = len(space)
+        dims = len(shapes["image"]) - 1
         axes = (dims - 1,) if self.axes is None else checks.axes("axes", self.axes, dims)
-        number = self.num_transforms
-        step = 1.0 / (number + 1)
+        movements = range(self.num_transforms)
+        step = 1.0 / (self.num_transforms + 1)
 
-        def motion() -> Params:
+        def drawn(wanted: RandomScalar, count: int) -> list[list[float]]:
+            return [[draws.scalar(rng, wanted, context) for _ in range(count)] for _ in movements]
+
+        def motion(_: int | None) -> Params:
             return {
                 "axis": draws.choice(rng, axes),
-                "times": [step * (m + 1 + draws.uniform(rng, -_PERTURBATION, _PERTURBATION)) for m in range(number)],
-                "rotations": [
-                    [draws.scalar(rng, self.rotation, context) for _ in range(3 if dims == 3 else 1)]
-                    for _ in range(number)
-                ],
-                "translations": [
-                    [draws.scalar(rng, self.translation, context) for _ in range(dims)] for _ in range(number)
-                ],
+                "times": [step * (m + 1 + draws.uniform(rng, -_PERTURBATION, _PERTURBATION)) for m in movements],
+                "rotations": drawn(self.rotation, 3 if dims == 3 else 1),
+                "translations": drawn(self.translation, dims),
             }
 
-        channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
-        return {
-            "apply_to_channel": channels,
-            "motions": for_channels(lambda _: motion(), channels, synchronized=self.synchronize_channels),
-        }
+        return self.draw_channels(rng, shapes, "motions", motion)
 
     @takes(apply_to_channel=CHANNELS, motions=for_each("apply_to_channel", _check_motion))
     def change(self, workspace: Workspace, params: Params) -> None:
-        made = zip(params["apply_to_channel"], params["motions"], strict=True)
-        motions = {c: motion for c, motion in made if _moves(motion)}
+        motions = {c: motion for c, motion in by_channel(params, "motions") if _moves(motion)}
         for c, source, destination in workspace.chosen_channels(motions):
             _move(source, destination, motions[c])
 
@@ -144,8 +135,7 @@ def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
         if position == 0:
             volume[...] = source
         else:
-            angles, translation = motion["rotations"][position - 1], motion["translations"][position - 1]
-            _resample(source, volume, angles, translation, outside)
+            _resample(source, volume, motion["rotations"][position - 1], motion["translations"][position - 1], outside)
     filter_axis(volumes, destination, motion["axis"], np.stack([stretch for _, stretch in seen]))
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.transforms.local import BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing
-from detaug.transforms.local_window import LocalWindow
+from detaug.transforms.local import BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing, LocalWindow
 
 SHAPES = ((1, 20, 23, 31), (3, 17, 8, 33), (2, 31, 29), (2, 7, 1, 12))
 CLASSES = (BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing)
