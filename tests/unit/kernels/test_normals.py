@@ -1,4 +1,4 @@
-"""Fields of normals: how they come from Threefry's words, and that they are normal and independent."""
+"""Fields of normals: how they come from Threefry's words, and that they are normal."""
 
 from __future__ import annotations
 
@@ -36,16 +36,8 @@ def test_they_are_box_and_mullers_transform_of_threefrys_words():
 
 def test_known_answers():
     found = normals(1025, key=0x0123456789ABCDEF)[[0, 1, 255, 256, 512, 768, 1023, 1024]]
-    assert found.view(np.uint32).tolist() == [
-        0xBF14918C,
-        0xBF3AED3E,
-        0x3F8C3C64,
-        0xBFE12315,
-        0x3D267834,
-        0x3FD15D61,
-        0x3ECA7E0A,
-        0xBF8845C2,
-    ]
+    answers = "bf14918c bf3aed3e 3f8c3c64 bfe12315 3d267834 3fd15d61 3eca7e0a bf8845c2"
+    assert [f"{bits:08x}" for bits in found.view(np.uint32)] == answers.split()
 
 
 @pytest.mark.parametrize("count", [1, 3, 255, 1023, 1024, 1025, 5000])
@@ -61,20 +53,6 @@ def test_moments_and_kolmogorov_smirnov():
     assert stats.kstest(found, "norm").pvalue > 1e-3
     tail = np.abs(found) > 4
     assert stats.binomtest(int(tail.sum()), n, 2 * stats.norm.sf(4)).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("lag", [1, 2, 128, 256, 512, 768, 1024, 128 * 128])
-def test_neighbours_are_independent_in_size_and_in_sign(lag):
-    found = normals(2**18).astype(np.float64)
-    for values in (found, found**2, np.abs(found)):
-        assert abs(np.corrcoef(values[:-lag], values[lag:])[0, 1]) < 4.5 / np.sqrt(len(found))
-
-
-@pytest.mark.parametrize("other", [{"key": 2}, {"key": 1 + 2**32}, {"stream": 1}])
-def test_fields_of_neighbouring_keys_and_streams_are_independent(other):
-    one, two = normals(2**18).astype(np.float64), normals(2**18, **other).astype(np.float64)
-    for a, b in ((one, two), (one**2, two**2)):
-        assert abs(np.corrcoef(a, b)[0, 1]) < 4.5 / np.sqrt(len(one))
 
 
 def test_in_place_and_out_of_place_are_the_same():

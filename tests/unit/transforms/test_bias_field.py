@@ -63,14 +63,6 @@ def test_strong_fields_are_as_accurate_as_weak_ones():
     np.testing.assert_allclose(result, np.exp(field), rtol=4e-7)
 
 
-def test_channels_share_a_field_or_have_their_own():
-    for synchronize, distinct in ((True, 1), (False, 3)):
-        drawn = BiasField(synchronize_channels=synchronize).sample(generator(), {"image": (3, 8, 9)})
-        assert len({tuple(each) for each in drawn["coefficients"]}) == distinct
-        assert [len(each) for each in drawn["coefficients"]] == [10, 10, 10]
-    assert len(BiasField().sample(generator(), {"image": (1, 8, 9, 10)})["coefficients"][0]) == 20
-
-
 def test_draws_follow_their_distributions():
     rng = generator(3)
     drawn = [BiasField((-0.2, 0.6), p_per_channel=0.3).sample(rng, {"image": (2, 4, 4)}) for _ in range(1000)]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from detaug.transforms import Ghosting, GibbsNoise, Motion, Spikes
+from detaug.transforms import BiasField, Ghosting, GibbsNoise, HistogramShift, Motion, Spikes
 from detaug.transforms.building.affine import rotation_and_scaling
 
 SHAPES = ((1, 20, 24, 28), (2, 17, 8, 33), (2, 31, 30), (1, 9, 70), (2, 7, 1, 12))
@@ -123,7 +123,7 @@ def test_the_largest_coefficient_is_found_wherever_it_is():
         np.testing.assert_allclose(found, spikes(wave, params["spikes"][0]), atol=3e-6)
 
 
-@pytest.mark.parametrize("cls", [Ghosting, Spikes, GibbsNoise, Motion])
+@pytest.mark.parametrize("cls", [BiasField, Ghosting, GibbsNoise, HistogramShift, Motion, Spikes])
 def test_channels_share_params_or_have_their_own(cls):
     rng, shapes = np.random.default_rng(5), {"image": (3, 20, 20, 20)}
     for synchronized in (True, False):
