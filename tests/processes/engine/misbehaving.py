@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from batchgenerators.dataloading.data_loader import DataLoader
 
 import detaug
 from tests.support.faults import once
@@ -70,20 +69,6 @@ class Ends(RandomLoader):
         if detaug.current().step == self._step and (self._flag is None or once(self._flag)):
             ENDINGS[self._how]()
         return batch
-
-
-class EndsAmongQuickOnes(DataLoader):
-    """Batches that take microseconds, and travel several at a time; the process ends or hangs at one of them."""
-
-    def __init__(self, how: str, step: int) -> None:
-        super().__init__(None, 1, infinite=True)
-        self._how, self._step = how, step
-
-    def generate_train_batch(self) -> int:
-        step = detaug.current().step
-        if step == self._step:
-            ENDINGS[self._how]() if self._how in ENDINGS else time.sleep(1000)
-        return step
 
 
 class Cancels(RandomLoader):

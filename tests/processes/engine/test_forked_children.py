@@ -135,26 +135,6 @@ def test_without_workers_a_child_goes_on_though_another_thread_was_making_a_batc
         os.close(end)
 
 
-def _report_next(augmenter: DeterministicAugmenter, answers: Any) -> None:
-    try:
-        answers.send(fingerprint(next(augmenter)))
-    except RuntimeError as error:
-        answers.send(str(error))
-
-
-def test_process_of_multiprocessing_says_what_is_wrong() -> None:
-    context = multiprocessing.get_context("fork")
-    with started() as augmenter:
-        receive, send = context.Pipe(duplex=False)
-        child = context.Process(target=_report_next, args=(augmenter, send))
-        child.start()
-        assert receive.poll(30)
-        assert "made in another process" in receive.recv()
-        child.join()
-        assert child.exitcode == 0
-        assert fingerprint(next(augmenter))
-
-
 def test_child_of_a_fork_in_the_middle_of_a_start_does_not_wait_for_it() -> None:
     with DeterministicAugmenter(Counter(), None, 1, seed=1) as augmenter:
         lock = augmenter._starting

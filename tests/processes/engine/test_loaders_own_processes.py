@@ -16,13 +16,12 @@ LOADERS = (
     PRELUDE
     + """
 import multiprocessing, subprocess
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 FORK = multiprocessing.get_context("fork")
 POOLS = {
     "threads": lambda: ThreadPoolExecutor(3),
     "pool": lambda: FORK.Pool(2),
-    "executor": lambda: ProcessPoolExecutor(2, mp_context=FORK),
 }
 
 class Pooled(Loader):
@@ -38,15 +37,6 @@ class Program(Loader):
         subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000"])
         return {"data": [1, 2], "pid": os.getpid()}
 
-class Nested(Loader):
-    loader = None
-    def __next__(self):
-        import torch
-        if self.loader is None:
-            self.loader = iter(torch.utils.data.DataLoader(torch.arange(10**6), num_workers=1,
-                                                           multiprocessing_context="fork"))
-        return {"data": [1, int(next(self.loader)) * 0 + 2], "pid": os.getpid()}
-
 class Daemon(Loader):
     def __next__(self):
         try:
@@ -58,7 +48,7 @@ class Daemon(Loader):
         return {"data": [1, 2], "pid": os.getpid()}
 
 def made(what):
-    return {"program": Program, "torch": Nested, "daemon": Daemon}.get(what, lambda: Pooled(what))()
+    return {"program": Program, "daemon": Daemon}.get(what, lambda: Pooled(what))()
 """
 )
 
@@ -74,28 +64,15 @@ RUN = """
 
 
 @pytest.mark.parametrize(
-    "what",
-    [
-        "threads",
-        "pool",
-        "program",
-        pytest.param("executor", marks=pytest.mark.slow),
-        pytest.param("torch", marks=pytest.mark.slow),
-    ],
+    ("method", "what"),
+    [("fork", "threads"), ("fork", "pool"), ("fork", "program"), pytest.param("spawn", "pool", marks=pytest.mark.slow)],
 )
 def test_nothing_that_a_loader_started_outlives_a_killed_worker_and_the_augmenter(
-    script: Callable[..., Script], what: str
+    script: Callable[..., Script], method: str, what: str
 ) -> None:
-    run = script(RUN, "fork", what, prelude=LOADERS)
+    run = script(RUN, method, what, prelude=LOADERS)
     assert run.read_line() == "end"
     wait_until(lambda: not run.others(), f"only the script is left, not {run.others()}")
-
-
-@pytest.mark.slow
-def test_the_same_under_spawn(script: Callable[..., Script]) -> None:
-    run = script(RUN, "spawn", "pool", prelude=LOADERS)
-    assert run.read_line() == "end"
-    wait_until(lambda: not run.others(), "only the script is left")
 
 
 @pytest.mark.parametrize("what", ["pool", pytest.param("program", marks=pytest.mark.slow)])

@@ -95,38 +95,6 @@ def test_workers_have_the_programs_arguments(tmp_path: Path, method: str) -> Non
     assert ended.stdout.strip() == repr(["train.py", method, "--lr", "it's 0.1"]), ended.stderr
 
 
-OTHER_THREAD = """
-import sys, threading
-import slow_import
-from detaug import DeterministicAugmenter
-
-class Loader:
-    def __iter__(self):
-        return self
-    def __next__(self):
-        import slow
-        return slow.NUMBER
-
-threading.Thread(target=lambda: __import__("slow"), daemon=True).start()
-slow_import.begun.wait()
-with DeterministicAugmenter(Loader(), None, 1, seed=1, stateless=True) as aug:
-    print([next(aug) for _ in range(3)])
-slow_import.go_on.set()
-"""
-
-
-def test_worker_imports_what_another_thread_was_importing_at_the_fork(tmp_path: Path) -> None:
-    (tmp_path / "slow_import.py").write_text(
-        "import os, threading\nbegun, go_on, here = threading.Event(), threading.Event(), os.getpid()\n"
-    )
-    (tmp_path / "slow.py").write_text(
-        "import os, slow_import\nslow_import.begun.set()\n"
-        "if os.getpid() == slow_import.here:\n    slow_import.go_on.wait()\nNUMBER = 5\n"
-    )
-    ended = run(tmp_path, code=OTHER_THREAD)
-    assert ended.stdout == "[5, 5, 5]\n", ended.stderr
-
-
 HALTED = """
 import os, time
 from pathlib import Path

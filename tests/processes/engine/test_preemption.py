@@ -6,7 +6,6 @@ import json
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -79,57 +78,6 @@ def test_the_same_under_spawn_while_its_workers_start(script: Callable[..., Scri
     run.assert_nobody_left()
 
 
-INTERRUPTED = """
-    import random, threading
-    from detaug import current, fingerprint
-    class Steps(Loader):
-        def __next__(self):
-            return {"step": current().step, "draw": np.random.random(2000)}
-    aug = augmenter(Steps())
-    stop = threading.Event()
-    def interrupt():
-        chance = random.Random(1)
-        while not stop.wait(chance.uniform(0.0, 0.004)):
-            os.kill(os.getpid(), signal.SIGINT)
-    thread = threading.Thread(target=interrupt)
-    def handler(number, frame):  # inside the engine, for the loop below could not catch it everywhere
-        while frame is not None:
-            if frame.f_globals["__name__"].startswith("detaug.engine."):
-                raise KeyboardInterrupt
-            frame = frame.f_back
-    seen, interrupts = [], 0
-    next(aug)
-    signal.signal(signal.SIGINT, handler)
-    thread.start()
-    while len(seen) < 600 or interrupts < 60:
-        try:
-            batch = next(aug)
-        except KeyboardInterrupt:
-            interrupts += 1
-        else:
-            seen.append((batch["step"], fingerprint(batch)))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stop.set()
-    thread.join()
-    steps = [step for step, _ in seen]
-    # A batch may be lost with the exception that came while it was handed over, and no other.
-    missing = steps[-1] - len(steps)
-    with augmenter(Steps(), num_processes=0) as alone:
-        expected = [fingerprint(next(alone)) for _ in range(steps[-1] + 1)]
-    print(steps == sorted(set(steps)), missing <= interrupts, all(expected[step] == bytes for step, bytes in seen))
-    aug.close()
-"""
-
-
-@pytest.mark.slow  # the stress suite has it in short
-def test_interrupts_at_any_moment_change_nothing(script: Callable[..., Script]) -> None:
-    run = script(INTERRUPTED, "fork")
-    run.finish(patience=100)
-    assert run.err == ""
-    assert run.lines == ["True True True"]
-    run.assert_nobody_left()
-
-
 @pytest.mark.parametrize(
     "after", [0.05, pytest.param(0.0, marks=pytest.mark.slow), pytest.param(0.15, marks=pytest.mark.slow)]
 )
@@ -154,11 +102,3 @@ def test_interrupt_while_workers_start_leaves_nobody(
     assert run.err == ""
     assert run.lines == ["ready", "interrupted"]
     run.assert_nobody_left()
-
-
-def test_state_is_written_by_users_as_json(tmp_path: Path) -> None:
-    from detaug import DeterministicAugmenter
-    from tests.support.loaders import RandomLoader
-
-    state = DeterministicAugmenter(RandomLoader(), None, 0, seed=[1, 2], name="train").state_dict()
-    assert json.loads(json.dumps(state)) == state

@@ -127,30 +127,6 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], AbstractContextManager
 }
 
 
-def seen_by(what: Callable[[], Any], num_processes: int, method: str, n: int = 3) -> list[Any]:
-    transform = pipelines.Shows(what)
-    with DeterministicAugmenter(
-        pipelines.Counter(),
-        transform,
-        num_processes,
-        seed=1,
-        stateless=True,
-        executor=workers(num_processes, method),
-    ) as augmenter:
-        return [next(augmenter)["seen"] for _ in range(n)]
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_setting_is_the_same_in_forked_workers_and_here(name: str) -> None:
-    what, setting, expected = SETTINGS[name]
-    with setting():
-        here = seen_by(what, 0, "fork")
-        forked = seen_by(what, 2, "fork")
-    assert fingerprint(forked) == fingerprint(here)
-    if expected is not None:
-        assert here == [expected] * 3
-
-
 class ShowsAll:
     """Everything at once: one start of fresh interpreters shows all settings."""
 
@@ -159,8 +135,8 @@ class ShowsAll:
         return {"seen": {name: SETTINGS[name][0]() for name in names}}
 
 
-@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
-def test_all_settings_travel_to_fresh_interpreters(method: str) -> None:
+@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
+def test_all_settings_are_the_same_in_workers_and_here(method: str) -> None:
     with ExitStack() as stack:
         for name in SETTINGS:
             if name != "default device":  # nothing can be computed on "meta"
@@ -183,6 +159,13 @@ def test_all_settings_travel_to_fresh_interpreters(method: str) -> None:
         if expected is not None and name != "default device":
             # what autocast would see is computed in the default dtype, which is set as well
             assert seen[1][0]["seen"][name] == ("torch.float64" if name == "autocast" else expected)
+
+
+def test_workers_have_the_default_device() -> None:
+    with SETTINGS["default device"][1]():
+        transform = pipelines.Shows(pipelines.default_device)
+        with DeterministicAugmenter(pipelines.Counter(), transform, 1, seed=1) as augmenter:
+            assert next(augmenter)["seen"] == "meta"
 
 
 @pytest.mark.parametrize("num_processes", [0, 1])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import pytest
 
 from detaug import LocalProcesses
 from detaug.errors import BatchError, WorkerDied
-from tests.processes.engine.misbehaving import REPORTS, CancelledError, Cancels, Ends, EndsAmongQuickOnes, Sleepy
+from tests.processes.engine.misbehaving import REPORTS, CancelledError, Cancels, Ends, Sleepy
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import RandomLoader
@@ -28,6 +27,7 @@ def test_batch_of_a_worker_that_ended_is_made_again_with_the_same_bytes(
     assert flag.exists(), "the worker did not end"
     assert_made_by_workers("fork", batches)
     assert prints(batches) == expected
+    assert "memory having peaked at" in caplog.text
     assert "epoch 0, step 3" in caplog.text
     assert REPORTS[how] in caplog.text
 
@@ -43,26 +43,6 @@ def test_batch_that_ends_every_worker_is_an_error_with_batch_signal_and_peak_mem
     assert ("out-of-memory killer" in str(caught.value)) == (REPORTS[how] == "SIGKILL")
     assert ("this ends the process; python -X faulthandler" in str(caught.value)) == (REPORTS[how] == "SIGSEGV")
     assert (caught.value.epoch, caught.value.step) == (0, 3)
-
-
-@pytest.mark.parametrize("how", ["segmentation fault", "os._exit(7)"])
-@pytest.mark.parametrize("step", [203])
-def test_batch_that_ends_workers_is_named_also_among_many_that_travel_together(
-    make: Maker, caplog: pytest.LogCaptureFixture, how: str, step: int
-) -> None:
-    augmenter = make(EndsAmongQuickOnes(how, step), None, 2, num_cached=14, executor=LocalProcesses(max_restarts=2))
-    assert take(augmenter, step) == list(range(step))
-    with pytest.raises(WorkerDied, match=rf"epoch 0, step {step} .*ended 2 workers"):
-        next(augmenter)
-    assert f"while making epoch 0, step {step} " in caplog.text
-
-
-def test_batch_that_hangs_is_named_also_among_many_that_travel_together(make: Maker) -> None:
-    loader = EndsAmongQuickOnes("hangs", 203)
-    augmenter = make(loader, None, 2, num_cached=14, executor=LocalProcesses(max_restarts=1, stall_timeout=0.5))
-    take(augmenter, 203)
-    with pytest.raises(WorkerDied, match=r"epoch 0, step 203 .*no progress for 0\.5 s"):
-        next(augmenter)
 
 
 def test_batch_that_hangs_in_every_worker_is_an_error_that_says_where(make: Maker, tmp_path: Path) -> None:
@@ -98,12 +78,3 @@ def test_exception_that_is_no_exception_arrives_as_an_error(make: Maker, caplog:
     assert isinstance(caught.value.__cause__, CancelledError)
     assert "_cancel" in caught.value.worker_traceback
     assert "another one makes it again" not in caplog.text
-
-
-def test_warning_of_a_dead_worker_tells_its_peak_memory(
-    make: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    loader = Ends("segmentation fault", flag=str(tmp_path / "ended"))
-    take(make(loader, None, 1, seed=3), 5)
-    assert "memory having peaked at" in caplog.text
