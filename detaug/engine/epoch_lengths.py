@@ -1,4 +1,4 @@
-"""How long epochs are, as far as that is known before they end: from what the user says and what the loader says."""
+"""How long epochs are, as far as that is known before they end."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from detaug.sources import Source
 
 @dataclass(frozen=True)
 class EpochLengths:
-    """The length of an augmenter's epochs, and the schedule that follows from it.
+    """The length of an augmenter's epochs, and the schedule that follows from it; fields as the augmenter has them.
 
     Attributes:
-        source: where raw batches come from.
-        batches_per_epoch: an epoch's batches over all ranks, where the user says so.
-        num_streams: logical workers.
-        rank, world_size: this process's place among those that share the global stream.
-        tail: how an epoch's last, incomplete round is handled (see `detaug.pipeline.plan.TAILS`).
         go_beyond: batches behind `batches_per_epoch` may be asked for; they are the epoch's next steps.
     """
 
@@ -57,13 +52,7 @@ class EpochLengths:
         return min((number for number in (self.source.num_steps, follows, limit) if number is not None), default=None)
 
     def schedule(self, num_workers: int, num_cached: int, max_skips: int | None) -> Schedule:
-        """A schedule at the start of epoch 0.
-
-        Args:
-            num_workers: batches that are made at a time; 0: in the calling process, one when it is asked for.
-            num_cached: batches that are made ahead beyond these.
-            max_skips: as many batches in a row may be left out; None: any number.
-        """
+        """A schedule at the start of epoch 0; `num_workers`: batches that are made at a time, 0 in the calling process."""
         source, limit = self.source, self.batches_per_epoch
         wraps_at = self.total if self.tail == "pad" else None
         plan = Plan(self.num_streams, self.rank, self.world_size, self.known_steps(), self.tail, wraps_at)

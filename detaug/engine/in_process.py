@@ -39,13 +39,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Replayer:
-    """Makes any batch, in this process.
-
-    Args:
-        pipeline: what makes it.
-        job: what a worker would have to know.
-        states: from which streams are restored; None: all are stepped forward.
-    """
+    """Makes any batch, in this process. `states`: from which streams are restored; None: all are stepped forward."""
 
     def __init__(self, pipeline: Pipeline, job: Job, states: LoaderStates | None = None) -> None:
         self._pipeline = pipeline
@@ -54,11 +48,8 @@ class Replayer:
         self._producer: Producer | None = None
 
     def make(self, key: BatchKey) -> Any:
-        """The batch. What a loader or transform raises comes as it is, so that a debugger stops where it was raised.
-
-        Raises:
-            StreamEnded: there is no such batch.
-        """
+        """The batch; StreamEnded: there is none. What a loader or transform raises comes as it is, so that a debugger stops where
+        it was raised."""
         with self.producer() as producer:
             return _own_copy(producer.make(*key))
 
@@ -161,7 +152,7 @@ class InProcess:
     def _make(self, task: Task) -> None:
         began = time.perf_counter()
         try:
-            batch, check, state = self._exists(task) if task.probe else self._batch(task)
+            batch, check, state = self._batch(task)
         except StreamEnded:
             self._schedule.end_stream(task.key)
             return
@@ -169,7 +160,7 @@ class InProcess:
             self._schedule.finish(task.key, self._failure(task, original))
             return
         if state is not None:
-            self._work.states.add(state, BatchKey(self._schedule.position.epoch, self._schedule.position.step))
+            self._work.states.add(state, BatchKey(*self._schedule.position[:2]))
         self._made += not task.probe
         seconds = time.perf_counter() - began
         self._work.checks.worked(seconds)
@@ -182,14 +173,12 @@ class InProcess:
             self._checking.go_on()
         self._schedule.finish(task.key, Exists() if task.probe else Delivered(batch))
 
-    def _exists(self, task: Task) -> tuple[None, None, LoaderState | None]:
-        with self._replayer.producer() as producer:
-            producer.make(*task.key, transform=False)
-            return None, None, producer.loader_state
-
     def _batch(self, task: Task) -> tuple[Any, CheckedBatch | None, LoaderState | None]:
         job = self._work.job
         with self._replayer.producer() as producer:
+            if task.probe:
+                producer.make(*task.key, transform=False)
+                return None, None, producer.loader_state
             batch, check = make_to_check(producer, task.key, self._made + 1, job.check_every, job.noted)
             return _own_copy(batch), check, producer.loader_state
 

@@ -19,11 +19,9 @@ class Inspection:
     """An augmenter's inside.
 
     Attributes:
-        source: where its raw batches come from, with what was found out about the loader.
         engine: what makes its batches; None before the first of them, and after `close`.
         drew_its_seed: no seed was given.
         declared: the pipeline's description, as `detaug.pipeline.identity` has it.
-        branch: of the seed tree, where its batches are.
         replayer: makes any of its batches in this process; several of a stream in their order for the cost of one.
     """
 

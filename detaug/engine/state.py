@@ -20,10 +20,8 @@ class State:
     """A position in one stream of batches, and what stream it is.
 
     Attributes:
-        seed, name: the branch of the seed tree.
         epoch, step: what is due next.
         taken: batches this rank took in the epoch, since there are so many ranks.
-        rank, world_size, num_streams: how steps are shared out.
         pipeline: declared parameters, a line each (see `detaug.pipeline.identity`).
         loader_states: where a loader's copies stand (see `detaug.pipeline.loader_states`); empty: that is not known.
         skipped: batches that were left out directly before the position.
@@ -48,8 +46,7 @@ class State:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain integers and strings."""
-        state: dict[str, Any] = {"format": _FORMAT}
-        state.update({name: getattr(self, name) for name in _NUMBERS})
+        state: dict[str, Any] = {"format": _FORMAT, **{name: getattr(self, name) for name in _NUMBERS}}
         state.update(seed=self.seed, name=self.name, pipeline="\n".join(self.pipeline))
         if self.loader_states:
             state["loader_states"] = self.loader_states
@@ -61,12 +58,7 @@ class State:
 
     @staticmethod
     def from_dict(state: Any) -> State:
-        """Read a state dict.
-
-        Raises:
-            TypeError: it is no dict.
-            ValueError: something is missing or of the wrong kind.
-        """
+        """Read a state dict. A TypeError or ValueError says what is missing or of the wrong kind."""
         if not isinstance(state, dict):
             raise TypeError(f"a state dict is a dict, got {type(state).__name__}")
         missing = [key for key in ("format", "seed", "name", "pipeline", *_NUMBERS) if key not in state]
@@ -103,22 +95,19 @@ class State:
         )
 
     def check_belongs_to(self, ours: State, any_seed: bool) -> None:
-        """Refuse what another augmenter saved.
-
-        Raises:
-            StateMismatch: the message says what differs.
-        """
-        wrong = []
-        for name, what in (
-            ("seed_scheme", "seed scheme"),
-            ("numerics", "numerics version"),
-            ("num_streams", "number of streams (num_streams)"),
-            ("name", "name"),
-        ):
-            if getattr(self, name) != getattr(ours, name):
-                wrong.append(f"{what}: here {getattr(ours, name)!r}, in the state {getattr(self, name)!r}")
-        if not any_seed and self.seed != ours.seed:
-            wrong.append(f"seed: here {ours.seed!r}, in the state {self.seed!r}")
+        """Refuse what another augmenter saved: a StateMismatch says what differs."""
+        compared = {
+            "seed_scheme": "seed scheme",
+            "numerics": "numerics version",
+            "num_streams": "number of streams (num_streams)",
+            "name": "name",
+            **({} if any_seed else {"seed": "seed"}),
+        }
+        wrong = [
+            f"{what}: here {getattr(ours, name)!r}, in the state {getattr(self, name)!r}"
+            for name, what in compared.items()
+            if getattr(self, name) != getattr(ours, name)
+        ]
         if self.pipeline != ours.pipeline:
             wrong.append(f"pipeline: {identity.differences(ours.pipeline, self.pipeline)}")
         if wrong:
@@ -128,14 +117,8 @@ class State:
             )
 
     def position_for(self, rank: int, world_size: int, end: int | None = None) -> Position:
-        """The position at which `rank` of `world_size` continues: all ranks of a run stand in the same round of steps.
-
-        Args:
-            rank, world_size: from now on.
-            end: the epoch's steps, where its last round is uneven.
-
-        Raises:
-            StateMismatch: this rank's position does not say where the others stand.
+        """The position at which `rank` of `world_size` continues: all ranks of a run stand in the same round of steps. `end`: the
+        epoch's steps, where its last round is uneven. A StateMismatch: this rank's position does not say where the others stand.
         """
         before = self.before or 0
         if (rank, world_size) == (self.rank, self.world_size):

@@ -11,19 +11,13 @@ _INNER = ("transforms", "transform", "list_of_transforms")
 
 
 def warm_up(transform: Any, loader: Any) -> None:
-    """Call ``warm_up()`` of the transforms that have one: detaug's compile their kernels, or load them from the disk.
-
-    If kernels have to be compiled, the log says so first (`detaug.kernels.ahead`).
-
-    Forked workers inherit the compiled code, others find it in the cache on disk; so no worker ever compiles.
+    """Call ``warm_up()`` of the transforms that have one: detaug's compile their kernels, or load them from the disk. Forked
+    workers inherit the compiled code, others find it in the cache on disk; so no worker ever compiles.
 
     Args:
         transform: the batches' transform, or a composition of several in any library's class.
         loader: its attributes are searched as well, for nnU-Net's loader transforms each sample itself. Its own
             ``warm_up``, if there is one, is not called: it may mean something else.
-
-    Raises:
-        Exception: whatever ``warm_up()`` raises.
     """
     found = [*_warmable(transform, set()), *_warmable_in_attributes(loader)]
     transforms = sys.modules.get("detaug.transforms.building.base")  # absent: there is none of detaug's

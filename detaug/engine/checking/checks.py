@@ -50,8 +50,6 @@ class CheckedBatch(NamedTuple):
     """A batch that is to be made again.
 
     Attributes:
-        key: which.
-        report: on how it was made.
         number: index of the batch among its worker's, from 1.
         worker: that worker's number, which its engine knows; 0 in the calling process.
         state: of its stream's loader before it, if that is known.
@@ -137,8 +135,7 @@ class Checks:
 
     Args:
         ignore: keys that may differ.
-        num_streams: logical workers.
-        stateless: any batch can be made by itself; else those before it in its stream have to be made as well.
+        num_streams, stateless: where a batch cannot be made by itself, those before it in its stream have to be made as well.
         states: the loader's, which are checked as well.
         every: as `is_checked` has it; where every batch is to be checked, none waits for the account.
 
@@ -358,11 +355,9 @@ class Checks:
 
 @dataclass
 class Difference:
-    """Two makings of a batch that differ, and what is known of why.
+    """Two makings of a batch that differ, in which keys, and what is known of why.
 
     Attributes:
-        check: the batch.
-        keys: in which keys.
         in_loader: the loader's part differs already.
         early: it was among its worker's first batches.
         restored: the second one was made by a loader that was restored from a state.

@@ -85,8 +85,7 @@ class Schedule:
         return min(self._num_workers, self.plan.num_streams // self._stride)
 
     def set_missing(self, workers: Collection[int]) -> None:
-        """These workers are not there. Each of their streams goes to one that is, and comes back once they are there; where
-        none is, it stays."""
+        """These workers are not there. Each of their streams goes to one that is, if any, until they are there."""
         loads = {worker: 0 for worker in range(self._num_workers) if worker not in workers}
         stand_ins: dict[int, int] = {}
         if loads and not self.stateless:
