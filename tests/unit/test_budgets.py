@@ -17,7 +17,7 @@ BUDGETS = {
     "cli": 1_100,
     "demo": 580,
     "doctor": 225,
-    "engine": 5_285,
+    "engine": 5_210,
     "kernels": 4_345,
     "ledger": 1_245,
     "loops": 555,

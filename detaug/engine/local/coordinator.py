@@ -137,6 +137,7 @@ class Coordinator(PrefetchingEngine):
                 # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
                 self._tell_what_is_due()
                 self._pool.wait(self._checking.seconds_to_next_look())
+                self._set_missing(self._pool.missing(self._missing))
         except OSError as error:
             self.fail(explained(error, "the workers cannot go on"))
         except Exception as error:  # a defect of ours must not leave the user waiting for ever
@@ -153,14 +154,6 @@ class Coordinator(PrefetchingEngine):
         self._tell_user()
 
     # --- what happens to the processes, as the pool tells
-
-    def ready(self, worker: Worker) -> None:
-        """It can be given tasks."""
-        self._set_missing(self._missing - {worker.index})
-
-    def missing(self, worker: Worker) -> None:
-        """Its place is empty, and will stay so for a while."""
-        self._set_missing(self._missing | {worker.index})
 
     def gone(self, worker: Worker, private: int) -> None:
         """It is gone through no fault of its tasks. `private`: the bytes of memory for which it retired; 0: it did not."""
@@ -185,10 +178,6 @@ class Coordinator(PrefetchingEngine):
         # Only the batch that it had begun may be to blame; the one that waited behind it has not been looked at.
         self._blame(tasks.pop(begun), worker.name, worker.leaving, exitcode, peak)
         self._lose(tasks)
-
-    def describe(self, worker: Worker) -> str:
-        """The batch that it is making, in words."""
-        return failures.describe_batch(worker.tasks[worker.begun()].key, self._work.places)
 
     def _leave(self, worker: Worker) -> None:
         """The worker will not answer again."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from detaug.engine.executor import Job
+from detaug.engine.failures import Places, describe_batch
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
 from detaug.engine.local.worker import work_on_inherited
@@ -33,7 +34,6 @@ from detaug.transport.frozen import write_payload
 from detaug.transport.slots import ParentSlots
 
 if TYPE_CHECKING:
-    from detaug.engine.local.coordinator import Coordinator
     from detaug.engine.local.pool import Pool
 
 logger = logging.getLogger("detaug")
@@ -42,8 +42,6 @@ logger = logging.getLogger("detaug")
 _QUIT_SECONDS = 2.0
 #: A batch that takes longer than this (seconds) is mentioned, and again each time that doubles; so is a worker's start.
 SLOW_SECONDS = 60.0
-#: Whose start takes longer than this (seconds), others stand in for: to step its streams forward in vain costs more than a start.
-LATE_SECONDS = 20.0
 #: How long (seconds) a worker may take to say where it is. One that is stopped, or waits in the kernel, never does.
 _ANSWER_SECONDS = 0.3
 #: A worker whose channel is closed has this long (seconds) to exit.
@@ -150,13 +148,13 @@ class StallWatch:
     Args:
         limit: seconds a batch may take; None: for ever.
         pool: sends signals, and is told of workers that cannot be killed.
-        coordinator: is told of workers that take long to start.
+        places: for messages.
     """
 
-    def __init__(self, limit: float | None, pool: Pool, coordinator: Coordinator) -> None:
+    def __init__(self, limit: float | None, pool: Pool, places: Places) -> None:
         self._limit = limit
         self._pool = pool
-        self._coordinator = coordinator
+        self._places = places
 
     @staticmethod
     def seconds_to_next_look(workers: Collection[Worker]) -> float | None:
@@ -180,8 +178,6 @@ class StallWatch:
             if worker.left:
                 self._hurry(worker, now)
             elif not worker.ready:
-                if now - worker.since > LATE_SECONDS:
-                    self._coordinator.missing(worker)
                 if self._is_news(worker, now - worker.since):
                     logger.warning("%s has been starting for %.0f s", worker.name, now - worker.since)
             elif worker.tasks:
@@ -208,8 +204,8 @@ class StallWatch:
             worker.left = worker.killed = now
             self._pool.signal(worker, signal.SIGKILL)
         elif self._is_news(worker, seconds):
-            text = "%s has been making %s for %.0f s; %s"
-            logger.warning(text, worker.name, self._coordinator.describe(worker), seconds, where)
+            batch = describe_batch(worker.tasks[worker.begun()].key, self._places)
+            logger.warning("%s has been making %s for %.0f s; %s", worker.name, batch, seconds, where)
 
     def _is_slow(self, worker: Worker, seconds: float) -> bool:
         return seconds > max(SLOW_SECONDS, 2 * worker.warned)

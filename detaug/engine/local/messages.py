@@ -1,9 +1,9 @@
 """What the parent, its helper and the workers say to each other.
 
     parent → helper    Start, Signal, Quit                   helper → parent    Started, Exited, Signalled, CannotStart
-    parent → worker    Make, MakeAgain, Explain              worker → parent    Ready, Broken, Log, Retiring, Report,
-                                                                                Checked, Explained, and for each Make
-                                                                                an Answer, in their order
+    parent → worker    Make, MakeAgain, Explain              worker → parent    Ready, Broken, Log, Retiring; a CheckedBatch,
+                                                                                which may be made again; Checked, Explanation;
+                                                                                for each Make an Answer, in their order
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
@@ -140,24 +140,12 @@ class Retiring(NamedTuple):
     private: int
 
 
-class Report(NamedTuple):
-    """On a batch that may be made again and compared."""
-
-    check: CheckedBatch
-
-
 class Checked(NamedTuple):
     """The answer to `MakeAgain`, and the seconds that it took; 0 from a process that was forked for it, for what that takes
     is known when it has ended."""
 
     again: Again
     seconds: float
-
-
-class Explained(NamedTuple):
-    """The answer to `Explain`."""
-
-    explanation: Explanation
 
 
 # --- answers to `Make`; `state` is that of the stream's loader afterwards, now and then
@@ -199,4 +187,5 @@ class Raised(NamedTuple):
 
 Answer = InSlot | Inline | Exists | Ended | Raised
 FromHelper = Started | Exited | Signalled | CannotStart
-FromWorker = Ready | Broken | Log | Retiring | Report | Checked | Explained | Answer
+if TYPE_CHECKING:
+    FromWorker = Ready | Broken | Log | Retiring | CheckedBatch | Checked | Explanation | Answer

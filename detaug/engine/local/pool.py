@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from detaug.engine import arguments
+from detaug.engine.checking.checks import CheckedBatch
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.local import messages
@@ -31,6 +32,7 @@ from detaug.memory.limits import explained
 from detaug.processes.control import kill, signal_name
 from detaug.processes.interpreters import Surrounding
 from detaug.processes.whereabouts import Whereabouts
+from detaug.purity.reports import Explanation
 from detaug.transport.channel import ChannelClosed
 from detaug.transport.slots import ParentSlots
 
@@ -41,6 +43,8 @@ logger = logging.getLogger("detaug")
 
 #: After so many seconds another worker is started for one that could not be.
 _START_PAUSE = 30.0
+#: Whose start takes longer than this (seconds), others stand in for: to step its streams forward in vain costs more than a start.
+_LATE_SECONDS = 20.0
 #: A worker that fails to start this many times in a row ends the run.
 _START_FAILURES = 3
 #: Helpers, and workers that have yet to start, may be killed from outside this many times in a row.
@@ -90,7 +94,7 @@ class Pool:
         self._checking = checking
         self._checker: Worker | None = None
         self._forked_checkers: set[int] = set()  # numbers of those that have yet to end
-        self._stalls = StallWatch(settings.stall_timeout, self, coordinator)
+        self._stalls = StallWatch(settings.stall_timeout, self, work.places)
         self._numbers = 0
         self._start_failures = 0
         self._pausing: list[tuple[float, int]] = []  # (when, index) of workers that are to be started again
@@ -146,6 +150,13 @@ class Pool:
             self._start_worker(self._pausing.pop(0)[1])
         self._stalls.look(self.workers.values())
 
+    def missing(self, before: set[int]) -> set[int]:
+        """The places that are empty for long; of those that were, all whose workers have yet to set themselves up."""
+        now = time.monotonic()
+        starting = {each.index: now - each.since for each in self.workers.values() if not each.ready}
+        late = {index for index, seconds in starting.items() if index in before or seconds > _LATE_SECONDS}
+        return late | {index for _, index in self._pausing}
+
     # --- workers
 
     def _start_worker(self, index: int) -> None:
@@ -191,7 +202,6 @@ class Pool:
             self._coordinator.fail(RuntimeError(why))
             return
         logger.warning("%s. The others go on; another is tried in %g s", why.rstrip("."), _START_PAUSE)
-        self._coordinator.missing(worker)
         self._coordinator.gone(worker, 0)
         self._pausing.append((time.monotonic() + _START_PAUSE, worker.index))
 
@@ -223,22 +233,20 @@ class Pool:
                 self._start_failures = self._helper_losses = 0
                 if worker is self._checker:
                     self._checking.go_on()
-                else:
-                    self._coordinator.ready(worker)
             case messages.Retiring(private):
                 self._remove(worker)
                 self._coordinator.gone(worker, private)
                 self._start_worker(worker.index)
             case messages.Log(text):
                 self._coordinator.say_once(text)
-            case messages.Report(check):
-                self._checking.reported(check._replace(worker=worker.number))
+            case CheckedBatch():
+                self._checking.reported(message._replace(worker=worker.number))
             case messages.Checked(again, seconds):
                 self._answered_check(worker)
                 self._checking.made_again(again, seconds)
-            case messages.Explained(explanation):
+            case Explanation():
                 self._answered_check(worker)
-                self._checking.explained(explanation, worker.number)
+                self._checking.explained(message, worker.number)
             case messages.Broken(record):
                 why = f"a worker could not set up the pipeline: {record.summary}\n\n{record.users_part}"
                 self._coordinator.fail(RuntimeError(why))

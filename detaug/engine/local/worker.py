@@ -156,7 +156,7 @@ class _Worker:
         batch, check = make_to_check(self._producer, key, self._made, job.check_every, job.noted)
         # Ahead of the batch: once the user has it, the epoch's end waits for checks that are known of.
         if check is not None:
-            self._channel.send(messages.Report(check))
+            self._channel.send(check)
         state, packed = self._producer.loader_state, pack(batch)
         whole, batch = [batch], None  # a buffer may be memory that an object of the batch frees: an ITK image's
         size = len(packed.pickled) + sum(buffer.nbytes for buffer in packed.buffers)
@@ -171,7 +171,7 @@ class _Worker:
     def _answer_check(self, task: messages.MakeAgain | messages.Explain) -> None:
         allocate_with(None)  # it does not travel, and a new slot costs more than the batch
         if isinstance(task, messages.Explain):
-            self._channel.send(messages.Explained(self._producer.explain(task.epoch, task.step)))
+            self._channel.send(self._producer.explain(task.epoch, task.step))
         else:
             began, used = time.perf_counter(), time.process_time()
             again = make_again(self._producer, *task, BaseException)

@@ -18,7 +18,7 @@ import pytest
 from detaug import DeterministicAugmenter, LocalProcesses, fingerprint
 from detaug.engine.executor import Executor, Work
 from detaug.engine.in_process import InThisProcess
-from detaug.engine.local import handles, pool
+from detaug.engine.local import pool
 from detaug.engine.local.coordinator import Coordinator
 from tests.support.executor_suite import *  # noqa: F403
 from tests.support.executor_suite import Draws, Finite, Numbers, Running, made_by, running
@@ -101,7 +101,7 @@ class StartsLate(Finite):
 
 @pytest.mark.slow
 def test_streams_of_a_worker_that_starts_for_long_go_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "LATE_SECONDS", 0.5)
+    monkeypatch.setattr(pool, "_LATE_SECONDS", 0.5)
     options: dict[str, Any] = {"seed": 5, "check": False}
     with (
         DeterministicAugmenter(Finite(), None, 0, **options) as alone,
